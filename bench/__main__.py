@@ -14,8 +14,8 @@ from bench.floor import Work, consume_to_arrow, produce_alone, started_processes
 from bench.measure import measured
 from bench.sinks import SINKS, avro_values, registered
 from bench.workload import create_topic, delete_topic, ensure_topic, record_bytes, spread
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_registry, start_stack
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_registry, start_stack
 
 
 @dataclass(frozen=True)

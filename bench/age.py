@@ -13,11 +13,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from bench.archive import connector
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_stack
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.index import keep_up_index
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.index import keep_up_index
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_stack
 from kafka_s3_platform_tests.aged.paths import PATHS
 from kafka_s3_platform_tests.aged.rows import Age, write_aged_index
 

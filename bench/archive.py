@@ -14,9 +14,9 @@ from pydantic import SecretStr
 
 from bench.measure import Usage, measured
 from bench.sinks import SINKS, converter
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import (
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
     KafkaSettings,
@@ -24,12 +24,12 @@ from kafka_s3_platform.config.settings import (
     RecordSettings,
     StoreSettings,
 )
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import Delivery, RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.spark.runner import Attempt, SparkRunner
-from kafka_s3_platform.spark.session import build_spark_conf
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.request import Delivery, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.spark.runner import Attempt, SparkRunner
+from kafka_s3_platform.core.spark.session import build_spark_conf
+from kafka_s3_platform.operate.local.settings import StackSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,9 +73,9 @@ def started_session() -> "tuple[SparkSession, float]":
 
 def _ready(task: int, _: Attempt) -> int:
     """Import what a worker imports once: that is a part of its start."""
-    from kafka_s3_platform.archive import scan
-    from kafka_s3_platform.kafka.fetch import fetch_reader
-    from kafka_s3_platform.restore.replay import task as replay
+    from kafka_s3_platform.core.archive import scan
+    from kafka_s3_platform.core.kafka.fetch import fetch_reader
+    from kafka_s3_platform.core.restore.replay import task as replay
 
     return task + len((scan, fetch_reader, replay))
 

@@ -18,9 +18,9 @@ import psutil
 
 from bench.measure import measured
 from bench.start import WARM, WITHOUT_WARM_SPARK, fill_topic, find_servers, write_connector
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.reading.dataset import find_objects
-from kafka_s3_platform.store.row_filter import EVERY_SEGMENT
+from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.reading.dataset import find_objects
 from kafka_s3_platform_tests.dagster_ui import ENDED, LAUNCH_RUN, DagsterUI, run_dagster_dev
 
 VARIANTS = {"a session of its own": WITHOUT_WARM_SPARK, WARM: {"KAFKA_S3_WARM_SPARK": "5"}}

@@ -23,18 +23,18 @@ from bench.archive import connector
 from bench.latency import delayed
 from bench.measure import measured
 from bench.workload import create_topic, ensure_topic
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.defs.resources import SparkResource
-from kafka_s3_platform.local.settings import HOST, StackSettings
-from kafka_s3_platform.local.stack import read_stack_status, start_stack
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.spark.runner import Attempt
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.defs.resources import SparkResource
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.spark.runner import Attempt
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.operate.local.settings import HOST, StackSettings
+from kafka_s3_platform.operate.local.stack import read_stack_status, start_stack
 from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, stopped_at_exit
 from kafka_s3_platform_tests.spark.standalone import StandaloneCluster, opened_driver
 

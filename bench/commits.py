@@ -14,14 +14,14 @@ from uuid import uuid4
 from pydantic import SecretStr
 
 from bench.measure import measured
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_stack
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, Segment
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.lease import take_leases
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.segment import HourRange, Reservation, Scan, Segment
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.lease import take_leases
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_stack
 
 HOUR = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 KAFKA_PARTITIONS = 12

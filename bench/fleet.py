@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.archive import connector, started_session
 from bench.measure import measured
 from bench.workload import START_MS, key, value
-from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topics
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_stack
-from kafka_s3_platform.spark.runner import SparkRunner
-from kafka_s3_platform.store.index import ConnectorIndex
+from kafka_s3_platform.core.archive.request import ArchiveReport, ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topics
+from kafka_s3_platform.core.spark.runner import SparkRunner
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_stack
 
 
 def main() -> None:

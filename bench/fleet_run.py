@@ -20,13 +20,13 @@ from dagster_shared.yaml_utils import load_yaml_from_path
 from bench.archive import connector, started_session
 from bench.fleet import create_topics, produce
 from bench.measure import Usage, measured
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.failures import RETRIES_TAG
+from kafka_s3_platform.core.model.times import HOUR, to_epoch_ms
+from kafka_s3_platform.core.spark.runner import SparkRunner
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.failures import RETRIES_TAG
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_stack
-from kafka_s3_platform.model.times import HOUR, to_epoch_ms
-from kafka_s3_platform.spark.runner import SparkRunner
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_stack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

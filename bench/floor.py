@@ -9,7 +9,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from bench.workload import KAFKA_PARTITIONS, START_MS, key, send, spread, value
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
 
 PROCESSES = 2
 START_SECONDS = 120.0

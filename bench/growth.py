@@ -33,14 +33,14 @@ from bench.cluster import started_stack
 from bench.documents import RESULTS, render_table, write_section
 from bench.measure import Usage, describe_machine, measured
 from bench.workload import KAFKA_PARTITIONS, START_MS, create_topic, delete_topic, key, open_producer, send, value
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.spark.runner import SparkRunner
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.spark.runner import SparkRunner
+from kafka_s3_platform.operate.local.settings import StackSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,12 +22,12 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from bench.archive import connector
-from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.connect.sources import inventory
+from kafka_s3_platform.core.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.core.store.client import get_s3_client
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.local.settings import HOST, StackSettings
-from kafka_s3_platform.local.stack import start_stack
-from kafka_s3_platform.sources import inventory
-from kafka_s3_platform.store.client import get_s3_client
+from kafka_s3_platform.operate.local.settings import HOST, StackSettings
+from kafka_s3_platform.operate.local.stack import start_stack
 
 NAME = "inventory"
 TOPICS = 4

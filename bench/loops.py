@@ -16,14 +16,14 @@ import pyarrow as pa
 from confluent_kafka import Producer
 
 from bench.workload import START_MS, key, value
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.converters.json_text import flatten_texts
-from kafka_s3_platform.formats.columns import RecordDigest
-from kafka_s3_platform.formats.json import end_raw_lines
-from kafka_s3_platform.kafka.fetch.log_batches import LogBatch, build_record_batch, open_batch
-from kafka_s3_platform.kafka.producer import ReplayProducer, build_rows
-from kafka_s3_platform.model.offsets import TopicPartition
-from kafka_s3_platform.restore.replay.target_log import SubsequenceMatch
+from kafka_s3_platform.connect.converters.json_text import flatten_texts
+from kafka_s3_platform.connect.formats.json import end_raw_lines
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.formats.columns import RecordDigest
+from kafka_s3_platform.core.kafka.fetch.log_batches import LogBatch, build_record_batch, open_batch
+from kafka_s3_platform.core.kafka.producer import ReplayProducer, build_rows
+from kafka_s3_platform.core.model.offsets import TopicPartition
+from kafka_s3_platform.core.restore.replay.target_log import SubsequenceMatch
 
 TOPIC = TopicPartition("bench", 0)
 RECORDS = 16_384

@@ -20,19 +20,14 @@ import boto3
 
 from bench.archive import connector
 from bench.workload import create_topic, delete_topic
-from kafka_s3_platform.config.settings import (
-    ConverterSettings,
-    LayoutSettings,
-    RecordSettings,
-    SourceSettings,
-)
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_stack
-from kafka_s3_platform.restore.foreign_source import ForeignSource
-from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.target_topic import Template
-from kafka_s3_platform.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
+from kafka_s3_platform.core.config.settings import ConverterSettings, LayoutSettings, RecordSettings, SourceSettings
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.restore.target_topic import Template
+from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_stack
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -23,10 +23,10 @@ from confluent_kafka import Producer
 
 from bench.workload import create_topic
 from kafka_s3_platform import read
-from kafka_s3_platform.local.broker import Broker
-from kafka_s3_platform.local.seaweedfs import SeaweedFS
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_servers
+from kafka_s3_platform.operate.local.broker import Broker
+from kafka_s3_platform.operate.local.seaweedfs import SeaweedFS
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_servers
 from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook, mailbox
 from kafka_s3_platform_tests.store.http_proxy import running

@@ -27,11 +27,11 @@ from bench.measure import measured
 from bench.start import fill_topic, write_connector
 from bench.workload import ensure_topic, key, value
 from kafka_s3_platform import read
-from kafka_s3_platform.config.files import find_connector
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.reading.dataset import find_objects
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, SegmentFilter
+from kafka_s3_platform.connect.config.files import find_connector
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT, SegmentFilter
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.reading.dataset import find_objects
 
 Query = Callable[[], tuple[int, ...]]
 """Returns how many records it found, and perhaps more."""
@@ -200,8 +200,8 @@ def query_spark(spark: Any, archive: Any) -> tuple[int, ...]:
 
 def start_spark(records: int) -> Any:
     """Start Spark as the platform does, and register the data source, and one of as many records out of memory."""
-    from kafka_s3_platform.defs.resources import start_session
-    from kafka_s3_platform.reading.spark_source import KafkaArchive
+    from kafka_s3_platform.core.defs.resources import start_session
+    from kafka_s3_platform.operate.reading.spark_source import KafkaArchive
 
     spark = start_session()
     spark.dataSource.register(KafkaArchive)
@@ -213,7 +213,7 @@ def _build_memory_source(records: int) -> Any:
     """Build a data source whose tasks send the same batch over and over: what any source in Python costs at least."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-    from kafka_s3_platform.reading.spark_source import BATCH_RECORDS
+    from kafka_s3_platform.operate.reading.spark_source import BATCH_RECORDS
 
     class Reader(DataSourceReader):
         def partitions(self) -> list[InputPartition]:

@@ -9,7 +9,7 @@ import fastavro
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from bench.workload import key, value
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
 
 AVRO = {
     "type": "record",

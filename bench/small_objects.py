@@ -22,12 +22,12 @@ from botocore.config import Config
 from bench.archive import connector
 from bench.latency import delayed
 from bench.workload import ensure_topic_of_one
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_stack
-from kafka_s3_platform.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_stack
 
 RECORD_BYTES = 1_000
 RECORDS_PER_OBJECT = 20

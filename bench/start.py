@@ -20,9 +20,9 @@ import psutil
 
 from bench.measure import measured
 from bench.workload import ensure_topic, ensure_topic_of_one, value
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.spark.warm.client import greet_server
-from kafka_s3_platform.spark.warm.wire import find_folder
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.warm_spark.client import greet_server
+from kafka_s3_platform.operate.warm_spark.wire import find_folder
 
 # Java's own default, which counts as chosen: ours is left out.
 WITHOUT_CLASS_DATA = {"SPARK_SUBMIT_OPTS": "-Xshare:auto"}

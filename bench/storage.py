@@ -28,18 +28,18 @@ from dagster._core.snap import ExecutionPlanSnapshot, JobSnap, snapshot_from_exe
 from dagster._serdes import serialize_value
 
 from bench.archive import connector
+from kafka_s3_platform.core.defs.archive.checks import list_index_checks
+from kafka_s3_platform.core.defs.archive.lag_sensor import observe_lag
+from kafka_s3_platform.core.defs.metadata import make_kafka_partitions_table, make_segments_metadata
+from kafka_s3_platform.core.defs.tick import Tick
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.instance.tables import delete_run
+from kafka_s3_platform.core.kafka.answers import Answers, OffsetAtTime, RecordOffset
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.status.backlog import Backlog
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.archive.checks import list_index_checks
-from kafka_s3_platform.defs.archive.lag_sensor import observe_lag
-from kafka_s3_platform.defs.metadata import make_kafka_partitions_table, make_segments_metadata
-from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.instance.tables import delete_run
-from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.segment import Segment
-from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.status.backlog import Backlog
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.postgres import Postgres, run_postgres
 from kafka_s3_platform_tests.support import SETTINGS
@@ -189,7 +189,7 @@ def _configure(home: Path, storage: str) -> str:
         return deployed[deployed.index("storage:") : deployed.index("\n\n")] + "\ntelemetry: {enabled: false}\n"
     parts = {
         "run_storage": ("dagster._core.storage.runs", "SqliteRunStorage", "history"),
-        "event_log_storage": ("kafka_s3_platform.instance.event_log", "OneFileEventLogStorage", "history/runs"),
+        "event_log_storage": ("kafka_s3_platform.core.instance.event_log", "OneFileEventLogStorage", "history/runs"),
         "schedule_storage": ("dagster._core.storage.schedules", "SqliteScheduleStorage", "schedules"),
     }
     lines = [

@@ -5,10 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bench.variables import VARIABLES
-from kafka_s3_platform.codecs.table import CODECS, Codec
-from kafka_s3_platform.config.dialects import DIALECTS
-from kafka_s3_platform.config.formats import FORMATS, INPUTS, REFUSALS, WRITTEN_FORMATS
-from kafka_s3_platform.config.keys.clients import (
+from kafka_s3_platform.connect.config.dialects import DIALECTS
+from kafka_s3_platform.connect.config.keys.clients import (
     ALL_SCOPES,
     CLIENT_PROPERTIES,
     PAIRED_PROPERTIES,
@@ -16,17 +14,19 @@ from kafka_s3_platform.config.keys.clients import (
     WITHOUT_MEANING_PROPERTIES,
     ClientProperty,
 )
-from kafka_s3_platform.config.keys.converters import OPTION_KEYS
-from kafka_s3_platform.config.keys.general import GENERAL_KEYS
-from kafka_s3_platform.config.keys.layout import PATH_KEYS, ROTATION_KEYS
-from kafka_s3_platform.config.keys.output import FORMAT_KEYS
-from kafka_s3_platform.config.keys.records import RECORD_KEYS
-from kafka_s3_platform.config.keys.source import SOURCE_KEYS
-from kafka_s3_platform.config.keys.store import STORE_KEYS
-from kafka_s3_platform.config.keys.table import Key, Support
-from kafka_s3_platform.config.lenses import LENSES_KEYS
-from kafka_s3_platform.config.mapping import ALL_KEYS, OWN_KEYS
-from kafka_s3_platform.config.worker import WORKER_HONOURED_KEYS, WORKER_WITHOUT_MEANING_KEYS
+from kafka_s3_platform.connect.config.keys.converters import OPTION_KEYS
+from kafka_s3_platform.connect.config.keys.general import GENERAL_KEYS
+from kafka_s3_platform.connect.config.keys.layout import PATH_KEYS, ROTATION_KEYS
+from kafka_s3_platform.connect.config.keys.output import FORMAT_KEYS
+from kafka_s3_platform.connect.config.keys.records import RECORD_KEYS
+from kafka_s3_platform.connect.config.keys.source import SOURCE_KEYS
+from kafka_s3_platform.connect.config.keys.store import STORE_KEYS
+from kafka_s3_platform.connect.config.keys.table import Key, Support
+from kafka_s3_platform.connect.config.lenses import LENSES_KEYS
+from kafka_s3_platform.connect.config.mapping import ALL_KEYS, OWN_KEYS
+from kafka_s3_platform.connect.config.worker import WORKER_HONOURED_KEYS, WORKER_WITHOUT_MEANING_KEYS
+from kafka_s3_platform.core.codecs.table import CODECS, Codec
+from kafka_s3_platform.core.config.formats import FORMATS, INPUTS, REFUSALS, WRITTEN_FORMATS
 
 DOCUMENTS = (Path("docs/connector-files.md"), Path("docs/formats.md"), Path("docs/deploying.md"))
 """Paths below the folder of the repository."""

@@ -21,16 +21,16 @@ from confluent_kafka.admin import AdminClient
 
 from bench.archive import connector, started_session
 from bench.fleet import create_topics, produce
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topics
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topics
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.instance.names import make_op_name
+from kafka_s3_platform.core.spark.runner import SparkRunner
+from kafka_s3_platform.core.status.topic import find_newest_closed_hour
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.instance.names import make_op_name
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_stack
-from kafka_s3_platform.spark.runner import SparkRunner
-from kafka_s3_platform.status.topic import find_newest_closed_hour
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_stack
 
 CALLS = ("list_offsets", "list_topics", "describe_topics", "describe_configs", "describe_acls", "describe_cluster")
 

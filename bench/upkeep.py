@@ -11,14 +11,14 @@ from datetime import datetime, timedelta, timezone
 
 from bench.archive import connector
 from bench.measure import measured
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_stack
-from kafka_s3_platform.store.index import CHECKPOINT_INTERVAL, ConnectorIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_files import list_index_files, list_log
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.index import keep_up_index
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.store.index import CHECKPOINT_INTERVAL, ConnectorIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.index_files import list_index_files, list_log
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.index import keep_up_index
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_stack
 from kafka_s3_platform_tests.aged.rows import RECORDS as AGED_RECORDS
 from kafka_s3_platform_tests.aged.rows import write_aged_index
 from kafka_s3_platform_tests.upkeep.index.hours import RECORDS, archive_hour, merge_day

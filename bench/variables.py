@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from kafka_s3_platform.config.keys import environment
-from kafka_s3_platform.config.keys.environment import LOCAL_PREFIX, SERVE_PREFIX
-from kafka_s3_platform.defs.retention_sensor import DEFAULT_DAYS
+from kafka_s3_platform.core.config import environment
+from kafka_s3_platform.core.config.environment import LOCAL_PREFIX, SERVE_PREFIX
+from kafka_s3_platform.operate.defs.retention_sensor import DEFAULT_DAYS
 
 
 @dataclass(frozen=True)

@@ -25,25 +25,25 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Producer
 from pyarrow import csv
 
-from kafka_s3_platform.archive.hours import report_hours
 from kafka_s3_platform.cli import main
 from kafka_s3_platform.cli.messages import align_columns, print_result
 from kafka_s3_platform.cli.restore import run_restore
 from kafka_s3_platform.cli.runs import find_archived_topics, run_job
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.defs.restore.config import ArchivedTargetConfig, RestoreConfig, WhatConfig
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.errors import ConfigError, IntegrityError, PermanentError
-from kafka_s3_platform.instance.names import make_op_name
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.kafka.failures import FATAL, raise_kafka_error
-from kafka_s3_platform.kafka.producer import POLL_SECONDS, SETTLE_SECONDS
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_stack
-from kafka_s3_platform.model.offsets import make_span
-from kafka_s3_platform.model.times import HOUR
-from kafka_s3_platform.upkeep.compact.days import report_day
+from kafka_s3_platform.core.archive.hours import report_hours
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.defs.restore.config import ArchivedTargetConfig, RestoreConfig, WhatConfig
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PermanentError
+from kafka_s3_platform.core.instance.names import make_op_name
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.core.kafka.failures import FATAL, raise_kafka_error
+from kafka_s3_platform.core.kafka.producer import POLL_SECONDS, SETTLE_SECONDS
+from kafka_s3_platform.core.model.offsets import make_span
+from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.upkeep.compact.days import report_day
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_stack
 
 logger = logging.getLogger(__name__)
 

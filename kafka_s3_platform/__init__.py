@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kafka_s3_platform.text import guard_logs
+from kafka_s3_platform.core.text import guard_logs
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -50,7 +50,7 @@ def read(
         StoreUnavailableError: the store does not answer.
         IndexDamagedError: the index cannot be read.
     """
-    from kafka_s3_platform.reading.dataset import find_objects, make_filter
+    from kafka_s3_platform.operate.reading.dataset import find_objects, make_filter
 
     objects = find_objects(connector, topic, make_filter(start, end, kafka_partitions))
     return (objects.decode_values(schema_id) if decode or schema_id is not None else objects).open()

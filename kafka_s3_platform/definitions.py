@@ -4,7 +4,7 @@ There is one exception: if a connector has `topics.regex` and no topics are reme
 a second at most.
 """
 
-from kafka_s3_platform.collector import leave_out_imports
+from kafka_s3_platform.core.collector import leave_out_imports
 
 with leave_out_imports():
     import json
@@ -19,21 +19,31 @@ with leave_out_imports():
     import dagster as dg
     from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
-    from kafka_s3_platform.config.files import load_connectors
-    from kafka_s3_platform.config.folder import find_connectors_folder, hash_connector_files
-    from kafka_s3_platform.config.keys import environment
-    from kafka_s3_platform.config.settings import ConnectorConfig
-    from kafka_s3_platform.defs.alerts.sensor import choose_alert_status, make_alert_sensor
-    from kafka_s3_platform.defs.archive.checks import make_risk_checks
-    from kafka_s3_platform.defs.archive.first_hour import FIRST_HOURS, recall_first_hour
-    from kafka_s3_platform.defs.archive.hourly import make_hourly_assets
-    from kafka_s3_platform.defs.archive.lag_sensor import make_lag_sensor
-    from kafka_s3_platform.defs.archive.object_checks import make_object_checks
-    from kafka_s3_platform.defs.compact.daily import make_daily_assets
-    from kafka_s3_platform.defs.compact.folder_sensor import make_folder_sensor
-    from kafka_s3_platform.defs.file_checks import make_file_checks
-    from kafka_s3_platform.defs.foreign_objects import make_objects_sensor, make_objects_specs, make_readable_checks
-    from kafka_s3_platform.defs.jobs import (
+    from kafka_s3_platform.connect.config.files import load_connectors
+    from kafka_s3_platform.connect.defs.foreign_objects import (
+        make_objects_sensor,
+        make_objects_specs,
+        make_readable_checks,
+    )
+    from kafka_s3_platform.connect.defs.registry import define_registries
+    from kafka_s3_platform.connect.defs.restore.foreign import (
+        make_foreign_asset,
+        make_foreign_key,
+        make_poll_sensor,
+        name_poll_sensor,
+    )
+    from kafka_s3_platform.core.config import environment
+    from kafka_s3_platform.core.config.folder import find_connectors_folder, hash_connector_files
+    from kafka_s3_platform.core.config.settings import ConnectorConfig
+    from kafka_s3_platform.core.defs.archive.checks import make_risk_checks
+    from kafka_s3_platform.core.defs.archive.first_hour import FIRST_HOURS, recall_first_hour
+    from kafka_s3_platform.core.defs.archive.hourly import make_hourly_assets
+    from kafka_s3_platform.core.defs.archive.lag_sensor import make_lag_sensor
+    from kafka_s3_platform.core.defs.archive.object_checks import make_object_checks
+    from kafka_s3_platform.core.defs.compact.daily import make_daily_assets
+    from kafka_s3_platform.core.defs.compact.folder_sensor import make_folder_sensor
+    from kafka_s3_platform.core.defs.file_checks import make_file_checks
+    from kafka_s3_platform.core.defs.jobs import (
         UPKEEP_TIME,
         ConnectorJobs,
         make_connector_jobs,
@@ -42,28 +52,22 @@ with leave_out_imports():
         make_readable_job,
         make_upkeep_job,
     )
-    from kafka_s3_platform.defs.registry import define_registries
-    from kafka_s3_platform.defs.resources import NoValues, SparkResource
-    from kafka_s3_platform.defs.restore.foreign import (
-        make_foreign_asset,
-        make_foreign_key,
-        make_poll_sensor,
-        name_poll_sensor,
-    )
-    from kafka_s3_platform.defs.restore.replayed import make_replay_jobs
-    from kafka_s3_platform.defs.restore.restored import make_restored_assets
-    from kafka_s3_platform.defs.retention_sensor import make_retention_sensor
-    from kafka_s3_platform.defs.schedules import make_daily_schedule, make_hourly_schedule, make_verify_schedule
-    from kafka_s3_platform.defs.topic import TopicAssets, list_topic_assets
-    from kafka_s3_platform.defs.topics_sensor import make_topic_specs, make_topics_sensor
-    from kafka_s3_platform.status.discovery import (
+    from kafka_s3_platform.core.defs.resources import NoValues, SparkResource
+    from kafka_s3_platform.core.defs.restore.replayed import make_replay_jobs
+    from kafka_s3_platform.core.defs.restore.restored import make_restored_assets
+    from kafka_s3_platform.core.defs.schedules import make_daily_schedule, make_hourly_schedule, make_verify_schedule
+    from kafka_s3_platform.core.defs.topic import TopicAssets, list_topic_assets
+    from kafka_s3_platform.core.defs.topics_sensor import make_topic_specs, make_topics_sensor
+    from kafka_s3_platform.core.status.discovery import (
         find_memory,
         find_topics_folder,
         give_topics,
         recall_listed_topics,
         resolve_from_memory,
     )
-    from kafka_s3_platform.text import escape_unprintable
+    from kafka_s3_platform.core.text import escape_unprintable
+    from kafka_s3_platform.operate.alerts.sensor import choose_alert_status, make_alert_sensor
+    from kafka_s3_platform.operate.defs.retention_sensor import make_retention_sensor
 
 logger = logging.getLogger(__name__)
 

@@ -3,16 +3,18 @@
 Everything else may move or change its name in any version; what is here does not, without a release that warns first.
 """
 
-from kafka_s3_platform.codecs.compression import Sink
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.errors import IntegrityError, PermanentError, TransientError
-from kafka_s3_platform.formats.format_io import RecordWriter
-from kafka_s3_platform.formats.parts import UnwritableRecordsError
-from kafka_s3_platform.model.connect import ConnectBatch, Int32s, Int64s, Outcome, Payload, RecordFailure, Schema
-from kafka_s3_platform.model.health import ArchivedTotals, ConnectorHealth, Level, Risk, RunHistory, TopicHealth
-from kafka_s3_platform.partitioners.extractors import ExtractedTimes, Record, RecordExtractor, TimestampExtractor
-from kafka_s3_platform.partitioners.folders import DefaultFolders, FieldFolders, Folder, Folders, TimeFolders
-from kafka_s3_platform.partitioners.partitioners import (
+from kafka_s3_platform.connect.restore.outgoing.partitioning import KafkaPartitioner
+from kafka_s3_platform.connect.transforms import MappedRecord, RecordMapper
+from kafka_s3_platform.core.codecs.compression import Sink
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.errors import IntegrityError, PermanentError, TransientError
+from kafka_s3_platform.core.formats.format_io import RecordWriter
+from kafka_s3_platform.core.formats.parts import UnwritableRecordsError
+from kafka_s3_platform.core.model.connect import ConnectBatch, Int32s, Int64s, Outcome, Payload, RecordFailure, Schema
+from kafka_s3_platform.core.model.health import ArchivedTotals, ConnectorHealth, Level, Risk, RunHistory, TopicHealth
+from kafka_s3_platform.core.partitioners.extractors import ExtractedTimes, Record, RecordExtractor, TimestampExtractor
+from kafka_s3_platform.core.partitioners.folders import DefaultFolders, FieldFolders, Folder, Folders, TimeFolders
+from kafka_s3_platform.core.partitioners.partitioners import (
     DefaultPartitioner,
     EncodedPartitions,
     FieldPartitioner,
@@ -20,9 +22,7 @@ from kafka_s3_platform.partitioners.partitioners import (
     TimeBasedPartitioner,
     joined,
 )
-from kafka_s3_platform.restore.outgoing.partitioning import KafkaPartitioner
-from kafka_s3_platform.store.credentials import Credentials, CredentialsProvider
-from kafka_s3_platform.transforms import MappedRecord, RecordMapper
+from kafka_s3_platform.core.store.credentials import Credentials, CredentialsProvider
 
 __all__ = [
     "ArchivedTotals",

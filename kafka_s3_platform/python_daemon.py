@@ -11,11 +11,11 @@ import traceback
 from zipimport import zipimporter
 
 TASKS = (
-    "kafka_s3_platform.archive.scan",
-    "kafka_s3_platform.formats.envelope.parquet",
-    "kafka_s3_platform.formats.envelope.records",
-    "kafka_s3_platform.kafka.fetch.fetch_reader",
-    "kafka_s3_platform.spark.runner",
+    "kafka_s3_platform.core.archive.scan",
+    "kafka_s3_platform.core.formats.envelope.parquet",
+    "kafka_s3_platform.core.formats.envelope.records",
+    "kafka_s3_platform.core.kafka.fetch.fetch_reader",
+    "kafka_s3_platform.core.spark.runner",
     "boto3.s3.inject",
     "pandas",
     "pyarrow.pandas_compat",

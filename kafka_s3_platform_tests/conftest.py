@@ -22,16 +22,15 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
-from kafka_s3_platform.config import plugins
-from kafka_s3_platform.config.keys import environment
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.local import broker
-from kafka_s3_platform.local import stack as embedded
-from kafka_s3_platform.local.processes import is_port_free
-from kafka_s3_platform.local.seaweedfs import SeaweedFS
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.store import promises
+from kafka_s3_platform.core.config import environment, plugins
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.store import promises
+from kafka_s3_platform.operate.local import broker
+from kafka_s3_platform.operate.local import stack as embedded
+from kafka_s3_platform.operate.local.processes import is_port_free
+from kafka_s3_platform.operate.local.seaweedfs import SeaweedFS
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.tools import find_tool
 
 if TYPE_CHECKING:
@@ -438,7 +437,7 @@ def spark() -> "SparkSession":
 
     Its Python processes live in the folder where it was started, which must outlive each test.
     """
-    from kafka_s3_platform.defs.resources import start_session
+    from kafka_s3_platform.core.defs.resources import start_session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(REPOSITORY)
@@ -447,7 +446,7 @@ def spark() -> "SparkSession":
 
 DAGSTER_YAML = """
 event_log_storage:
-  module: kafka_s3_platform.instance.event_log
+  module: kafka_s3_platform.core.instance.event_log
   class: OneFileEventLogStorage
   config: {{base_dir: {home}/history/runs}}
 compute_logs: {{module: dagster._core.storage.noop_compute_log_manager, class: NoOpComputeLogManager}}

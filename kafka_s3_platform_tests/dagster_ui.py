@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from kafka_s3_platform.errors import PermanentError, TransientError
+from kafka_s3_platform.core.errors import PermanentError, TransientError
 
 LAUNCH = """
 mutation Launch($params: LaunchBackfillParams!) {

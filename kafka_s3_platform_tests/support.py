@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from deltalake import write_deltalake
 
-from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import (
+from kafka_s3_platform.core.archive.request import ArchiveReport, ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
     KafkaSettings,
@@ -23,16 +23,16 @@ from kafka_s3_platform.config.settings import (
     RecordSettings,
     StoreSettings,
 )
-from kafka_s3_platform.errors import SparkUnavailableError, StoreUnavailableError
-from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.spark.runner import Attempt, TaskRunner
-from kafka_s3_platform.spark.session import DAEMON_MODULE
-from kafka_s3_platform.store import objects
-from kafka_s3_platform.store.client import new_s3_client
-from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
-from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.errors import SparkUnavailableError, StoreUnavailableError
+from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeReader
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.core.spark.session import DAEMON_MODULE
+from kafka_s3_platform.core.store import objects
+from kafka_s3_platform.core.store.client import new_s3_client
+from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.core.store.index_rows import TABLE_SCHEMA
+from kafka_s3_platform.core.store.objects import ObjectStore
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.errors import (
     ConfigError,
     ErrorCode,
     MissingBucketError,

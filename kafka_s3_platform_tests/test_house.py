@@ -17,35 +17,48 @@ MAX_FILES = 20
 MIN_LINES = 180
 """Files have so many lines on average: many small ones are as hard to oversee as a few large ones."""
 
+PARTS = ("core", "connect", "operate")
 ROOMS: Mapping[str, tuple[int, int]] = {
-    ".": (1_120, 14),
-    "archive": (3_470, 14),
-    "avro": (2_550, 12),
-    "cli": (4_080, 33),
-    "codecs": (680, 4),
-    "connect": (20, 1),
-    "config": (8_400, 32),
-    "converters": (4_190, 17),
-    "defs": (6_770, 42),
-    "formats": (5_550, 29),
-    "instance": (1_490, 12),
-    "java": (980, 7),
-    "kafka": (5_400, 20),
-    "layouts": (820, 5),
-    "local": (1_150, 8),
-    "model": (2_960, 19),
-    "monitoring": (1_360, 12),
-    "partitioners": (1_010, 4),
-    "reading": (1_320, 5),
-    "registries": (590, 4),
-    "restore": (10_900, 52),
-    "segments": (830, 4),
-    "sources": (2_710, 10),
-    "spark": (1_470, 8),
-    "status": (1_720, 10),
-    "store": (4_670, 17),
-    "transforms": (1_930, 8),
-    "upkeep": (2_800, 12),
+    ".": (460, 4),
+    "cli": (4_090, 33),
+    "connect": (10, 1),
+    "connect/avro": (2_570, 12),
+    "connect/config": (7_000, 25),
+    "connect/converters": (4_210, 17),
+    "connect/defs": (570, 5),
+    "connect/formats": (2_780, 14),
+    "connect/java": (370, 3),
+    "connect/layouts": (300, 3),
+    "connect/registries": (590, 4),
+    "connect/restore": (2_470, 12),
+    "connect/sources": (2_710, 10),
+    "connect/transforms": (1_910, 8),
+    "core": (700, 12),
+    "core/archive": (3_470, 14),
+    "core/codecs": (680, 4),
+    "core/config": (1_380, 8),
+    "core/defs": (4_970, 30),
+    "core/formats": (2_790, 17),
+    "core/instance": (1_490, 12),
+    "core/java": (610, 5),
+    "core/kafka": (5_410, 20),
+    "core/layouts": (500, 3),
+    "core/model": (2_960, 19),
+    "core/partitioners": (1_000, 4),
+    "core/restore": (7_870, 40),
+    "core/segments": (810, 4),
+    "core/spark": (620, 4),
+    "core/status": (1_720, 10),
+    "core/store": (4_670, 17),
+    "core/upkeep": (2_800, 12),
+    "operate": (10, 1),
+    "operate/alerts": (960, 7),
+    "operate/defs": (280, 3),
+    "operate/groups": (590, 3),
+    "operate/local": (1_140, 8),
+    "operate/monitoring": (1_350, 12),
+    "operate/reading": (1_320, 5),
+    "operate/warm_spark": (830, 4),
 }
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 
@@ -91,11 +104,15 @@ def public_names(module: ast.Module) -> Iterator[str]:
                 yield name
 
 
+def name_room(path: Path) -> str:
+    """The folder of a file below the part that it belongs to. The part itself for a file of no room."""
+    return "/".join(path.parts[: min(2 if path.parts[0] in PARTS else 1, len(path.parts) - 1)]) or "."
+
+
 def test_each_room_keeps_to_its_size() -> None:
     sizes: dict[str, list[int]] = defaultdict(list)
     for path in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.j2")):
-        inside = path.relative_to(PACKAGE).parts
-        sizes[inside[0] if len(inside) > 1 else "."].append(len(path.read_text().splitlines()))
+        sizes[name_room(path.relative_to(PACKAGE))].append(len(path.read_text().splitlines()))
     rooms = {room: (sum(lines), len(lines)) for room, lines in sorted(sizes.items())}
     allowed = {room: ROOMS.get(room, (0, 0)) for room in rooms}
     larger = {room for room, size in rooms.items() if size[0] > allowed[room][0] or size[1] > allowed[room][1]}
@@ -153,8 +170,8 @@ def test_partition_alone_is_the_name_of_nothing() -> None:
         if re.fullmatch(r"_?partitions?", name)
     ]
     assert found == [
-        *(f"{path} partition" for path in ("formats/envelope/json.py", "formats/lenses.py")),
-        *(f"reading/spark_source.py {name}" for name in ("partitions", "partition")),
+        *(f"{path} partition" for path in ("connect/formats/lenses.py", "core/formats/envelope/json.py")),
+        *(f"operate/reading/spark_source.py {name}" for name in ("partitions", "partition")),
     ]
 
 
@@ -166,7 +183,7 @@ def test_no_id_of_an_object_stands_for_it() -> None:
         for node in ast.walk(module)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id"
     ]
-    assert found == ["converters/json_schema/decode.py"]
+    assert found == ["connect/converters/json_schema/decode.py"]
 
 
 def defined_names(node: ast.AST) -> list[str]:

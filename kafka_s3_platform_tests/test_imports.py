@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 LOOK = "import json, sys; {does}; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
-SCAN = "import kafka_s3_platform.archive.scan, kafka_s3_platform.kafka.fetch.fetch_reader"
-ARCHIVE = "import kafka_s3_platform.cli.archive, kafka_s3_platform.archive.run"
+SCAN = "import kafka_s3_platform.core.archive.scan, kafka_s3_platform.core.kafka.fetch.fetch_reader"
+ARCHIVE = "import kafka_s3_platform.cli.archive, kafka_s3_platform.core.archive.run"
 HELP = "import kafka_s3_platform.cli as c; c.main(['--help'], standalone_mode=False)"
 OF_FORMATS = ("authlib", "confluent_kafka.schema_registry", "google.protobuf", "grpc_tools", "jsonschema")
 """What the registry and its formats need."""
@@ -23,8 +23,11 @@ OF_FORMATS = ("authlib", "confluent_kafka.schema_registry", "google.protobuf", "
     ("does", "without"),
     [
         (HELP, ("boto3", "confluent_kafka", "dagster", "jinja2", "numpy", "pyarrow", "pydantic", "pyspark")),
-        (ARCHIVE, ("duckdb", "jinja2", "numba", "pandas", "pyspark", "kafka_s3_platform.archive.scan", *OF_FORMATS)),
-        (SCAN, ("dagster", "duckdb", "jinja2", "pandas", "sqlalchemy", "kafka_s3_platform.restore", *OF_FORMATS)),
+        (
+            ARCHIVE,
+            ("duckdb", "jinja2", "numba", "pandas", "pyspark", "kafka_s3_platform.core.archive.scan", *OF_FORMATS),
+        ),
+        (SCAN, ("dagster", "duckdb", "jinja2", "pandas", "sqlalchemy", "kafka_s3_platform.core.restore", *OF_FORMATS)),
     ],
     ids=["the list of commands", "a command and its run", "a task of an archive run"],
 )

@@ -8,7 +8,7 @@ import pytest
 from kafka_s3_platform import plugins
 from kafka_s3_platform_tests.conftest import REPOSITORY
 
-PUBLIC_MODULES = {"kafka_s3_platform.plugins", "kafka_s3_platform.errors"}
+PUBLIC_MODULES = {"kafka_s3_platform.plugins"}
 
 MEMBERS = """
     ArchivedTotals ConnectBatch ConnectorHealth Credentials CredentialsProvider DefaultFolders DefaultPartitioner
@@ -26,7 +26,7 @@ def test_its_members_are_these_and_stay() -> None:
 
 def test_the_reader_of_blocks_is_where_the_docs_show_it() -> None:
     text = (REPOSITORY / "docs" / "formats.md").read_text()
-    (dotted,) = re.findall(r"`(kafka_s3_platform\.formats\.\S+)`", text)
+    (dotted,) = re.findall(r"`(kafka_s3_platform\.connect\.formats\.\S+)`", text)
     module, _, name = dotted.rpartition(".")
     assert callable(getattr(importlib.import_module(module), name))
 

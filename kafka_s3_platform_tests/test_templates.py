@@ -4,18 +4,18 @@ import re
 
 import pytest
 
-from kafka_s3_platform.monitoring.hours_page import HoursPage
-from kafka_s3_platform.monitoring.status_page import StatusPage
-from kafka_s3_platform.restore.report_page import ReportPage
+from kafka_s3_platform.core.restore.report_page import ReportPage
+from kafka_s3_platform.operate.monitoring.hours_page import HoursPage
+from kafka_s3_platform.operate.monitoring.status_page import StatusPage
 from kafka_s3_platform_tests.conftest import REPOSITORY
 
 
 @pytest.mark.parametrize(
     ("template", "facts"),
     [
-        ("monitoring/hours_page", HoursPage),
-        ("monitoring/status_page", StatusPage),
-        ("restore/report_page", ReportPage),
+        ("operate/monitoring/hours_page", HoursPage),
+        ("operate/monitoring/status_page", StatusPage),
+        ("core/restore/report_page", ReportPage),
     ],
 )
 def test_a_template_uses_what_its_page_works_out_and_nothing_that_it_lacks(template: str, facts: type) -> None:

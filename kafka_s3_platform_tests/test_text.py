@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.cli import PlatformGroup
 from kafka_s3_platform.cli.messages import print_result
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import ConfigError, IntegrityError, PlatformError, TransientError
-from kafka_s3_platform.store.errors import NotFoundError
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.text import escape_unprintable, format_entry
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PlatformError, TransientError
+from kafka_s3_platform.core.store.errors import NotFoundError
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.text import escape_unprintable, format_entry
 
 HOSTILE = "topics/\x1b[2J\x1b]0;title\x07\x9b31m\u202eevil\u2028a\rb\x08\x7f\nfake: restored and verified"
 UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800-\udfff]")
@@ -44,7 +44,7 @@ def test_errors_are_printable_and_still_pickle() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301
 
 
-@pytest.mark.parametrize("name", ["kafka_s3_platform.store.objects", "kafka_s3_platform"])
+@pytest.mark.parametrize("name", ["kafka_s3_platform.core.store.objects", "kafka_s3_platform"])
 def test_what_is_logged_is_one_entry(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         logging.getLogger(name).warning("object %s: %d", HOSTILE, 3)

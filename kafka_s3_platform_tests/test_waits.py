@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from kafka_s3_platform.waits import Waiting
+from kafka_s3_platform.core.waits import Waiting
 
 
 def test_a_call_that_ends_is_waited_for() -> None:

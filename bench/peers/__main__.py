@@ -30,8 +30,8 @@ from bench.peers.read_back import Comparison, Expected, read_envelopes, read_lin
 from bench.peers.tools import Command, Job, Tool, find_tools, find_variables
 from bench.start import find_servers
 from bench.workload import KAFKA_PARTITIONS, create_topic, delete_topic, ensure_topic, record_bytes
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_stack
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_stack
 
 LIMIT_SECONDS = 300.0
 """Of one command."""

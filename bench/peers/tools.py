@@ -15,10 +15,10 @@ from zlib import crc32
 
 from bench.start import write_connector
 from bench.workload import KAFKA_PARTITIONS
-from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.java.runtime import find_java
-from kafka_s3_platform.local.ivy import Download
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.java.runtime import find_java
+from kafka_s3_platform.operate.local.ivy import Download
+from kafka_s3_platform.operate.local.settings import StackSettings
 
 HERE = Path(__file__).parent
 BUILD_SECONDS = 1800.0

@@ -10,9 +10,9 @@ import click
 
 from kafka_s3_platform.cli.ending import run_to_end
 from kafka_s3_platform.cli.messages import MESSAGES, add_verbosity_options, paint_text
-from kafka_s3_platform.collector import leave_out_imports
-from kafka_s3_platform.errors import PlatformError, TransientError, explain_full_disk
-from kafka_s3_platform.text import format_entry
+from kafka_s3_platform.core.collector import leave_out_imports
+from kafka_s3_platform.core.errors import PlatformError, TransientError, explain_full_disk
+from kafka_s3_platform.core.text import format_entry
 
 EX_TEMPFAIL = 75
 INTERRUPTED = 130
@@ -113,7 +113,7 @@ class PlatformGroup(click.Group):
         except KeyboardInterrupt as err:
             raise Interruption(str(err), ctx.obj) from err
         except Exception as err:
-            from kafka_s3_platform.instance.home import explain_storage_error
+            from kafka_s3_platform.core.instance.home import explain_storage_error
 
             explained = explain_full_disk(err) or explain_storage_error(err)
             if explained is None:

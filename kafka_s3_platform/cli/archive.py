@@ -17,10 +17,10 @@ from kafka_s3_platform.cli.runs import (
     topic_option,
 )
 from kafka_s3_platform.cli.windows import parse_time
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.instance.names import make_op_name
-from kafka_s3_platform.model.times import HOUR
-from kafka_s3_platform.text import count_noun
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.instance.names import make_op_name
+from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.text import count_noun
 
 LEFT_OUT = {
     "filtered_records": "records left out, by transforms or because they are null",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from kafka_s3_platform.waits import is_any_waiting
+from kafka_s3_platform.core.waits import is_any_waiting
 
 GRACE_SECONDS = 1.1
 """After Ctrl-C a command has this time to end by itself, and more for as long as it gets on."""

@@ -11,11 +11,11 @@ from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
 from kafka_s3_platform.cli.windows import parse_time
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.layouts.segment_key import explain_hidden_names
-from kafka_s3_platform.model.segment import Segment
-from kafka_s3_platform.upkeep.compact.days import find_day, read_day_segments, select_day_segments
-from kafka_s3_platform.upkeep.verify import read_hour_segments
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.layouts.segment_key import explain_hidden_names
+from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.upkeep.compact.days import find_day, read_day_segments, select_day_segments
+from kafka_s3_platform.core.upkeep.verify import read_hour_segments
 
 
 @click.command

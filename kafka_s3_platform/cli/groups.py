@@ -10,15 +10,20 @@ import click
 
 from kafka_s3_platform.cli.messages import align_columns, json_option, print_result
 from kafka_s3_platform.cli.windows import read_target_kafka, target_worker_option
-from kafka_s3_platform.config.files import load_connectors
-from kafka_s3_platform.config.folder import FOLDER_VARIABLE, find_connectors_folder
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.group_commit import Rollback, apply_translation, check_translation, roll_back_groups
-from kafka_s3_platform.restore.group_offsets import Translation, read_finished_restore, translate_groups
-from kafka_s3_platform.restore.request import RestoreReport
-from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.connect.config.files import load_connectors
+from kafka_s3_platform.core.config.folder import FOLDER_VARIABLE, find_connectors_folder
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.restore.request import RestoreReport
+from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.operate.groups.group_commit import (
+    Rollback,
+    apply_translation,
+    check_translation,
+    roll_back_groups,
+)
+from kafka_s3_platform.operate.groups.group_offsets import Translation, read_finished_restore, translate_groups
 
 COLUMNS = ("group_id", "kafka_partition", "source_offset", "target_offset", "precision", "reason")
 

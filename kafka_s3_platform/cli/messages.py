@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from kafka_s3_platform.spark.progress import Snapshot, call_with_progress, is_progress
-from kafka_s3_platform.text import format_entry
-from kafka_s3_platform.waits import list_waits
+from kafka_s3_platform.core.spark.progress import Snapshot, call_with_progress, is_progress
+from kafka_s3_platform.core.text import format_entry
+from kafka_s3_platform.core.waits import list_waits
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display

@@ -9,15 +9,22 @@ from uuid import uuid4
 
 import click
 
-from kafka_s3_platform.archive.failures import describe_time_left, format_skip_command
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
-from kafka_s3_platform.model.gaps import Unresolved
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.text import count_noun
-from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Decision, ResolveReport, Skip, list_unresolved
-from kafka_s3_platform.upkeep.resolve import resolve_offsets as decide
+from kafka_s3_platform.core.archive.failures import describe_time_left, format_skip_command
+from kafka_s3_platform.core.model.gaps import Unresolved
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.text import count_noun
+from kafka_s3_platform.core.upkeep.resolve import (
+    AcceptTruncation,
+    BeginAt,
+    Decision,
+    ResolveReport,
+    Skip,
+    list_unresolved,
+)
+from kafka_s3_platform.core.upkeep.resolve import resolve_offsets as decide
 
 
 def _parse_offsets(ctx: click.Context, param: click.Parameter, text: str | None) -> OffsetRange | None:  # noqa: ARG001

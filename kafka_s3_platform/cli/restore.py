@@ -17,10 +17,11 @@ from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import Verdict, json_option, print_result
 from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, run_job
 from kafka_s3_platform.cli.windows import parse_numbers, parse_offsets
-from kafka_s3_platform.config.files import find_connector
-from kafka_s3_platform.config.keys.values import parse_rate
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.restore.config import (
+from kafka_s3_platform.connect.config.files import find_connector
+from kafka_s3_platform.connect.config.keys.values import parse_rate
+from kafka_s3_platform.connect.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.restore.config import (
     ArchivedTargetConfig,
     ForeignRestoreConfig,
     RestoreConfig,
@@ -30,12 +31,11 @@ from kafka_s3_platform.defs.restore.config import (
     find_options,
     list_fields,
 )
-from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
-from kafka_s3_platform.defs.restore.form import name_restore_job
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.instance.work import name_restored_op
-from kafka_s3_platform.text import count_noun
+from kafka_s3_platform.core.defs.restore.form import name_restore_job
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.instance.work import name_restored_op
+from kafka_s3_platform.core.text import count_noun
 
 INCOMPLETE = 3
 """Exit status of a verified restore that lacks some of the requested records."""
@@ -202,8 +202,8 @@ def _choose_exit_status(report: dict[str, Any]) -> int:
 
 def _restore_archived(connector: str, terms: ForeignRestoreConfig, run_id: str) -> RunOutcome:
     # not needed to show the options
-    from kafka_s3_platform.defs.restore.request import read_rename
-    from kafka_s3_platform.restore.target_topic import name_target_topic
+    from kafka_s3_platform.core.defs.restore.request import read_rename
+    from kafka_s3_platform.core.restore.target_topic import name_target_topic
 
     topics, rule = terms.what.topics, read_rename(terms.to)
     if terms.what.after is not None:

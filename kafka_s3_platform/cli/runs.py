@@ -11,21 +11,20 @@ import click
 import dagster as dg
 
 from kafka_s3_platform.cli.messages import MESSAGES
-from kafka_s3_platform.config.files import find_connector, suggest_name
-from kafka_s3_platform.definitions import defs
-from kafka_s3_platform.defs.archive.checks import list_index_checks
-from kafka_s3_platform.defs.failures import FAILURES, RETRIES_TAG
-from kafka_s3_platform.defs.processes import (
+from kafka_s3_platform.connect.config.files import find_connector, suggest_name
+from kafka_s3_platform.core.defs.archive.checks import list_index_checks
+from kafka_s3_platform.core.defs.failures import FAILURES, RETRIES_TAG
+from kafka_s3_platform.core.defs.processes import (
     describe_end,
     describe_place,
     extend_life,
     find_unfinished_runs,
     make_process_tags,
 )
-from kafka_s3_platform.defs.restore.values import allow_paths
-from kafka_s3_platform.defs.runs import is_changing
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.defs.restore.values import allow_paths
+from kafka_s3_platform.core.defs.runs import is_changing
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import (
     ConfigError,
     ErrorCode,
     PermanentError,
@@ -33,10 +32,11 @@ from kafka_s3_platform.errors import (
     TransientError,
     find_code,
 )
-from kafka_s3_platform.instance.home import find_instance
-from kafka_s3_platform.instance.work import FAILURE_TAG, FIRST_WINDOW_TAG, LAST_WINDOW_TAG, PICKED_TAG
-from kafka_s3_platform.model.silence import NO_ANSWER, try_each
-from kafka_s3_platform.status.discovery import find_gone_topics, find_topics_folder, resolve_now
+from kafka_s3_platform.core.instance.home import find_instance
+from kafka_s3_platform.core.instance.work import FAILURE_TAG, FIRST_WINDOW_TAG, LAST_WINDOW_TAG, PICKED_TAG
+from kafka_s3_platform.core.model.silence import NO_ANSWER, try_each
+from kafka_s3_platform.core.status.discovery import find_gone_topics, find_topics_folder, resolve_now
+from kafka_s3_platform.definitions import defs
 
 logger = logging.getLogger(__name__)
 

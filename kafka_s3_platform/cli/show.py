@@ -7,16 +7,16 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.archive.failures import count_offsets
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import align_columns, json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.model.gaps import count_reasons
-from kafka_s3_platform.store.index import IndexSnapshot
-from kafka_s3_platform.text import count_noun, format_size
-from kafka_s3_platform.upkeep.compact.days import DaySummary, summarize_days
-from kafka_s3_platform.upkeep.hour_states import MARKS, DescribedHour, GridDay, make_hour_grid
+from kafka_s3_platform.core.archive.failures import count_offsets
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.model.gaps import count_reasons
+from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.text import count_noun, format_size
+from kafka_s3_platform.core.upkeep.compact.days import DaySummary, summarize_days
+from kafka_s3_platform.core.upkeep.hour_states import MARKS, DescribedHour, GridDay, make_hour_grid
 
 _HEAD = ("DAY", "COMPLETE HOURS", "RECORDS", "LATE", "OBJECTS", "BYTES", "MERGED")
 _NUMBERS = range(1, 6)

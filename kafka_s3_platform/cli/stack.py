@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import click
 
 from kafka_s3_platform.cli.messages import json_option, print_result
-from kafka_s3_platform.defs.warm_spark import read_idle_minutes, start_warm_spark, stop_warm_spark
-from kafka_s3_platform.local import stack
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.operate.defs.warm_spark import read_idle_minutes, start_warm_spark, stop_warm_spark
+from kafka_s3_platform.operate.local import stack
+from kafka_s3_platform.operate.local.settings import StackSettings
 
 
 @click.command

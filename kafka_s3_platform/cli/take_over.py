@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import click
 
-from kafka_s3_platform.archive.takeover import TakeOverReport, name_group
-from kafka_s3_platform.archive.takeover import record_takeover as take_over_topic
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
+from kafka_s3_platform.core.archive.takeover import TakeOverReport, name_group
+from kafka_s3_platform.core.archive.takeover import record_takeover as take_over_topic
 
 
 @click.command("take-over")

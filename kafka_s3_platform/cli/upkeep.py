@@ -21,13 +21,13 @@ from kafka_s3_platform.cli.runs import (
     topic_option,
     try_topics,
 )
-from kafka_s3_platform.config.files import find_connector
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.instance.names import make_op_name
-from kafka_s3_platform.text import count_noun
-from kafka_s3_platform.upkeep.index import UpkeepReport, keep_up_index
-from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown
-from kafka_s3_platform.upkeep.vacuum import vacuum_topic as remove_orphans
+from kafka_s3_platform.connect.config.files import find_connector
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.instance.names import make_op_name
+from kafka_s3_platform.core.text import count_noun
+from kafka_s3_platform.core.upkeep.index import UpkeepReport, keep_up_index
+from kafka_s3_platform.core.upkeep.vacuum import VacuumReport, set_aside_unknown
+from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic as remove_orphans
 
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 

@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.config.files import read_target_cluster
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.model.times import move_to_zone
+from kafka_s3_platform.connect.config.files import read_target_cluster
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.model.times import move_to_zone
 
 
 def parse_time(option: str, text: str, zone: ZoneInfo) -> datetime:

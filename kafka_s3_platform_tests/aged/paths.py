@@ -10,28 +10,28 @@ from dataclasses import replace
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.archive.hours import report_hours
-from kafka_s3_platform.archive.plan import PlanInput, plan_hours
 from kafka_s3_platform.cli import show
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive import checks
-from kafka_s3_platform.defs.compact import folder_sensor
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.kafka.admin import TopicDescription
-from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.segment import Compaction, HourRange, Reservation, Scan
-from kafka_s3_platform.model.times import to_epoch_ms
-from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.source.archive_plan import make_plan
-from kafka_s3_platform.status.backlog import Backlog
-from kafka_s3_platform.status.backlogs import read_archived
-from kafka_s3_platform.status.index_look import IndexLook
-from kafka_s3_platform.store.index import ConnectorIndex, IndexSnapshot, TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.lease import take_leases
-from kafka_s3_platform.upkeep.compact.days import find_day_start, list_due_days, read_day_segments
-from kafka_s3_platform.upkeep.verify import read_hour_segments
+from kafka_s3_platform.core.archive.hours import report_hours
+from kafka_s3_platform.core.archive.plan import PlanInput, plan_hours
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.archive import checks
+from kafka_s3_platform.core.defs.compact import folder_sensor
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.kafka.admin import TopicDescription
+from kafka_s3_platform.core.kafka.answers import Answers, OffsetAtTime, RecordOffset
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.segment import Compaction, HourRange, Reservation, Scan
+from kafka_s3_platform.core.model.times import to_epoch_ms
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.source.archive_plan import make_plan
+from kafka_s3_platform.core.status.backlog import Backlog
+from kafka_s3_platform.core.status.backlogs import read_archived
+from kafka_s3_platform.core.status.index_look import IndexLook
+from kafka_s3_platform.core.store.index import ConnectorIndex, IndexSnapshot, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.lease import take_leases
+from kafka_s3_platform.core.upkeep.compact.days import find_day_start, list_due_days, read_day_segments
+from kafka_s3_platform.core.upkeep.verify import read_hour_segments
 from kafka_s3_platform_tests.aged.rows import DAY, HOUR, LEADER_EPOCH_HOURS, RECORDS, Age
 
 Path = Callable[[ConnectorConfig, Age], object]

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
-from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.segment import HourRange, Scan, Segment, TopicGeneration
-from kafka_s3_platform.model.times import to_epoch_ms
-from kafka_s3_platform.store.index import FILTERED_COLUMNS, ConnectorIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_rows import (
+from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.segment import HourRange, Scan, Segment, TopicGeneration
+from kafka_s3_platform.core.model.times import to_epoch_ms
+from kafka_s3_platform.core.store.index import FILTERED_COLUMNS, ConnectorIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.index_rows import (
     NO_DAY,
     PERIOD,
     RETIRED,
@@ -29,7 +29,7 @@ from kafka_s3_platform.store.index_rows import (
     TopicRows,
     encode_rows,
 )
-from kafka_s3_platform.store.index_table import describe_index
+from kafka_s3_platform.core.store.index_table import describe_index
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)

@@ -6,12 +6,12 @@ What the generator of aged indexes writes is what the code would have written: i
 from datetime import datetime, timedelta, timezone
 from threading import Lock
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.model.offsets import make_span
-from kafka_s3_platform.store.index import TopicIndex
-from kafka_s3_platform.store.index_reads import forget_rows
-from kafka_s3_platform.upkeep.compact.days import read_day_segments
-from kafka_s3_platform.upkeep.index import keep_up_index
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.model.offsets import make_span
+from kafka_s3_platform.core.store.index import TopicIndex
+from kafka_s3_platform.core.store.index_reads import forget_rows
+from kafka_s3_platform.core.upkeep.compact.days import read_day_segments
+from kafka_s3_platform.core.upkeep.index import keep_up_index
 from kafka_s3_platform_tests.aged.paths import PATHS
 from kafka_s3_platform_tests.aged.rows import HOUR, RECORDS, Age, write_aged_index
 from kafka_s3_platform_tests.conftest import Lab

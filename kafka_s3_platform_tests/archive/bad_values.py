@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, snapshot
 
 BAD = b"{not json"

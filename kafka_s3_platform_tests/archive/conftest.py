@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.answers import Answers, LogEnds
-from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.answers import Answers, LogEnds
+from kafka_s3_platform.core.model.frontier import Frontier
 
 
 @pytest.fixture

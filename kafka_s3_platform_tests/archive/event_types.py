@@ -9,8 +9,8 @@ from typing import Any
 
 import fastavro
 
-from kafka_s3_platform.avro.schema import strip_logical_types
-from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
+from kafka_s3_platform.connect.avro.schema import strip_logical_types
+from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
 from kafka_s3_platform_tests.conftest import REPOSITORY
 
 GOLDEN = REPOSITORY / "kafka_s3_platform_tests" / "golden" / "debezium"

@@ -11,15 +11,15 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.archive.takeover import record_takeover
 from kafka_s3_platform.cli import main
 from kafka_s3_platform.cli import resolve as resolve_command
 from kafka_s3_platform.cli import upkeep as upkeep_command
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.archive.takeover import record_takeover
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import (
     BusyError,
     ForeignObjectError,
     LogTruncatedError,
@@ -29,13 +29,13 @@ from kafka_s3_platform.errors import (
     TopicRecreatedError,
     UnresolvedOffsetsError,
 )
-from kafka_s3_platform.model.gaps import Gap
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.resolve import BeginAt, resolve_offsets
-from kafka_s3_platform.upkeep.vacuum import vacuum_topic
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.model.segment import Scan
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.resolve import BeginAt, resolve_offsets
+from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.archive.bad_values import BY_VALUE, numbered
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab, present
 from kafka_s3_platform_tests.kafka.topics import consuming, delete_records

@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pydantic import SecretStr
 
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import (
     AuthorizationError,
     BrokerUnavailableError,
     MissingBucketError,
@@ -24,13 +24,13 @@ from kafka_s3_platform.errors import (
     SparkUnavailableError,
     StoreUnavailableError,
 )
-from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
-from kafka_s3_platform.model.gaps import Gap
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
-from kafka_s3_platform.store.index import TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.row_filter import match_row
+from kafka_s3_platform.core.kafka.offset_admin import OffsetAdmin
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.core.store.index import TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.row_filter import match_row
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import delete_records, wait_until_stable

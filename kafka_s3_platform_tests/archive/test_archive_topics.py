@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topics
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.archive.request import ArchiveReport, ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topics
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import (
     MissingTopicError,
     PlatformError,
     StoreUnavailableError,
@@ -16,7 +16,7 @@ from kafka_s3_platform.errors import (
     TopicRecreatedError,
     UnresolvedOffsetsError,
 )
-from kafka_s3_platform.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.index import ConnectorIndex
 from kafka_s3_platform_tests.archive.bad_values import JSON
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.support import (

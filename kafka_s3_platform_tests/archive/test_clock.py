@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from kafka_s3_platform.archive import clock as archive_clock
-from kafka_s3_platform.archive.takeover import record_takeover
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import ClockError
-from kafka_s3_platform.kafka import offset_admin
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import publish_offsets
-from kafka_s3_platform.store import clock as store_clock
-from kafka_s3_platform.store import index as store_index
-from kafka_s3_platform.store.clock import StoreClock, StoreTime
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.vacuum import vacuum_topic
+from kafka_s3_platform.core.archive import clock as archive_clock
+from kafka_s3_platform.core.archive.takeover import record_takeover
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.errors import ClockError
+from kafka_s3_platform.core.kafka import offset_admin
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.groups import publish_offsets
+from kafka_s3_platform.core.store import clock as store_clock
+from kafka_s3_platform.core.store import index as store_index
+from kafka_s3_platform.core.store.clock import StoreClock, StoreTime
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot

@@ -9,11 +9,11 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from kafka_s3_platform.archive.pipeline import SchemaTargets
-from kafka_s3_platform.config.settings import Compatibility, ConverterSettings, LayoutSettings, RegistrySettings
-from kafka_s3_platform.converters.encoding import new_encoder
-from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
-from kafka_s3_platform.model.notes import Notes
+from kafka_s3_platform.connect.converters.encoding import new_encoder
+from kafka_s3_platform.core.archive.pipeline import SchemaTargets
+from kafka_s3_platform.core.config.settings import Compatibility, ConverterSettings, LayoutSettings, RegistrySettings
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
+from kafka_s3_platform.core.model.notes import Notes
 from kafka_s3_platform_tests.archive.event_types import (
     BY_ID,
     CUSTOMERS,

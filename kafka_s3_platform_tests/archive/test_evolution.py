@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.archive.pipeline import SchemaTargets
-from kafka_s3_platform.avro.schema import strip_logical_types
-from kafka_s3_platform.config.settings import Compatibility
-from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
-from kafka_s3_platform.model.notes import Notes
-from kafka_s3_platform.model.schema import SubjectVersion
+from kafka_s3_platform.connect.avro.schema import strip_logical_types
+from kafka_s3_platform.core.archive.pipeline import SchemaTargets
+from kafka_s3_platform.core.config.settings import Compatibility
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, Payload, Schema
+from kafka_s3_platform.core.model.notes import Notes
+from kafka_s3_platform.core.model.schema import SubjectVersion
 from kafka_s3_platform_tests.converters.values import archived, convert_rows, framed, of_archive
 
 

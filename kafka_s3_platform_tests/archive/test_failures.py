@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from kafka_s3_platform.archive.failures import SHOWN, build_failure, describe_time_left, find_deletion_time
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.archive.failures import SHOWN, build_failure, describe_time_left, find_deletion_time
+from kafka_s3_platform.core.errors import (
     BrokerUnavailableError,
     ForeignObjectError,
     OffsetGapError,
     PlatformError,
     UnresolvedOffsetsError,
 )
-from kafka_s3_platform.model.gaps import Unresolved
+from kafka_s3_platform.core.model.gaps import Unresolved
 from kafka_s3_platform_tests.support import NOON
 
 MS = round(NOON.timestamp() * 1000)

@@ -5,11 +5,11 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kafka_s3_platform.archive.reserve import match_replaced_groups, observe_groups
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import publish_offsets
-from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.core.archive.reserve import match_replaced_groups, observe_groups
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.groups import publish_offsets
+from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_group
 from kafka_s3_platform_tests.support import Sent, archived, snapshot

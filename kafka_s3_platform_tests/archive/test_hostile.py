@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
-from kafka_s3_platform.errors import PermanentError, UnresolvedOffsetsError
-from kafka_s3_platform.store.errors import RefusedRequestError
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
+from kafka_s3_platform.core.errors import PermanentError, UnresolvedOffsetsError
+from kafka_s3_platform.core.store.errors import RefusedRequestError
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.values import F1, avro, framed
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kafka_s3_platform.archive import observation
-from kafka_s3_platform.archive.observation import (
+from kafka_s3_platform.core.archive import observation
+from kafka_s3_platform.core.archive.observation import (
     MAX_OBSERVATIONS,
     ArchivedLogs,
     Truncation,
@@ -24,24 +24,24 @@ from kafka_s3_platform.archive.observation import (
     observe_until_unchanged,
     refuse_another_topic,
 )
-from kafka_s3_platform.archive.request import ArchiveReport, HourReport
-from kafka_s3_platform.archive.takeover import record_takeover
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, LogTruncatedError, OffsetGapError, TopicRecreatedError
-from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
-from kafka_s3_platform.kafka.answers import Answers, LogEnds, OffsetAtTime
-from kafka_s3_platform.kafka.groups import publish_offsets
-from kafka_s3_platform.kafka.known_offsets import Wanted
-from kafka_s3_platform.kafka.record_reader import EpochEnd
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
-from kafka_s3_platform.model.segment import EpochMark, Scan, TopicGeneration
-from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.model.times import to_epoch_ms
-from kafka_s3_platform.store.index import TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.upkeep.resolve import Skip, resolve_offsets
+from kafka_s3_platform.core.archive.request import ArchiveReport, HourReport
+from kafka_s3_platform.core.archive.takeover import record_takeover
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.errors import BrokerUnavailableError, LogTruncatedError, OffsetGapError, TopicRecreatedError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.core.kafka.answers import Answers, LogEnds, OffsetAtTime
+from kafka_s3_platform.core.kafka.groups import publish_offsets
+from kafka_s3_platform.core.kafka.known_offsets import Wanted
+from kafka_s3_platform.core.kafka.record_reader import EpochEnd
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.core.model.segment import EpochMark, Scan, TopicGeneration
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.model.times import to_epoch_ms
+from kafka_s3_platform.core.store.index import TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.upkeep.resolve import Skip, resolve_offsets
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import KAFKA_LIES
 from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie

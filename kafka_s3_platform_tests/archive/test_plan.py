@@ -15,26 +15,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from kafka_s3_platform.archive.plan import PlanInput, ReservablePlan, compute_cell_size, plan_hours, plan_until_now
-from kafka_s3_platform.archive.run import TASK_COST, group_tasks
-from kafka_s3_platform.archive.task import ScanTask
-from kafka_s3_platform.config.settings import (
+from kafka_s3_platform.core.archive.plan import PlanInput, ReservablePlan, compute_cell_size, plan_hours, plan_until_now
+from kafka_s3_platform.core.archive.run import TASK_COST, group_tasks
+from kafka_s3_platform.core.archive.task import ScanTask
+from kafka_s3_platform.core.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
     KafkaSettings,
     LayoutSettings,
     StoreSettings,
 )
-from kafka_s3_platform.errors import BrokerUnavailableError, LogTruncatedError, OffsetGapError
-from kafka_s3_platform.kafka.admin import TopicDescription
-from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
-from kafka_s3_platform.model.segment import HourRange, Scan, TopicGeneration
-from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.model.times import HOUR, to_epoch_ms
-from kafka_s3_platform.spark.runner import GROUP_COST, GROUPS_PER_SLOT
+from kafka_s3_platform.core.errors import BrokerUnavailableError, LogTruncatedError, OffsetGapError
+from kafka_s3_platform.core.kafka.admin import TopicDescription
+from kafka_s3_platform.core.kafka.answers import Answers, OffsetAtTime, RecordOffset
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.core.model.segment import HourRange, Scan, TopicGeneration
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.model.times import HOUR, to_epoch_ms
+from kafka_s3_platform.core.spark.runner import GROUP_COST, GROUPS_PER_SLOT
 from kafka_s3_platform_tests.support import NOON
 
 NOW = NOON + timedelta(days=10)

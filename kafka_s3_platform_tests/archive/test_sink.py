@@ -13,11 +13,11 @@ import fastavro
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
-from kafka_s3_platform.errors import ForeignObjectError, UnresolvedOffsetsError
-from kafka_s3_platform.formats.block_gzip import read_from, read_index
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.connect.formats.block_gzip import read_from, read_index
+from kafka_s3_platform.core.config.settings import ConnectorConfig, RegistrySettings
+from kafka_s3_platform.core.errors import ForeignObjectError, UnresolvedOffsetsError
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.values import F1, avro, framed, lines, objects
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import (

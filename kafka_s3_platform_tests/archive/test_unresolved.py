@@ -7,21 +7,21 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from kafka_s3_platform.archive import failures, run
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.archive.task import FailedScan, ScanGroup
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import BrokerUnavailableError, OffsetGapError, UnresolvedOffsetsError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.answers import Answers, LogEnds
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.times import to_epoch_ms
-from kafka_s3_platform.spark.runner import Attempt
-from kafka_s3_platform.upkeep.resolve import Skip, resolve_offsets
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.core.archive import failures, run
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.archive.task import FailedScan, ScanGroup
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import BrokerUnavailableError, OffsetGapError, UnresolvedOffsetsError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.answers import Answers, LogEnds
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.model.times import to_epoch_ms
+from kafka_s3_platform.core.spark.runner import Attempt
+from kafka_s3_platform.core.upkeep.resolve import Skip, resolve_offsets
+from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.bad_values import BAD, BY_VALUE, JSON, numbered, unresolved
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering

@@ -8,8 +8,8 @@ from typing import Any
 import fastavro
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig, RegistrySettings
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.support import snapshot
 
 F1: dict[str, Any] = {"type": "record", "name": "myrecord", "fields": [{"name": "f1", "type": "string"}]}

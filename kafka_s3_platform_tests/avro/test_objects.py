@@ -7,11 +7,11 @@ from typing import Any
 import fastavro
 import pytest
 
-from kafka_s3_platform.avro.objects import AvroObjects
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.converters import new_converter
-from kafka_s3_platform.converters.encoding import new_encoder
-from kafka_s3_platform.model.connect import ConnectBatch, get_field
+from kafka_s3_platform.connect.avro.objects import AvroObjects
+from kafka_s3_platform.connect.converters import new_converter
+from kafka_s3_platform.connect.converters.encoding import new_encoder
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.model.connect import ConnectBatch, get_field
 from kafka_s3_platform_tests.converters.values import archived, convert_rows, framed, of_archive
 from kafka_s3_platform_tests.formats.connect import came, written
 

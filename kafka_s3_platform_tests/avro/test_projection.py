@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.avro.projection import ProjectionError, list_lacking_fields, project_values
-from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.connect.avro.projection import ProjectionError, list_lacking_fields, project_values
+from kafka_s3_platform.core.model.connect import Schema
 
 
 def record(*fields: dict[str, Any], name: str = "R", **more: Any) -> dict[str, Any]:

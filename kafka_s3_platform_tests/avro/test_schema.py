@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafka_s3_platform.avro.schema import collect_definitions, strip_logical_types
-from kafka_s3_platform.avro.structs import Avro
-from kafka_s3_platform.avro.values import AvroSchema
-from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, RegistrySettings
-from kafka_s3_platform.converters.encoding import new_encoder
-from kafka_s3_platform.formats.avro import AvroReader
-from kafka_s3_platform.model.connect import Payload, Schema
+from kafka_s3_platform.connect.avro.schema import collect_definitions, strip_logical_types
+from kafka_s3_platform.connect.avro.structs import Avro
+from kafka_s3_platform.connect.avro.values import AvroSchema
+from kafka_s3_platform.connect.converters.encoding import new_encoder
+from kafka_s3_platform.connect.formats.avro import AvroReader
+from kafka_s3_platform.core.config.settings import ConverterSettings, LayoutSettings, RegistrySettings
+from kafka_s3_platform.core.model.connect import Payload, Schema
 from kafka_s3_platform_tests.formats.connect import decoded, written
 
 

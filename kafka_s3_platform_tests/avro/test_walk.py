@@ -15,9 +15,9 @@ from fastavro.validation import validate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.avro import cursor
-from kafka_s3_platform.avro.walk import MAX_DEPTH, check_bodies, read_columns
-from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.connect.avro import cursor
+from kafka_s3_platform.connect.avro.walk import MAX_DEPTH, check_bodies, read_columns
+from kafka_s3_platform.core.errors import PermanentError
 from kafka_s3_platform_tests.conftest import present
 
 UNHURRIED = settings(deadline=None)

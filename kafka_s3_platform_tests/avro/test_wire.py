@@ -9,7 +9,7 @@ from confluent_kafka.schema_registry.serde import SchemaId
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.avro.wire import (
+from kafka_s3_platform.connect.avro.wire import (
     NO_ID,
     encode_schema_name,
     map_schema_ids,
@@ -17,7 +17,7 @@ from kafka_s3_platform.avro.wire import (
     read_schema_names,
     write_schema_ids,
 )
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
 
 IDS = st.integers(0, 2**32 - 1)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import click
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.local import stack as embedded
-from kafka_s3_platform.local.seaweedfs import SeaweedFS
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.operate.local import stack as embedded
+from kafka_s3_platform.operate.local.seaweedfs import SeaweedFS
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.chaos import elections, kills
 from kafka_s3_platform_tests.chaos.scenario import hasty, run
 from kafka_s3_platform_tests.chaos.world import Outcome, Servers

@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
-from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.store.index import IndexSnapshot
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeReader
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.lies import Hidden
 from kafka_s3_platform_tests.support import snapshot
 

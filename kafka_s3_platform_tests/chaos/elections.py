@@ -22,14 +22,14 @@ from uuid import uuid4
 
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.preflight.begin import read_stored_report
-from kafka_s3_platform.restore.request import Delivery, RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import PermanentError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.preflight.begin import read_stored_report
+from kafka_s3_platform.core.restore.request import Delivery, RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.checker import Verdict
 from kafka_s3_platform_tests.chaos.kills import TRANSACTION_TIMEOUT_MS, await_soon, describe_end
 from kafka_s3_platform_tests.chaos.world import Outcome, Servers

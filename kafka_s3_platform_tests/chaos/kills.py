@@ -20,18 +20,18 @@ from uuid import uuid4
 import psutil
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys import environment
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.resources import start_session
-from kafka_s3_platform.defs.warm_spark import choose_runner
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.preflight.begin import read_stored_report
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.spark.runner import SparkRunner
-from kafka_s3_platform.spark.session import DAEMON_MODULE
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config import environment
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.resources import start_session
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.preflight.begin import read_stored_report
+from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.spark.runner import SparkRunner
+from kafka_s3_platform.core.spark.session import DAEMON_MODULE
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.operate.defs.warm_spark import choose_runner
 from kafka_s3_platform_tests.chaos.checker import Kind, Verdict
 from kafka_s3_platform_tests.chaos.world import Outcome, Servers
 from kafka_s3_platform_tests.conftest import fresh_bucket

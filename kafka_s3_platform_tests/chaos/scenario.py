@@ -11,16 +11,16 @@ import pyarrow.compute as pc
 import pytest
 from confluent_kafka import TopicPartition
 
-from kafka_s3_platform.archive.takeover import TakeOverReport, name_group, record_takeover
-from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.kafka.fetch import fetch_reader
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.resolve import Skip, list_unresolved, resolve_offsets
-from kafka_s3_platform.upkeep.vacuum import vacuum_topic
+from kafka_s3_platform.core.archive.takeover import TakeOverReport, name_group, record_takeover
+from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.core.kafka.fetch import fetch_reader
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.upkeep.resolve import Skip, list_unresolved, resolve_offsets
+from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.chaos.checker import Truth, judge, judge_healed
 from kafka_s3_platform_tests.chaos.world import Outcome, Servers, World, said
 from kafka_s3_platform_tests.chaos.writers import SPAN

@@ -11,7 +11,7 @@ from email.utils import format_datetime
 from random import Random
 from typing import Any
 
-from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.core.config.settings import StoreSettings
 from kafka_s3_platform_tests.chaos.lies import Liar
 from kafka_s3_platform_tests.store.http_proxy import (
     HttpAnswer,

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.model.gaps import Gap
-from kafka_s3_platform.model.segment import HourRange, Segment
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.segment import HourRange, Segment
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.checker import Known, Truth, judge, judge_healed
 from kafka_s3_platform_tests.chaos.lies import Hidden
 from kafka_s3_platform_tests.conftest import Lab

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.chaos.kills import Archive, Target, compare, made_archive, run
 from kafka_s3_platform_tests.chaos.world import Servers
 

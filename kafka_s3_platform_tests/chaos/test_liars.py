@@ -6,12 +6,12 @@ from contextlib import suppress
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
-from kafka_s3_platform.store.errors import PreconditionError
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.core.errors import BrokerUnavailableError, PlatformError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.fetch.fetch_reader import FetchReader
+from kafka_s3_platform.core.store.errors import PreconditionError
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLiar, KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import KAFKA_LIES
 from kafka_s3_platform_tests.chaos.lies import FETCH, FOREVER, MESSAGES, METADATA, Lie

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from confluent_kafka.admin import NewPartitions
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.store.index import TopicIndex
 from kafka_s3_platform_tests.chaos.checker import Judgement, Truth, Verdict
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLiar, KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import KAFKA_LIES

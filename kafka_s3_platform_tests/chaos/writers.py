@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform_tests.chaos.checker import Known
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.wire import WireRecord

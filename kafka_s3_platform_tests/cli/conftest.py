@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import pytest
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.resources import SPARK_VARIABLE
+from kafka_s3_platform.connect.config.files import load_connector
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform_tests.conftest import connector_keys
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour
 from kafka_s3_platform_tests.support import Sent, produce

@@ -10,8 +10,13 @@ import pytest
 
 import kafka_s3_platform
 from kafka_s3_platform.cli import COMMANDS, main
-from kafka_s3_platform.config.mapping import CONNECTOR_KEYS
-from kafka_s3_platform.defs.restore.config import AnyRestoreConfig, ForeignRestoreConfig, RestoreConfig, list_fields
+from kafka_s3_platform.connect.config.mapping import CONNECTOR_KEYS
+from kafka_s3_platform.core.defs.restore.config import (
+    AnyRestoreConfig,
+    ForeignRestoreConfig,
+    RestoreConfig,
+    list_fields,
+)
 from kafka_s3_platform_tests.conftest import present
 
 Texts = list[tuple[str, str]]
@@ -20,8 +25,8 @@ Options = dict[str, dict[str, click.Parameter]]
 SOURCE = Path(kafka_s3_platform.__file__).parent
 
 NOT_OURS = {
-    "local/broker.py": "kafka-storage.sh",
-    "converters/protobuf/files.py": "protoc",
+    "operate/local/broker.py": "kafka-storage.sh",
+    "connect/converters/protobuf/files.py": "protoc",
 }
 OF_KAFKA = {"--bootstrap-server", "--delete-offsets", "--partition", "--start-offset"}
 """Of kafka-consumer-groups.sh and kafka-transactions.sh."""
@@ -93,7 +98,8 @@ def test_every_allowance_of_a_restore_is_an_option_and_a_field_of_its_config(
 ) -> None:
     fields = list_fields(config)
     pattern = r"(--[a-z][a-z-]*)[a-z0-9 ]*\(([a-z_.]+)\)"
-    named = [(at, *found) for at, text in texts for found in re.findall(pattern, text) if at.startswith("restore/")]
+    rooms = ("core/restore/", "connect/restore/")
+    named = [(at, *found) for at, text in texts for found in re.findall(pattern, text) if at.startswith(rooms)]
     assert len(named) > 10
     for at, option, field in named:
         assert option in options["restore"], at

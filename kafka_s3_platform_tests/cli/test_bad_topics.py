@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import NOON, Sent, archived, damage_topic, produce

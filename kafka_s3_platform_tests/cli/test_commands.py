@@ -10,8 +10,8 @@ from datetime import timedelta
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.spark.progress import Snapshot, call_with_progress
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.spark.progress import Snapshot, call_with_progress
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, records_of

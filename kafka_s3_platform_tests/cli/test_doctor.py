@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.spark.session import find_class_data
+from kafka_s3_platform.core.spark.session import find_class_data
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_connector
 
 CLASS_DATA = "class data of Spark"

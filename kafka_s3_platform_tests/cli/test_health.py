@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform_tests.cli.conftest import (
     KafkaS3,
     connect_late_topic,

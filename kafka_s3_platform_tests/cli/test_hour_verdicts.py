@@ -14,12 +14,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.defs.archive.checks import HOURLY_CHECK
-from kafka_s3_platform.defs.resources import SparkResource
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.model.times import to_epoch_ms
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.upkeep.hour_states import find_empty_hours
+from kafka_s3_platform.core.defs.archive.checks import HOURLY_CHECK
+from kafka_s3_platform.core.defs.resources import SparkResource
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.model.times import to_epoch_ms
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.upkeep.hour_states import find_empty_hours
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.kafka import wire

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
+from kafka_s3_platform.core.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY
 
 CONNECTOR = {

@@ -14,10 +14,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from kafka_s3_platform import read
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import REPOSITORY, Lab, present
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot

@@ -1,7 +1,7 @@
 """`kafka-s3 resolve`: what is unresolved, and the decision about it."""
 
-from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store.index_commit import Change
+from kafka_s3_platform.core.model.segment import Scan
+from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import Sent, archived, snapshot

@@ -15,7 +15,7 @@ from urllib.parse import quote, urljoin
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.plugins import ConnectorHealth
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, connect_late_topic, make_environment
 from kafka_s3_platform_tests.conftest import Lab

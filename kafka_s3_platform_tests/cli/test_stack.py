@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from kafka_s3_platform import cli
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.errors import MissingTopicError, PlatformError, StoreUnavailableError
-from kafka_s3_platform.local import stack as embedded
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import StackStatus
+from kafka_s3_platform.core.errors import MissingTopicError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.operate.local import stack as embedded
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import StackStatus
 from kafka_s3_platform_tests.conftest import present
 
 

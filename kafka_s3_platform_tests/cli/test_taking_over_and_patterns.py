@@ -16,8 +16,8 @@ from confluent_kafka import TopicPartition
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
 
 from kafka_s3_platform.cli.take_over import take_over
-from kafka_s3_platform.config.folder import FOLDER_VARIABLE
-from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.core.config.folder import FOLDER_VARIABLE
+from kafka_s3_platform.core.errors import PermanentError
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY, KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import commit_offsets, until

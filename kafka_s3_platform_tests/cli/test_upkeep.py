@@ -4,9 +4,9 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.upkeep.index.hours import HOUR, answer_all, archive_hour

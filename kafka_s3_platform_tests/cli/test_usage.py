@@ -5,8 +5,8 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.kafka import client
-from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
+from kafka_s3_platform.core.kafka import client
+from kafka_s3_platform.core.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_connector
 
 USAGE, FAILED, TRY_AGAIN = 2, 1, 75

@@ -12,10 +12,10 @@ from pathlib import Path
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.local import stack as embedded
-from kafka_s3_platform.local.broker import Broker
-from kafka_s3_platform.local.settings import HOST, StackSettings
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.operate.local import stack as embedded
+from kafka_s3_platform.operate.local.broker import Broker
+from kafka_s3_platform.operate.local.settings import HOST, StackSettings
 from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.faults.broker import kill_broker
 from kafka_s3_platform_tests.kafka.topics import until

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.cluster.brokers import Cluster, started_cluster
 
 

@@ -11,17 +11,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import MissingTopicError, TransientError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.client import Reasons, open_producer
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import Delivery
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.spark.runner import Attempt
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.errors import MissingTopicError, TransientError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.client import Reasons, open_producer
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.request import Delivery
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.spark.runner import Attempt
+from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.chaos.elections import CASES, ClusterArchive, count_missing, made_archive, run
 from kafka_s3_platform_tests.chaos.world import Servers
 from kafka_s3_platform_tests.cluster.brokers import Cluster

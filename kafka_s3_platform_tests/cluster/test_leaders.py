@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform_tests.cluster.brokers import Cluster
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of

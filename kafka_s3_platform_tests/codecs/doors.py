@@ -11,11 +11,11 @@ from typing import Any
 import cramjam
 import zstandard
 
-from kafka_s3_platform.codecs.table import SNAPPY_FRAMES
-from kafka_s3_platform.formats.avro_container import AvroContainer
-from kafka_s3_platform.formats.reading import read_pieces
-from kafka_s3_platform.kafka.fetch.log_batches import open_batch, parse_batches
-from kafka_s3_platform.model.limits import ReadLimits
+from kafka_s3_platform.connect.formats.avro_container import AvroContainer
+from kafka_s3_platform.core.codecs.table import SNAPPY_FRAMES
+from kafka_s3_platform.core.formats.reading import read_pieces
+from kafka_s3_platform.core.kafka.fetch.log_batches import open_batch, parse_batches
+from kafka_s3_platform.core.model.limits import ReadLimits
 from kafka_s3_platform_tests.hostile.containers import avro
 from kafka_s3_platform_tests.kafka.wire import GZIP, LZ4, NO_PRODUCER, SNAPPY, ZSTD, WireRecord, framed, records_body
 

@@ -14,11 +14,11 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.codecs import compression
-from kafka_s3_platform.codecs.compression import CompressedSink
-from kafka_s3_platform.codecs.decompression import CHUNK_BYTES
-from kafka_s3_platform.codecs.table import CODECS
-from kafka_s3_platform.formats.reading import decompress_lines
+from kafka_s3_platform.core.codecs import compression
+from kafka_s3_platform.core.codecs.compression import CompressedSink
+from kafka_s3_platform.core.codecs.decompression import CHUNK_BYTES
+from kafka_s3_platform.core.codecs.table import CODECS
+from kafka_s3_platform.core.formats.reading import decompress_lines
 
 TEXT = b"".join(b'{"id":%d,"name":"user %d"}\n' % (i, i * i % 97) for i in range(20_000))
 READERS: dict[str, Callable[[bytes], bytes]] = {
@@ -95,7 +95,7 @@ def test_any_bytes_come_back(pieces: list[bytes], codec: str) -> None:
 
 def test_another_process_makes_the_same_bytes() -> None:
     program = (
-        "import io, sys; from kafka_s3_platform.codecs.compression import CompressedSink as C\n"
+        "import io, sys; from kafka_s3_platform.core.codecs.compression import CompressedSink as C\n"
         "for codec in ('gzip', 'zstd', 'bzip2'):\n"
         "    c = C(sys.stdout.buffer, codec); c.write(b'abc' * 100_000); c.close()"
     )

@@ -12,16 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.codecs import decompression
-from kafka_s3_platform.codecs.decompression import (
-    CHUNK_BYTES,
-    TooLargeError,
-    decompress_block,
-    decompress_stream,
-)
-from kafka_s3_platform.codecs.table import KAFKA_CODECS
-from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
-from kafka_s3_platform.model.limits import NO_KEYS
+from kafka_s3_platform.core.codecs import decompression
+from kafka_s3_platform.core.codecs.decompression import CHUNK_BYTES, TooLargeError, decompress_block, decompress_stream
+from kafka_s3_platform.core.codecs.table import KAFKA_CODECS
+from kafka_s3_platform.core.errors import IntegrityError, StoreUnavailableError
+from kafka_s3_platform.core.model.limits import NO_KEYS
 from kafka_s3_platform_tests.codecs.doors import DOORS, MOST, TEXT, raw_snappy, sized, xerial
 from kafka_s3_platform_tests.hostile.measure import kilobytes
 from kafka_s3_platform_tests.kafka.wire import COMPRESS

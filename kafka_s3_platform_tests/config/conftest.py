@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.describe import CheckReport, check_report
-from kafka_s3_platform.config.files import LoadedConnector, load_connector
-from kafka_s3_platform.config.keys.clients import ClientProperty, translate_properties
-from kafka_s3_platform.config.keys.sheet import KeyFinding
-from kafka_s3_platform.config.keys.table import Support
+from kafka_s3_platform.connect.config.describe import CheckReport, check_report
+from kafka_s3_platform.connect.config.files import LoadedConnector, load_connector
+from kafka_s3_platform.connect.config.keys.clients import ClientProperty, translate_properties
+from kafka_s3_platform.connect.config.keys.sheet import KeyFinding
+from kafka_s3_platform.connect.config.keys.table import Support
 
 Load = Callable[..., LoadedConnector]
 Check = Callable[..., CheckReport]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Load
 
 CODE = {"partitioner.class": "FieldPartitioner", "partition.field.name": "code"}

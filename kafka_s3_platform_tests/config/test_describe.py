@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.describe import Description, check_report, describe_class
-from kafka_s3_platform.config.dialects import CLOUD, DIALECTS, Dialect
-from kafka_s3_platform.config.keys.table import Support
+from kafka_s3_platform.connect.config.describe import Description, check_report, describe_class
+from kafka_s3_platform.connect.config.dialects import CLOUD, DIALECTS, Dialect
+from kafka_s3_platform.connect.config.keys.table import Support
 from kafka_s3_platform_tests.config.conftest import Check, finding, of_class
 
 

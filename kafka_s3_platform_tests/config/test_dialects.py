@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.describe import check_report
-from kafka_s3_platform.config.files import find_conflicts
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.connect.config.describe import check_report
+from kafka_s3_platform.connect.config.files import find_conflicts
+from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Load
 
 NOON = datetime(2020, 3, 1, 12, tzinfo=timezone.utc)

@@ -4,7 +4,7 @@ import re
 from fnmatch import fnmatchcase
 
 from bench.variables import VARIABLES
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import REPOSITORY
 
 READ = re.compile(r"environ(?:\.get\(|\[)[\"'](\w+)|env(?:\.get\(|\[)[\"'](\w+)[\"']")

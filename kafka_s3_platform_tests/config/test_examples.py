@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from bench.tables import DOCUMENTS, render_tables
-from kafka_s3_platform.config.files import load_connectors
-from kafka_s3_platform.config.keys.table import TypedKey, keys_by_field
-from kafka_s3_platform.config.mapping import ALL_KEYS, CONNECTOR_KEYS, OWN_KEYS
-from kafka_s3_platform.config.settings import Settings
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.connect.config.files import load_connectors
+from kafka_s3_platform.connect.config.keys.table import TypedKey, keys_by_field
+from kafka_s3_platform.connect.config.mapping import ALL_KEYS, CONNECTOR_KEYS, OWN_KEYS
+from kafka_s3_platform.core.config.settings import Settings
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import present
 
 ROOT = Path(__file__).parents[2]

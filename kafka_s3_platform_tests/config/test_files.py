@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.files import ConnectorFiles, load_connectors
-from kafka_s3_platform.config.folder import find_connectors_folder
-from kafka_s3_platform.config.settings import list_letter_topics, match_topics
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.connect.config.files import ConnectorFiles, load_connectors
+from kafka_s3_platform.core.config.folder import find_connectors_folder
+from kafka_s3_platform.core.config.settings import list_letter_topics, match_topics
+from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import MINIMAL
 
 
@@ -232,5 +232,5 @@ def test_a_broken_worker_file_breaks_each(folder: Path) -> None:
 
 
 def test_connector_files_are_read_without_pyarrow() -> None:
-    script = "import sys; from kafka_s3_platform.config import files; sys.exit('pyarrow' in sys.modules)"
+    script = "import sys; from kafka_s3_platform.connect.config import files; sys.exit('pyarrow' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)

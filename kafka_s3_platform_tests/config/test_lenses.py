@@ -4,13 +4,13 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kafka_s3_platform.config.describe import describe_class
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.config.lenses import Statement, parse_statements
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.layouts.new_layout import new_key_reader
-from kafka_s3_platform.layouts.segment_key import ReadKey
-from kafka_s3_platform.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.connect.config.describe import describe_class
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.connect.config.lenses import Statement, parse_statements
+from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.layouts.new_layout import new_key_reader
+from kafka_s3_platform.core.layouts.segment_key import ReadKey
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding, of_class
 from kafka_s3_platform_tests.conftest import present
 

@@ -4,8 +4,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding
 from kafka_s3_platform_tests.conftest import present
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.parse import ConnectorFile, read_connector_file, read_properties
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.core.config.parse import ConnectorFile, read_connector_file, read_properties
+from kafka_s3_platform.core.errors import ConfigError
 
 
 def read(tmp_path: Path, text: str | bytes, name: str = "a.json") -> ConnectorFile:

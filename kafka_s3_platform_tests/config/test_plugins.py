@@ -13,17 +13,17 @@ from typing import Any, cast
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config import plugins
-from kafka_s3_platform.config.plugins import load_class, load_function
-from kafka_s3_platform.config.settings import LayoutSettings, ProviderSettings, StoreSettings, TransformSettings
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.formats.format_io import find_extension, new_writer
-from kafka_s3_platform.layouts.segment_key import list_endings
-from kafka_s3_platform.partitioners.extractors import new_extractor
-from kafka_s3_platform.partitioners.folders import new_folders
-from kafka_s3_platform.partitioners.partitioners import new_partitioner
-from kafka_s3_platform.store.credentials import find_credentials
-from kafka_s3_platform.transforms import new_chain
+from kafka_s3_platform.connect.transforms import new_chain
+from kafka_s3_platform.core.config import plugins
+from kafka_s3_platform.core.config.plugins import load_class, load_function
+from kafka_s3_platform.core.config.settings import LayoutSettings, ProviderSettings, StoreSettings, TransformSettings
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.formats.format_io import find_extension, new_writer
+from kafka_s3_platform.core.layouts.segment_key import list_endings
+from kafka_s3_platform.core.partitioners.extractors import new_extractor
+from kafka_s3_platform.core.partitioners.folders import new_folders
+from kafka_s3_platform.core.partitioners.partitioners import new_partitioner
+from kafka_s3_platform.core.store.credentials import find_credentials
 
 MODULE = """
 import subprocess
@@ -166,7 +166,7 @@ def test_an_installed_distribution_allows_its_own_by_an_entry_point(
     code = f"""
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
-from kafka_s3_platform.config.plugins import MAPPER, load_class
+from kafka_s3_platform.core.config.plugins import MAPPER, load_class
 for name in {loaded + refused!r}:
     try:
         print(load_class("{module}." + name, MAPPER).__name__)
@@ -179,17 +179,17 @@ for name in {loaded + refused!r}:
 
 IMPORTS = {"import_module", "__import__", "exec_module", "load_module", "run_module", "run_path", "eval", "exec"}
 EXPECTED = {
-    "config/plugins.py": "decides",
+    "core/config/plugins.py": "decides",
     "cli/__init__.py": "imports our own commands, by a table",
-    "extensions.py": "imports what our own part `connect` adds, by its table",
-    "formats/format_io.py": "imports our own formats, by their table; a name in a file chooses none",
+    "core/extensions.py": "imports what our own part `connect` adds, by its table",
+    "core/formats/format_io.py": "imports our own formats, by their table; a name in a file chooses none",
     "python_daemon.py": "imports what our own tasks import, by a table",
 }
 
 
 def test_no_other_place_imports_by_a_name_or_runs_a_text() -> None:
     """A plug-in that is loaded elsewhere would be loaded without being asked for."""
-    package = Path(plugins.__file__).parent.parent
+    package = Path(plugins.__file__).parents[2]
     found: dict[str, set[str]] = {}
     for path in package.rglob("*.py"):
         calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.describe import CheckReport, check_report
-from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.config.zooz import convert_environment
-from kafka_s3_platform.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.connect.config.describe import CheckReport, check_report
+from kafka_s3_platform.connect.config.files import load_connector
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.connect.config.zooz import convert_environment
+from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform_tests.config.conftest import Check, of_class
 
 CLOUD = """\

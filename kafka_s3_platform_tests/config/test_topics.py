@@ -1,4 +1,4 @@
-from kafka_s3_platform.config.settings import (
+from kafka_s3_platform.core.config.settings import (
     ConnectorConfig,
     ErrorSettings,
     KafkaSettings,

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.files import load_connector, read_worker
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.connect.config.files import load_connector, read_worker
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Load, finding, write
 
 DISTRIBUTED = """\

@@ -1,6 +1,6 @@
 import pytest
 
-from kafka_s3_platform.config.zooz import convert_environment
+from kafka_s3_platform.connect.config.zooz import convert_environment
 
 REQUIRED = {"KAFKA_HOST": "a:9092", "SOURCE_KAFKA_TOPIC": "t", "S3_BUCKET_NAME": "bucket"}
 

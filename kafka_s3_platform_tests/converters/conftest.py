@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import ConvertedPayload
+from kafka_s3_platform.connect.converters import ConvertedPayload
+from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform_tests.converters.values import convert_rows
 
 

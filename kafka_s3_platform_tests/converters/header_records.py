@@ -14,8 +14,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from kafka_s3_platform.converters.protobuf.files import compile_file
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.connect.converters.protobuf.files import compile_file
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
 
 Headers = tuple[tuple[str, bytes | None], ...]
 TRIP = (

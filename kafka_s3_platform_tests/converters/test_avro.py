@@ -7,9 +7,9 @@ import pytest
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.errors import AuthorizationError, ConfigError, RegistryUnavailableError
-from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA
+from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.core.errors import AuthorizationError, ConfigError, RegistryUnavailableError
+from kafka_s3_platform.core.model.connect import MISSING, NO_SCHEMA
 from kafka_s3_platform_tests.conftest import free_ports, present
 from kafka_s3_platform_tests.converters.conftest import Registered
 from kafka_s3_platform_tests.converters.refusing import USER, gate

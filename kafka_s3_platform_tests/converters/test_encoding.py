@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.converters import new_converter
-from kafka_s3_platform.converters.encoding import Encoded, new_encoder
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
+from kafka_s3_platform.connect.converters import new_converter
+from kafka_s3_platform.connect.converters.encoding import Encoded, new_encoder
+from kafka_s3_platform.core.config.settings import ConverterSettings
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, Payload, Schema
 from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.restore.example_schemas import ORDER_SCHEMA
 

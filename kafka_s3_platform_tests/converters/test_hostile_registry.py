@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import registry
-from kafka_s3_platform.converters.base import ConvertedPayload
-from kafka_s3_platform.errors import ConfigError, RegistryUnavailableError
+from kafka_s3_platform.connect.converters import registry
+from kafka_s3_platform.connect.converters.base import ConvertedPayload
+from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.core.errors import ConfigError, RegistryUnavailableError
 from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.hostile.servers import MIB, costing, drips, sends, serving
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, running
@@ -130,7 +130,7 @@ class Registry(HttpServer):
 def test_a_schema_that_leads_to_very_many_schemas_fails_its_records_alone(
     width: int, deep: bool, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.converters.registry.MOST_REFERENCES", 100)
+    monkeypatch.setattr("kafka_s3_platform.connect.converters.registry.MOST_REFERENCES", 100)
     with running(Registry(width, deep=deep)) as server, costing(300, 20):
         done = converted(server.server_port)
     assert said in done.failures[0].message

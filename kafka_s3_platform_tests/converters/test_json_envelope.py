@@ -18,15 +18,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.keys.converters import read_converter
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.converters import ConvertedPayload
-from kafka_s3_platform.converters.base import check_walkable
-from kafka_s3_platform.converters.connect_json import ADDED
-from kafka_s3_platform.converters.encoding import Encoded, new_encoder
-from kafka_s3_platform.converters.json_schema.encode import compile_json_schema
-from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
+from kafka_s3_platform.connect.config.keys.converters import read_converter
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.connect.converters import ConvertedPayload
+from kafka_s3_platform.connect.converters.base import check_walkable
+from kafka_s3_platform.connect.converters.connect_json import ADDED
+from kafka_s3_platform.connect.converters.encoding import Encoded, new_encoder
+from kafka_s3_platform.connect.converters.json_schema.encode import compile_json_schema
+from kafka_s3_platform.core.config.settings import ConverterSettings
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, Payload, Schema
 from kafka_s3_platform_tests.converters.values import ENVELOPE, archived, convert_rows, framed, of_archive
 
 DATA = "org.apache.kafka.connect.data."
@@ -178,7 +178,7 @@ def test_a_large_schema_of_many_records_is_compiled_once(monkeypatch: pytest.Mon
         compiled.append(avro)
         return check_walkable(avro)
 
-    monkeypatch.setattr("kafka_s3_platform.converters.json_envelope.check_walkable", counted)
+    monkeypatch.setattr("kafka_s3_platform.connect.converters.json_envelope.check_walkable", counted)
     fields = [{"field": f"f{i}", "type": "int32", "optional": True} for i in range(2_000)]
     found = converted(*({"schema": {"type": "struct", "fields": fields}, "payload": {"f7": n}} for n in range(3)))
     assert [record["f7"] for record in found.payload.objects] == [0, 1, 2]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.converters import ConvertedPayload, new_converter
-from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA
+from kafka_s3_platform.connect.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.core.config.settings import ConverterSettings
+from kafka_s3_platform.core.model.connect import MISSING, NO_SCHEMA
 from kafka_s3_platform_tests.conftest import present
 
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(

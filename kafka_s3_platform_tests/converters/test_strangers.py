@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.converters import ConvertedPayload
-from kafka_s3_platform.converters.protobuf import files as protobuf_files
-from kafka_s3_platform.errors import TransientError
+from kafka_s3_platform.connect.converters import ConvertedPayload
+from kafka_s3_platform.connect.converters.protobuf import files as protobuf_files
+from kafka_s3_platform.core.errors import TransientError
 from kafka_s3_platform_tests.converters.conftest import Registered
 from kafka_s3_platform_tests.converters.values import ENVELOPE, convert_rows, framed
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import ConvertedPayload, new_converter
-from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
+from kafka_s3_platform.connect.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.core.model.schema import ArchivedSchema, SubjectVersion
 
 GONE = "http://gone"
 ENVELOPE = ConverterSettings(format="JSON", schemas_enable=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.core.defs.resources import SparkResource
 from kafka_s3_platform_tests.cli.conftest import kafka_s3, kafka_s3_without_spark
 from kafka_s3_platform_tests.defs.running import OPEN_INSTANCE
 from kafka_s3_platform_tests.support import InProcessRunner

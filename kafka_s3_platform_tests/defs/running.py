@@ -18,14 +18,14 @@ from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import ModuleTarget
 
 from kafka_s3_platform.cli.runs import convert_metadata
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.defs.archive.checks import list_index_checks
+from kafka_s3_platform.core.defs.failures import RETRIES_TAG
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.archive.checks import list_index_checks
-from kafka_s3_platform.defs.failures import RETRIES_TAG
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.model.segment import Segment
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.support import HOUR, NOON, SETTINGS, connector
 

@@ -4,7 +4,7 @@ import time
 
 import dagster as dg
 
-from kafka_s3_platform.defs.failures import raise_dagster_failures
+from kafka_s3_platform.core.defs.failures import raise_dagster_failures
 
 QUICK, SLOW = dg.AssetKey(["c", "hourly", "quick"]), dg.AssetKey(["c", "hourly", "slow"])
 

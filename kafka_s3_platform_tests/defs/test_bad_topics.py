@@ -10,11 +10,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.runs import Requests
-from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.runs import Requests
+from kafka_s3_platform.core.errors import BrokerUnavailableError, IndexDamagedError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import MARCH_1ST, YESTERDAY, asked_by, fleet, index_hours, observed, tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
@@ -63,7 +63,7 @@ def asked_topics(requests: Any) -> list[str]:
 def test_ticks_come_to_all_topics_in_time_though_the_store_is_slow(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, name: str, seconds: int
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 40 * FIFTH)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.tick.TICK_SECONDS", 40 * FIFTH)
     config = config.model_copy(update={"topics": config.topics[:2]})
     cursor, seen, asked = "{}", set[str](), set[str]()
     with slow_store(config, seconds) as slow:
@@ -84,7 +84,7 @@ def test_ticks_come_to_all_topics_in_time_though_the_store_is_slow(
 def test_a_tick_returns_in_time_from_a_store_that_hardly_answers_and_says_so(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 40 * FIFTH)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.tick.TICK_SECONDS", 40 * FIFTH)
     with slow_store(config, 20) as slow:
         started = time.monotonic()
         found = tick(slow, name, json.dumps({"kept": "as it was"}))

@@ -22,9 +22,9 @@ from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._daemon.sensor import execute_sensor_iteration
 from dagster._scheduler.scheduler import launch_scheduled_runs
 
-from kafka_s3_platform.config.files import load_connectors
-from kafka_s3_platform.defs.file_checks import FILES_KEY, name_file_check
-from kafka_s3_platform.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_life
+from kafka_s3_platform.connect.config.files import load_connectors
+from kafka_s3_platform.core.defs.file_checks import FILES_KEY, name_file_check
+from kafka_s3_platform.core.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_life
 from kafka_s3_platform_tests.cli.conftest import (
     REPOSITORY,
     KafkaS3,

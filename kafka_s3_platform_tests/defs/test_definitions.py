@@ -14,10 +14,10 @@ from dagster._core.system_config.objects import ResolvedRunConfig
 from dagster._serdes import serialize_value
 from syrupy.assertion import SnapshotAssertion
 
-from kafka_s3_platform.config.files import load_connectors
+from kafka_s3_platform.connect.config.files import load_connectors
+from kafka_s3_platform.core.defs.resources import NoValues, SparkResource, read_deployed_conf
+from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.resources import NoValues, SparkResource, read_deployed_conf
-from kafka_s3_platform.errors import ConfigError
 
 PARIS = {"timezone": "Europe/Paris", "archive.start.hour": "2024-03-05T14:00", "archive.allowed.lateness.ms": "900000"}
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from kafka_s3_platform.core.defs.archive.hourly import make_hourly_assets
+from kafka_s3_platform.core.defs.file_checks import FILES_KEY
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.definitions import defs
-from kafka_s3_platform.defs.archive.hourly import make_hourly_assets
-from kafka_s3_platform.defs.file_checks import FILES_KEY
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.errors import ConfigError
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_a_pattern_whose_topics_cannot_be_found_stops_no_other(folder: Path, mon
     def failing(*_: object) -> None:
         raise ValueError("a defect")
 
-    monkeypatch.setattr("kafka_s3_platform.status.discovery.look_for_topics", failing)
+    monkeypatch.setattr("kafka_s3_platform.core.status.discovery.look_for_topics", failing)
     found = defs()
     assert connectors(found) == ["a", "b", "c"]
     assert found.get_repository_def().has_sensor_def("topics__r")

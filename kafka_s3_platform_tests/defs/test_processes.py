@@ -18,11 +18,11 @@ import psutil
 import pytest
 from dagster._core.events import DagsterEvent, DagsterEventType
 
-from kafka_s3_platform.defs import processes
-from kafka_s3_platform.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_life, keep_alive, make_process_tags
-from kafka_s3_platform.defs.runs import Requests
-from kafka_s3_platform.instance.tables import read_alive_until
-from kafka_s3_platform.instance.work import make_request_tags
+from kafka_s3_platform.core.defs import processes
+from kafka_s3_platform.core.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_life, keep_alive, make_process_tags
+from kafka_s3_platform.core.defs.runs import Requests
+from kafka_s3_platform.core.instance.tables import read_alive_until
+from kafka_s3_platform.core.instance.work import make_request_tags
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY
 from kafka_s3_platform_tests.defs.slow import QUICK, SLOW, slow_job
 

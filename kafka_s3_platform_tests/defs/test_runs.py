@@ -16,17 +16,12 @@ from dagster._core.storage.tags import (
     PARTITION_NAME_TAG,
 )
 
-from kafka_s3_platform.defs.failures import RETRIES_TAG, raise_dagster_failures
-from kafka_s3_platform.defs.resources import SparkResource
-from kafka_s3_platform.defs.runs import REMEMBERED_RUNS, Requests, list_windows
-from kafka_s3_platform.errors import (
-    BrokerUnavailableError,
-    ClockError,
-    MissingTopicError,
-    OpenTransactionError,
-)
-from kafka_s3_platform.instance.windows import Windows
-from kafka_s3_platform.instance.work import (
+from kafka_s3_platform.core.defs.failures import RETRIES_TAG, raise_dagster_failures
+from kafka_s3_platform.core.defs.resources import SparkResource
+from kafka_s3_platform.core.defs.runs import REMEMBERED_RUNS, Requests, list_windows
+from kafka_s3_platform.core.errors import BrokerUnavailableError, ClockError, MissingTopicError, OpenTransactionError
+from kafka_s3_platform.core.instance.windows import Windows
+from kafka_s3_platform.core.instance.work import (
     FAILED_TAG,
     FAILURE_TAG,
     INPUTS_TAG,
@@ -330,7 +325,7 @@ def test_an_error_that_is_not_retried_is_told_apart(
 
 
 def test_a_transient_error_is_retried(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.failures.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.failures.RETRY_SECONDS", 0.01)
     found = run(instance, BrokerUnavailableError("no broker"), retries=2)
     assert len([e for e in found.all_events if e.is_step_up_for_retry]) == 2
     assert tag(found, instance) == "transient"

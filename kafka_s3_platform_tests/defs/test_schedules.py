@@ -7,8 +7,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.instance.work import FAILURE_TAG
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.instance.work import FAILURE_TAG
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import (
     ago,

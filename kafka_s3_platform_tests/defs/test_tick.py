@@ -8,10 +8,10 @@ from collections.abc import Callable
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.core.defs.tick import Tick
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import (
     BrokerUnavailableError,
     IndexDamagedError,
     MissingTopicError,
@@ -115,7 +115,7 @@ def test_a_schedule_that_asks_for_nothing_says_why_or_fails() -> None:
 
 
 def test_a_read_ends_with_the_tick_and_it_is_the_store_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 0.5)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.tick.TICK_SECONDS", 0.5)
     tick = Tick({}, LOG)
     assert tick.read_store("the index", slow(0.0)) == "answer"
     with pytest.raises(StoreUnavailableError, match="the store answers slowly: the index was not read"):
@@ -127,7 +127,7 @@ def test_a_read_ends_with_the_tick_and_it_is_the_store_that_is_slow(monkeypatch:
 
 
 def test_a_read_that_had_too_little_time_is_the_first_of_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 0.5)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.tick.TICK_SECONDS", 0.5)
     cursor: dict[str, str] = {}
     begun = []
     for _ in range(4):
@@ -160,7 +160,7 @@ def test_an_error_of_one_topic_leaves_the_others_alone(error: PlatformError) -> 
 
 
 def test_a_tick_ends_in_time_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 0.0)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.tick.TICK_SECONDS", 0.0)
     tick, seen = Tick({"/lag": "b"}, LOG), list[str]()
     tick.evaluate_each("lag", TOPICS, failing("", BrokerUnavailableError(""), seen))
     assert seen == []

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.archive.request import ArchiveReport, HourReport
-from kafka_s3_platform.config.keys.values import FORMATS, find_broken_hour
-from kafka_s3_platform.config.settings import (
+from kafka_s3_platform.connect.config.keys.values import FORMATS, find_broken_hour
+from kafka_s3_platform.core.archive.request import ArchiveReport, HourReport
+from kafka_s3_platform.core.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
     ErrorSettings,
@@ -25,15 +25,15 @@ from kafka_s3_platform.config.settings import (
     StoreSettings,
     TransformSettings,
 )
-from kafka_s3_platform.defs.archive.checks import RISK_CHECK, read_hours_at_risk
-from kafka_s3_platform.defs.metadata import make_hour_metadata, make_totals_metadata
-from kafka_s3_platform.defs.runs import ShownHours
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.instance.names import make_name, make_op_name
-from kafka_s3_platform.instance.windows import Days, Hours
-from kafka_s3_platform.model.judge import HourVerdict
-from kafka_s3_platform.status.topic import find_newest_closed_hour
+from kafka_s3_platform.core.defs.archive.checks import RISK_CHECK, read_hours_at_risk
+from kafka_s3_platform.core.defs.metadata import make_hour_metadata, make_totals_metadata
+from kafka_s3_platform.core.defs.runs import ShownHours
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.instance.names import make_name, make_op_name
+from kafka_s3_platform.core.instance.windows import Days, Hours
+from kafka_s3_platform.core.model.judge import HourVerdict
+from kafka_s3_platform.core.status.topic import find_newest_closed_hour
 from kafka_s3_platform_tests.support import NOON, connector
 
 HOUR = timedelta(hours=1)

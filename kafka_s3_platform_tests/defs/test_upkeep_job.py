@@ -5,12 +5,12 @@ from datetime import datetime, timedelta, timezone
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs import jobs as module
-from kafka_s3_platform.defs.jobs import UPKEEP_TIME, make_nightly_schedule, make_upkeep_job
-from kafka_s3_platform.defs.resources import NoValues
-from kafka_s3_platform.instance.work import FAILURE_TAG
-from kafka_s3_platform.upkeep.index import keep_up_index
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs import jobs as module
+from kafka_s3_platform.core.defs.jobs import UPKEEP_TIME, make_nightly_schedule, make_upkeep_job
+from kafka_s3_platform.core.defs.resources import NoValues
+from kafka_s3_platform.core.instance.work import FAILURE_TAG
+from kafka_s3_platform.core.upkeep.index import keep_up_index
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import connector

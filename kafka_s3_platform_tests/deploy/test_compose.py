@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kafka_s3_platform.config.files import load_connectors
-from kafka_s3_platform.local.settings import KAFKA_VERSION
+from kafka_s3_platform.connect.config.files import load_connectors
+from kafka_s3_platform.operate.local.settings import KAFKA_VERSION
 from kafka_s3_platform_tests.deploy.dockerfile import read_stages
 from kafka_s3_platform_tests.deploy.image_steps import DOCKERFILE, REPOSITORY
 from kafka_s3_platform_tests.tools import find_tool

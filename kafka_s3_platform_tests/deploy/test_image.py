@@ -69,7 +69,7 @@ def test_the_build_gets_what_it_copies_and_no_secret() -> None:
             if not step.text.startswith("--from="):
                 for name in step.text.split()[:-1]:
                     assert is_sent(name, rules), name
-    assert is_sent("kafka_s3_platform/kafka/admin.py", rules)
+    assert is_sent("kafka_s3_platform/core/kafka/admin.py", rules)
     for name in ("deploy/.env", ".git/config", ".venv/bin/python", "kafka_s3_platform/x/__pycache__/y.pyc"):
         assert not is_sent(name, rules), name
 

@@ -24,8 +24,8 @@ from dagster_k8s import K8sRunLauncher
 from dagster_k8s.job import construct_dagster_k8s_job
 from kubernetes.client import ApiClient
 
+from kafka_s3_platform.core.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform.definitions import AUTOSTART_VARIABLE
-from kafka_s3_platform.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform_tests.conftest import QUICK_JAVA, REPOSITORY
 from kafka_s3_platform_tests.deploy.kubernetes_api import IN_IMAGE, KubernetesApi
 from kafka_s3_platform_tests.kafka.topics import until
@@ -375,7 +375,7 @@ def test_each_role_belongs_to_a_service_account_of_kubernetes() -> None:
 
 RUN = """
 import json, os
-from kafka_s3_platform.defs.resources import SparkResource, start_session
+from kafka_s3_platform.core.defs.resources import SparkResource, start_session
 
 def look(task, attempt):
     return task, os.environ.get("SPARK_EXECUTOR_ID")

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import REPOSITORY, Lab, fresh_bucket
 from kafka_s3_platform_tests.dagster_ui import DONE, ENDED, LAUNCH, LAUNCH_RUN, STATUS, TERMINATE, DagsterUI
 from kafka_s3_platform_tests.deploy.servers import Servers, start_code_location, wait_for

@@ -4,8 +4,8 @@ import pytest
 from pydantic import SecretStr
 
 from examples.demo import FLIGHTS, TOPIC, ensure_flights, read_flights
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import PermanentError
 from kafka_s3_platform_tests.conftest import Lab
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 from py4j.java_gateway import JavaGateway
 
-from kafka_s3_platform.java.runtime import find_java
-from kafka_s3_platform.kafka.fetch.log_batches import parse_batches
-from kafka_s3_platform.local import stack as embedded
-from kafka_s3_platform.local.broker import Broker, fetch_kafka_jars
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.core.java.runtime import find_java
+from kafka_s3_platform.core.kafka.fetch.log_batches import parse_batches
+from kafka_s3_platform.operate.local import stack as embedded
+from kafka_s3_platform.operate.local.broker import Broker, fetch_kafka_jars
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import QUICK_JAVA
 
 HEADER_BYTES = 61

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.archive.conftest import _led_at_epoch_nine
 from kafka_s3_platform_tests.cli.conftest import kafka_s3_without_spark
 from kafka_s3_platform_tests.conftest import own_stack

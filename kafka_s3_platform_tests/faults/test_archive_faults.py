@@ -8,26 +8,26 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.archive.scan import try_scans
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.archive.scan import try_scans
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.errors import (
     LogTruncatedError,
     OffsetGapError,
     PlatformError,
     StoreUnavailableError,
     TransientError,
 )
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.model.fold import FEWEST_HOURS
-from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.spark.runner import Attempt
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.index import FoldReport, fold_index
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.model.fold import FEWEST_HOURS
+from kafka_s3_platform.core.model.segment import Scan
+from kafka_s3_platform.core.spark.runner import Attempt
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.index import FoldReport, fold_index
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.broker import kill_broker, start_broker
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.archive.task import FailedScan
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import ForeignObjectError, SupersededError
-from kafka_s3_platform.spark.runner import Attempt, SparkRunner
-from kafka_s3_platform.store.index import ConnectorSnapshot
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.upload import SegmentUpload
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.archive.task import FailedScan
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import ForeignObjectError, SupersededError
+from kafka_s3_platform.core.spark.runner import Attempt, SparkRunner
+from kafka_s3_platform.core.store.index import ConnectorSnapshot
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.upload import SegmentUpload
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.children import Child, signal_on_call, spark_worker_killed
 from kafka_s3_platform_tests.support import (

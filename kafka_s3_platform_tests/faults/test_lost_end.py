@@ -11,21 +11,21 @@ import pytest
 from confluent_kafka import Producer
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import IntegrityError, OpenTransactionError, PreflightError
-from kafka_s3_platform.kafka import groups, transactional_producer
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import Committed, GroupOffset
-from kafka_s3_platform.kafka.transactional_producer import TransactionalReplayProducer
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.model import batches
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.replay import target_log
-from kafka_s3_platform.restore.replay import transactions as marker
-from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.source.terms import hash_place
-from kafka_s3_platform.restore.verify.read_back import verify_stream
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.errors import IntegrityError, OpenTransactionError, PreflightError
+from kafka_s3_platform.core.kafka import groups, transactional_producer
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.groups import Committed, GroupOffset
+from kafka_s3_platform.core.kafka.transactional_producer import TransactionalReplayProducer
+from kafka_s3_platform.core.model import batches
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.replay import target_log
+from kafka_s3_platform.core.restore.replay import transactions as marker
+from kafka_s3_platform.core.restore.request import Outgoing, RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.restore.source.terms import hash_place
+from kafka_s3_platform.core.restore.verify.read_back import verify_stream
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.broker import (
     cut_log,

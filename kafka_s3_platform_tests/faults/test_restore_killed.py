@@ -14,19 +14,19 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.resources import start_session
-from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, TransientError
-from kafka_s3_platform.kafka import producer, transactional_producer
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.client import Reasons, open_producer
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.replay import transactions as marker
-from kafka_s3_platform.restore.request import Delivery, RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.spark.runner import SparkRunner
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.defs.resources import start_session
+from kafka_s3_platform.core.errors import BrokerUnavailableError, PlatformError, TransientError
+from kafka_s3_platform.core.kafka import producer, transactional_producer
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.client import Reasons, open_producer
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.replay import transactions as marker
+from kafka_s3_platform.core.restore.request import Delivery, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.spark.runner import SparkRunner
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.broker import kill_broker, start_broker
 from kafka_s3_platform_tests.faults.children import Child, spark_worker_killed

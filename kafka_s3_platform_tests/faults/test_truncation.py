@@ -7,18 +7,18 @@ from datetime import datetime
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from kafka_s3_platform.archive import observation, scan
-from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topics
-from kafka_s3_platform.archive.takeover import record_takeover
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.errors import LogTruncatedError, PlatformError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.kafka.new_reader import new_reader
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Skip, resolve_offsets
+from kafka_s3_platform.core.archive import observation, scan
+from kafka_s3_platform.core.archive.request import ArchiveReport, ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topics
+from kafka_s3_platform.core.archive.takeover import record_takeover
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.errors import LogTruncatedError, PlatformError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.core.kafka.new_reader import new_reader
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.upkeep.resolve import AcceptTruncation, BeginAt, Skip, resolve_offsets
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, start_broker
 from kafka_s3_platform_tests.kafka.topics import commit_offsets, open_transaction, produce, wait_until_stable

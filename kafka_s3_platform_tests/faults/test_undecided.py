@@ -6,15 +6,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.archive import observation
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.errors import LogTruncatedError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.record_reader import ClosableReader
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.offsets import RangeSet, make_span
-from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.core.archive import observation
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.errors import LogTruncatedError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.record_reader import ClosableReader
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.offsets import RangeSet, make_span
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, evaluated, observed, tick, topic_of

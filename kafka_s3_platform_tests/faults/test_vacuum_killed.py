@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import StoreUnavailableError
-from kafka_s3_platform.store.index import IndexSnapshot
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.vacuum import VacuumReport, vacuum_topic
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import StoreUnavailableError
+from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.vacuum import VacuumReport, vacuum_topic
+from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.children import Child, signal_on_call
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.formats.format_io import new_writer
-from kafka_s3_platform.formats.parts import ObjectPart
-from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.formats.format_io import new_writer
+from kafka_s3_platform.core.formats.parts import ObjectPart
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform_tests.formats.records import batch_of
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
 
 Record = dict[str, Any]
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.block_gzip import Block, read_from, read_index
-from kafka_s3_platform.formats.format_io import find_unsafe_values
-from kafka_s3_platform.formats.parts import UnwritableRecordsError
-from kafka_s3_platform.model.connect import ConnectBatch, Schema
+from kafka_s3_platform.connect.formats.block_gzip import Block, read_from, read_index
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.formats.format_io import find_unsafe_values
+from kafka_s3_platform.core.formats.parts import UnwritableRecordsError
+from kafka_s3_platform.core.model.connect import ConnectBatch, Schema
 from kafka_s3_platform_tests.formats.connect import came, cut, decoded, written, written_with_sidecars
 
 BLOCKS = LayoutSettings(format="block_gzip", codec="gzip", block_size=100)

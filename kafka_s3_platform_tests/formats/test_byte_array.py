@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.errors import ConfigError, IntegrityError
-from kafka_s3_platform.formats.format_io import find_unsafe_keys, find_unsafe_values
-from kafka_s3_platform.formats.parts import UnwritableRecordsError
-from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError
+from kafka_s3_platform.core.formats.format_io import find_unsafe_keys, find_unsafe_values
+from kafka_s3_platform.core.formats.parts import UnwritableRecordsError
+from kafka_s3_platform.core.model.connect import Schema
 from kafka_s3_platform_tests.formats.connect import came, cut, decoded, written
 from kafka_s3_platform_tests.formats.records import batch_of, with_bytes_under_nulls
 

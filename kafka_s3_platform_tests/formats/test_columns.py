@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.formats.columns import RecordDigest, read_headers, read_strings
-from kafka_s3_platform.model.batches import count_record_bytes
+from kafka_s3_platform.core.formats.columns import RecordDigest, read_headers, read_strings
+from kafka_s3_platform.core.model.batches import count_record_bytes
 from kafka_s3_platform_tests.formats.records import Record, batch_of, cut, records, with_bytes_under_nulls
 
 

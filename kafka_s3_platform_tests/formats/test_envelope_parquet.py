@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
-from kafka_s3_platform.formats.envelope import parquet as envelope
-from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader, EnvelopeWriter
-from kafka_s3_platform.formats.parquet import write
-from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.core.errors import IntegrityError, StoreUnavailableError
+from kafka_s3_platform.core.formats.envelope import parquet as envelope
+from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeReader, EnvelopeWriter
+from kafka_s3_platform.core.formats.parquet import write
+from kafka_s3_platform.core.model.connect import ConnectBatch
+from kafka_s3_platform.core.model.offsets import OffsetRange
 from kafka_s3_platform_tests.formats.records import (
     GOLDEN_RECORDS,
     Record,

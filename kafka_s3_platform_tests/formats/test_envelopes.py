@@ -21,18 +21,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.codecs.table import AVRO_CODECS, CODECS, PARQUET_CODECS, READ_CODECS
-from kafka_s3_platform.config.formats import FORMATS, WRITTEN_FORMATS, Format, find_format
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
-from kafka_s3_platform.formats import reading
-from kafka_s3_platform.formats.columns import RecordDigest
-from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader, encode_varints
-from kafka_s3_platform.formats.envelope.json import EnvelopeJsonReader
-from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
-from kafka_s3_platform.formats.format_io import load_format_io
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.connect import ConnectBatch, Schema
+from kafka_s3_platform.core.codecs.table import AVRO_CODECS, CODECS, PARQUET_CODECS, READ_CODECS
+from kafka_s3_platform.core.config.formats import FORMATS, WRITTEN_FORMATS, Format, find_format
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.errors import IntegrityError, StoreUnavailableError
+from kafka_s3_platform.core.formats import reading
+from kafka_s3_platform.core.formats.columns import RecordDigest
+from kafka_s3_platform.core.formats.envelope.avro import EnvelopeAvroReader, encode_varints
+from kafka_s3_platform.core.formats.envelope.json import EnvelopeJsonReader
+from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeReader
+from kafka_s3_platform.core.formats.format_io import load_format_io
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.connect import ConnectBatch, Schema
 from kafka_s3_platform_tests.formats.connect import came, decoded, payload, written
 from kafka_s3_platform_tests.formats.records import (
     GOLDEN_RECORDS,

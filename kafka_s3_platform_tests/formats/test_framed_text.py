@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.converters.avro import AvroPayload
-from kafka_s3_platform.converters.framed import FramedPayload
-from kafka_s3_platform.formats.format_io import find_unsafe_values, new_writer
-from kafka_s3_platform.formats.parts import UnwritableRecordsError
-from kafka_s3_platform.model.connect import ConnectBatch, Payload, Schema
+from kafka_s3_platform.connect.converters.avro import AvroPayload
+from kafka_s3_platform.connect.converters.framed import FramedPayload
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.formats.format_io import find_unsafe_values, new_writer
+from kafka_s3_platform.core.formats.parts import UnwritableRecordsError
+from kafka_s3_platform.core.model.connect import ConnectBatch, Payload, Schema
 from kafka_s3_platform_tests.formats.connect import came
 
 BLOCKS = LayoutSettings(format="block_gzip", codec="gzip")

@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from kafka_s3_platform.codecs.table import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.formats.block_gzip import read_from, read_index
-from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader
-from kafka_s3_platform.formats.envelope.json import EnvelopeJsonReader
-from kafka_s3_platform.formats.parts import ObjectPart
-from kafka_s3_platform.model.connect import ConnectBatch, Schema
+from kafka_s3_platform.connect.formats.block_gzip import read_from, read_index
+from kafka_s3_platform.core.codecs.table import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.formats.envelope.avro import EnvelopeAvroReader
+from kafka_s3_platform.core.formats.envelope.json import EnvelopeJsonReader
+from kafka_s3_platform.core.formats.parts import ObjectPart
+from kafka_s3_platform.core.model.connect import ConnectBatch, Schema
 from kafka_s3_platform_tests.formats.connect import came, decoded, payload, written_with_sidecars
 from kafka_s3_platform_tests.formats.records import GOLDEN_RECORDS, batch_of, describe_as_json, rows_of
 

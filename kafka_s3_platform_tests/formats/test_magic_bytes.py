@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.reading import decompress_lines
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.formats.reading import decompress_lines
 from kafka_s3_platform_tests.codecs.doors import TEXT, zstd
 
 COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {

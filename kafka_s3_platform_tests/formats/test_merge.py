@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.merge import MergeSource, OffsetMerge, merge_by_offset
-from kafka_s3_platform.model.batches import BATCH_OFFSETS, RECORD_SCHEMA, cut_batches
-from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.sources.order import CONNECT_STEPS
+from kafka_s3_platform.connect.sources.order import CONNECT_STEPS
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.formats.merge import MergeSource, OffsetMerge, merge_by_offset
+from kafka_s3_platform.core.model.batches import BATCH_OFFSETS, RECORD_SCHEMA, cut_batches
+from kafka_s3_platform.core.model.connect import ConnectBatch
 
 
 def records(offsets: Sequence[int], value_bytes: int = 4) -> pa.RecordBatch:

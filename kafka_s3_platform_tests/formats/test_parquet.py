@@ -19,12 +19,12 @@ from fastavro import parse_schema, schemaless_writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.converters.avro import AvroPayload
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.parquet import write as parquet
-from kafka_s3_platform.formats.parts import UnwritableRecordsError, UnwritableSchemaError
-from kafka_s3_platform.model.connect import ConnectBatch, Payload, Schema
+from kafka_s3_platform.connect.converters.avro import AvroPayload
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.formats.parquet import write as parquet
+from kafka_s3_platform.core.formats.parts import UnwritableRecordsError, UnwritableSchemaError
+from kafka_s3_platform.core.model.connect import ConnectBatch, Payload, Schema
 from kafka_s3_platform_tests.formats.connect import came, cut, decoded, written
 
 PARQUET = LayoutSettings(format="parquet", codec="snappy")

@@ -10,15 +10,15 @@ import fastavro
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_s3_platform.codecs.compression import Sink
-from kafka_s3_platform.codecs.table import PARQUET_CODECS
-from kafka_s3_platform.config.formats import WRITTEN_FORMATS
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
-from kafka_s3_platform.formats.format_io import find_extension, find_part_codec, new_writer
-from kafka_s3_platform.formats.parts import ObjectPart, UnwritableRecordsError, UnwritableSchemaError
-from kafka_s3_platform.model.connect import ConnectBatch, Schema
+from kafka_s3_platform.core.codecs.compression import Sink
+from kafka_s3_platform.core.codecs.table import PARQUET_CODECS
+from kafka_s3_platform.core.config.formats import WRITTEN_FORMATS
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeReader
+from kafka_s3_platform.core.formats.format_io import find_extension, find_part_codec, new_writer
+from kafka_s3_platform.core.formats.parts import ObjectPart, UnwritableRecordsError, UnwritableSchemaError
+from kafka_s3_platform.core.model.connect import ConnectBatch, Schema
 from kafka_s3_platform_tests.formats.connect import came, decoded, written
 
 RECORD = Schema('{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}')

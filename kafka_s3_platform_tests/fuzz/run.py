@@ -28,12 +28,12 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka_s3_platform.codecs.compression import CompressedSink
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroWriter
-from kafka_s3_platform.formats.envelope.json import new_json_writer
-from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter
-from kafka_s3_platform.model.connect import ConnectBatch
+from kafka_s3_platform.core.codecs.compression import CompressedSink
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.formats.envelope.avro import EnvelopeAvroWriter
+from kafka_s3_platform.core.formats.envelope.json import new_json_writer
+from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeWriter
+from kafka_s3_platform.core.model.connect import ConnectBatch
 from kafka_s3_platform_tests.formats.records import GOLDEN_RECORDS, batch_of
 from kafka_s3_platform_tests.hostile.measure import kilobytes
 from kafka_s3_platform_tests.hostile.readers import READERS

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from kafka_s3_platform.formats.envelope.avro import ENVELOPE_SCHEMA
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.formats.envelope.avro import ENVELOPE_SCHEMA
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
 from kafka_s3_platform_tests.hostile.containers import (
     Page,
     avro,

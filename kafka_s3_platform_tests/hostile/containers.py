@@ -16,7 +16,7 @@ from typing import Any
 
 import zstandard
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform_tests.forked import call_apart
 from kafka_s3_platform_tests.hostile.measure import kilobytes
 from kafka_s3_platform_tests.support import snapshot, tried

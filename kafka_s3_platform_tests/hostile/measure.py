@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.core.errors import IntegrityError
 from kafka_s3_platform_tests.forked import call_apart
 from kafka_s3_platform_tests.hostile.readers import BY_ARROW, CONVERTERS, READERS
 

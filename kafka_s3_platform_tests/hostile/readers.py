@@ -9,26 +9,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings, SourceSettings
-from kafka_s3_platform.converters import new_converter
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.aiven import AivenReader
-from kafka_s3_platform.formats.avro import AvroReader
-from kafka_s3_platform.formats.block_gzip import BlockGzipReader, read_index
-from kafka_s3_platform.formats.byte_array import BytesReader
-from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader
-from kafka_s3_platform.formats.envelope.json import EnvelopeJsonReader
-from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
-from kafka_s3_platform.formats.json import JsonReader
-from kafka_s3_platform.formats.lenses import LensesReader, NamedPlace
-from kafka_s3_platform.formats.parquet.format import ParquetReader
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.limits import NO_KEYS
-from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
-from kafka_s3_platform.model.segment import StoredObject
-from kafka_s3_platform.model.times import EPOCH
-from kafka_s3_platform.reading.dataset import ArrowObject, CheckedDataset
-from kafka_s3_platform.store.objects import ObjectFile, ObjectInfo, ObjectStore
+from kafka_s3_platform.connect.converters import new_converter
+from kafka_s3_platform.connect.formats.aiven import AivenReader
+from kafka_s3_platform.connect.formats.avro import AvroReader
+from kafka_s3_platform.connect.formats.block_gzip import BlockGzipReader, read_index
+from kafka_s3_platform.connect.formats.byte_array import BytesReader
+from kafka_s3_platform.connect.formats.json import JsonReader
+from kafka_s3_platform.connect.formats.lenses import LensesReader, NamedPlace
+from kafka_s3_platform.connect.formats.parquet.format import ParquetReader
+from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings, SourceSettings
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.formats.envelope.avro import EnvelopeAvroReader
+from kafka_s3_platform.core.formats.envelope.json import EnvelopeJsonReader
+from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeReader
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.limits import NO_KEYS
+from kafka_s3_platform.core.model.schema import ArchivedSchema, SubjectVersion
+from kafka_s3_platform.core.model.segment import StoredObject
+from kafka_s3_platform.core.model.times import EPOCH
+from kafka_s3_platform.core.store.objects import ObjectFile, ObjectInfo, ObjectStore
+from kafka_s3_platform.operate.reading.dataset import ArrowObject, CheckedDataset
 
 _FIELDS = ("key", "value", "offset", "timestamp", "headers")
 _SUFFIXES = ("", ".gz", ".bz2", ".zst", ".lz4", ".snappy", ".xz")

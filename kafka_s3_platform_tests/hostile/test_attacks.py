@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.formats.envelope.avro import ENVELOPE_SCHEMA
-from kafka_s3_platform.instance.names import make_op_name
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import publish_offsets
-from kafka_s3_platform.model.segment import CommittedOffset, Segment
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.row_filter import match_group
+from kafka_s3_platform.core.formats.envelope.avro import ENVELOPE_SCHEMA
+from kafka_s3_platform.core.instance.names import make_op_name
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.groups import publish_offsets
+from kafka_s3_platform.core.model.segment import CommittedOffset, Segment
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.row_filter import match_group
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.hostile.attacks import ATTACKS
 from kafka_s3_platform_tests.hostile.containers import avro, long

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_s3_platform.errors import IntegrityError, PermanentError
-from kafka_s3_platform.formats.parquet.format import ParquetReader
-from kafka_s3_platform.model.limits import ReadLimits
+from kafka_s3_platform.connect.formats.parquet.format import ParquetReader
+from kafka_s3_platform.core.errors import IntegrityError, PermanentError
+from kafka_s3_platform.core.model.limits import ReadLimits
 from kafka_s3_platform_tests.hostile.measure import measured
 
 MEGABYTES = 400

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import xxhash
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.hostile.containers import archived_apart, long
 from kafka_s3_platform_tests.kafka.wire import GZIP, LZ4, NO_PRODUCER, ZSTD, WireRecord, framed, produce_batch

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from kafka_s3_platform.config.settings import RegistrySettings
+from kafka_s3_platform.core.config.settings import RegistrySettings
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.hostile.containers import archived_apart, long
 from kafka_s3_platform_tests.kafka.topics import values

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import IndexDamagedError, IntegrityError
-from kafka_s3_platform.model.segment import Segment
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.source.archive_plan import make_plan
-from kafka_s3_platform.sources.objects import group_objects
-from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.row_filter import match_segments
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.connect.sources.objects import group_objects
+from kafka_s3_platform.connect.sources.read import ForeignStream
+from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import IndexDamagedError, IntegrityError
+from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.restore.source.archive_plan import make_plan
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.row_filter import match_segments
+from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, produce, snapshot

@@ -11,12 +11,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.envelope.parquet import FORMAT, FORMAT_KEY, EnvelopeWriter
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.reading.dataset import CheckedDataset
-from kafka_s3_platform.reading.parts import describe_segment
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.formats.envelope.parquet import FORMAT, FORMAT_KEY, EnvelopeWriter
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.connect import ConnectBatch
+from kafka_s3_platform.operate.reading.dataset import CheckedDataset
+from kafka_s3_platform.operate.reading.parts import describe_segment
 from kafka_s3_platform_tests.hostile.measure import measured
 from kafka_s3_platform_tests.hostile.readers import open_for_arrow
 from kafka_s3_platform_tests.hostile.test_attacks import MEGABYTES, SECONDS

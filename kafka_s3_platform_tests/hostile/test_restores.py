@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroWriter
-from kafka_s3_platform.formats.envelope.json import new_json_writer
-from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.spark.runner import SparkRunner
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.formats.envelope.avro import EnvelopeAvroWriter
+from kafka_s3_platform.core.formats.envelope.json import new_json_writer
+from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeWriter
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.connect import ConnectBatch
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.spark.runner import SparkRunner
 from kafka_s3_platform_tests.hostile.attacks import ATTACKS, Attack
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.foreign import (

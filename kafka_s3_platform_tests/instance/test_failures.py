@@ -11,8 +11,8 @@ import psycopg2  # type: ignore[import-untyped]  # it has no types
 import pytest
 from sqlalchemy.exc import DatabaseError
 
-from kafka_s3_platform.errors import ErrorCode, FullDiskError, PermanentError, TransientError, explain_full_disk
-from kafka_s3_platform.instance.home import explain_storage_error, find_instance
+from kafka_s3_platform.core.errors import ErrorCode, FullDiskError, PermanentError, TransientError, explain_full_disk
+from kafka_s3_platform.core.instance.home import explain_storage_error, find_instance
 from kafka_s3_platform_tests.conftest import present
 
 

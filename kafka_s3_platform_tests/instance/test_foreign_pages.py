@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from kafka_s3_platform.config.keys.environment import DAGSTER_URL
+from kafka_s3_platform.core.config.environment import DAGSTER_URL
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY
 from kafka_s3_platform_tests.dagster_ui import DagsterUI, run_dagster_dev
 from kafka_s3_platform_tests.deploy.servers import Servers, wait_for

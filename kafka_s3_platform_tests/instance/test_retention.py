@@ -18,8 +18,8 @@ from dagster._core.instance import RUNLESS_RUN_ID
 from dagster._core.snap import snapshot_from_execution_plan
 from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 
-from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.instance.tables import delete_observations, delete_run, read_alive_until, set_alive_until
+from kafka_s3_platform.core.errors import PermanentError
+from kafka_s3_platform.core.instance.tables import delete_observations, delete_run, read_alive_until, set_alive_until
 from kafka_s3_platform_tests.conftest import REPOSITORY, present
 from kafka_s3_platform_tests.instance.support import DEFINITIONS, HOURS, contiguous, materialize, open_home, topic
 
@@ -222,7 +222,7 @@ from pathlib import Path
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from dagster import DagsterInstance
-from kafka_s3_platform.instance import tables
+from kafka_s3_platform.core.instance import tables
 from kafka_s3_platform_tests.instance.support import HOURS, topic
 home, run_id, moment = sys.argv[1], sys.argv[2], sys.argv[3]
 tables.EVENTS_AT_ONCE = 7

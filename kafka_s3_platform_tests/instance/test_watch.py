@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.folder import hash_connector_files
-from kafka_s3_platform.instance.watch import Watch, reload_server
+from kafka_s3_platform.core.config.folder import hash_connector_files
+from kafka_s3_platform.core.instance.watch import Watch, reload_server
 
 
 class Server:

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.java.joda import parse_texts
-from kafka_s3_platform.java.joda_format import compile_path_format
+from kafka_s3_platform.core.java.joda import parse_texts
+from kafka_s3_platform.core.java.joda_format import compile_path_format
 from kafka_s3_platform_tests.partitioners.batches import ms
 
 JODA = Path(__file__).parent.parent / "golden" / "joda_texts.csv"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_s3_platform.java.regex import compile_java_regex, compile_java_replacement
+from kafka_s3_platform.core.java.regex import compile_java_regex, compile_java_replacement
 
 
 @pytest.mark.parametrize(

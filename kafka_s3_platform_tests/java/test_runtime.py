@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.java import runtime
-from kafka_s3_platform.java.runtime import choose_options, find_java, find_pyspark_jars, name_class_data
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.java import runtime
+from kafka_s3_platform.core.java.runtime import choose_options, find_java, find_pyspark_jars, name_class_data
 
 
 def fake_java(home: Path, banner: str) -> Path:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.java.simple_date_format import SimpleDateFormat
+from kafka_s3_platform.connect.java.simple_date_format import SimpleDateFormat
 
 MS = 1_709_210_096_007
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
-from kafka_s3_platform.kafka import answers
+from kafka_s3_platform.core.kafka import answers
 
 NOTHING = -1001
 """What librdkafka gives, without an error, of a kafka partition that a broker going down answered nothing of."""

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 )
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import REPOSITORY
 
 USERS = 100

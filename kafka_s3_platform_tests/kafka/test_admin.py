@@ -11,16 +11,16 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, ConfigError, MissingTopicError, PermanentError
-from kafka_s3_platform.kafka import client as admin_calls
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.answers import Untold
-from kafka_s3_platform.local import stack as embedded
-from kafka_s3_platform.local.broker import Broker
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.model.segment import TopicAcl
-from kafka_s3_platform.restore.preflight.target import check_rights
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import BrokerUnavailableError, ConfigError, MissingTopicError, PermanentError
+from kafka_s3_platform.core.kafka import client as admin_calls
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.answers import Untold
+from kafka_s3_platform.core.model.segment import TopicAcl
+from kafka_s3_platform.core.restore.preflight.target import check_rights
+from kafka_s3_platform.operate.local import stack as embedded
+from kafka_s3_platform.operate.local.broker import Broker
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing

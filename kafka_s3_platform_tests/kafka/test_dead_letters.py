@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ErrorSettings, KafkaSettings
-from kafka_s3_platform.errors import ConfigError, IntegrityError, RecordError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.dead_letters import (
+from kafka_s3_platform.core.config.settings import ErrorSettings, KafkaSettings
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, RecordError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.dead_letters import (
     MAX_LETTERS,
     MAX_REFUSED_ALONE,
     DeadLetterQueue,
     build_record_error,
     check_tolerance,
 )
-from kafka_s3_platform.model.connect import LETTER_HEADER, LETTER_REFUSED, LETTER_RETURNED, RecordFailure
+from kafka_s3_platform.core.model.connect import LETTER_HEADER, LETTER_REFUSED, LETTER_RETURNED, RecordFailure
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
 

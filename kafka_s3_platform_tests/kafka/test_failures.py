@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.errors import (
     AuthorizationError,
     BrokerUnavailableError,
     MissingTopicError,
@@ -19,10 +19,10 @@ from kafka_s3_platform.errors import (
     SupersededError,
     TransientError,
 )
-from kafka_s3_platform.kafka import answers
-from kafka_s3_platform.kafka.answers import Answers, ask_again
-from kafka_s3_platform.kafka.client import Reasons
-from kafka_s3_platform.kafka.failures import (
+from kafka_s3_platform.core.kafka import answers
+from kafka_s3_platform.core.kafka.answers import Answers, ask_again
+from kafka_s3_platform.core.kafka.client import Reasons
+from kafka_s3_platform.core.kafka.failures import (
     CODES,
     ERROR_CLASSES,
     MOVING,
@@ -30,7 +30,7 @@ from kafka_s3_platform.kafka.failures import (
     classify_error,
     raise_kafka_error,
 )
-from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.core.model.frontier import Frontier
 
 
 @pytest.mark.parametrize(

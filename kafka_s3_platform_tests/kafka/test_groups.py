@@ -14,18 +14,18 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import (
     AuthorizationError,
     BrokerUnavailableError,
     BusyError,
     MissingTopicError,
     TransientError,
 )
-from kafka_s3_platform.kafka import groups
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
-from kafka_s3_platform.kafka.groups import (
+from kafka_s3_platform.core.kafka import groups
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.answers import Answers, OffsetAtTime, RecordOffset
+from kafka_s3_platform.core.kafka.groups import (
     Committed,
     GroupOffset,
     publish_offsets,
@@ -34,7 +34,7 @@ from kafka_s3_platform.kafka.groups import (
     read_group_state,
     refuse_active_group,
 )
-from kafka_s3_platform.kafka.known_offsets import KnownOffsets, Wanted
+from kafka_s3_platform.core.kafka.known_offsets import KnownOffsets, Wanted
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import committing, consuming, produce, until
 

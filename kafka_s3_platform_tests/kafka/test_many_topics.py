@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError
-from kafka_s3_platform.kafka import admin as admin_module
-from kafka_s3_platform.kafka import offset_admin
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.answers import Untold
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import BrokerUnavailableError, MissingTopicError
+from kafka_s3_platform.core.kafka import admin as admin_module
+from kafka_s3_platform.core.kafka import offset_admin
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.answers import Untold
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.counting import counting_broker

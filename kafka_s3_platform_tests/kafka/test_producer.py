@@ -4,12 +4,12 @@ import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PreflightError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.kafka.producer import Delivered, ReplayProducer, count_timestamp_zero
-from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import BrokerUnavailableError, MissingTopicError, PreflightError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.core.kafka.producer import Delivered, ReplayProducer, count_timestamp_zero
+from kafka_s3_platform.core.model.offsets import OffsetRange
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import said_to_be_there_already
 from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import (
     BrokerUnavailableError,
     IntegrityError,
     LogTruncatedError,
@@ -16,18 +16,18 @@ from kafka_s3_platform.errors import (
     OffsetGapError,
     OpenTransactionError,
 )
-from kafka_s3_platform.kafka import confluent_reader
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.answers import RecordOffset
-from kafka_s3_platform.kafka.client import open_consumer
-from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.kafka.fetch.connection import BrokerConnection
-from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
-from kafka_s3_platform.kafka.record_reader import Throttle
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.model.batches import BATCH_BYTES, BATCH_OFFSETS, RECORD_SCHEMA
-from kafka_s3_platform.model.gaps import Gap
-from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
+from kafka_s3_platform.core.kafka import confluent_reader
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.answers import RecordOffset
+from kafka_s3_platform.core.kafka.client import open_consumer
+from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.core.kafka.fetch.connection import BrokerConnection
+from kafka_s3_platform.core.kafka.fetch.fetch_reader import FetchReader
+from kafka_s3_platform.core.kafka.record_reader import Throttle
+from kafka_s3_platform.core.model.batches import BATCH_BYTES, BATCH_OFFSETS, RECORD_SCHEMA
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.offsets import OffsetRange, TopicPartition
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import (

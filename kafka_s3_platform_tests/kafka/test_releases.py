@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.upkeep.verify import verify_archive
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.faults.broker import start_broker
 from kafka_s3_platform_tests.kafka.topics import handed_over, records_of

@@ -1,7 +1,7 @@
 import pytest
 
-from kafka_s3_platform.kafka import record_reader as module
-from kafka_s3_platform.kafka.record_reader import Throttle
+from kafka_s3_platform.core.kafka import record_reader as module
+from kafka_s3_platform.core.kafka.record_reader import Throttle
 
 
 class Clock:

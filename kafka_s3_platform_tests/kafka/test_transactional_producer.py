@@ -5,12 +5,12 @@ from contextlib import contextmanager
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PreflightError, SupersededError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import Committed, GroupOffset
-from kafka_s3_platform.kafka.transactional_producer import TransactionalReplayProducer
-from kafka_s3_platform.waits import Waiting
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import BrokerUnavailableError, MissingTopicError, PreflightError, SupersededError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.groups import Committed, GroupOffset
+from kafka_s3_platform.core.kafka.transactional_producer import TransactionalReplayProducer
+from kafka_s3_platform.core.waits import Waiting
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import record_batch, until, values
 

@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.kafka.record_reader import ReadEnd, RecordReader
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.core.kafka.record_reader import ReadEnd, RecordReader
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.offsets import OffsetRange
 
 
 def produce(kafka: KafkaSettings, topic: str, values: Iterable[bytes | None], kafka_partition: int = 0) -> None:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.keys.names import compile_template
-from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.formats.format_io import find_extension
-from kafka_s3_platform.layouts.new_layout import new_key_reader, new_segment_layout
-from kafka_s3_platform.layouts.segment_key import (
+from kafka_s3_platform.connect.config.keys.names import compile_template
+from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.formats.format_io import find_extension
+from kafka_s3_platform.core.layouts.new_layout import new_key_reader, new_segment_layout
+from kafka_s3_platform.core.layouts.segment_key import (
     KeyReader,
     ReadKey,
     SegmentKey,
@@ -28,8 +28,8 @@ from kafka_s3_platform.layouts.segment_key import (
     make_offsets_key,
     strip_offsets_key,
 )
-from kafka_s3_platform.partitioners.folders import FieldFolders
-from kafka_s3_platform.partitioners.partitioners import new_partitioner
+from kafka_s3_platform.core.partitioners.folders import FieldFolders
+from kafka_s3_platform.core.partitioners.partitioners import new_partitioner
 from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.partitioners.batches import batch_of, ms
 from kafka_s3_platform_tests.sources.memory import source

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import StackStatus, stop_stack
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import StackStatus, stop_stack
 from kafka_s3_platform_tests.conftest import own_stack
 
 

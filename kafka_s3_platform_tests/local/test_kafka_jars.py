@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.errors import ConfigError, IntegrityError
-from kafka_s3_platform.local.broker import fetch_kafka_jars
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError
+from kafka_s3_platform.operate.local.broker import fetch_kafka_jars
+from kafka_s3_platform.operate.local.settings import StackSettings
 
 NAME = "kafka_2.13-4.3.1"
 

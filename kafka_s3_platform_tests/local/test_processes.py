@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafka_s3_platform.errors import ConfigError, PermanentError
-from kafka_s3_platform.local.processes import Daemon, is_port_free, lock_folder, write_atomically
+from kafka_s3_platform.core.errors import ConfigError, PermanentError
+from kafka_s3_platform.core.folders import lock_folder
+from kafka_s3_platform.operate.local.processes import Daemon, is_port_free, write_atomically
 from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.kafka.topics import until
 
@@ -137,7 +138,7 @@ def test_a_port_taken_on_all_addresses_is_taken() -> None:
 def test_a_folder_is_held_by_one_at_a_time(tmp_path: Path) -> None:
     order = tmp_path / "order"
     child = (
-        "import sys, pathlib; from kafka_s3_platform.local.processes import lock_folder\n"
+        "import sys, pathlib; from kafka_s3_platform.core.folders import lock_folder\n"
         "with lock_folder(pathlib.Path(sys.argv[1])): print('child', pathlib.Path(sys.argv[1], 'order').read_text())"
     )
     other = Daemon("other", tmp_path, {}, 1)

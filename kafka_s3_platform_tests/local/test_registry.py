@@ -8,11 +8,11 @@ import psutil
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from kafka_s3_platform.config.settings import RegistrySettings
-from kafka_s3_platform.errors import ConfigError, IntegrityError, RegistryUnavailableError
-from kafka_s3_platform.local.registry import SchemaRegistry, fetch_registry_app
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import StackStatus, read_stack_status, start_registry, stop_stack
+from kafka_s3_platform.core.config.settings import RegistrySettings
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, RegistryUnavailableError
+from kafka_s3_platform.operate.local.registry import SchemaRegistry, fetch_registry_app
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import StackStatus, read_stack_status, start_registry, stop_stack
 from kafka_s3_platform_tests.conftest import present
 
 

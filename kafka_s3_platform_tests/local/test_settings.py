@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.keys.sheet import substitute_variables
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.connect.config.keys.sheet import substitute_variables
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.operate.local.settings import StackSettings
 
 
 def test_an_empty_environment_gives_a_folder_below_the_current_one(

@@ -17,11 +17,11 @@ from botocore.exceptions import ClientError
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_s3_platform.errors import AuthorizationError, ConfigError, PermanentError
-from kafka_s3_platform.local.broker import Broker
-from kafka_s3_platform.local.seaweedfs import PORTS, SeaweedFS
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import StackStatus, read_stack_status, start_stack, stop_stack
+from kafka_s3_platform.core.errors import AuthorizationError, ConfigError, PermanentError
+from kafka_s3_platform.operate.local.broker import Broker
+from kafka_s3_platform.operate.local.seaweedfs import PORTS, SeaweedFS
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import StackStatus, read_stack_status, start_stack, stop_stack
 from kafka_s3_platform_tests.conftest import Lab, free_ports, present
 
 REFUSED = "AccessDenied|SignatureDoesNotMatch"

@@ -15,26 +15,26 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_s3_platform.archive.failures import BadRecords
-from kafka_s3_platform.archive.pipeline import Pipeline
-from kafka_s3_platform.archive.task import ScanTask
-from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
-from kafka_s3_platform.formats.kept_offsets import METADATA, KeptOffsets
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
-from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
-from kafka_s3_platform.restore.outgoing.values import Values, ValueSettings
-from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
-from kafka_s3_platform.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
-from kafka_s3_platform.sources.objects import group_objects
-from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform.spark.runner import Attempt
-from kafka_s3_platform.store.objects import WrittenObject
-from kafka_s3_platform.store.upload import Provenance
-from kafka_s3_platform.transforms import new_chain
+from kafka_s3_platform.connect.config.files import load_connector
+from kafka_s3_platform.connect.formats.kept_offsets import METADATA, KeptOffsets
+from kafka_s3_platform.connect.restore.outgoing.keys import parse_outgoing
+from kafka_s3_platform.connect.restore.outgoing.values import Values, ValueSettings
+from kafka_s3_platform.connect.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
+from kafka_s3_platform.connect.sources.objects import group_objects
+from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.transforms import new_chain
+from kafka_s3_platform.core.archive.failures import BadRecords
+from kafka_s3_platform.core.archive.pipeline import Pipeline
+from kafka_s3_platform.core.archive.task import ScanTask
+from kafka_s3_platform.core.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.model.schema import ArchivedSchema, SubjectVersion
+from kafka_s3_platform.core.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
+from kafka_s3_platform.core.spark.runner import Attempt
+from kafka_s3_platform.core.store.objects import WrittenObject
+from kafka_s3_platform.core.store.upload import Provenance
 from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.sources.memory import MemoryStore
 

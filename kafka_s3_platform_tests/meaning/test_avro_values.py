@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.errors import RecordError
-from kafka_s3_platform.formats.parts import UnwritableSchemaError
-from kafka_s3_platform.formats.reading import build_bytes_payload
-from kafka_s3_platform.model.schema import ArchivedSchema
-from kafka_s3_platform.reading.values import ValueDecoder
+from kafka_s3_platform.core.errors import RecordError
+from kafka_s3_platform.core.formats.parts import UnwritableSchemaError
+from kafka_s3_platform.core.formats.reading import build_bytes_payload
+from kafka_s3_platform.core.model.schema import ArchivedSchema
+from kafka_s3_platform.operate.reading.values import ValueDecoder
 from kafka_s3_platform_tests.meaning.agreement import AvroAgreement, check_column, check_json
 from kafka_s3_platform_tests.meaning.avro_reference import Branch, Types
 from kafka_s3_platform_tests.meaning.avro_schemas import schemas_and_values, versions_and_values

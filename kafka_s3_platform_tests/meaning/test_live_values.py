@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from hypothesis import HealthCheck, given, settings
 
-from kafka_s3_platform.avro.walk import Datum
-from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings, SourceSettings
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
-from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.connect.avro.walk import Datum
+from kafka_s3_platform.connect.restore.outgoing.keys import parse_outgoing
+from kafka_s3_platform.core.config.settings import ConnectorConfig, RegistrySettings, SourceSettings
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform_tests.archive.values import avro
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.model import batches
-from kafka_s3_platform.model.batches import cut_batches
+from kafka_s3_platform.core.model import batches
+from kafka_s3_platform.core.model.batches import cut_batches
 from kafka_s3_platform_tests.kafka.topics import record_batch
 
 SMALL_OFFSETS = 16

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.model.fold import FEWEST_HOURS, Folding, fold_state
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap
-from kafka_s3_platform.model.offsets import RangeSet
-from kafka_s3_platform.model.segment import FoldedHours, HourRange, Scan, TopicGeneration, find_folded_month
-from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.core.model.fold import FEWEST_HOURS, Folding, fold_state
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.offsets import RangeSet
+from kafka_s3_platform.core.model.segment import FoldedHours, HourRange, Scan, TopicGeneration, find_folded_month
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.model.times import HOUR
 
 BEGIN = datetime(2026, 2, 27, tzinfo=timezone.utc)
 """Hours from here on lie in two months soon."""

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap, Unresolved
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.segment import HourRange, Scan
-from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.model.times import HOUR, to_epoch_ms
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap, Unresolved
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.model.segment import HourRange, Scan
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.model.times import HOUR, to_epoch_ms
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 NONE = timedelta(0)

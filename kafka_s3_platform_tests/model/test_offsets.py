@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet, make_span
 
 BOUND = 60
 ranges = st.tuples(st.integers(0, BOUND), st.integers(1, BOUND)).map(lambda t: OffsetRange(t[0], t[0] + t[1]))

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.errors import (
     BrokerUnavailableError,
     ErrorCode,
     IndexDamagedError,
     PlatformError,
     StoreUnavailableError,
 )
-from kafka_s3_platform.model.silence import try_each
+from kafka_s3_platform.core.model.silence import try_each
 
 KAFKA, STORE, OTHER = BrokerUnavailableError("kafka"), StoreUnavailableError("store"), IndexDamagedError("index")
 TRIED = "asked"

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap, parse_retention_ms
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
-from kafka_s3_platform.model.segment import EpochMark, HourRange, Reservation, Scan, TopicGeneration
-from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap, parse_retention_ms
+from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet
+from kafka_s3_platform.core.model.segment import EpochMark, HourRange, Reservation, Scan, TopicGeneration
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.model.times import HOUR
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LATE = timedelta(minutes=5)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.monitoring.hours import HoursReader
-from kafka_s3_platform.monitoring.hours_page import HoursPage, render_hours_page
-from kafka_s3_platform.upkeep.hour_states import HourState
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.upkeep.hour_states import HourState
+from kafka_s3_platform.operate.monitoring.hours import HoursReader
+from kafka_s3_platform.operate.monitoring.hours_page import HoursPage, render_hours_page
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.model.health import ConnectorHealth
-from kafka_s3_platform.monitoring.lookout import HealthReport, Lookout
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.model.health import ConnectorHealth
+from kafka_s3_platform.operate.monitoring.lookout import HealthReport, Lookout
 
 HEALTH = ConnectorHealth("c", datetime.now(timezone.utc))
 

@@ -11,20 +11,27 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import ErrorCode
-from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Proof, RunHistory, RunningRestore, TopicHealth
-from kafka_s3_platform.monitoring.lookout import HealthReport
-from kafka_s3_platform.monitoring.metrics import render_metrics
-from kafka_s3_platform.monitoring.overview import Overviews
-from kafka_s3_platform.monitoring.status_page import StatusPage, render_status_page
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.status.concerns import CONDITIONS, list_concerns
-from kafka_s3_platform.text import make_anchor
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import ErrorCode
+from kafka_s3_platform.core.model.health import (
+    ConnectorHealth,
+    FailedRun,
+    Proof,
+    RunHistory,
+    RunningRestore,
+    TopicHealth,
+)
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.status.concerns import CONDITIONS, list_concerns
+from kafka_s3_platform.core.text import make_anchor
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.operate.monitoring.lookout import HealthReport
+from kafka_s3_platform.operate.monitoring.metrics import render_metrics
+from kafka_s3_platform.operate.monitoring.overview import Overviews
+from kafka_s3_platform.operate.monitoring.status_page import StatusPage, render_status_page
 from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
 from kafka_s3_platform_tests.defs.running import topic_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, InterleavedRunner, Sent
@@ -187,7 +194,7 @@ def test_late_hours_of_a_topic_that_is_new_here_are_a_failure_after_half_an_hour
 def list_failures(
     overviews: Overviews, config: ConnectorConfig, first_minutes: int, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
-    monkeypatch.setattr("kafka_s3_platform.status.risk.FIRST_MINUTES", timedelta(minutes=first_minutes))
+    monkeypatch.setattr("kafka_s3_platform.core.status.risk.FIRST_MINUTES", timedelta(minutes=first_minutes))
     return [concern.text for concern in list_concerns(overviews.take([config])) if concern.check]
 
 

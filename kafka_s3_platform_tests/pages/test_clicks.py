@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.dagster_ui import ENDED, DagsterUI, run_dagster_dev

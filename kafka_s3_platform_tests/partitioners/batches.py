@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int64s, Payload, Schema
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Int64s, Payload, Schema
 
 
 def batch_of(

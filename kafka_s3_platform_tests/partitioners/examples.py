@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.model.connect import ConnectBatch, Int64s
-from kafka_s3_platform.partitioners.partitioners import (
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.model.connect import ConnectBatch, Int64s
+from kafka_s3_platform.core.partitioners.partitioners import (
     EncodedPartitions,
     FieldPartitioner,
     TimeBasedPartitioner,

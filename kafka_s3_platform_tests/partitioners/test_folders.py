@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.model.times import DAY_MS, HOUR_MS
-from kafka_s3_platform.partitioners.folders import Folder, TimeFolders, explain_shared_folder
-from kafka_s3_platform.partitioners.partitioners import TimePaths
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.model.times import DAY_MS, HOUR_MS
+from kafka_s3_platform.core.partitioners.folders import Folder, TimeFolders, explain_shared_folder
+from kafka_s3_platform.core.partitioners.partitioners import TimePaths
 from kafka_s3_platform_tests.conftest import present
 
 HOUR = 3_600_000

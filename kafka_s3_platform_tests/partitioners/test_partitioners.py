@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.keys import values
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.model.object_key import MAX_KEY_BYTES
-from kafka_s3_platform.partitioners.partitioners import new_partitioner
+from kafka_s3_platform.connect.config.keys import values
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.model.connect import ConnectBatch
+from kafka_s3_platform.core.model.object_key import MAX_KEY_BYTES
+from kafka_s3_platform.core.partitioners.partitioners import new_partitioner
 from kafka_s3_platform_tests.partitioners.batches import batch_of, ms, schema_of, times_of
 
 EXAMPLES = "kafka_s3_platform_tests.partitioners.examples."

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.model.times import HOUR_MS
-from kafka_s3_platform.partitioners.partitioners import NO_HOUR, TimePaths, find_hour_starts
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.model.times import HOUR_MS
+from kafka_s3_platform.core.partitioners.partitioners import NO_HOUR, TimePaths, find_hour_starts
 
 JODA = Path(__file__).parent.parent / "golden" / "joda_partitions.csv"
 ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kathmandu", "Australia/Lord_Howe"])

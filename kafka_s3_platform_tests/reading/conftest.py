@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.reading.spark_source import KafkaArchive
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.operate.reading.spark_source import KafkaArchive
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, kafka_s3_without_spark, write_reachable_connector  # noqa: F401
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot

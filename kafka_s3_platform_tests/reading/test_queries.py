@@ -17,8 +17,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from kafka_s3_platform import read
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.model.times import EPOCH, ONE_MS
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.model.times import EPOCH, ONE_MS
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.reading.conftest import JSON_CONVERTER, OURS, Declared, load
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce

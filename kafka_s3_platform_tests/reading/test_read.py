@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql.types import StructType  # noqa: TID253 - the test's process has Spark
 
 from kafka_s3_platform import read
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import ConfigError, IntegrityError
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.reading.dataset import find_objects
-from kafka_s3_platform.store.errors import NotFoundError
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, SegmentFilter
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.store.errors import NotFoundError
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT, SegmentFilter
+from kafka_s3_platform.operate.reading.dataset import find_objects
 from kafka_s3_platform_tests.cli.conftest import KafkaS3
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.reading.conftest import declare, delete_all_but, fill, list_places, load, sort

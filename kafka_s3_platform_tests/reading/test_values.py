@@ -17,11 +17,11 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 
 from kafka_s3_platform import read
-from kafka_s3_platform.config.settings import ConverterSettings, KafkaSettings, RegistrySettings
-from kafka_s3_platform.errors import ConfigError, RecordError
-from kafka_s3_platform.formats.reading import DatumPayload
-from kafka_s3_platform.model.connect import NO_SCHEMA, Schema
-from kafka_s3_platform.reading.values import ValueDecoder
+from kafka_s3_platform.core.config.settings import ConverterSettings, KafkaSettings, RegistrySettings
+from kafka_s3_platform.core.errors import ConfigError, RecordError
+from kafka_s3_platform.core.formats.reading import DatumPayload
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, Schema
+from kafka_s3_platform.operate.reading.values import ValueDecoder
 from kafka_s3_platform_tests.archive.values import framed
 from kafka_s3_platform_tests.reading.conftest import JSON, Declared, query
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.config.settings import RegistrySettings
+from kafka_s3_platform.core.config.settings import RegistrySettings
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.registries.importing_registry import ImportingRegistry

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.core.model.connect import Schema
 
 ORDER: dict[str, Any] = {
     "type": "record",

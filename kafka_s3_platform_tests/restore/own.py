@@ -26,18 +26,18 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.execution import replay_streams
-from kafka_s3_platform.restore.foreign_source import ForeignSource
-from kafka_s3_platform.restore.replay import task
-from kafka_s3_platform.restore.replay import transactions as marker
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.verify.read_back import verify_stream
-from kafka_s3_platform.spark.runner import TaskRunner
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.execution import replay_streams
+from kafka_s3_platform.core.restore.replay import task
+from kafka_s3_platform.core.restore.replay import transactions as marker
+from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.restore.verify.read_back import verify_stream
+from kafka_s3_platform.core.spark.runner import TaskRunner
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.kafka.topics import until, values
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent
 

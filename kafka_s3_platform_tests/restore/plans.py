@@ -4,19 +4,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from kafka_s3_platform.config.formats import NATIVE_FORMAT
-from kafka_s3_platform.config.settings import (
+from kafka_s3_platform.core.config.formats import NATIVE_FORMAT
+from kafka_s3_platform.core.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
     KafkaSettings,
     LayoutSettings,
     StoreSettings,
 )
-from kafka_s3_platform.model.segment import TopicGeneration
-from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, PlannedObject, make_archive_target
-from kafka_s3_platform.restore.source.base import TargetPlan
-from kafka_s3_platform.restore.source.selection import round_up_to_ms, select_records
+from kafka_s3_platform.core.model.segment import TopicGeneration
+from kafka_s3_platform.core.restore.request import KafkaPartitionReport, RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, PlannedObject, make_archive_target
+from kafka_s3_platform.core.restore.source.base import TargetPlan
+from kafka_s3_platform.core.restore.source.selection import round_up_to_ms, select_records
 from kafka_s3_platform_tests.support import NOON
 
 CONFIG = ConnectorConfig(

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.restore.outgoing.values import Rewritten, Values
+from kafka_s3_platform.connect.restore.outgoing.values import Rewritten, Values
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
 
 Headers = Sequence[tuple[str, bytes | None]]
 

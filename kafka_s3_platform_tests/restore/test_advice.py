@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import (
-    ConnectorConfig,
-    ConverterSettings,
-    TransformSettings,
-)
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings, TransformSettings
+from kafka_s3_platform.core.errors import (
     IntegrityError,
     LogTruncatedError,
     MissingTopicError,
@@ -22,19 +18,19 @@ from kafka_s3_platform.errors import (
     SupersededError,
     TopicRecreatedError,
 )
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import publish_offsets
-from kafka_s3_platform.kafka.producer import ReplayProducer
-from kafka_s3_platform.restore import run
-from kafka_s3_platform.restore.execution import replay_streams
-from kafka_s3_platform.restore.preflight import begin
-from kafka_s3_platform.restore.preflight.target import FOREVER_MS
-from kafka_s3_platform.restore.replay import transactions as marker
-from kafka_s3_platform.restore.replay.transactions import Marker
-from kafka_s3_platform.restore.request import Outgoing
-from kafka_s3_platform.restore.source.terms import hash_place
-from kafka_s3_platform.restore.verify.read_back import verify_stream
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.groups import publish_offsets
+from kafka_s3_platform.core.kafka.producer import ReplayProducer
+from kafka_s3_platform.core.restore import run
+from kafka_s3_platform.core.restore.execution import replay_streams
+from kafka_s3_platform.core.restore.preflight import begin
+from kafka_s3_platform.core.restore.preflight.target import FOREVER_MS
+from kafka_s3_platform.core.restore.replay import transactions as marker
+from kafka_s3_platform.core.restore.replay.transactions import Marker
+from kafka_s3_platform.core.restore.request import Outgoing
+from kafka_s3_platform.core.restore.source.terms import hash_place
+from kafka_s3_platform.core.restore.verify.read_back import verify_stream
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, values
 from kafka_s3_platform_tests.restore.own import (

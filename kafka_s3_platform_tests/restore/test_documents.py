@@ -11,20 +11,26 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import IntegrityError, PermanentError, PlatformError, PreflightError, TopicRecreatedError
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.documents import RestoreDocuments, StreamDocuments, parse_document, parse_table
-from kafka_s3_platform.restore.execution import replay_streams
-from kafka_s3_platform.restore.foreign_source import ForeignSource
-from kafka_s3_platform.restore.group_offsets import read_runs
-from kafka_s3_platform.restore.replay.checkpoint import Position, read_positions
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
-from kafka_s3_platform.restore.source.foreign_plan import SentObjects
-from kafka_s3_platform.restore.verify.read_back import MAPPING_SCHEMA
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
+from kafka_s3_platform.connect.restore.source.foreign_plan import SentObjects
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import (
+    IntegrityError,
+    PermanentError,
+    PlatformError,
+    PreflightError,
+    TopicRecreatedError,
+)
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.documents import RestoreDocuments, StreamDocuments, parse_document, parse_table
+from kafka_s3_platform.core.restore.execution import replay_streams
+from kafka_s3_platform.core.restore.replay.checkpoint import Position, read_positions
+from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.core.restore.verify.read_back import MAPPING_SCHEMA
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.operate.groups.group_offsets import read_runs
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.hostile.containers import footer_of
 from kafka_s3_platform_tests.kafka.topics import values

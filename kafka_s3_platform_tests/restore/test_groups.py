@@ -17,16 +17,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings, TransformSettings
-from kafka_s3_platform.errors import BusyError, IntegrityError, PermanentError, PreflightError, TopicRecreatedError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import Committed, publish_offsets, read_committed_offsets
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.segment import CommittedOffset
-from kafka_s3_platform.restore import group_commit
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.group_commit import GroupBefore, Rollback, apply_translation, roll_back_groups
-from kafka_s3_platform.restore.group_offsets import (
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings, TransformSettings
+from kafka_s3_platform.core.errors import BusyError, IntegrityError, PermanentError, PreflightError, TopicRecreatedError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.groups import Committed, publish_offsets, read_committed_offsets
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.segment import CommittedOffset
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.replay.transactions import Transactions
+from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.restore.verify.read_back import MappingWriter, verify_stream
+from kafka_s3_platform.operate.groups import group_commit
+from kafka_s3_platform.operate.groups.group_commit import GroupBefore, Rollback, apply_translation, roll_back_groups
+from kafka_s3_platform.operate.groups.group_offsets import (
     NO_DOUBT,
     NO_RUNS,
     Doubt,
@@ -42,10 +46,6 @@ from kafka_s3_platform.restore.group_offsets import (
     translate_groups,
     translate_offsets,
 )
-from kafka_s3_platform.restore.replay.transactions import Transactions
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.verify.read_back import MappingWriter, verify_stream
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import consuming, delete_group, delete_records, open_transaction
 from kafka_s3_platform_tests.restore.own import (

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.restore.replay.target_log import SubsequenceMatch
-from kafka_s3_platform.restore.verify.read_back import MappingWriter
+from kafka_s3_platform.core.restore.replay.target_log import SubsequenceMatch
+from kafka_s3_platform.core.restore.verify.read_back import MappingWriter
 from kafka_s3_platform_tests.restore.records import Headers, batch_of
 
 Row = tuple[bytes | None, bytes | None, Headers | None, int]

@@ -8,16 +8,11 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.model.gaps import MissingRecords
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.restore.report_page import render_page
-from kafka_s3_platform.restore.request import (
-    LeftOut,
-    RestoreReport,
-    TargetReport,
-    check_something_restored,
-)
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.model.gaps import MissingRecords
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.restore.report_page import render_page
+from kafka_s3_platform.core.restore.request import LeftOut, RestoreReport, TargetReport, check_something_restored
 from kafka_s3_platform_tests.restore.plans import part, report
 
 VOID = {"meta", "rect", "br", "col"}

@@ -10,20 +10,15 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import (
-    MissingTopicError,
-    PlatformError,
-    PreflightError,
-    SparkUnavailableError,
-)
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.restore.execution import replay_streams
-from kafka_s3_platform.restore.preflight.keeping import bound_largest_log
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import MissingTopicError, PlatformError, PreflightError, SparkUnavailableError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.restore.execution import replay_streams
+from kafka_s3_platform.core.restore.preflight.keeping import bound_largest_log
+from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.kafka import wire
@@ -289,7 +284,7 @@ def test_configs_that_the_targets_brokers_do_not_take_are_told_and_left_out(
         odd = (("message.format.version", "2.8-IV0"), ("segment.bytes", "1"))
         return replace(made, source=replace(made.source, configs=(*made.source.configs, *odd)))
 
-    monkeypatch.setattr("kafka_s3_platform.restore.archive_source.make_plan", planned)
+    monkeypatch.setattr("kafka_s3_platform.core.restore.archive_source.make_plan", planned)
     told = restored(config, dry_run=True)
     for name in ("message.format.version=2.8-IV0", "segment.bytes=1"):
         assert any(f"is created without the archived {name}, which the target's brokers" in note for note in told.notes)

@@ -12,15 +12,15 @@ from confluent_kafka import Producer
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings
-from kafka_s3_platform.errors import PreflightError
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.foreign_source import ForeignSource
-from kafka_s3_platform.restore.request import Delivery, RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.target_topic import TopicMap
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, SourceSettings
+from kafka_s3_platform.core.errors import PreflightError
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.request import Delivery, RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.restore.target_topic import TopicMap
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, send

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from kafka_s3_platform.errors import PermanentError, TransientError
-from kafka_s3_platform.model.connect import ConnectBatch, Outcome, RecordFailure
-from kafka_s3_platform.store.credentials import Credentials
-from kafka_s3_platform.transforms import MappedRecord, RecordMapper
+from kafka_s3_platform.connect.transforms import MappedRecord, RecordMapper
+from kafka_s3_platform.core.errors import PermanentError, TransientError
+from kafka_s3_platform.core.model.connect import ConnectBatch, Outcome, RecordFailure
+from kafka_s3_platform.core.store.credentials import Credentials
 
 
 def fail(options: Mapping[str, str]) -> None:

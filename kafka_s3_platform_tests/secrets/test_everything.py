@@ -33,14 +33,14 @@ from dagster._utils.error import serializable_error_info_from_exc_info
 from pydantic import SecretStr
 
 from kafka_s3_platform.cli import COMMANDS, main
-from kafka_s3_platform.config.files import load_connectors
-from kafka_s3_platform.config.settings import KafkaSettings, Settings, StoreSettings
+from kafka_s3_platform.connect.config.files import load_connectors
+from kafka_s3_platform.core.config.settings import KafkaSettings, Settings, StoreSettings
+from kafka_s3_platform.core.defs.failures import RETRIES_TAG
+from kafka_s3_platform.core.kafka import client
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.definitions import defs
-from kafka_s3_platform.defs.failures import RETRIES_TAG
-from kafka_s3_platform.kafka import client
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import StackStatus
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import StackStatus
 from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
 from kafka_s3_platform_tests.converters.refusing import gate
 from kafka_s3_platform_tests.kafka.topics import records_of

@@ -5,11 +5,11 @@ import traceback
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys.transforms import parse_transforms
-from kafka_s3_platform.config.settings import ProviderSettings, StoreSettings
-from kafka_s3_platform.errors import PermanentError, PlatformError, TransientError
-from kafka_s3_platform.store.credentials import find_credentials
-from kafka_s3_platform.transforms import new_chain
+from kafka_s3_platform.connect.config.keys.transforms import parse_transforms
+from kafka_s3_platform.connect.transforms import new_chain
+from kafka_s3_platform.core.config.settings import ProviderSettings, StoreSettings
+from kafka_s3_platform.core.errors import PermanentError, PlatformError, TransientError
+from kafka_s3_platform.core.store.credentials import find_credentials
 from kafka_s3_platform_tests.secrets import leaky
 from kafka_s3_platform_tests.secrets.world import found_in, mark
 from kafka_s3_platform_tests.transforms.batches import batch, payload

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.secrets import leaky
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, running
 from kafka_s3_platform_tests.store.servers import Recorder, Sts

@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.settings import LayoutSettings, StoreSettings
-from kafka_s3_platform.errors import StoreUnavailableError
-from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.model.segment import Segment
-from kafka_s3_platform.segments import writers as module
-from kafka_s3_platform.segments.target import Bucket, BucketPart, SegmentTarget
-from kafka_s3_platform.segments.writers import (
+from kafka_s3_platform.core.config.settings import LayoutSettings, StoreSettings
+from kafka_s3_platform.core.errors import StoreUnavailableError
+from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeReader
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.connect import ConnectBatch
+from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.segments import writers as module
+from kafka_s3_platform.core.segments.target import Bucket, BucketPart, SegmentTarget
+from kafka_s3_platform.core.segments.writers import (
     MAX_CLOSED,
     MAX_CLOSED_BYTES,
     ClosedSegments,
@@ -26,8 +26,8 @@ from kafka_s3_platform.segments.writers import (
     SegmentWriter,
     SegmentWriters,
 )
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.upload import Provenance
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.upload import Provenance
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 
 EACH = 5

@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from kafka_s3_platform.config.settings import (
+from kafka_s3_platform.connect.sources.objects import ObjectGroup, group_objects
+from kafka_s3_platform.connect.sources.read import ForeignStream
+from kafka_s3_platform.connect.sources.report import ReadReport
+from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.core.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
     KafkaSettings,
@@ -16,16 +20,12 @@ from kafka_s3_platform.config.settings import (
     SourceSettings,
     StoreSettings,
 )
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.format_io import find_extension
-from kafka_s3_platform.formats.parts import HEADERS_SCHEMA
-from kafka_s3_platform.model.connect import ConnectBatch, Schema
-from kafka_s3_platform.sources.objects import ObjectGroup, group_objects
-from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform.sources.report import ReadReport
-from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform.store.errors import NotFoundError
-from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.formats.format_io import find_extension
+from kafka_s3_platform.core.formats.parts import HEADERS_SCHEMA
+from kafka_s3_platform.core.model.connect import ConnectBatch, Schema
+from kafka_s3_platform.core.store.errors import NotFoundError
+from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform_tests.formats.connect import came, written
 from kafka_s3_platform_tests.formats.records import rows_of
 

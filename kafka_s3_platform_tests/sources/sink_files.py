@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.connect.config.files import load_connector
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 STRING = "org.apache.kafka.connect.storage.StringConverter"

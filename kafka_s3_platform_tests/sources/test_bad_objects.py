@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.connect.sources.read import ForeignStream
+from kafka_s3_platform.core.errors import IntegrityError
 from kafka_s3_platform_tests.formats.connect import came, decoded
 from kafka_s3_platform_tests.sources.memory import (
     AVRO,
@@ -211,7 +211,7 @@ def test_an_archive_of_files_is_refused_by_name_whatever_its_own_says(format_nam
 def test_an_object_too_large_to_be_held_is_read_twice_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     layout, objects = siblings([b"k"] * 20_000, [None] * 20_000, [b"%d" % n for n in range(20_000)])
     held = restored(source(layout), objects)
-    monkeypatch.setattr("kafka_s3_platform.sources.read.HOLD_BYTES", 1000)
+    monkeypatch.setattr("kafka_s3_platform.connect.sources.read.HOLD_BYTES", 1000)
     assert restored(source(layout), objects) == held
     assert [int(r["value"]) for r in held[0]] == list(range(20_000))
     objects[f"{FOLDER}0000000005.json"] += b"cut"

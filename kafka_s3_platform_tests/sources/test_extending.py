@@ -10,18 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.config.zooz import convert_environment
-from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.formats.format_io import new_writer
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
-from kafka_s3_platform.partitioners.extractors import extract_times, new_extractor
-from kafka_s3_platform.partitioners.partitioners import new_partitioner
-from kafka_s3_platform.sources.sample import Sample, make_sample_keys
-from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform.transforms import new_chain
+from kafka_s3_platform.connect.config.files import load_connector
+from kafka_s3_platform.connect.config.zooz import convert_environment
+from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.transforms import new_chain
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import PermanentError
+from kafka_s3_platform.core.formats.format_io import new_writer
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
+from kafka_s3_platform.core.partitioners.extractors import extract_times, new_extractor
+from kafka_s3_platform.core.partitioners.partitioners import new_partitioner
 from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source, stream
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.model.notes import DoubtNote
-from kafka_s3_platform.sources.report import explain_missing
-from kafka_s3_platform.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.report import explain_missing
+from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.model.notes import DoubtNote
 from kafka_s3_platform_tests.sources.lenses import FIELDS, LINES, SAM, avro, headers, parquet, record
 from kafka_s3_platform_tests.sources.memory import MemoryStore, decoded_values, lines, restored, sent, source, stream
 from kafka_s3_platform_tests.sources.sink_files import JSON, Keys, config_of, confluent

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import IntegrityError, PreflightError
-from kafka_s3_platform.formats.kept_offsets import KeptOffsets, OffsetRuns
-from kafka_s3_platform.layouts.segment_key import make_offsets_key
-from kafka_s3_platform.model.connect import Schema
-from kafka_s3_platform.model.offsets import MAX_OFFSET
-from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.connect.formats.kept_offsets import KeptOffsets, OffsetRuns
+from kafka_s3_platform.connect.sources.read import ForeignStream
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import IntegrityError, PreflightError
+from kafka_s3_platform.core.layouts.segment_key import make_offsets_key
+from kafka_s3_platform.core.model.connect import Schema
+from kafka_s3_platform.core.model.offsets import MAX_OFFSET
 from kafka_s3_platform_tests.formats.connect import decoded
 from kafka_s3_platform_tests.formats.records import rows_of
 from kafka_s3_platform_tests.sources.memory import BLOCKS, FOLDER, blocks_of, object_of, source, stream

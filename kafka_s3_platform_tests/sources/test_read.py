@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.model.connect import Schema
-from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.connect.sources.read import ForeignStream
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.model.connect import Schema
 from kafka_s3_platform_tests.formats.connect import came, decoded, written, written_with_sidecars
 from kafka_s3_platform_tests.formats.records import rows_of
 from kafka_s3_platform_tests.sources.memory import (

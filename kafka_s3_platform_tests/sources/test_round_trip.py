@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.sources.objects import group_objects
-from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.vacuum import vacuum_topic
+from kafka_s3_platform.connect.sources.objects import group_objects
+from kafka_s3_platform.connect.sources.read import ForeignStream
+from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.core.config.settings import ConnectorConfig, RegistrySettings
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.archive.values import avro, framed
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.formats.records import rows_of

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.errors import ConfigError, IntegrityError
-from kafka_s3_platform.sources.objects import ForeignObject, group_objects, is_covered, select_objects
-from kafka_s3_platform.sources.scan import SourceListing, read_places, scan_objects
+from kafka_s3_platform.connect.sources.objects import ForeignObject, group_objects, is_covered, select_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing, read_places, scan_objects
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 
 AVRO = {"format": "avro"}
@@ -416,7 +416,7 @@ class RegionFolders:
         self.layout = layout
 
     def folder(self, encoded_partition: str) -> Any:
-        from kafka_s3_platform.partitioners.folders import TimeFolders
+        from kafka_s3_platform.core.partitioners.folders import TimeFolders
 
         region, _, rest = encoded_partition.partition("/")
         return TimeFolders(self.layout).folder(rest) if region.startswith("region=") else None

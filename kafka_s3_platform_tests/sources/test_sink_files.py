@@ -10,9 +10,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.model.notes import DoubtNote
-from kafka_s3_platform.sources.report import explain_missing
+from kafka_s3_platform.connect.sources.report import explain_missing
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.model.notes import DoubtNote
 from kafka_s3_platform_tests.formats.records import rows_of
 from kafka_s3_platform_tests.sources.memory import MemoryStore, sent, stream
 from kafka_s3_platform_tests.sources.sink_files import AVRO, BYTES, JSON, STRING, Keys, aiven, config_of, confluent

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.resources import SparkResource, start_session
-from kafka_s3_platform.errors import SparkUnavailableError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.spark.runner import Attempt
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.resources import SparkResource, start_session
+from kafka_s3_platform.core.errors import SparkUnavailableError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.spark.runner import Attempt
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import until
 from kafka_s3_platform_tests.restore.own import check_restored_once, request, target_of

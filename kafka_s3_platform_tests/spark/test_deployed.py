@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.defs.resources import SUBMIT_VARIABLE, make_submit_arguments, read_deployed_conf
-from kafka_s3_platform.errors import ConfigError, PlatformError, SparkUnavailableError, TransientError
+from kafka_s3_platform.core.defs.resources import SUBMIT_VARIABLE, make_submit_arguments, read_deployed_conf
+from kafka_s3_platform.core.errors import ConfigError, PlatformError, SparkUnavailableError, TransientError
 from kafka_s3_platform_tests.conftest import REPOSITORY
 
 SECRET = "mark-7f3a-spark"
@@ -19,7 +19,7 @@ LOOK = """
 import json, os, tempfile
 from pathlib import Path
 import psutil
-from kafka_s3_platform.defs.resources import SparkResource, start_session
+from kafka_s3_platform.core.defs.resources import SparkResource, start_session
 from kafka_s3_platform_tests.spark.standalone import NO_OBJECTS, answer
 
 def look(task, attempt):
@@ -141,11 +141,11 @@ def test_a_spark_that_does_not_start_is_one_sentence_and_heals_where_java_is(
     command = [
         sys.executable,
         "-c",
-        "from kafka_s3_platform.defs.resources import SparkResource as S; S().make_runner().start()",
+        "from kafka_s3_platform.core.defs.resources import SparkResource as S; S().make_runner().start()",
     ]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     last = found.stderr.strip().splitlines()[-1]
-    assert last.startswith(f"kafka_s3_platform.errors.{error.__name__}: {said}")
+    assert last.startswith(f"kafka_s3_platform.core.errors.{error.__name__}: {said}")
     assert issubclass(error, TransientError) == (error is SparkUnavailableError), "a sensor asks again"
 
 
@@ -156,7 +156,7 @@ def test_a_machine_whose_defaults_name_a_cluster_runs_on_itself_and_says_so(
     defaults.write_text("# of the machine\nspark.master   k8s://https://nowhere\nspark.submit.deployMode=cluster\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.delenv("KAFKA_S3_SPARK_CONF")
-    look = "from kafka_s3_platform.defs.resources import start_session as s; print(s().sparkContext.master)"
+    look = "from kafka_s3_platform.core.defs.resources import start_session as s; print(s().sparkContext.master)"
     found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "local[*,4]"
     where = f"spark.master=k8s://https://nowhere, spark.submit.deployMode=cluster in {defaults}"

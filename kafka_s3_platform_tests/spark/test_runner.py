@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_s3_platform.config import plugins
-from kafka_s3_platform.errors import FullDiskError, PermanentError, TransientError
-from kafka_s3_platform.spark.progress import Progress, Snapshot, call_with_progress
-from kafka_s3_platform.spark.runner import Attempt, SparkRunner, TaskRunner
-from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS
+from kafka_s3_platform.core.config import plugins
+from kafka_s3_platform.core.errors import FullDiskError, PermanentError, TransientError
+from kafka_s3_platform.core.spark.progress import Progress, Snapshot, call_with_progress
+from kafka_s3_platform.core.spark.runner import Attempt, SparkRunner, TaskRunner
+from kafka_s3_platform.core.spark.session import MAX_TASK_ATTEMPTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

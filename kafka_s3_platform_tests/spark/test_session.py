@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_s3_platform.spark.session import (
+from kafka_s3_platform.core.spark.session import (
     DAEMON_MODULE,
     LOG_SETTINGS,
     MAX_TASK_ATTEMPTS,

@@ -21,13 +21,19 @@ import pytest
 from click.testing import CliRunner
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.config.keys.environment import SPARK_CONF
-from kafka_s3_platform.defs.warm_spark import VARIABLE, choose_runner, start_warm_spark
-from kafka_s3_platform.errors import SparkUnavailableError, TransientError
-from kafka_s3_platform.spark.runner import Attempt
-from kafka_s3_platform.spark.warm import client
-from kafka_s3_platform.spark.warm.client import NoWarmSparkError, WarmRunner, WarmSpark, find_warm_spark, greet_server
-from kafka_s3_platform.spark.warm.wire import Peer, PeerGoneError, find_folder, identify_process
+from kafka_s3_platform.core.config.environment import SPARK_CONF
+from kafka_s3_platform.core.errors import SparkUnavailableError, TransientError
+from kafka_s3_platform.core.spark.runner import Attempt
+from kafka_s3_platform.operate.defs.warm_spark import VARIABLE, choose_runner, start_warm_spark
+from kafka_s3_platform.operate.warm_spark import client
+from kafka_s3_platform.operate.warm_spark.client import (
+    NoWarmSparkError,
+    WarmRunner,
+    WarmSpark,
+    find_warm_spark,
+    greet_server,
+)
+from kafka_s3_platform.operate.warm_spark.wire import Peer, PeerGoneError, find_folder, identify_process
 from kafka_s3_platform_tests.spark.test_runner import (  # noqa: F401 - they run here too
     test_a_permanent_error_comes_back_as_it_was_and_is_not_tried_again,
     test_a_transient_error_is_tried_again_with_a_higher_attempt_id,
@@ -143,7 +149,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from kafka_s3_platform_tests.spark.test_warm import never_end
-from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.core.defs.resources import SparkResource
 
 list(SparkResource().make_runner().run(partial(never_end, Path(sys.argv[1])), [0], 1))
 """
@@ -281,7 +287,7 @@ def test_what_a_task_may_read_decides_which_server_is_used(tmp_path: Path, monke
 
 def test_a_run_with_other_limits_or_niceness_uses_another_server() -> None:
     """A server has those of whoever started it, and so have its tasks."""
-    tell = "from kafka_s3_platform.spark.warm.wire import identify_process; print(identify_process().place)"
+    tell = "from kafka_s3_platform.operate.warm_spark.wire import identify_process; print(identify_process().place)"
     starters = ("exec", "ulimit -n 1500; exec", "ulimit -t 9999; exec", "exec nice -n 7")
     commands = [["sh", "-c", f'{starter} "$@"', "sh", sys.executable, "-c", tell] for starter in (*starters, "exec")]
     places = [subprocess.check_output(command, text=True) for command in commands]

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.errors import ClockError, LogTruncatedError
-from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap, Unresolved
-from kafka_s3_platform.model.health import Level
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.segment import HourRange, Scan
-from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.model.times import to_epoch_ms
-from kafka_s3_platform.status.backlog import MAX_HOURS, Backlog, split_contiguous
-from kafka_s3_platform.status.risk import find_risk
+from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import ClockError, LogTruncatedError
+from kafka_s3_platform.core.kafka.answers import Answers, OffsetAtTime, RecordOffset
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap, Unresolved
+from kafka_s3_platform.core.model.health import Level
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.model.segment import HourRange, Scan
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.model.times import to_epoch_ms
+from kafka_s3_platform.core.status.backlog import MAX_HOURS, Backlog, split_contiguous
+from kafka_s3_platform.core.status.risk import find_risk
 from kafka_s3_platform_tests.support import HOUR, NOON, connector
 
 NOW = NOON + timedelta(minutes=30)

@@ -14,14 +14,13 @@ from dagster._core.definitions.reconstruct import (
 )
 from dagster._utils.test.definitions import scoped_definitions_load_context
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.errors import BrokerUnavailableError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.status import discovery
-from kafka_s3_platform.status.discovery import (
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import BrokerUnavailableError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.model.segment import Scan
+from kafka_s3_platform.core.status import discovery
+from kafka_s3_platform.core.status.discovery import (
     FIRST_LOOK_SECONDS,
     FoundTopics,
     find_gone_topics,
@@ -32,8 +31,9 @@ from kafka_s3_platform.status.discovery import (
     resolve_from_memory,
     resolve_now,
 )
-from kafka_s3_platform.store.index import TopicIndex
-from kafka_s3_platform.store.index_commit import Change
+from kafka_s3_platform.core.store.index import TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.definitions import build_definitions
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import until
 from kafka_s3_platform_tests.support import NOON, connector
@@ -134,7 +134,7 @@ def test_a_connector_that_names_its_topics_is_never_looked_up(unreachable: Conne
 def test_a_command_uses_what_is_remembered_where_kafka_does_not_answer(
     unreachable: ConnectorConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.status.discovery.BROKER_SECONDS", 1.0)
+    monkeypatch.setattr("kafka_s3_platform.core.status.discovery.BROKER_SECONDS", 1.0)
     with pytest.raises(BrokerUnavailableError):
         resolve_now(unreachable, tmp_path)
     remember(unreachable, tmp_path, "t1")

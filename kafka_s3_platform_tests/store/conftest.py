@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.servers import Recorder, forget_clients

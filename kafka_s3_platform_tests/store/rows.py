@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap, Unresolved
-from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
-from kafka_s3_platform.model.segment import (
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap, Unresolved
+from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
+from kafka_s3_platform.core.model.segment import (
     CommittedOffset,
     Compaction,
     Condemned,
@@ -24,7 +24,7 @@ from kafka_s3_platform.model.segment import (
     TopicAcl,
     TopicGeneration,
 )
-from kafka_s3_platform.store.index_rows import OFFSETS, IndexRow, TopicRows, encode_rows
+from kafka_s3_platform.core.store.index_rows import OFFSETS, IndexRow, TopicRows, encode_rows
 from kafka_s3_platform_tests.support import NOON, SETTINGS
 
 COMMON = {"version": 7, "commit_id": "commit", "committed_at": NOON, "run_id": "run"}

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs
 
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.store import client, credentials
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.store import client, credentials
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.store.http_proxy import (
     HttpAnswer,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.store.clock import StoreClock, StoreTime, _note_answer_time
+from kafka_s3_platform.core.store.clock import StoreClock, StoreTime, _note_answer_time
 from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.support import NOON
 

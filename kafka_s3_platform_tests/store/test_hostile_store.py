@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
-from kafka_s3_platform.store.objects import MAX_EMPTY_PAGES, ObjectStore
+from kafka_s3_platform.core.errors import IntegrityError, StoreUnavailableError
+from kafka_s3_platform.core.store.objects import MAX_EMPTY_PAGES, ObjectStore
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, running
 from kafka_s3_platform_tests.store.servers import store_at
 

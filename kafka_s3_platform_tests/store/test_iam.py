@@ -11,22 +11,22 @@ import pytest
 from dagster._core.storage.compute_log_manager import ComputeIOType
 from dagster_aws.s3.compute_log_manager import S3ComputeLogManager
 
-from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import publish_offsets
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.group_offsets import read_finished_restore, translate_groups
-from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.upload import Provenance, SegmentUpload
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.index import keep_up_index
-from kafka_s3_platform.upkeep.vacuum import vacuum_topic
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.core.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.groups import publish_offsets
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.restore.verify.against_topic import compare_with_topic
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.upload import Provenance, SegmentUpload
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.upkeep.index import keep_up_index
+from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
+from kafka_s3_platform.core.upkeep.verify import verify_archive
+from kafka_s3_platform.operate.groups.group_offsets import read_finished_restore, translate_groups
 from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest
 from kafka_s3_platform_tests.store.rights import actions, beyond, compare, policy, unused

@@ -14,20 +14,25 @@ import pytest
 from deltalake import DeltaTable
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import AuthorizationError, IndexConflictError, MissingBucketError, StoreUnavailableError
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap
-from kafka_s3_platform.model.offsets import RangeSet, make_span
-from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, TopicAcl, TopicGeneration
-from kafka_s3_platform.model.times import HOUR, to_epoch_ms
-from kafka_s3_platform.store import index_reads
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.store.index_commit import Change, list_topic_rows
-from kafka_s3_platform.store.index_reads import _RowCache
-from kafka_s3_platform.store.index_rows import complete_columns, encode_rows
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, RowPredicate, SegmentFilter, match_row, match_run
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.errors import (
+    AuthorizationError,
+    IndexConflictError,
+    MissingBucketError,
+    StoreUnavailableError,
+)
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.offsets import RangeSet, make_span
+from kafka_s3_platform.core.model.segment import HourRange, Reservation, Scan, TopicAcl, TopicGeneration
+from kafka_s3_platform.core.model.times import HOUR, to_epoch_ms
+from kafka_s3_platform.core.store import index_reads
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change, list_topic_rows
+from kafka_s3_platform.core.store.index_reads import _RowCache
+from kafka_s3_platform.core.store.index_rows import complete_columns, encode_rows
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT, RowPredicate, SegmentFilter, match_row, match_run
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.store.conftest import flights_of
 from kafka_s3_platform_tests.store.rows import segment

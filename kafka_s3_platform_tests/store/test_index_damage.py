@@ -10,22 +10,22 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.errors import (
     ConfigError,
     IndexConflictError,
     IndexDamagedError,
     PlatformError,
     StoreUnavailableError,
 )
-from kafka_s3_platform.model.offsets import make_span
-from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store import index_table
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_reads import forget_rows
-from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.model.offsets import make_span
+from kafka_s3_platform.core.model.segment import Scan
+from kafka_s3_platform.core.store import index_table
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.index_reads import forget_rows
+from kafka_s3_platform.core.store.index_rows import TABLE_SCHEMA
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.store.conftest import flights_of
 from kafka_s3_platform_tests.store.rows import WRITTEN, changed, encode

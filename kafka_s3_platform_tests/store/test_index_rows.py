@@ -12,21 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import IndexDamagedError
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap
-from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
-from kafka_s3_platform.model.segment import (
-    Compaction,
-    Reservation,
-    Segment,
-)
-from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.model.times import HOUR
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_rows import (
+from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.core.errors import IndexDamagedError
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
+from kafka_s3_platform.core.model.segment import Compaction, Reservation, Segment
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.index_rows import (
     DECODE_ERRORS,
     INDEX_SCHEMA,
     KINDS,
@@ -38,7 +34,7 @@ from kafka_s3_platform.store.index_rows import (
     drop_future_times,
     refuse_damaged,
 )
-from kafka_s3_platform.store.row_filter import (
+from kafka_s3_platform.core.store.row_filter import (
     RowPredicate,
     match_any,
     match_gap,

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from deltalake.schema import Schema
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
-from kafka_s3_platform.errors import IndexDamagedError
-from kafka_s3_platform.store.index_table import list_log_segment
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.errors import IndexDamagedError
+from kafka_s3_platform.core.store.index_table import list_log_segment
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, refusal, running
 from kafka_s3_platform_tests.store.servers import store_at
 

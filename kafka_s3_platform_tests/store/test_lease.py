@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_s3_platform.errors import SupersededError
-from kafka_s3_platform.model.segment import Compaction, Reservation
-from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.lease import Lease, end_runs, released_on_failure, take_leases
+from kafka_s3_platform.core.errors import SupersededError
+from kafka_s3_platform.core.model.segment import Compaction, Reservation
+from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.lease import Lease, end_runs, released_on_failure, take_leases
 from kafka_s3_platform_tests.support import NOON
 
 

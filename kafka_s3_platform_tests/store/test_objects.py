@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.errors import (
     AuthorizationError,
     ConfigError,
     IntegrityError,
@@ -22,11 +22,11 @@ from kafka_s3_platform.errors import (
     PlatformError,
     StoreUnavailableError,
 )
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.objects import READ_AHEAD, ObjectStore
-from kafka_s3_platform.store.promises import check_promises
+from kafka_s3_platform.core.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.objects import READ_AHEAD, ObjectStore
+from kafka_s3_platform.core.store.promises import check_promises
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 

@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import ConfigError, StoreUnavailableError
-from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store import promises
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.promises import check_promises
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.errors import ConfigError, StoreUnavailableError
+from kafka_s3_platform.core.model.segment import Scan
+from kafka_s3_platform.core.store import promises
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.promises import check_promises
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untried_bucket")]

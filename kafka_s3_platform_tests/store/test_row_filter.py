@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.store.row_filter import AtLeast, Below, OneOf, SegmentFilter, Term, match_rows, match_values
+from kafka_s3_platform.core.store.row_filter import AtLeast, Below, OneOf, SegmentFilter, Term, match_rows, match_values
 from kafka_s3_platform_tests.support import NOON
 
 HOUR = timedelta(hours=1)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import ForeignObjectError, StoreUnavailableError, SupersededError
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.upload import Provenance, SegmentUpload
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.errors import ForeignObjectError, StoreUnavailableError, SupersededError
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.upload import Provenance, SegmentUpload
 from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 

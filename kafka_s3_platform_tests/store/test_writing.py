@@ -11,18 +11,18 @@ from urllib.parse import unquote
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import AuthorizationError, PlatformError, StoreUnavailableError, TransientError
-from kafka_s3_platform.local.seaweedfs import SeaweedFS
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import StackStatus
-from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store.client import Backoff, find_bucket_url, new_s3_client
-from kafka_s3_platform.store.errors import NotFoundError
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.upload import Provenance, SegmentUpload
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.errors import AuthorizationError, PlatformError, StoreUnavailableError, TransientError
+from kafka_s3_platform.core.model.segment import Scan
+from kafka_s3_platform.core.store.client import Backoff, find_bucket_url, new_s3_client
+from kafka_s3_platform.core.store.errors import NotFoundError
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.upload import Provenance, SegmentUpload
+from kafka_s3_platform.operate.local.seaweedfs import SeaweedFS
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import StackStatus
 from kafka_s3_platform_tests.conftest import own_stack, present
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running

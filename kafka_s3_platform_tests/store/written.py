@@ -3,9 +3,9 @@
 import base64
 from typing import Any
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.upload import Provenance, SegmentUpload
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.upload import Provenance, SegmentUpload
 
 PART = 5_242_880
 KEY = "topics/t/hour=00/t+0+0000000000.json"

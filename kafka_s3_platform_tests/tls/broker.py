@@ -6,7 +6,7 @@ from itertools import product
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform_tests.tls.authority import Authority
 
 USER, PASSWORD = "alice", "wonderland,=\\"

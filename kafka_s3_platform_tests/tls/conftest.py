@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_s3_platform.local import stack as embedded
-from kafka_s3_platform.local.broker import Broker
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.operate.local import stack as embedded
+from kafka_s3_platform.operate.local.broker import Broker
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, own_stack
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.tls.authority import Authority, TokenEndpoint, new_authority

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import RegistrySettings
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
+from kafka_s3_platform.connect.config.files import load_connector
+from kafka_s3_platform.core.config.settings import RegistrySettings
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.operate.local.settings import REGISTRY_PATH, StackSettings
 from kafka_s3_platform_tests.archive.values import framed
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import values

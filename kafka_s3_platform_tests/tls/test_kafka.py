@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import AuthorizationError, PlatformError, TransientError
-from kafka_s3_platform.kafka import client as admin_calls
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.client import TIMEOUT_SECONDS
-from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, UnsupportedError
-from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
-from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import AuthorizationError, PlatformError, TransientError
+from kafka_s3_platform.core.kafka import client as admin_calls
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.client import TIMEOUT_SECONDS
+from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.core.kafka.fetch.connection import BrokerConnection, UnsupportedError
+from kafka_s3_platform.core.kafka.fetch.fetch_reader import FetchReader
+from kafka_s3_platform.core.model.offsets import OffsetRange
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.guarded import rights
 from kafka_s3_platform_tests.kafka.topics import handed_over
@@ -152,7 +152,7 @@ def test_what_turns_verification_off_is_told_by_each_run(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.kafka.client._told", set())
+    monkeypatch.setattr("kafka_s3_platform.core.kafka.client._told", set())
     settings = secured.without_credentials(getattr(secured.ports, listener), **{name.replace(".", "_"): value})
     for _ in range(2):
         with ClusterAdmin(settings) as admin:

@@ -3,10 +3,10 @@
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import RegistrySettings
-from kafka_s3_platform.converters.registry import open_registry
-from kafka_s3_platform.errors import ConfigError, RegistryUnavailableError
-from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
+from kafka_s3_platform.connect.converters.registry import open_registry
+from kafka_s3_platform.core.config.settings import RegistrySettings
+from kafka_s3_platform.core.errors import ConfigError, RegistryUnavailableError
+from kafka_s3_platform.operate.local.settings import REGISTRY_PATH, StackSettings
 from kafka_s3_platform_tests.tls.authority import Authority, tls_before
 
 ONCE = {"max.retries": SecretStr("0")}

@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import ConfigError, StoreUnavailableError
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.errors import ConfigError, StoreUnavailableError
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.tls.authority import Authority, tls_before
 

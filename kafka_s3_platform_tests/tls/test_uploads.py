@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import StoreUnavailableError
-from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.promises import check_promises
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.errors import StoreUnavailableError
+from kafka_s3_platform.core.model.segment import Scan
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.promises import check_promises
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
 from kafka_s3_platform_tests.store.servers import PlainStore, forget_clients

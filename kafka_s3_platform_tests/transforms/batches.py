@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.config.keys.transforms import parse_transforms
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Outcome, Payload, Schema
-from kafka_s3_platform.transforms import new_chain
+from kafka_s3_platform.connect.config.keys.transforms import parse_transforms
+from kafka_s3_platform.connect.transforms import new_chain
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Outcome, Payload, Schema
 
 Headers = Sequence[tuple[str, bytes | None]]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kafka_s3_platform.errors import TransientError
-from kafka_s3_platform.model.connect import ConnectBatch, Outcome
-from kafka_s3_platform.transforms import MappedRecord, RecordMapper
+from kafka_s3_platform.connect.transforms import MappedRecord, RecordMapper
+from kafka_s3_platform.core.errors import TransientError
+from kafka_s3_platform.core.model.connect import ConnectBatch, Outcome
 
 
 class UpperCaseMapper(RecordMapper):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.converters.json_text import JsonConverter
-from kafka_s3_platform.model.connect import NO_SCHEMA, Payload
+from kafka_s3_platform.connect.converters.json_text import JsonConverter
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, Payload
 from kafka_s3_platform_tests.transforms.batches import (
     NOON,
     apply,

@@ -1,6 +1,6 @@
 import pytest
 
-from kafka_s3_platform.errors import PermanentError, TransientError
+from kafka_s3_platform.core.errors import PermanentError, TransientError
 from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.transforms import example_mappers
 from kafka_s3_platform_tests.transforms.batches import (

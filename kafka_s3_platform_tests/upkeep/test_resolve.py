@@ -4,24 +4,31 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import (
     BusyError,
     LogTruncatedError,
     OpenTransactionError,
     PermanentError,
     TopicRecreatedError,
 )
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.model.gaps import Gap
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.segment import Reservation, Scan
-from kafka_s3_platform.store.index import TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_rows import IndexRow
-from kafka_s3_platform.store.row_filter import match_row
-from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Decision, ResolveReport, Skip, resolve_offsets
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.model.segment import Reservation, Scan
+from kafka_s3_platform.core.store.index import TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.index_rows import IndexRow
+from kafka_s3_platform.core.store.row_filter import match_row
+from kafka_s3_platform.core.upkeep.resolve import (
+    AcceptTruncation,
+    BeginAt,
+    Decision,
+    ResolveReport,
+    Skip,
+    resolve_offsets,
+)
+from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.bad_values import BY_VALUE, numbered, unresolved
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, until, wait_until_stable

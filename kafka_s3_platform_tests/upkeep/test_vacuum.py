@@ -8,20 +8,20 @@ from typing import Any, TypeVar
 
 import pytest
 
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import ForeignObjectError, StoreUnavailableError, SupersededError
-from kafka_s3_platform.model.segment import Compaction
-from kafka_s3_platform.spark.runner import Attempt
-from kafka_s3_platform.store.index import IndexSnapshot
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
-from kafka_s3_platform.store.upload import Provenance
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown, vacuum_topic
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import ForeignObjectError, StoreUnavailableError, SupersededError
+from kafka_s3_platform.core.model.segment import Compaction
+from kafka_s3_platform.core.spark.runner import Attempt
+from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
+from kafka_s3_platform.core.store.upload import Provenance
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.upkeep.vacuum import VacuumReport, set_aside_unknown, vacuum_topic
+from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.own import restored

@@ -9,21 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.model.segment import Segment
-from kafka_s3_platform.segments.target import Bucket, BucketPart, SegmentTarget
-from kafka_s3_platform.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
-from kafka_s3_platform.spark.runner import SparkRunner
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.row_filter import match_segments
-from kafka_s3_platform.store.upload import Provenance
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.verify import Damage, VerifyReport, read_checked, verify_archive, verify_hours
+from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.connect import ConnectBatch
+from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.segments.target import Bucket, BucketPart, SegmentTarget
+from kafka_s3_platform.core.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
+from kafka_s3_platform.core.spark.runner import SparkRunner
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.row_filter import match_segments
+from kafka_s3_platform.core.store.upload import Provenance
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.upkeep.verify import Damage, VerifyReport, read_checked, verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, snapshot
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Literal
 
-from kafka_s3_platform.model.gaps import Gap, Unreadable
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.times import to_epoch_ms
+from kafka_s3_platform.core.model.gaps import Gap, Unreadable
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.model.times import to_epoch_ms
 
 BEGIN = datetime(2026, 2, 28, 20, tzinfo=timezone.utc)
 """Worlds live over the end of a month: folded rows lie by month."""

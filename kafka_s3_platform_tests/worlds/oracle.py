@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap, Unresolved
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
-from kafka_s3_platform.model.segment import Scan, TopicGeneration
-from kafka_s3_platform.store.index_rows import IndexRow
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap, Unresolved
+from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet
+from kafka_s3_platform.core.model.segment import Scan, TopicGeneration
+from kafka_s3_platform.core.store.index_rows import IndexRow
 from kafka_s3_platform_tests.worlds.kafka import Log, Record, to_time
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import pyarrow as pa
 
-import kafka_s3_platform.archive.run
-import kafka_s3_platform.archive.takeover
-import kafka_s3_platform.upkeep.resolve  # noqa: F401 - all three are patched
-from kafka_s3_platform.archive.failures import BadRecords
-from kafka_s3_platform.archive.pipeline import Counts
-from kafka_s3_platform.archive.scan import ReadRanges, _ReadRange
-from kafka_s3_platform.archive.task import FailedScan, ScanGroup, ScanResult, ScanTask
-from kafka_s3_platform.errors import (
+import kafka_s3_platform.core.archive.run
+import kafka_s3_platform.core.archive.takeover
+import kafka_s3_platform.core.upkeep.resolve  # noqa: F401 - all three are patched
+from kafka_s3_platform.core.archive.failures import BadRecords
+from kafka_s3_platform.core.archive.pipeline import Counts
+from kafka_s3_platform.core.archive.scan import ReadRanges, _ReadRange
+from kafka_s3_platform.core.archive.task import FailedScan, ScanGroup, ScanResult, ScanTask
+from kafka_s3_platform.core.errors import (
     BrokerUnavailableError,
     IndexConflictError,
     IntegrityError,
@@ -32,22 +32,22 @@ from kafka_s3_platform.errors import (
     PlatformError,
     StoreUnavailableError,
 )
-from kafka_s3_platform.kafka.admin import TopicDescription
-from kafka_s3_platform.kafka.answers import Answers, LogEnd, LogEnds, OffsetAtTime, RecordOffset, Untold
-from kafka_s3_platform.kafka.offset_admin import FoundTopic
-from kafka_s3_platform.kafka.record_reader import EpochEnd, RangeRead, ReadEnd
-from kafka_s3_platform.model import fold as fold_module
-from kafka_s3_platform.model.fold import fold_state
-from kafka_s3_platform.model.frontier import UNTIMED, Frontier
-from kafka_s3_platform.model.notes import Notes
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.segment import HourRange, Scan, Segment, find_folded_month
-from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.store.clock import StoreTime
-from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot, TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_rows import KINDS, IndexRow, make_state
-from kafka_s3_platform.store.row_filter import SegmentFilter
+from kafka_s3_platform.core.kafka.admin import TopicDescription
+from kafka_s3_platform.core.kafka.answers import Answers, LogEnd, LogEnds, OffsetAtTime, RecordOffset, Untold
+from kafka_s3_platform.core.kafka.offset_admin import FoundTopic
+from kafka_s3_platform.core.kafka.record_reader import EpochEnd, RangeRead, ReadEnd
+from kafka_s3_platform.core.model import fold as fold_module
+from kafka_s3_platform.core.model.fold import fold_state
+from kafka_s3_platform.core.model.frontier import UNTIMED, Frontier
+from kafka_s3_platform.core.model.notes import Notes
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.model.segment import HourRange, Scan, Segment, find_folded_month
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.store.clock import StoreTime
+from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.index_rows import KINDS, IndexRow, make_state
+from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform_tests.worlds.kafka import Log, Record, to_ms
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
-from kafka_s3_platform.kafka.new_reader import new_reader
-from kafka_s3_platform.kafka.record_reader import RecordReader
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.answers import Answers, OffsetAtTime, RecordOffset
+from kafka_s3_platform.core.kafka.new_reader import new_reader
+from kafka_s3_platform.core.kafka.record_reader import RecordReader
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.offsets import OffsetRange
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import until
 from kafka_s3_platform_tests.worlds import kafka as simulated_kafka

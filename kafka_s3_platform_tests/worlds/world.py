@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topics
-from kafka_s3_platform.archive.takeover import record_takeover
-from kafka_s3_platform.config.settings import (
+from kafka_s3_platform.core.archive.request import ArchiveReport, ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topics
+from kafka_s3_platform.core.archive.takeover import record_takeover
+from kafka_s3_platform.core.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
     KafkaSettings,
     LayoutSettings,
     StoreSettings,
 )
-from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.segment import Reservation
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.lease import end_runs
-from kafka_s3_platform.upkeep import resolve
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.model.segment import Reservation
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.lease import end_runs
+from kafka_s3_platform.core.upkeep import resolve
 from kafka_s3_platform_tests.worlds import steps as s
 from kafka_s3_platform_tests.worlds.kafka import BEGIN, Record, Topic, to_time
 from kafka_s3_platform_tests.worlds.oracle import Oracle, Violation

@@ -19,20 +19,20 @@ from kafka_s3_platform.cli.connector_files.findings import (
 )
 from kafka_s3_platform.cli.messages import Verdict, json_option, print_result, strip_links
 from kafka_s3_platform.cli.windows import parse_time
-from kafka_s3_platform.config.describe import CheckReport, check_report
-from kafka_s3_platform.config.folder import WORKER_FILE
-from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
-from kafka_s3_platform.config.keys.sheet import KeyFinding
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.config.keys.transforms import route_topic
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.layouts.segment_key import explain_hidden_names
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.sources.objects import has_record_times
-from kafka_s3_platform.sources.report import explain_missing
-from kafka_s3_platform.sources.sample import Sample, make_sample_keys
-from kafka_s3_platform.store.credentials import describe_credentials
+from kafka_s3_platform.connect.config.describe import CheckReport, check_report
+from kafka_s3_platform.connect.config.keys.sheet import KeyFinding
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.connect.config.keys.transforms import route_topic
+from kafka_s3_platform.connect.sources.objects import has_record_times
+from kafka_s3_platform.connect.sources.report import explain_missing
+from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.core.config.folder import WORKER_FILE
+from kafka_s3_platform.core.config.formats import NATIVE_FORMAT, find_format
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.layouts.segment_key import explain_hidden_names
+from kafka_s3_platform.core.store.credentials import describe_credentials
+from kafka_s3_platform.operate.local.settings import StackSettings
 
 T = TypeVar("T")
 

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from uuid import uuid4
 
-from kafka_s3_platform.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.cli.connector_files.findings import Finding, Judgement, Probe, gather_findings, judge
-from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings, match_topics
-from kafka_s3_platform.converters.registry import open_registry
-from kafka_s3_platform.errors import AuthorizationError, ErrorCode, MissingTopicError, PlatformError
-from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.objects import NO_ETAG, ObjectStore
-from kafka_s3_platform.store.promises import WRITE_CHECK, check_promises
-from kafka_s3_platform.text import count_noun
+from kafka_s3_platform.connect.converters.registry import open_registry
+from kafka_s3_platform.core.archive.clock import refuse_wrong_clock
+from kafka_s3_platform.core.config.settings import ConnectorConfig, RegistrySettings, match_topics
+from kafka_s3_platform.core.errors import AuthorizationError, ErrorCode, MissingTopicError, PlatformError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.objects import NO_ETAG, ObjectStore
+from kafka_s3_platform.core.store.promises import WRITE_CHECK, check_promises
+from kafka_s3_platform.core.text import count_noun
 
 SECONDS = 30.0
 """The longest time for the broker, the bucket and each registry. They are tried at the same time."""

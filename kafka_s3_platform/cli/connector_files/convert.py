@@ -10,9 +10,9 @@ import click
 import javaproperties
 
 from kafka_s3_platform.cli.messages import json_option, print_result
-from kafka_s3_platform.config.zooz import convert_environment as converted
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.text import format_entry
+from kafka_s3_platform.connect.config.zooz import convert_environment as converted
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.text import format_entry
 
 
 @click.command

@@ -6,9 +6,9 @@ from dataclasses import asdict
 import click
 
 from kafka_s3_platform.cli.messages import json_option, print_result, strip_links
-from kafka_s3_platform.config.describe import DescribedKey, Description
-from kafka_s3_platform.config.describe import describe_class as described
-from kafka_s3_platform.config.dialects import DIALECTS
+from kafka_s3_platform.connect.config.describe import DescribedKey, Description
+from kafka_s3_platform.connect.config.describe import describe_class as described
+from kafka_s3_platform.connect.config.dialects import DIALECTS
 
 
 @click.command

@@ -10,10 +10,10 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from kafka_s3_platform.cli.messages import Verdict
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.local.settings import HOST, StackSettings, name_variable
-from kafka_s3_platform.partitioners.folders import explain_shared_folder
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.partitioners.folders import explain_shared_folder
+from kafka_s3_platform.operate.local.settings import HOST, StackSettings, name_variable
 
 
 def list_warnings(config: ConnectorConfig, stack: StackSettings) -> Iterator[str]:

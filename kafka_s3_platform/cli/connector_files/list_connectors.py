@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from kafka_s3_platform.cli.messages import align_columns, json_option, print_result
-from kafka_s3_platform.config.describe import CheckReport, check_report
-from kafka_s3_platform.config.files import find_conflicts
-from kafka_s3_platform.config.folder import WORKER_FILE, find_connectors_folder, list_connector_files
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.connect.config.describe import CheckReport, check_report
+from kafka_s3_platform.connect.config.files import find_conflicts
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.core.config.folder import WORKER_FILE, find_connectors_folder, list_connector_files
+from kafka_s3_platform.core.errors import ConfigError
 
 
 @click.command

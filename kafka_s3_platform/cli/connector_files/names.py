@@ -4,8 +4,8 @@ import os
 
 import click
 
-from kafka_s3_platform.config.files import guess_name
-from kafka_s3_platform.config.folder import find_connectors_folder, list_connector_files
+from kafka_s3_platform.connect.config.files import guess_name
+from kafka_s3_platform.core.config.folder import find_connectors_folder, list_connector_files
 
 
 def _complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature

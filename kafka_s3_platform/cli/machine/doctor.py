@@ -27,16 +27,16 @@ from kafka_s3_platform.cli.connector_files.findings import (
 )
 from kafka_s3_platform.cli.machine.prepare import TRAINING
 from kafka_s3_platform.cli.messages import json_option, print_result
-from kafka_s3_platform.config.files import load_connectors
-from kafka_s3_platform.config.folder import find_connectors_folder
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.java.runtime import find_java, read_version
-from kafka_s3_platform.local.processes import Daemon, is_port_free
-from kafka_s3_platform.local.settings import HOST, StackSettings, name_variable
-from kafka_s3_platform.local.stack import list_daemons
-from kafka_s3_platform.spark.session import find_class_data
-from kafka_s3_platform.waits import waiting_for
+from kafka_s3_platform.connect.config.files import load_connectors
+from kafka_s3_platform.core.config.folder import find_connectors_folder
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.java.runtime import find_java, read_version
+from kafka_s3_platform.core.spark.session import find_class_data
+from kafka_s3_platform.core.waits import waiting_for
+from kafka_s3_platform.operate.local.processes import Daemon, is_port_free
+from kafka_s3_platform.operate.local.settings import HOST, StackSettings, name_variable
+from kafka_s3_platform.operate.local.stack import list_daemons
 
 MACHINE_SECONDS = 180.0
 AT_ONCE = 32
@@ -72,7 +72,7 @@ def look_at_memory() -> Iterator[Finding]:
 def look_at_disk() -> Iterator[Finding]:
     """Check the room for temporary files and for the data of the embedded stack."""
     # Dagster, which no other look needs
-    from kafka_s3_platform.defs.resources import read_deployed_conf
+    from kafka_s3_platform.core.defs.resources import read_deployed_conf
 
     spilled = os.environ.get("SPARK_LOCAL_DIRS") or read_deployed_conf(os.environ).get("spark.local.dir") or ""
     temporary = {Path(tempfile.gettempdir()), *map(Path, filter(None, spilled.split(",")))}

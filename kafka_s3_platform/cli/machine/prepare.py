@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from kafka_s3_platform.config.keys import environment
-from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.java.runtime import remove_others
-from kafka_s3_platform.spark.session import find_class_data
+from kafka_s3_platform.core.config import environment
+from kafka_s3_platform.core.errors import PermanentError
+from kafka_s3_platform.core.java.runtime import remove_others
+from kafka_s3_platform.core.spark.session import find_class_data
 
 TRAINING = f"from {__package__}.training import run_spark; run_spark()"
 """Code for a process of its own: a process can start Spark once."""

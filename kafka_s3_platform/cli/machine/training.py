@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from numba.core.dispatcher import Dispatcher
 
-from kafka_s3_platform.kafka.fetch import kernels
-from kafka_s3_platform.model import json_values
-from kafka_s3_platform.restore.outgoing import partitioning
-from kafka_s3_platform.spark.runner import Attempt, SparkRunner
+from kafka_s3_platform.connect.restore.outgoing import partitioning
+from kafka_s3_platform.core.kafka.fetch import kernels
+from kafka_s3_platform.core.model import json_values
+from kafka_s3_platform.core.spark.runner import Attempt, SparkRunner
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ def run_kernels() -> list[Kernel]:
 
 def run_spark() -> None:
     """Start Spark, run tasks, and wait until its Java has ended: it writes class data then."""
-    from kafka_s3_platform.defs.resources import start_session
-    from kafka_s3_platform.spark.session import end_java
+    from kafka_s3_platform.core.defs.resources import start_session
+    from kafka_s3_platform.core.spark.session import end_java
 
     list(SparkRunner(start_session).run(_add, [1, 2], 2))
     end_java(start_session())

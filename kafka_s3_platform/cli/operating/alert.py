@@ -6,17 +6,17 @@ from datetime import datetime, timezone
 import click
 
 from kafka_s3_platform.cli.messages import Verdict, print_result
-from kafka_s3_platform.config.keys import environment
-from kafka_s3_platform.errors import ConfigError, TransientError
+from kafka_s3_platform.core.config import environment
+from kafka_s3_platform.core.errors import ConfigError, TransientError
 
 
 @click.command
 @click.pass_context
 def test_alert(ctx: click.Context) -> None:
     """Send a test message to each receiver of alerts in the environment. Exit status 1 if one does not take it."""
-    from kafka_s3_platform.defs.alerts.message import make_test_message
-    from kafka_s3_platform.defs.alerts.receivers import make_receivers
-    from kafka_s3_platform.defs.alerts.settings import read_alert_settings
+    from kafka_s3_platform.operate.alerts.message import make_test_message
+    from kafka_s3_platform.operate.alerts.receivers import make_receivers
+    from kafka_s3_platform.operate.alerts.settings import read_alert_settings
 
     receivers = make_receivers(read_alert_settings(os.environ))
     if not receivers:

@@ -9,12 +9,12 @@ import click
 
 from kafka_s3_platform.cli.connector_files.names import connectors_argument
 from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, print_result
-from kafka_s3_platform.errors import find_code
-from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Level, TopicHealth, format_place
-from kafka_s3_platform.model.times import HOUR
-from kafka_s3_platform.monitoring.overview import Overviews, load_all, load_named
-from kafka_s3_platform.status.concerns import list_concerns
-from kafka_s3_platform.text import count_noun
+from kafka_s3_platform.core.errors import find_code
+from kafka_s3_platform.core.model.health import ConnectorHealth, FailedRun, Level, TopicHealth, format_place
+from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.status.concerns import list_concerns
+from kafka_s3_platform.core.text import count_noun
+from kafka_s3_platform.operate.monitoring.overview import Overviews, load_all, load_named
 
 LOOK_SECONDS = 30.0
 _HEAD = ("AT RISK", "LAG", "NEWEST COMPLETE", "OLDEST NOT COMPLETE", "PROVEN", "LAST ERROR", "CONNECTOR/TOPIC")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import click
 
 from kafka_s3_platform.cli.messages import MESSAGES
-from kafka_s3_platform.config.keys.environment import DAGSTER_URL, SERVE_PREFIX, read_page_url
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.model.health import ConnectorHealth
+from kafka_s3_platform.core.config.environment import DAGSTER_URL, SERVE_PREFIX, read_page_url
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.model.health import ConnectorHealth
 
 LOOK_SECONDS = 20.0
 """Time for one look at all connectors. Servers that have not answered by then are shown as unknown."""
@@ -74,10 +74,10 @@ def serve(
     (http://127.0.0.1:3000).
     """
     # what the server needs is needed by no other command
-    from kafka_s3_platform.monitoring.checks import make_checks
-    from kafka_s3_platform.monitoring.lookout import Lookout
-    from kafka_s3_platform.monitoring.overview import Overviews, load_all
-    from kafka_s3_platform.monitoring.server import ServerPaths, is_loopback, make_app, open_socket, run_server
+    from kafka_s3_platform.operate.monitoring.checks import make_checks
+    from kafka_s3_platform.operate.monitoring.lookout import Lookout
+    from kafka_s3_platform.operate.monitoring.overview import Overviews, load_all
+    from kafka_s3_platform.operate.monitoring.server import ServerPaths, is_loopback, make_app, open_socket, run_server
 
     paths = ServerPaths(page_path, health_path, metrics_path)
     if len({page_path, health_path, metrics_path}) < 3:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from kafka_s3_platform.config.keys.clients import (
+from kafka_s3_platform.connect.config.keys.clients import (
     CLIENT_KEYS,
     CLIENT_PROPERTIES,
     PAIRED_PROPERTIES,
@@ -14,7 +14,7 @@ from kafka_s3_platform.config.keys.clients import (
     select_security,
     translate_properties,
 )
-from kafka_s3_platform.config.keys.table import Support
+from kafka_s3_platform.connect.config.keys.table import Support
 from kafka_s3_platform_tests.config.conftest import sample_value
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

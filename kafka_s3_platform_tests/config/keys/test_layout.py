@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding
 
 FORMATS = "io.confluent.connect.s3.format."

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from kafka_s3_platform.config.keys.names import Variable, compile_template
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.layouts.new_layout import new_segment_layout
-from kafka_s3_platform.layouts.segment_key import SegmentKey
-from kafka_s3_platform.model.object_key import explain_bad_folders
-from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.connect.config.keys.names import Variable, compile_template
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.layouts.new_layout import new_segment_layout
+from kafka_s3_platform.core.layouts.segment_key import SegmentKey
+from kafka_s3_platform.core.model.object_key import explain_bad_folders
+from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform_tests.config.conftest import Load
 from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.hostile.names import ODD

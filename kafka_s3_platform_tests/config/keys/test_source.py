@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.describe import check_report
-from kafka_s3_platform.config.files import find_conflicts
-from kafka_s3_platform.config.formats import NATIVE_FORMAT
-from kafka_s3_platform.config.keys.names import compile_read_template
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
-from kafka_s3_platform.config.zooz import convert_environment
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.layouts.new_layout import new_key_reader
-from kafka_s3_platform.layouts.segment_key import ReadKey
-from kafka_s3_platform.layouts.template import complete_template
-from kafka_s3_platform.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.connect.config.describe import check_report
+from kafka_s3_platform.connect.config.files import find_conflicts
+from kafka_s3_platform.connect.config.keys.names import compile_read_template
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.connect.config.zooz import convert_environment
+from kafka_s3_platform.connect.layouts.template import complete_template
+from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.core.config.formats import NATIVE_FORMAT
+from kafka_s3_platform.core.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.layouts.new_layout import new_key_reader
+from kafka_s3_platform.core.layouts.segment_key import ReadKey
 from kafka_s3_platform_tests.config.conftest import Check, Load, of_class
 from kafka_s3_platform_tests.config.test_dialects import AIVEN
 from kafka_s3_platform_tests.config.test_seeds import (

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import botocore.session
 import pytest
 
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.config.settings import RoleSettings, StoreSettings
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.store.credentials import Credentials
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.core.config.settings import RoleSettings, StoreSettings
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.store.credentials import Credentials
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding
 from kafka_s3_platform_tests.conftest import present
 

@@ -3,15 +3,15 @@ from collections.abc import Mapping
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys.transform_catalogue import PREDICATES, TRANSFORMS, split_field_path
-from kafka_s3_platform.config.keys.transforms import (
+from kafka_s3_platform.connect.config.keys.transform_catalogue import PREDICATES, TRANSFORMS, split_field_path
+from kafka_s3_platform.connect.config.keys.transforms import (
     find_java_class,
     find_public_options,
     keeps_content,
     parse_options,
     parse_transforms,
 )
-from kafka_s3_platform.config.settings import PredicateSettings, TransformSettings
+from kafka_s3_platform.core.config.settings import PredicateSettings, TransformSettings
 
 INSERT = {"transforms": "a", "transforms.a.type": "InsertField$Value", "transforms.a.static.field": "s"}
 KAFKA = "org.apache.kafka.connect.transforms."

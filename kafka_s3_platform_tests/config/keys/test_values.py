@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from kafka_s3_platform.config.keys import values
-from kafka_s3_platform.config.settings import (
+from kafka_s3_platform.connect.config.keys import values
+from kafka_s3_platform.core.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
     ErrorSettings,

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kafka_s3_platform.config
-from kafka_s3_platform.config.keys.clients import WITHOUT_MEANING_PROPERTIES
-from kafka_s3_platform.config.keys.converters import OPTION_KEYS
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.config.mapping import ALL_KEYS
-from kafka_s3_platform.config.worker import WORKER_WITHOUT_MEANING_KEYS
+import kafka_s3_platform.connect.config
+from kafka_s3_platform.connect.config.keys.clients import WITHOUT_MEANING_PROPERTIES
+from kafka_s3_platform.connect.config.keys.converters import OPTION_KEYS
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.connect.config.mapping import ALL_KEYS
+from kafka_s3_platform.connect.config.worker import WORKER_WITHOUT_MEANING_KEYS
 
 TABLES = (*ALL_KEYS, *OPTION_KEYS, *WITHOUT_MEANING_PROPERTIES, *WORKER_WITHOUT_MEANING_KEYS)
-_ROOT = Path(kafka_s3_platform.config.__file__).parent
+_ROOT = Path(kafka_s3_platform.connect.config.__file__).parent
 _REASONS = {"leave": 1, "without_meaning": 1, "_leave_converter": 2}
 """The functions that say why a key has no meaning, and the argument that says it."""
 
@@ -26,7 +26,7 @@ def list_sentences() -> set[str]:
 
 
 def _judgements(path: Path) -> Iterator[str]:
-    module = importlib.import_module(".".join(path.relative_to(_ROOT.parent.parent).with_suffix("").parts))
+    module = importlib.import_module(".".join(path.relative_to(_ROOT.parents[2]).with_suffix("").parts))
     for node in ast.walk(ast.parse(path.read_text())):
         said = _reason(node)
         if said is not None:

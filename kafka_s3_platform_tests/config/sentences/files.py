@@ -5,11 +5,11 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys.clients import Scope
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.config.mapping import Resolution, resolve_connector
-from kafka_s3_platform.config.parse import ConnectorFile
-from kafka_s3_platform.config.worker import Worker
+from kafka_s3_platform.connect.config.keys.clients import Scope
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.connect.config.mapping import Resolution, resolve_connector
+from kafka_s3_platform.connect.config.worker import Worker
+from kafka_s3_platform.core.config.parse import ConnectorFile
 
 Entries = Mapping[str, str]
 

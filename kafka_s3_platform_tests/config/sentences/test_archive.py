@@ -8,14 +8,14 @@ from pathlib import Path
 import psutil
 from confluent_kafka.admin import AdminClient
 
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.keys.clients import WITHOUT_MEANING_PROPERTIES
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.config.mapping import ALL_KEYS
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.config.worker import WORKER_WITHOUT_MEANING_KEYS
+from kafka_s3_platform.connect.config.files import load_connector
+from kafka_s3_platform.connect.config.keys.clients import WITHOUT_MEANING_PROPERTIES
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.connect.config.mapping import ALL_KEYS
+from kafka_s3_platform.connect.config.worker import WORKER_WITHOUT_MEANING_KEYS
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topic
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform_tests.archive.values import lines
 from kafka_s3_platform_tests.config.sentences.test_same_settings import name_one
 from kafka_s3_platform_tests.conftest import Lab, connector_keys

@@ -5,12 +5,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from kafka_s3_platform.config.keys.clients import (
-    CLIENT_PROPERTIES,
-    WITHOUT_MEANING_PROPERTIES,
-)
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.connect.config.keys.clients import CLIENT_PROPERTIES, WITHOUT_MEANING_PROPERTIES
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Load, sample_value
 from kafka_s3_platform_tests.config.sentences.files import file_of, resolve, without_meaning
 

@@ -7,12 +7,12 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.kafka.producer import ReplayProducer
-from kafka_s3_platform.kafka.transactional_producer import TransactionalReplayProducer
-from kafka_s3_platform.model.connect import ConnectBatch, Schema
-from kafka_s3_platform.sources.sample import Sample, make_sample_keys
-from kafka_s3_platform.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.kafka.producer import ReplayProducer
+from kafka_s3_platform.core.kafka.transactional_producer import TransactionalReplayProducer
+from kafka_s3_platform.core.model.connect import ConnectBatch, Schema
 from kafka_s3_platform_tests.config.sentences.files import file_of, resolve
 from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.formats.connect import came, decoded

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from kafka_s3_platform.config.keys.clients import REFUSED_PROPERTIES
-from kafka_s3_platform.config.keys.converters import OPTION_KEYS, OWN_SCHEMAS
-from kafka_s3_platform.config.mapping import ALL_KEYS
+from kafka_s3_platform.connect.config.keys.clients import REFUSED_PROPERTIES
+from kafka_s3_platform.connect.config.keys.converters import OPTION_KEYS, OWN_SCHEMAS
+from kafka_s3_platform.connect.config.mapping import ALL_KEYS
 from kafka_s3_platform_tests.archive import test_evolution, test_sink
 from kafka_s3_platform_tests.config import test_topics
 from kafka_s3_platform_tests.config.sentences import (

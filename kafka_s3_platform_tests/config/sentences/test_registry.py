@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import ConvertedPayload
-from kafka_s3_platform.converters.registry import open_registry
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
+from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.connect.converters import ConvertedPayload
+from kafka_s3_platform.connect.converters.registry import open_registry
+from kafka_s3_platform.connect.restore.outgoing.keys import parse_outgoing
+from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform_tests.config.sentences.files import FILES, file_of, resolve
 from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.converters.values import convert_rows

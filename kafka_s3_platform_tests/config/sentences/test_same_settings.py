@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.keys.clients import CLIENT_PROPERTIES, WITHOUT_MEANING_PROPERTIES
-from kafka_s3_platform.config.keys.converters import OPTION_KEYS
-from kafka_s3_platform.config.keys.table import Key, Support
-from kafka_s3_platform.config.mapping import ALL_KEYS
-from kafka_s3_platform.config.worker import WORKER_WITHOUT_MEANING_KEYS, load_worker
+from kafka_s3_platform.connect.config.keys.clients import CLIENT_PROPERTIES, WITHOUT_MEANING_PROPERTIES
+from kafka_s3_platform.connect.config.keys.converters import OPTION_KEYS
+from kafka_s3_platform.connect.config.keys.table import Key, Support
+from kafka_s3_platform.connect.config.mapping import ALL_KEYS
+from kafka_s3_platform.connect.config.worker import WORKER_WITHOUT_MEANING_KEYS, load_worker
 from kafka_s3_platform_tests.config.sentences.files import FILES, file_of, resolve, without_meaning
 
 TO_RESTORES = "The envelope keeps the bytes of "

@@ -7,11 +7,11 @@ from typing import Any
 import fastavro
 import pytest
 
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.converters import ConvertedPayload
-from kafka_s3_platform.formats.parts import UnwritableSchemaError
-from kafka_s3_platform.model.connect import Schema
-from kafka_s3_platform.model.schema import SubjectVersion
+from kafka_s3_platform.connect.converters import ConvertedPayload
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.formats.parts import UnwritableSchemaError
+from kafka_s3_platform.core.model.connect import Schema
+from kafka_s3_platform.core.model.schema import SubjectVersion
 from kafka_s3_platform_tests.converters.values import ENVELOPE, archived, convert_rows, framed, of_archive
 from kafka_s3_platform_tests.formats.connect import decoded, written
 

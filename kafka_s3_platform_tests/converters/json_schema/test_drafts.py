@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from jsonschema.validators import validator_for  # type: ignore[import-untyped] # it ships no types
 
-from kafka_s3_platform.converters import ConvertedPayload
+from kafka_s3_platform.connect.converters import ConvertedPayload
 from kafka_s3_platform_tests.converters.json_schema.test_objects import converted
 
 OLD = ["http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-06/schema#"]

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator  # type: ignore[import-untyped] # it ships no types
 
-from kafka_s3_platform.avro.connect_schema import ConnectType, Slot
-from kafka_s3_platform.avro.objects import AvroObjects
-from kafka_s3_platform.converters import ConvertedPayload
-from kafka_s3_platform.converters.connect_json import ADDED, Readers
-from kafka_s3_platform.converters.json_schema.encode import compile_json_schema
-from kafka_s3_platform.model.schema import SchemaReference
+from kafka_s3_platform.connect.avro.connect_schema import ConnectType, Slot
+from kafka_s3_platform.connect.avro.objects import AvroObjects
+from kafka_s3_platform.connect.converters import ConvertedPayload
+from kafka_s3_platform.connect.converters.connect_json import ADDED, Readers
+from kafka_s3_platform.connect.converters.json_schema.encode import compile_json_schema
+from kafka_s3_platform.core.model.schema import SchemaReference
 from kafka_s3_platform_tests.converters.values import archived, convert_rows, of_archive
 
 DRAFT = "http://json-schema.org/draft-07/schema#"

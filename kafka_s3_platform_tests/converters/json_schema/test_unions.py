@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator  # type: ignore[import-untyped] # it ships no types
 
-from kafka_s3_platform.converters import ConvertedPayload
-from kafka_s3_platform.converters.json_schema.encode import compile_json_schema
+from kafka_s3_platform.connect.converters import ConvertedPayload
+from kafka_s3_platform.connect.converters.json_schema.encode import compile_json_schema
 from kafka_s3_platform_tests.converters.values import archived, convert_rows, framed, of_archive
 
 TYPES: dict[str, Any] = {

@@ -1,8 +1,8 @@
 """Values of Protobuf as the converter reads them: with a schema from the archive, and no registry."""
 
-from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.converters import ConvertedPayload
-from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform.connect.converters import ConvertedPayload
+from kafka_s3_platform.core.config.settings import ConverterSettings
+from kafka_s3_platform.core.model.schema import ArchivedSchema
 from kafka_s3_platform_tests.converters import values
 
 

@@ -14,8 +14,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Struct
 
-from kafka_s3_platform.converters.protobuf.decode import MessageSizes
-from kafka_s3_platform.converters.protobuf.files import compile_file
+from kafka_s3_platform.connect.converters.protobuf.decode import MessageSizes
+from kafka_s3_platform.connect.converters.protobuf.files import compile_file
 from kafka_s3_platform_tests.converters.conftest import Registered
 from kafka_s3_platform_tests.converters.values import framed
 

@@ -5,8 +5,8 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given, settings
 
-from kafka_s3_platform.converters.protobuf.encode import ProtobufText, compile_protobuf
-from kafka_s3_platform.converters.protobuf.files import compile_file
+from kafka_s3_platform.connect.converters.protobuf.encode import ProtobufText, compile_protobuf
+from kafka_s3_platform.connect.converters.protobuf.files import compile_file
 from kafka_s3_platform_tests.converters.protobuf.archived import converted
 from kafka_s3_platform_tests.restore.example_schemas import ORDER, ORDERS
 

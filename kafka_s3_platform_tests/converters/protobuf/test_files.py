@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from kafka_s3_platform.converters.base import BadRecordError
-from kafka_s3_platform.converters.protobuf import files as protobuf_files
-from kafka_s3_platform.converters.protobuf.files import compile_file
-from kafka_s3_platform.errors import TransientError
+from kafka_s3_platform.connect.converters.base import BadRecordError
+from kafka_s3_platform.connect.converters.protobuf import files as protobuf_files
+from kafka_s3_platform.connect.converters.protobuf.files import compile_file
+from kafka_s3_platform.core.errors import TransientError
 
 MESSAGE = 'syntax = "proto3"; message Order { int32 id = 1; }'
 EMPTY = 'syntax = "proto3";'

@@ -11,10 +11,10 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform import read
-from kafka_s3_platform.errors import StoreUnavailableError
-from kafka_s3_platform.local.seaweedfs import SeaweedFS
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import start_servers
+from kafka_s3_platform.core.errors import StoreUnavailableError
+from kafka_s3_platform.operate.local.seaweedfs import SeaweedFS
+from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.stack import start_servers
 from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.defs.alerts.deployment import Deployment
 from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook
@@ -57,8 +57,8 @@ def topics(store: SeaweedFS, lab: Lab, tmp_path: Path, monkeypatch: pytest.Monke
         (folder / f"{name}.json").write_text(json.dumps({"name": name, "topics.dir": name, **keys}))
     monkeypatch.setenv("KAFKA_S3_CONNECTORS", str(folder))
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 6.0)
-    monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
+    monkeypatch.setattr("kafka_s3_platform.core.defs.tick.TICK_SECONDS", 6.0)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.runs.FIRST_WAIT", timedelta())
     return names
 
 

@@ -25,12 +25,12 @@ from dagster import DagsterEventType
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.defs.alerts.message import Message
-from kafka_s3_platform.defs.alerts.receivers import make_receivers
-from kafka_s3_platform.defs.alerts.settings import read_alert_settings
-from kafka_s3_platform.defs.archive.checks import HOURLY_CHECK, LOST_METADATA, RISK_CHECK
-from kafka_s3_platform.errors import ConfigError, TransientError
-from kafka_s3_platform.instance.work import FAILURE_TAG, make_failed_tags
+from kafka_s3_platform.core.defs.archive.checks import HOURLY_CHECK, LOST_METADATA, RISK_CHECK
+from kafka_s3_platform.core.errors import ConfigError, TransientError
+from kafka_s3_platform.core.instance.work import FAILURE_TAG, make_failed_tags
+from kafka_s3_platform.operate.alerts.message import Message
+from kafka_s3_platform.operate.alerts.receivers import make_receivers
+from kafka_s3_platform.operate.alerts.settings import read_alert_settings
 from kafka_s3_platform_tests.defs.alerts.deployment import Deployment
 from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook, mailbox
 from kafka_s3_platform_tests.tls.authority import Authority, new_authority
@@ -269,7 +269,7 @@ def test_only_an_answer_that_the_webhook_took_it_counts(deployment: Deployment, 
 def test_a_receiver_that_hangs_ends_no_tick(
     deployment: Deployment, hook: Webhook, mailed: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.alerts.receivers.SEND_SECONDS", 0.2)
+    monkeypatch.setattr("kafka_s3_platform.operate.alerts.receivers.SEND_SECONDS", 0.2)
     hook.seconds = 1.0
     evaluate(deployment, "t0", passed=False)
     assert "no answer after 0.2 s" in str(deployment.tick().skip_reason)

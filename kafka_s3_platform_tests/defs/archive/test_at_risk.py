@@ -9,17 +9,22 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.defs.archive.checks import RISK_CHECK
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError, PlatformError, StoreUnavailableError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.model.health import Level
-from kafka_s3_platform.status.backlog import Archived
-from kafka_s3_platform.status.backlogs import Backlogs
-from kafka_s3_platform.status.deadline import Deadline
-from kafka_s3_platform.status.risk import find_risk
-from kafka_s3_platform.status.topic import ArchivedTopic
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.defs.archive.checks import RISK_CHECK
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import (
+    BrokerUnavailableError,
+    IndexDamagedError,
+    PlatformError,
+    StoreUnavailableError,
+)
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.model.health import Level
+from kafka_s3_platform.core.status.backlog import Archived
+from kafka_s3_platform.core.status.backlogs import Backlogs
+from kafka_s3_platform.core.status.deadline import Deadline
+from kafka_s3_platform.core.status.risk import find_risk
+from kafka_s3_platform.core.status.topic import ArchivedTopic
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import (
     ago,
@@ -103,7 +108,7 @@ def test_a_topic_whose_index_is_older_is_not_new_to_a_sensor_without_a_cursor(
     archived(config, [ago(config, 1)])
     [found] = evaluated(tick(config, "lag__c"))
     assert found.severity == WARN, "its index began a moment ago"
-    monkeypatch.setattr("kafka_s3_platform.status.risk.FIRST_MINUTES", timedelta())
+    monkeypatch.setattr("kafka_s3_platform.core.status.risk.FIRST_MINUTES", timedelta())
     [found] = evaluated(tick(config, "lag__c"))
     assert found.severity == ERROR
 
@@ -145,7 +150,7 @@ def test_it_can_be_run_by_hand(config: ConnectorConfig, instance: dg.DagsterInst
 def test_an_outage_of_kafka_is_red_after_three_ticks_until_it_is_over(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.archive.lag_sensor.BROKER_SECONDS", 0.5)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.archive.lag_sensor.BROKER_SECONDS", 0.5)
     cursor = tick(config, "lag__c").cursor
     down = config.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:31699")})
     for _ in range(2):
@@ -166,7 +171,7 @@ def test_an_outage_of_kafka_is_red_after_three_ticks_until_it_is_over(
 def test_the_lag_is_still_told_while_the_store_does_not_answer(
     config: ConnectorConfig, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 8.0)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.tick.TICK_SECONDS", 8.0)
     store = config.store.model_copy(update={"endpoint_url": proxy.endpoint})
     config = config.model_copy(update={"store": store})
     cursor = tick(config, "lag__c").cursor

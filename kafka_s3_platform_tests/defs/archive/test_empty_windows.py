@@ -7,10 +7,10 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.archive import empty_windows
+from kafka_s3_platform.core.model.times import HOUR
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.archive import empty_windows
-from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, topic_of
 from kafka_s3_platform_tests.kafka.topics import delete_records

@@ -14,10 +14,10 @@ from dagster._core.definitions.reconstruct import (
 )
 from dagster._utils.test.definitions import scoped_definitions_load_context
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.defs.archive.first_hour import FIRST_HOURS, recall_first_hour
+from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.definitions import build_definitions, defs
-from kafka_s3_platform.defs.archive.first_hour import FIRST_HOURS, recall_first_hour
-from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, asked_keys, connector_of_this_hour, topic_of
 from kafka_s3_platform_tests.support import Sent, archived, connector, produce

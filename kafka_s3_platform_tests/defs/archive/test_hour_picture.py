@@ -8,10 +8,10 @@ from xml.etree import ElementTree as ET
 
 import dagster as dg
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive.checks import MAX_BYTES, evaluate_hourly, read_hours_at_risk, render_picture
-from kafka_s3_platform.status.index_look import IndexLook
-from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.archive.checks import MAX_BYTES, evaluate_hourly, read_hours_at_risk, render_picture
+from kafka_s3_platform.core.status.index_look import IndexLook
+from kafka_s3_platform.core.upkeep.hour_states import COLOURS, MARKS, HourState
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, evaluated, tick, topic_of
 from kafka_s3_platform_tests.support import Sent, archived

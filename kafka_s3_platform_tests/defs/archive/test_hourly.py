@@ -5,12 +5,12 @@ import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from kafka_s3_platform.cli.runs import convert_metadata
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive.checks import HOURLY_CHECK
-from kafka_s3_platform.defs.archive.hourly import ArchiveConfig
-from kafka_s3_platform.instance.names import make_op_name
-from kafka_s3_platform.instance.work import FAILURE_TAG
-from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.archive.checks import HOURLY_CHECK
+from kafka_s3_platform.core.defs.archive.hourly import ArchiveConfig
+from kafka_s3_platform.core.instance.names import make_op_name
+from kafka_s3_platform.core.instance.work import FAILURE_TAG
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import events, run, tags_of, topic_of
 from kafka_s3_platform_tests.support import (

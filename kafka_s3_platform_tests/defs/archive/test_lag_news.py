@@ -7,8 +7,8 @@ from datetime import timedelta
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.status.backlog import UnansweredError
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.status.backlog import UnansweredError
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, observed, pass_minutes, tick
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering

@@ -10,20 +10,20 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.errors import MissingTopicError
-from kafka_s3_platform.instance.work import FAILURE_TAG
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.segment import HourRange, Scan
-from kafka_s3_platform.model.times import to_epoch_ms
-from kafka_s3_platform.status.backlog import Archived
-from kafka_s3_platform.status.backlogs import Backlogs
-from kafka_s3_platform.status.deadline import Deadline
-from kafka_s3_platform.store.index import TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_rows import IndexRow
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.errors import MissingTopicError
+from kafka_s3_platform.core.instance.work import FAILURE_TAG
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.model.segment import HourRange, Scan
+from kafka_s3_platform.core.model.times import to_epoch_ms
+from kafka_s3_platform.core.status.backlog import Archived
+from kafka_s3_platform.core.status.backlogs import Backlogs
+from kafka_s3_platform.core.status.deadline import Deadline
+from kafka_s3_platform.core.store.index import TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.index_rows import IndexRow
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import (
     ago,
@@ -209,7 +209,7 @@ def wait_until_first_is(config: ConnectorConfig, offset: int) -> None:
 def test_hours_that_retention_cut_are_told_and_the_rest_archived(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
+    monkeypatch.setattr("kafka_s3_platform.core.defs.runs.FIRST_WAIT", timedelta())
     send_hours(config, [7])
     archive_in_time(config, 7, 1)
     send_hours(config, [5, 5, 4, 2])
@@ -231,7 +231,7 @@ def test_hours_that_retention_cut_are_told_and_the_rest_archived(
 def test_a_kafka_partition_that_does_not_answer_hides_no_other(
     config: ConnectorConfig, lab: Lab, monkeypatch: pytest.MonkeyPatch, is_led: bool
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
+    monkeypatch.setattr("kafka_s3_platform.core.defs.runs.FIRST_WAIT", timedelta())
     topic = lab.create(f"{config.topics[0]}-of-two", 2)
     config = config.model_copy(update={"topics": (topic,)})
     records = [Sent(timestamp=ago(config, 2), kafka_partition=p) for p in (0, 1)]
@@ -309,7 +309,7 @@ def test_the_retention_that_the_broker_sets_is_known_though_the_topic_sets_none(
 def test_a_broker_that_does_not_answer_is_a_reason_to_skip(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.archive.lag_sensor.BROKER_SECONDS", 1.0)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.archive.lag_sensor.BROKER_SECONDS", 1.0)
     unreachable = config.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:31699")})
     found = tick(unreachable, "lag__c", json.dumps({"x": "kept"}))
     assert "127.0.0.1:31699" in str(found.skip_reason)
@@ -319,7 +319,7 @@ def test_a_broker_that_does_not_answer_is_a_reason_to_skip(
 def test_a_broker_that_does_not_answer_is_waited_for_twice_a_tick(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.archive.lag_sensor.BROKER_SECONDS", 1.0)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.archive.lag_sensor.BROKER_SECONDS", 1.0)
     kafka = KafkaSettings(bootstrap_servers="127.0.0.1:31699")
     many = config.model_copy(update={"kafka": kafka, "topics": tuple(f"t{n}" for n in range(30))})
     started = time.monotonic()

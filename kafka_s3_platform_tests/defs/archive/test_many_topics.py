@@ -7,17 +7,17 @@ import dagster as dg
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topics
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive.checks import list_index_checks
-from kafka_s3_platform.defs.failures import FAILURES, RETRIES_TAG
-from kafka_s3_platform.defs.topic import TopicAssets, list_topic_assets
-from kafka_s3_platform.errors import BrokerUnavailableError
-from kafka_s3_platform.instance.work import FAILURE_TAG
-from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
-from kafka_s3_platform.kafka.answers import Answers
-from kafka_s3_platform.store.index import ConnectorIndex
+from kafka_s3_platform.core.archive.request import ArchiveReport, ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topics
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.archive.checks import list_index_checks
+from kafka_s3_platform.core.defs.failures import FAILURES, RETRIES_TAG
+from kafka_s3_platform.core.defs.topic import TopicAssets, list_topic_assets
+from kafka_s3_platform.core.errors import BrokerUnavailableError
+from kafka_s3_platform.core.instance.work import FAILURE_TAG
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.core.kafka.answers import Answers
+from kafka_s3_platform.core.store.index import ConnectorIndex
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, events, launch, tags_of, tick
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
@@ -97,7 +97,7 @@ def test_one_that_fails_leaves_the_others_and_is_told_of_alone(config: Connector
 def test_what_fails_for_a_while_is_tried_again_alone_and_nothing_is_told_twice(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.failures.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.failures.RETRY_SECONDS", 0.01)
     topics = list_topic_assets([config])
     bad, describe, asked = config.topics[1], ClusterAdmin.describe_topics, list[list[str]]()
 

@@ -6,11 +6,11 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.cli.runs import convert_metadata
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive import object_checks
-from kafka_s3_platform.defs.topic import list_topic_assets
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.upload import Provenance
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.archive import object_checks
+from kafka_s3_platform.core.defs.topic import list_topic_assets
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.upload import Provenance
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot

@@ -10,11 +10,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topics
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.defs.archive.lag_sensor import request_hours
-from kafka_s3_platform.defs.topic import TopicAssets
+from kafka_s3_platform.core.archive.request import ArchiveRequest
+from kafka_s3_platform.core.archive.run import archive_topics
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.defs.archive.lag_sensor import request_hours
+from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, observed, pass_minutes, tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
@@ -91,13 +91,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The clock of ticks, by which each topic's requests take 15 seconds."""
     clock = SimpleNamespace(now=0.0)
     clock.monotonic = lambda: clock.now
-    monkeypatch.setattr("kafka_s3_platform.status.deadline.time", clock)
+    monkeypatch.setattr("kafka_s3_platform.core.status.deadline.time", clock)
 
     def slowly(*given: Any, **named: Any) -> None:
         clock.now += 15
         request_hours(*given, **named)
 
-    monkeypatch.setattr("kafka_s3_platform.defs.archive.lag_sensor.request_hours", slowly)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.archive.lag_sensor.request_hours", slowly)
     return clock
 
 
@@ -105,7 +105,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_a_tick_that_is_cut_keeps_what_it_has_and_the_next_goes_on_there(
     config: ConnectorConfig, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.status.backlogs.TOPICS_AT_ONCE", at_once)
+    monkeypatch.setattr("kafka_s3_platform.core.status.backlogs.TOPICS_AT_ONCE", at_once)
     cursor = None
     reached = []
     for _ in range(3):

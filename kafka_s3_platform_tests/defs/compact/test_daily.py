@@ -6,14 +6,14 @@ import pytest
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from kafka_s3_platform.cli.runs import convert_metadata
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive.checks import list_index_checks
-from kafka_s3_platform.defs.topic import list_topic_assets
-from kafka_s3_platform.instance.work import FAILURE_TAG, KINDS, find_failure, read_failed
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.row_filter import match_segments
-from kafka_s3_platform.upkeep.compact.days import find_day
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.archive.checks import list_index_checks
+from kafka_s3_platform.core.defs.topic import list_topic_assets
+from kafka_s3_platform.core.instance.work import FAILURE_TAG, KINDS, find_failure, read_failed
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.row_filter import match_segments
+from kafka_s3_platform.core.upkeep.compact.days import find_day
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions, events, launch, run, tags_of, tick, topic_of
 from kafka_s3_platform_tests.support import (

@@ -8,12 +8,12 @@ import dagster as dg
 import pytest
 from dagster._core.storage.tags import RUN_KEY_TAG, SENSOR_NAME_TAG
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
-from kafka_s3_platform.errors import PreflightError
-from kafka_s3_platform.instance.work import FAILURE_TAG
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
+from kafka_s3_platform.core.errors import PreflightError
+from kafka_s3_platform.core.instance.work import FAILURE_TAG
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import (
     MARCH_1ST,
@@ -146,7 +146,7 @@ def test_a_request_that_failed_for_a_while_is_made_again_under_another_run_key(
     lab: Lab, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dagster never launches a second run with the run key of a sensor's earlier one."""
-    monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
+    monkeypatch.setattr("kafka_s3_platform.core.defs.runs.FIRST_WAIT", timedelta())
     config = fleet(NOWHERE, lab.store, 1)
     index_hours(config, config.topics, YESTERDAY)
     known: set[str] = set()

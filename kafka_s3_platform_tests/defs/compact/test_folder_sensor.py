@@ -6,11 +6,11 @@ import dagster as dg
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.compact.folder_sensor import fingerprint_days
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.compact.folder_sensor import fingerprint_days
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import asked_keys, launch, tick, topic_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce
@@ -81,8 +81,8 @@ def test_a_compaction_that_failed_is_asked_for_again_with_a_new_password(
 def test_folders_that_the_index_does_not_know_are_counted_and_told_once(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.compact.folder_sensor.MAX_LISTINGS", 8)
-    monkeypatch.setattr("kafka_s3_platform.defs.compact.folder_sensor.WALK_EVERY", timedelta())
+    monkeypatch.setattr("kafka_s3_platform.core.defs.compact.folder_sensor.MAX_LISTINGS", 8)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.compact.folder_sensor.WALK_EVERY", timedelta())
     send_days(config, 0, 1)
     archived(config)
     store, base = ObjectStore(config.store), f"topics/{config.topics[0]}"

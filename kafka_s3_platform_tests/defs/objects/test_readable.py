@@ -7,12 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import (
-    ConnectorConfig,
-    ConverterSettings,
-    KafkaSettings,
-    SourceSettings,
-)
+from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings, KafkaSettings, SourceSettings
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions
 from kafka_s3_platform_tests.support import connector
@@ -76,7 +71,7 @@ def test_records_are_counted_and_what_is_broken_missing_or_misnamed_is_told(
     assert "its name is of kafka partition 0, its folder is partition=7" in told
     assert "offsets [6, 9) are in no object" in str(damaged.metadata["all_gaps"].value)
 
-    monkeypatch.setattr("kafka_s3_platform.sources.objects.MAX_LINES", 0)
+    monkeypatch.setattr("kafka_s3_platform.connect.sources.objects.MAX_LINES", 0)
     unnamed = check(config, instance)["orders"]
     assert numbers(unnamed)["bad"] == 2, "also of those for which there is no room to name them"
     assert "1 more objects, of this topic or of others" in str(unnamed.metadata["all_bad"].value)

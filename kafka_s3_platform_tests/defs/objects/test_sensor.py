@@ -9,12 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import (
-    ConnectorConfig,
-    ConverterSettings,
-    KafkaSettings,
-    SourceSettings,
-)
+from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings, KafkaSettings, SourceSettings
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import observed, tick
@@ -100,7 +95,7 @@ class Look:
     def count_again(self, monkeypatch: pytest.MonkeyPatch) -> Seen:
         """A tick a day later."""
         with monkeypatch.context() as patched:
-            patched.setattr("kafka_s3_platform.sources.inventory.COUNT_EVERY", timedelta())
+            patched.setattr("kafka_s3_platform.connect.sources.inventory.COUNT_EVERY", timedelta())
             return self()
 
 
@@ -195,8 +190,8 @@ def test_in_folders_that_tell_no_time_a_tick_lists_what_follows_the_last_name(
 def test_a_listing_goes_on_in_the_next_tick_where_requests_are_few(
     look: Look, put: Put, listed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.sources.inventory.REQUESTS", 5)
-    monkeypatch.setattr("kafka_s3_platform.sources.inventory.COUNT_REQUESTS", 2)
+    monkeypatch.setattr("kafka_s3_platform.connect.sources.inventory.REQUESTS", 5)
+    monkeypatch.setattr("kafka_s3_platform.connect.sources.inventory.COUNT_REQUESTS", 2)
     for topic in ("a", "b"):
         for hour in (0, 1, 2, 24, 900, 901):
             for first in range(3):
@@ -251,7 +246,7 @@ def test_a_store_that_hangs_ends_the_tick_in_time_and_the_next_one_goes_on(
     look.config = direct.model_copy(update={"store": store})
     held = proxy.hold_response("GET", "list-type")
     with monkeypatch.context() as patched:
-        patched.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 0.5)
+        patched.setattr("kafka_s3_platform.core.defs.tick.TICK_SECONDS", 0.5)
         assert look() == {}
     assert "the store answers slowly" in str(look.result.skip_reason)
     held.release()

@@ -20,7 +20,7 @@ from dagster._core.system_config.objects import ResolvedRunConfig
 from pydantic import SecretStr
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.config.settings import (
+from kafka_s3_platform.core.config.settings import (
     ConnectorConfig,
     KafkaSettings,
     LayoutSettings,
@@ -29,18 +29,18 @@ from kafka_s3_platform.config.settings import (
     StoreSettings,
     TransformSettings,
 )
-from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.restore.config import (
+from kafka_s3_platform.core.defs.restore.config import (
     ForeignRestoreConfig,
     RestoreConfig,
     RestoreOption,
     find_options,
     list_fields,
 )
-from kafka_s3_platform.defs.restore.form import make_form_metadata
-from kafka_s3_platform.defs.restore.request import READ_HERE
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest, Thaw
+from kafka_s3_platform.core.defs.restore.form import make_form_metadata
+from kafka_s3_platform.core.defs.restore.request import READ_HERE
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest, Thaw
+from kafka_s3_platform.definitions import build_definitions
 from kafka_s3_platform_tests.support import connector
 
 OP = "restored__orders_s3_sink"

@@ -10,19 +10,14 @@ import dagster as dg
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import (
-    ConnectorConfig,
-    ConverterSettings,
-    SourceSettings,
-    TransformSettings,
-)
-from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
-from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC
-from kafka_s3_platform.defs.restore.request import make_foreign_request
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.errors import PreflightError
-from kafka_s3_platform.instance.work import FAILURE_TAG, name_restored_op
-from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.connect.defs.restore.foreign import EVERY_TOPIC
+from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings, SourceSettings, TransformSettings
+from kafka_s3_platform.core.defs.restore.config import ForeignRestoreConfig
+from kafka_s3_platform.core.defs.restore.request import make_foreign_request
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import PreflightError
+from kafka_s3_platform.core.instance.work import FAILURE_TAG, name_restored_op
+from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions, launch, tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
@@ -191,7 +186,7 @@ def test_one_whose_broker_was_down_is_asked_for_again_a_while_later(
     assert not waiting.run_requests
     assert "restore poll.c.1: run" in str(waiting.skip_reason)
     assert "asked for again at" in str(waiting.skip_reason)
-    monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
+    monkeypatch.setattr("kafka_s3_platform.core.defs.runs.FIRST_WAIT", timedelta())
     assert asked(poll(config)) == [("poll.c.1", None)]
 
 

@@ -11,10 +11,10 @@ from dagster._core.execution.api import execute_run
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.storage.tags import BACKFILL_ID_TAG, PARTITION_NAME_TAG, ROOT_BACKFILL_ID_TAG
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.failures import RETRIES_TAG
-from kafka_s3_platform.instance.work import TOPIC_TAG, read_run_error
-from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.failures import RETRIES_TAG
+from kafka_s3_platform.core.instance.work import TOPIC_TAG, read_run_error
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions, events, failure, hour_keys, run, topic_of
 from kafka_s3_platform_tests.kafka.topics import values

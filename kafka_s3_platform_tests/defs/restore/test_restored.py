@@ -5,13 +5,13 @@ import dagster as dg
 import pytest
 import yaml
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive.checks import RESTORED_CHECK, list_index_checks
-from kafka_s3_platform.defs.restore.restored import find_picked_topic
-from kafka_s3_platform.defs.topic import list_topic_assets
-from kafka_s3_platform.errors import PreflightError
-from kafka_s3_platform.instance.work import FAILURE_TAG, name_restored_op
-from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.archive.checks import RESTORED_CHECK, list_index_checks
+from kafka_s3_platform.core.defs.restore.restored import find_picked_topic
+from kafka_s3_platform.core.defs.topic import list_topic_assets
+from kafka_s3_platform.core.errors import PreflightError
+from kafka_s3_platform.core.instance.work import FAILURE_TAG, name_restored_op
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions, events, failure, hour_keys, launch, run, tags_of, topic_of
 from kafka_s3_platform_tests.kafka.topics import values

@@ -12,12 +12,12 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from kafka_s3_platform.cli.runs import convert_metadata
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs import retention_sensor as module
-from kafka_s3_platform.defs.retention_sensor import make_retention_sensor, read_retention_days
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.operate.defs import retention_sensor as module
+from kafka_s3_platform.operate.defs.retention_sensor import make_retention_sensor, read_retention_days
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import (
     ago,

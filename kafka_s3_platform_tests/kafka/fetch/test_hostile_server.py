@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError
-from kafka_s3_platform.kafka.fetch import connection as wire
-from kafka_s3_platform.kafka.fetch.connection import BrokerConnection
-from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
-from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import BrokerUnavailableError
+from kafka_s3_platform.core.kafka.fetch import connection as wire
+from kafka_s3_platform.core.kafka.fetch.connection import BrokerConnection
+from kafka_s3_platform.core.kafka.fetch.fetch_reader import FetchReader
+from kafka_s3_platform.core.model.offsets import OffsetRange, TopicPartition
 from kafka_s3_platform_tests.hostile.servers import MIB, costing, drips, sends, serving
 
 HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.kafka.fetch import log_batches as record_batches
-from kafka_s3_platform.kafka.fetch.log_batches import (
+from kafka_s3_platform.core.kafka.fetch import log_batches as record_batches
+from kafka_s3_platform.core.kafka.fetch.log_batches import (
     LogBatch,
     build_record_batch,
     cut_at_fault,
@@ -19,8 +19,8 @@ from kafka_s3_platform.kafka.fetch.log_batches import (
     parse_batches,
     select_committed,
 )
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.offsets import TopicPartition
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.offsets import TopicPartition
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.wire import NO_PRODUCER, WireRecord
 

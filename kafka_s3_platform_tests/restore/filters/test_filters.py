@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.errors import ConfigError, IntegrityError, PermanentError
-from kafka_s3_platform.restore.filters.regex_process import compile_expression
-from kafka_s3_platform.restore.filters.sql_process import (
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PermanentError
+from kafka_s3_platform.core.restore.filters.regex_process import compile_expression
+from kafka_s3_platform.core.restore.filters.sql_process import (
     ALLOWED,
     FUNCTIONS,
     SPECIAL,
@@ -32,14 +32,14 @@ from kafka_s3_platform.restore.filters.sql_process import (
     open_duckdb,
     parse_select,
 )
-from kafka_s3_platform.restore.filters.stage import (
+from kafka_s3_platform.core.restore.filters.stage import (
     FilteredStream,
     SqlCondition,
     check_filter,
     filter_batches,
     is_filtered,
 )
-from kafka_s3_platform.restore.request import RecordFilter
+from kafka_s3_platform.core.restore.request import RecordFilter
 from kafka_s3_platform_tests.restore.records import SOME_KEY, STREAMS, batch_of, offsets_of, rows_of, stream_of
 
 OWN = "kafka_s3_platform_tests"
@@ -153,8 +153,8 @@ def test_the_latest_of_what_is_left_of_a_stream_is_what_is_left_of_the_latest(ba
 
 
 def test_more_keys_than_memory_holds_are_grouped_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_s3_platform.restore.spill.MEMORY_LIMIT", "64MB")
-    monkeypatch.setattr("kafka_s3_platform.restore.filters.stage.ROWS_AT_ONCE", 1000)
+    monkeypatch.setattr("kafka_s3_platform.core.restore.spill.MEMORY_LIMIT", "64MB")
+    monkeypatch.setattr("kafka_s3_platform.core.restore.filters.stage.ROWS_AT_ONCE", 1000)
     size, count = 10_000, 60
     keys = [pa.array([b"%0200d" % (n * 7919 % 400_000) for n in range(b * size, (b + 1) * size)]) for b in range(count)]
     plain = batch_of([{}] * size)
@@ -333,7 +333,7 @@ def test_a_condition_that_costs_too_much_for_a_record_is_told_by_its_offsets(
     condition: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "1 s" in said:
-        monkeypatch.setattr("kafka_s3_platform.restore.filters.deciding.ROWS_SECONDS", 1.0)
+        monkeypatch.setattr("kafka_s3_platform.core.restore.filters.deciding.ROWS_SECONDS", 1.0)
     before = psutil.Process().memory_info().rss
     stream = filter_batches([batch_of([{"key": b"a", "offset": 100_000}])], RecordFilter(sql=condition))
     with pytest.raises(PermanentError, match=rf"(?s)--sql .* offsets 100000 to 100000: .*{said}"):
@@ -349,7 +349,7 @@ def test_a_key_that_keeps_an_expression_busy_ends_the_restore_by_its_offset(
     rows = [{"key": b"eu-west:17", "offset": 6}, {"key": b"a" * 60, "offset": 7}]
     assert offsets_of(filter_batches([batch_of(rows[:1])], innocent)) == [6]
     # its process starts within this time too
-    monkeypatch.setattr("kafka_s3_platform.restore.filters.deciding.ROWS_SECONDS", 3.0)
+    monkeypatch.setattr("kafka_s3_platform.core.restore.filters.deciding.ROWS_SECONDS", 3.0)
     started = time.monotonic()
     with pytest.raises(
         PermanentError, match=r"--key-regex .* failed on a key of offsets 6 to 7: it is not decided after"
@@ -373,7 +373,7 @@ def test_the_regular_expression_of_keys_is_still_python_s() -> None:
 
 
 def test_more_records_than_are_asked_of_a_condition_at_once_are_decided_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_s3_platform.restore.filters.deciding.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("kafka_s3_platform.core.restore.filters.deciding.ROWS_AT_ONCE", 7)
     rows = [{"offset": n} for n in range(100)]
     found = offsets_of(filter_batches([batch_of(rows)], RecordFilter(sql='"offset" % 3 = 0')))
     assert found == list(range(0, 100, 3))

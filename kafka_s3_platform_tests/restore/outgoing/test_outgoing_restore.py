@@ -14,20 +14,20 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.formats import NATIVE_FORMAT
-from kafka_s3_platform.config.settings import (
+from kafka_s3_platform.core.config.formats import NATIVE_FORMAT
+from kafka_s3_platform.core.config.settings import (
     ConnectorConfig,
     ConverterSettings,
     KafkaSettings,
     RegistrySettings,
     TransformSettings,
 )
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.reading.dataset import ArchivedObjects
-from kafka_s3_platform.reading.parts import EnvelopePart
-from kafka_s3_platform.restore.execution import replay_streams
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, judge_report
-from kafka_s3_platform.store.row_filter import SegmentFilter
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.restore.execution import replay_streams
+from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, judge_report
+from kafka_s3_platform.core.store.row_filter import SegmentFilter
+from kafka_s3_platform.operate.reading.dataset import ArchivedObjects
+from kafka_s3_platform.operate.reading.parts import EnvelopePart
 from kafka_s3_platform_tests.archive.values import avro, framed, lines
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.converters.header_records import Confluent, Record

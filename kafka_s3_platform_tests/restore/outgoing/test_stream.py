@@ -16,14 +16,21 @@ from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.keys.transforms import parse_transforms
-from kafka_s3_platform.errors import ConfigError, PermanentError, RecordError
-from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Outcome, Payload
-from kafka_s3_platform.restore.outgoing.partitioning import hash_crc32, hash_murmur2
-from kafka_s3_platform.restore.outgoing.stream import PROVENANCE_HEADERS, OutgoingStream
-from kafka_s3_platform.restore.outgoing.values import Rewritten
-from kafka_s3_platform.restore.request import Outgoing
-from kafka_s3_platform.restore.target_topic import Regex, Rename, Template, TopicMap, apply_routers, name_target_topic
+from kafka_s3_platform.connect.config.keys.transforms import parse_transforms
+from kafka_s3_platform.connect.restore.outgoing.partitioning import hash_crc32, hash_murmur2
+from kafka_s3_platform.connect.restore.outgoing.stream import PROVENANCE_HEADERS, OutgoingStream
+from kafka_s3_platform.connect.restore.outgoing.values import Rewritten
+from kafka_s3_platform.core.errors import ConfigError, PermanentError, RecordError
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Outcome, Payload
+from kafka_s3_platform.core.restore.request import Outgoing
+from kafka_s3_platform.core.restore.target_topic import (
+    Regex,
+    Rename,
+    Template,
+    TopicMap,
+    apply_routers,
+    name_target_topic,
+)
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.records import STREAMS, batch_of, rows_of, stream_of

@@ -5,15 +5,15 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import BrokerUnavailableError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import publish_offsets
-from kafka_s3_platform.restore.group_offsets import read_finished_restore, translate_groups
-from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
-from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.errors import BrokerUnavailableError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.groups import publish_offsets
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.core.restore.verify.against_topic import compare_with_topic
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.operate.groups.group_offsets import read_finished_restore, translate_groups
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
 from kafka_s3_platform_tests.restore.own import keys, numbered, own_restores, request, restored, target_of

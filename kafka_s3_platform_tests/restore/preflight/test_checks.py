@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import (
+from kafka_s3_platform.connect.restore.foreign_source import check_times
+from kafka_s3_platform.connect.restore.source.foreign_plan import make_foreign_plan, make_foreign_targets
+from kafka_s3_platform.connect.restore.source.foreign_stream import ForeignStreamTask, WantedRecords
+from kafka_s3_platform.core.config.settings import (
     ConnectorConfig,
     ConverterSettings,
     ErrorSettings,
@@ -19,24 +22,21 @@ from kafka_s3_platform.config.settings import (
     RegistrySettings,
     SourceSettings,
 )
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.kafka.admin import ClusterDescription, TopicDescription
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.restore.archive_source import check_archive
-from kafka_s3_platform.restore.foreign_source import check_times
-from kafka_s3_platform.restore.preflight.checks import OTHER_CLUSTER_SECONDS, Target, inspect_target
-from kafka_s3_platform.restore.preflight.target import (
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.kafka.admin import ClusterDescription, TopicDescription
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.restore.archive_source import check_archive
+from kafka_s3_platform.core.restore.preflight.checks import OTHER_CLUSTER_SECONDS, Target, inspect_target
+from kafka_s3_platform.core.restore.preflight.target import (
     FOREVER_MS,
     PreflightFinding,
     TargetConfigs,
     check_configs,
     make_topic_configs,
 )
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
-from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_archive_target
-from kafka_s3_platform.restore.source.base import TargetPlan, TargetStart
-from kafka_s3_platform.restore.source.foreign_plan import make_foreign_plan, make_foreign_targets
-from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords
+from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, RestoreRequest
+from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, make_archive_target
+from kafka_s3_platform.core.restore.source.base import TargetPlan, TargetStart
 from kafka_s3_platform_tests.restore.plans import CONFIG, plan, request
 from kafka_s3_platform_tests.sources.memory import MemoryStore
 from kafka_s3_platform_tests.sources.sink_files import JSON, Keys, aiven, config_of, confluent
@@ -100,7 +100,7 @@ def test_a_sink_that_is_restored_by_its_own_file_as_a_sources_still_archives() -
 
 def test_a_connector_of_a_cluster_that_does_not_answer_is_told_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "kafka_s3_platform.restore.preflight.checks.OTHER_CLUSTER_SECONDS", min(OTHER_CLUSTER_SECONDS, 0.5)
+        "kafka_s3_platform.core.restore.preflight.checks.OTHER_CLUSTER_SECONDS", min(OTHER_CLUSTER_SECONDS, 0.5)
     )
     other = named("far", "127.0.0.1:2", topics=("u",))
     [(refuses, text)] = told(request(connectors=(other,)), without_objects())

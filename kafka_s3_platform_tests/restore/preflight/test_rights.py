@@ -7,26 +7,26 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.archive.takeover import record_takeover
 from kafka_s3_platform.cli.connector_files.connect import try_connector
 from kafka_s3_platform.cli.connector_files.findings import Judgement
-from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, ErrorSettings, StoreSettings
-from kafka_s3_platform.errors import AuthorizationError, PlatformError, PreflightError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.kafka.groups import publish_offsets, read_committed_offsets
-from kafka_s3_platform.local import stack as embedded
-from kafka_s3_platform.local.seaweedfs import SeaweedFS
-from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.segment import TopicAcl
-from kafka_s3_platform.restore.foreign_source import ForeignSource
-from kafka_s3_platform.restore.group_commit import apply_translation, roll_back_groups
-from kafka_s3_platform.restore.group_offsets import read_finished_restore, translate_groups
-from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
+from kafka_s3_platform.connect.config.files import load_connector
+from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
+from kafka_s3_platform.core.archive.takeover import record_takeover
+from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings, ErrorSettings, StoreSettings
+from kafka_s3_platform.core.errors import AuthorizationError, PlatformError, PreflightError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.core.kafka.groups import publish_offsets, read_committed_offsets
+from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.model.segment import TopicAcl
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.restore.verify.against_topic import compare_with_topic
+from kafka_s3_platform.operate.groups.group_commit import apply_translation, roll_back_groups
+from kafka_s3_platform.operate.groups.group_offsets import read_finished_restore, translate_groups
+from kafka_s3_platform.operate.local import stack as embedded
+from kafka_s3_platform.operate.local.seaweedfs import SeaweedFS
+from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, own_stack, store_of
 from kafka_s3_platform_tests.kafka.guarded import TABLE, Guarded, Right, guarded_properties, rights
 from kafka_s3_platform_tests.kafka.topics import delete_group, values

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConverterSettings, KafkaSettings, TransformSettings
-from kafka_s3_platform.model.segment import TopicAcl
-from kafka_s3_platform.restore.preflight.keeping import CONTROL_BATCH, bound_largest_log
-from kafka_s3_platform.restore.preflight.target import (
+from kafka_s3_platform.core.config.settings import ConverterSettings, KafkaSettings, TransformSettings
+from kafka_s3_platform.core.model.segment import TopicAcl
+from kafka_s3_platform.core.restore.preflight.keeping import CONTROL_BATCH, bound_largest_log
+from kafka_s3_platform.core.restore.preflight.target import (
     FOREVER_MS,
     TargetConfigs,
     check_acls,
@@ -22,10 +22,10 @@ from kafka_s3_platform.restore.preflight.target import (
     choose_topic_size,
     make_topic_configs,
 )
-from kafka_s3_platform.restore.request import Outgoing
-from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
-from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan
-from kafka_s3_platform.restore.source.selection import round_up_to_ms, select_records
+from kafka_s3_platform.core.restore.request import Outgoing
+from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.core.restore.source.base import ObjectFacts, TargetPlan
+from kafka_s3_platform.core.restore.source.selection import round_up_to_ms, select_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord, record_batch
 from kafka_s3_platform_tests.restore.plans import going, plan, planned, request
 from kafka_s3_platform_tests.support import NOON

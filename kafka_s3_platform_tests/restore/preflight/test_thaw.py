@@ -14,12 +14,12 @@ from moto.moto_api import state_manager
 from moto.server import ThreadedMotoServer
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import BusyError, IntegrityError
-from kafka_s3_platform.restore.preflight import thaw as thawing
-from kafka_s3_platform.restore.request import RestoreReport, Thaw
-from kafka_s3_platform.store.client import new_s3_client as new_client
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.errors import BusyError, IntegrityError
+from kafka_s3_platform.core.restore.preflight import thaw as thawing
+from kafka_s3_platform.core.restore.request import RestoreReport, Thaw
+from kafka_s3_platform.core.store.client import new_s3_client as new_client
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.conftest import copy_objects

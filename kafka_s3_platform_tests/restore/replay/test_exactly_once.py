@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, IntegrityError, PreflightError, SupersededError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import Committed, GroupOffset, publish_offsets
-from kafka_s3_platform.restore.execution import replay_streams
-from kafka_s3_platform.restore.replay import transactions as marker
-from kafka_s3_platform.restore.replay.checkpoint import save_document
-from kafka_s3_platform.restore.replay.spec import ReplayTask
-from kafka_s3_platform.restore.replay.target_log import read_target
-from kafka_s3_platform.restore.replay.task import replay
-from kafka_s3_platform.restore.replay.transactions import Marker
-from kafka_s3_platform.restore.request import Outgoing
-from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
-from kafka_s3_platform.restore.source.terms import hash_place
-from kafka_s3_platform.restore.verify.read_back import verify_stream
-from kafka_s3_platform.spark.runner import Attempt
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.errors import BrokerUnavailableError, IntegrityError, PreflightError, SupersededError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.groups import Committed, GroupOffset, publish_offsets
+from kafka_s3_platform.core.restore.execution import replay_streams
+from kafka_s3_platform.core.restore.replay import transactions as marker
+from kafka_s3_platform.core.restore.replay.checkpoint import save_document
+from kafka_s3_platform.core.restore.replay.spec import ReplayTask
+from kafka_s3_platform.core.restore.replay.target_log import read_target
+from kafka_s3_platform.core.restore.replay.task import replay
+from kafka_s3_platform.core.restore.replay.transactions import Marker
+from kafka_s3_platform.core.restore.request import Outgoing
+from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.core.restore.source.terms import hash_place
+from kafka_s3_platform.core.restore.verify.read_back import verify_stream
+from kafka_s3_platform.core.spark.runner import Attempt
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import said_to_be_there_already
 from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie

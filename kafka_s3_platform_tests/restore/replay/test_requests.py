@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform_tests.restore.own import Archive, restored
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, snapshot, watch_s3
 

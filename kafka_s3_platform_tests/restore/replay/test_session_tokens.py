@@ -6,13 +6,13 @@ from datetime import date, datetime, timedelta, timezone
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import AuthorizationError
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import AuthorizationError
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.own import restored

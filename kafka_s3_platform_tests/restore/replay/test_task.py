@@ -17,24 +17,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.errors import PreflightError, SupersededError, TransientError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import Committed
-from kafka_s3_platform.kafka.transactional_producer import FIRST_BYTES, MOST_BYTES_PER_SECOND, Pace
-from kafka_s3_platform.model.batches import read_offset_column
-from kafka_s3_platform.restore.execution import share_out_limit
-from kafka_s3_platform.restore.outgoing.stream import SentBatch
-from kafka_s3_platform.restore.replay.checkpoint import Checkpoint, Position, read_positions
-from kafka_s3_platform.restore.replay.task import ReadAhead
-from kafka_s3_platform.restore.replay.transactions import (
+from kafka_s3_platform.connect.restore.outgoing.stream import SentBatch
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.errors import PreflightError, SupersededError, TransientError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.groups import Committed
+from kafka_s3_platform.core.kafka.transactional_producer import FIRST_BYTES, MOST_BYTES_PER_SECOND, Pace
+from kafka_s3_platform.core.model.batches import read_offset_column
+from kafka_s3_platform.core.restore.execution import share_out_limit
+from kafka_s3_platform.core.restore.replay.checkpoint import Checkpoint, Position, read_positions
+from kafka_s3_platform.core.restore.replay.task import ReadAhead
+from kafka_s3_platform.core.restore.replay.transactions import (
     METADATA_BYTES,
     USUAL_OVERHEAD,
     Marker,
     make_marker_name,
     split_to_room,
 )
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import record_batch, values
 from kafka_s3_platform_tests.restore.own import restored

@@ -15,19 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys.transforms import parse_transforms
-from kafka_s3_platform.config.settings import (
-    ConverterSettings,
-    RegistrySettings,
-)
-from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
-from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter
-from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, check_same, describe_gaps
-from kafka_s3_platform.restore.source.base import TargetStart, estimate_seconds
-from kafka_s3_platform.restore.source.foreign_plan import ForeignPlan, make_foreign_targets
-from kafka_s3_platform.restore.source.selection import round_up_to_ms, select_records
-from kafka_s3_platform.restore.source.terms import collect_request_terms
+from kafka_s3_platform.connect.config.keys.transforms import parse_transforms
+from kafka_s3_platform.connect.restore.source.foreign_plan import ForeignPlan, make_foreign_targets
+from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PreflightError
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter
+from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, check_same, describe_gaps
+from kafka_s3_platform.core.restore.source.base import TargetStart, estimate_seconds
+from kafka_s3_platform.core.restore.source.selection import round_up_to_ms, select_records
+from kafka_s3_platform.core.restore.source.terms import collect_request_terms
 from kafka_s3_platform_tests.model.test_state import scan
 from kafka_s3_platform_tests.restore.plans import CONFIG, going, hours, plan, planned, request
 from kafka_s3_platform_tests.restore.records import batch_of

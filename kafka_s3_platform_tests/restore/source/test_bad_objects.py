@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import IntegrityError, PreflightError, TransientError
-from kafka_s3_platform.restore.documents import read_left_out, save_left_out
-from kafka_s3_platform.restore.execution import replay_streams
-from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.source.archive_plan import make_plan
-from kafka_s3_platform.restore.source.archive_stream import ArchivedStream, make_archive_stream
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import IntegrityError, PreflightError, TransientError
+from kafka_s3_platform.core.restore.documents import read_left_out, save_left_out
+from kafka_s3_platform.core.restore.execution import replay_streams
+from kafka_s3_platform.core.restore.request import RecordFilter, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.restore.source.archive_plan import make_plan
+from kafka_s3_platform.core.restore.source.archive_stream import ArchivedStream, make_archive_stream
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, asked, numbered, numbers, restored

@@ -23,17 +23,13 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import (
-    ConverterSettings,
-    RegistrySettings,
-    TransformSettings,
-)
-from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore import execution
-from kafka_s3_platform.restore.group_offsets import read_finished_restore
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, judge_report
-from kafka_s3_platform.restore.target_topic import Regex
+from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings, TransformSettings
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PreflightError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.restore import execution
+from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, judge_report
+from kafka_s3_platform.core.restore.target_topic import Regex
+from kafka_s3_platform.operate.groups.group_offsets import read_finished_restore
 from kafka_s3_platform_tests.archive.event_types import BY_ID, FEED, UNION, Event, events
 from kafka_s3_platform_tests.archive.values import F1, avro, framed
 from kafka_s3_platform_tests.config.test_seeds import SOURCE

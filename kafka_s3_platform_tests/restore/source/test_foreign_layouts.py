@@ -13,15 +13,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from kafka_s3_platform.config.settings import (
-    ConnectorConfig,
-    ConverterSettings,
-    KafkaSettings,
-    RegistrySettings,
-)
-from kafka_s3_platform.converters import new_converter
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter
+from kafka_s3_platform.connect.converters import new_converter
+from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings, KafkaSettings, RegistrySettings
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform_tests.archive.values import framed
 from kafka_s3_platform_tests.config.test_seeds import QUICKSTART
 from kafka_s3_platform_tests.kafka.topics import records_of, values

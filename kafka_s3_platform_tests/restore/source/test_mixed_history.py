@@ -11,13 +11,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, summarize_days
-from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.vacuum import vacuum_topic
-from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PreflightError
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, summarize_days
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
+from kafka_s3_platform.core.upkeep.verify import verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.own import Archive, once, put_in_parts, restored, target_of

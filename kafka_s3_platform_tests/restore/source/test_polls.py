@@ -7,20 +7,20 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import PredicateSettings, StoreSettings, TransformSettings
-from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
-from kafka_s3_platform.restore.polls import Polls, read_sent, save_sent
-from kafka_s3_platform.restore.request import (
+from kafka_s3_platform.connect.restore.polls import Polls, read_sent, save_sent
+from kafka_s3_platform.connect.restore.source.foreign_plan import SentObjects
+from kafka_s3_platform.connect.sources.objects import MAX_LINES
+from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.core.config.settings import PredicateSettings, StoreSettings, TransformSettings
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PreflightError
+from kafka_s3_platform.core.restore.request import (
     Outgoing,
     RecordFilter,
     check_something_restored,
     judge_report,
     list_missing,
 )
-from kafka_s3_platform.restore.source.foreign_plan import SentObjects
-from kafka_s3_platform.sources.objects import MAX_LINES
-from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, asked, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.own import delete_topic

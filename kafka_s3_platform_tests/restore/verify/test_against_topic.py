@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import MissingTopicError
-from kafka_s3_platform.restore.verify.against_topic import Comparison, compare_with_topic
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import MissingTopicError
+from kafka_s3_platform.core.restore.verify.against_topic import Comparison, compare_with_topic
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord, produce_batch, record_batch

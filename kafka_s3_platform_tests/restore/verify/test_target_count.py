@@ -15,18 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import ConnectorConfig, TransformSettings
-from kafka_s3_platform.errors import IntegrityError, PreflightError
-from kafka_s3_platform.restore.archive_source import ArchiveSource, count_exactly
-from kafka_s3_platform.restore.filters.stage import FilteredStream
-from kafka_s3_platform.restore.preflight.goal import StreamCount
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.source.archive_plan import make_plan
-from kafka_s3_platform.restore.source.archive_stream import ArchivedStream, StreamTask
-from kafka_s3_platform.restore.target_topic import Regex
-from kafka_s3_platform.restore.verify.target_count import ExpectedRecords, TargetCount, count_records
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import ConnectorConfig, TransformSettings
+from kafka_s3_platform.core.errors import IntegrityError, PreflightError
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource, count_exactly
+from kafka_s3_platform.core.restore.filters.stage import FilteredStream
+from kafka_s3_platform.core.restore.preflight.goal import StreamCount
+from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.restore.source.archive_plan import make_plan
+from kafka_s3_platform.core.restore.source.archive_stream import ArchivedStream, StreamTask
+from kafka_s3_platform.core.restore.target_topic import Regex
+from kafka_s3_platform.core.restore.verify.target_count import ExpectedRecords, TargetCount, count_records
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, asked, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.own import Archive, Between, Step

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.errors import (
     IntegrityError,
     LogTruncatedError,
     MissingTopicError,
@@ -15,22 +15,16 @@ from kafka_s3_platform.errors import (
     PreflightError,
     TopicRecreatedError,
 )
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.times import EPOCH
-from kafka_s3_platform.restore.execution import replay_streams
-from kafka_s3_platform.restore.replay import target_log
-from kafka_s3_platform.restore.report_page import render_page
-from kafka_s3_platform.restore.request import (
-    Outgoing,
-    RecordFilter,
-    TargetReport,
-    Verdict,
-    judge_report,
-)
-from kafka_s3_platform.restore.verify.read_back import Reached
-from kafka_s3_platform.restore.verify.verification import is_as_it_was
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.times import EPOCH
+from kafka_s3_platform.core.restore.execution import replay_streams
+from kafka_s3_platform.core.restore.replay import target_log
+from kafka_s3_platform.core.restore.report_page import render_page
+from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, TargetReport, Verdict, judge_report
+from kafka_s3_platform.core.restore.verify.read_back import Reached
+from kafka_s3_platform.core.restore.verify.verification import is_as_it_was
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.kafka_liar import Asked, KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import EARLIEST
 from kafka_s3_platform_tests.chaos.lies import LIST_OFFSETS, Lie

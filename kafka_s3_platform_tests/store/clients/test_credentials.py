@@ -16,20 +16,20 @@ from botocore.credentials import RefreshableCredentials
 from botocore.utils import parse_timestamp
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ProviderSettings, RoleSettings, StoreSettings
-from kafka_s3_platform.errors import AuthorizationError, ConfigError, IndexConflictError, StoreUnavailableError
-from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store.credentials import (
+from kafka_s3_platform.core.config.settings import ProviderSettings, RoleSettings, StoreSettings
+from kafka_s3_platform.core.errors import AuthorizationError, ConfigError, IndexConflictError, StoreUnavailableError
+from kafka_s3_platform.core.model.segment import Scan
+from kafka_s3_platform.core.store.credentials import (
     ADVISORY_SECONDS,
     Credentials,
     describe_credentials,
     find_credentials,
     parse_time,
 )
-from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.row_filter import RowPredicate, match_row
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.row_filter import RowPredicate, match_row
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.servers import Recorder, Sts, StsServer, forget_clients, session_gate
 

@@ -14,13 +14,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.store.client import find_bucket_url
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
-from kafka_s3_platform.store.index_table import build_delta_options
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.store.client import find_bucket_url
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.index_rows import TABLE_SCHEMA
+from kafka_s3_platform.core.store.index_table import build_delta_options
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, refusal, running
 from kafka_s3_platform_tests.store.servers import forget_clients
 

@@ -6,11 +6,17 @@ from functools import partial
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import AuthorizationError, ClockError, ConfigError, PlatformError, StoreUnavailableError
-from kafka_s3_platform.store.errors import RefusedRequestError
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.errors import (
+    AuthorizationError,
+    ClockError,
+    ConfigError,
+    PlatformError,
+    StoreUnavailableError,
+)
+from kafka_s3_platform.core.store.errors import RefusedRequestError
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, refusal, running
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from kafka_s3_platform.store.index import ConnectorSnapshot
-from kafka_s3_platform.store.upload import SegmentUpload
-from kafka_s3_platform.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_days
+from kafka_s3_platform.core.store.index import ConnectorSnapshot
+from kafka_s3_platform.core.store.upload import SegmentUpload
+from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_days
 from kafka_s3_platform_tests.forked import call_apart, end_apart
 from kafka_s3_platform_tests.support import InProcessRunner
 

@@ -10,17 +10,17 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import IndexConflictError, IntegrityError, SparkUnavailableError, SupersededError
-from kafka_s3_platform.spark.runner import TaskRunner
-from kafka_s3_platform.store.index import ConnectorSnapshot
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.row_filter import match_segments
-from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, report_day
-from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.vacuum import vacuum_topic
-from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import IndexConflictError, IntegrityError, SparkUnavailableError, SupersededError
+from kafka_s3_platform.core.spark.runner import TaskRunner
+from kafka_s3_platform.core.store.index import ConnectorSnapshot
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.row_filter import match_segments
+from kafka_s3_platform.core.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, report_day
+from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
+from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.support import (
     HOUR,

@@ -12,14 +12,14 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import IntegrityError, PlatformError, StoreUnavailableError, SupersededError
-from kafka_s3_platform.spark import runner
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.compact import merge
-from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, find_day, summarize_days
-from kafka_s3_platform.upkeep.compact.run import TopicDay, compact_day, compact_days
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.core.errors import IntegrityError, PlatformError, StoreUnavailableError, SupersededError
+from kafka_s3_platform.core.spark import runner
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.compact import merge
+from kafka_s3_platform.core.upkeep.compact.days import CompactReport, CompactRequest, find_day, summarize_days
+from kafka_s3_platform.core.upkeep.compact.run import TopicDay, compact_day, compact_days
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab, present
 from kafka_s3_platform_tests.restore.conftest import copy_objects
 from kafka_s3_platform_tests.support import (

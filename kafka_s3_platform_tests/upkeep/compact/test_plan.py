@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.model.segment import Chunk, Segment
-from kafka_s3_platform.upkeep.compact.days import find_day, find_day_end, find_day_start
-from kafka_s3_platform.upkeep.compact.plan import (
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.model.segment import Chunk, Segment
+from kafka_s3_platform.core.upkeep.compact.days import find_day, find_day_end, find_day_start
+from kafka_s3_platform.core.upkeep.compact.plan import (
     Merge,
     build_daily_layout,
     build_daily_path_format,

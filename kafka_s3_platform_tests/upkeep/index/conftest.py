@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import connector
 

@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, Segment
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_reads import forget_rows
-from kafka_s3_platform.store.lease import Lease, take_leases
-from kafka_s3_platform.store.row_filter import SegmentFilter
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.segment import HourRange, Reservation, Scan, Segment
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.index_reads import forget_rows
+from kafka_s3_platform.core.store.lease import Lease, take_leases
+from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform_tests.support import SETTINGS
 
 RECORDS = 10

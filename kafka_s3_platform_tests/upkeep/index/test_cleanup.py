@@ -16,8 +16,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from deltalake import DeltaTable
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import (
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import (
     AuthorizationError,
     ClockError,
     IndexConflictError,
@@ -25,15 +25,15 @@ from kafka_s3_platform.errors import (
     PlatformError,
     StoreUnavailableError,
 )
-from kafka_s3_platform.model.offsets import make_span
-from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
-from kafka_s3_platform.store.index_commit import Change, retry_commit
-from kafka_s3_platform.store.index_files import list_index_files, list_log
-from kafka_s3_platform.store.index_reads import forget_rows
-from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
-from kafka_s3_platform.upkeep.index import KEPT, CleanupReport, keep_up_index, remove_expired
-from kafka_s3_platform.upkeep.index_merge import merge_files
+from kafka_s3_platform.core.model.offsets import make_span
+from kafka_s3_platform.core.model.segment import Scan
+from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot
+from kafka_s3_platform.core.store.index_commit import Change, retry_commit
+from kafka_s3_platform.core.store.index_files import list_index_files, list_log
+from kafka_s3_platform.core.store.index_reads import forget_rows
+from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
+from kafka_s3_platform.core.upkeep.index import KEPT, CleanupReport, keep_up_index, remove_expired
+from kafka_s3_platform.core.upkeep.index_merge import merge_files
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.forked import end_apart
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, Proxy, refusal, running

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import IndexConflictError, IndexDamagedError
-from kafka_s3_platform.model.fold import FEWEST_HOURS
-from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.segment import HourRange, Scan
-from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_files import list_index_files, write_index_files
-from kafka_s3_platform.store.index_reads import forget_rows
-from kafka_s3_platform.store.index_rows import IndexRow
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep import index as module
-from kafka_s3_platform.upkeep.index import FoldReport, fold_index, keep_up_index
-from kafka_s3_platform.upkeep.index_merge import merge_files
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import IndexConflictError, IndexDamagedError
+from kafka_s3_platform.core.model.fold import FEWEST_HOURS
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.segment import HourRange, Scan
+from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.index_files import list_index_files, write_index_files
+from kafka_s3_platform.core.store.index_reads import forget_rows
+from kafka_s3_platform.core.store.index_rows import IndexRow
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep import index as module
+from kafka_s3_platform.core.upkeep.index import FoldReport, fold_index, keep_up_index
+from kafka_s3_platform.core.upkeep.index_merge import merge_files
 from kafka_s3_platform_tests.forked import end_apart
 from kafka_s3_platform_tests.upkeep.index.conftest import NewConfig, kill_after
 from kafka_s3_platform_tests.upkeep.index.hours import HOUR, RECORDS, make_result, make_segment, merge_day, reserve

@@ -6,12 +6,12 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_files import IndexFile, list_index_files, write_index_files
-from kafka_s3_platform.upkeep import index_merge as module
-from kafka_s3_platform.upkeep.index_merge import FEWEST, MERGE_ROWS, list_merges, merge_files
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.store.index_files import IndexFile, list_index_files, write_index_files
+from kafka_s3_platform.core.upkeep import index_merge as module
+from kafka_s3_platform.core.upkeep.index_merge import FEWEST, MERGE_ROWS, list_merges, merge_files
 from kafka_s3_platform_tests.support import NOON
 from kafka_s3_platform_tests.upkeep.index.conftest import NewConfig
 from kafka_s3_platform_tests.upkeep.index.hours import HOUR, answer_all, archive_hour, make_result, merge_day, reserve
@@ -115,7 +115,7 @@ def test_large_files_stay_and_a_merge_holds_no_more_rows_than_it_may() -> None:
 def test_new_files_are_cut_by_size_sorted_by_topic_and_say_what_they_hold(
     new_config: NewConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.store.index_files.ROW_GROUP", 8)
+    monkeypatch.setattr("kafka_s3_platform.core.store.index_files.ROW_GROUP", 8)
     monkeypatch.setattr(module, "WHOLE_FILE_BYTES", 50_000)
     config = new_config(8)
     some_days(config, 2, kafka_partitions=4)

@@ -1,0 +1,188 @@
+"""Converts values of an Avro schema for msgspec, to JSON as of Connect's JsonConverter without schemas.
+
+Bytes and fixed stay bytes. Decimals stay bytes or become numbers (`json.decimal.format`). Dates and times stay numbers.
+NaN and infinities become the strings "NaN", "Infinity" and "-Infinity". A map without string keys becomes an array of
+pairs. A union of several types becomes an object with a member for each type, all null except one. A member has the
+short name of its type, or the full one if two types have that short name.
+Sources: Kafka Connect, JsonConverter; Confluent AvroData.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite, isinf
+from typing import Any, Literal
+
+from kafka_s3_platform.connect.avro.connect_schema import ENTRY_NAME, NAMESPACE
+from kafka_s3_platform.connect.avro.schema import get_branch_name
+from kafka_s3_platform.connect.avro.values import AvroSchema, decode_decimal, shorten_float
+from kafka_s3_platform.core.model.connect import Schema
+from kafka_s3_platform.core.model.json_values import require_exact
+
+DecimalFormat = Literal["BASE64", "NUMERIC"]
+Plain = Callable[[Any], Any]
+"""Converts a decoded value so that msgspec encodes it like Connect."""
+
+
+def compile_plain_json(schema: Schema | None, decimal_format: DecimalFormat) -> Plain | None:
+    """Compile a converter of a schema's values for encoding. None: they need no conversion."""
+    if schema is None:
+        return _convert_schemaless
+    avro = AvroSchema(schema.avro)
+    return PlainJson(avro, decimal_format).compile(avro.root)
+
+
+_KEPT = frozenset({str, int, bool, bytes, type(None)})
+
+
+def _convert_schemaless(value: Any) -> Any:
+    if isinstance(value, float):
+        return _convert_double(value)
+    if isinstance(value, Mapping):
+        if {str}.issuperset(map(type, value)):
+            return {key: v if type(v) in _KEPT else _convert_schemaless(v) for key, v in value.items()}
+        return [[_convert_schemaless(key), _convert_schemaless(v)] for key, v in value.items()]
+    if isinstance(value, list | tuple):
+        return [v if type(v) in _KEPT else _convert_schemaless(v) for v in value]
+    require_exact(value)
+    return value
+
+
+def _convert_double(value: float) -> float | str:
+    if isfinite(value):
+        return value
+    if isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return "NaN"
+
+
+def _convert_float(value: float) -> float | str:
+    if isfinite(value):
+        return shorten_float(value)
+    return _convert_double(value)
+
+
+_PLAIN: Mapping[str, Plain] = {"float": _convert_float, "double": _convert_double}
+
+
+class PlainJson:
+    """Compiles a schema to functions. A reference of a type to itself is looked up when a value is converted."""
+
+    def __init__(self, avro: AvroSchema, decimal_format: DecimalFormat) -> None:
+        self._avro = avro
+        self._numeric = decimal_format == "NUMERIC"
+        self._records: dict[str, Plain | None] = {}
+        self._open: set[str] = set()
+
+    def compile(self, node: Any) -> Plain | None:
+        """Compile a converter of the node's values for encoding. None: they need no conversion."""
+        resolved = self._avro.resolve(node)
+        if isinstance(resolved, list):
+            return self._union(resolved)
+        if resolved.get("logicalType") == "decimal" and resolved["type"] in ("bytes", "fixed"):
+            return self._decimal(resolved)
+        match resolved["type"]:
+            case "array":
+                return self._array(resolved["items"])
+            case "map":
+                return _convert_map_values(self.compile(resolved["values"]))
+            case "record":
+                return self._record(resolved)
+        return _PLAIN.get(resolved["type"])
+
+    def _decimal(self, node: Mapping[str, Any]) -> Plain | None:
+        scale = node.get("scale", 0)
+        if self._numeric:
+            return lambda value: decode_decimal(value, scale)
+        return None
+
+    def _array(self, items: Any) -> Plain | None:
+        item = self._avro.resolve(items)
+        if is_map_entry(item):
+            return self._pairs(*(field["type"] for field in item["fields"]))
+        return _convert_items(self.compile(items))
+
+    def _pairs(self, key_type: Any, value_type: Any) -> Plain:
+        """Compile a converter of a Connect map held as entries in Avro.
+
+        It makes an object if the keys are optional strings, else an array of pairs.
+        """
+        key = self.compile(key_type) or _keep_value
+        value = self.compile(value_type) or _keep_value
+        if self._is_string(key_type):
+            return lambda entries: {e["key"] if e["key"] is not None else "null": value(e["value"]) for e in entries}
+        return lambda entries: [[key(e["key"]), value(e["value"])] for e in entries]
+
+    def _is_string(self, node: Any) -> bool:
+        resolved = self._avro.resolve(node)
+        members = self._avro.members(resolved)[0] if isinstance(resolved, list) else [resolved]
+        return [self._avro.kind(member) for member in members] == ["string"]
+
+    def _record(self, node: Mapping[str, Any]) -> Plain | None:
+        name = node["name"]
+        if name in self._open:
+            return self._later(name)
+        if name not in self._records:
+            self._open.add(name)
+            compiled = {field["name"]: self.compile(field["type"]) for field in node["fields"]}
+            self._open.remove(name)
+            changed = {key: plain for key, plain in compiled.items() if plain is not None}
+            self._records[name] = _convert_fields(changed) if changed else None
+        return self._records[name]
+
+    def _later(self, name: str) -> Plain:
+        def plain(value: Any) -> Any:
+            return (self._records[name] or _keep_value)(value)
+
+        return plain
+
+    def _union(self, union: Sequence[Any]) -> Plain | None:
+        members, _ = self._avro.members(union)
+        plains = [self.compile(member) for member in members]
+        if len(members) <= 1:
+            return _skip_null(plains[0]) if members else None
+        names = self.list_member_names(members)
+        choose = self._avro.compile_choice(members)
+        nulls = dict.fromkeys(names)
+
+        def one_of(value: Any) -> Any:
+            if value is None:
+                return None
+            at, value = choose(value)
+            return {**nulls, names[at]: (plains[at] or _keep_value)(value)}
+
+        return one_of
+
+    def list_member_names(self, members: Sequence[Any]) -> list[str]:
+        """Return the name of the object's member for each type of a union."""
+        full = [get_branch_name(self._avro.resolve(member)) for member in members]
+        short = [name.rpartition(".")[2] for name in full]
+        return [name if short.count(name) == 1 else full_name for name, full_name in zip(short, full, strict=True)]
+
+
+def is_map_entry(node: Any) -> bool:
+    """Return True if a node is the record for an entry of a Connect map without string keys (Confluent AvroData)."""
+    return isinstance(node, Mapping) and (
+        node.get("name") == f"{NAMESPACE}.{ENTRY_NAME}" or node.get("connect.internal.type") == "MapEntry"
+    )
+
+
+def _keep_value(value: Any) -> Any:
+    return value
+
+
+def _skip_null(plain: Plain | None) -> Plain | None:
+    return plain and (lambda value: None if value is None else plain(value))
+
+
+def _convert_items(plain: Plain | None) -> Plain | None:
+    return plain and (lambda values: [plain(value) for value in values])
+
+
+def _convert_map_values(plain: Plain | None) -> Plain | None:
+    return plain and (lambda values: {key: plain(value) for key, value in values.items()})
+
+
+def _convert_fields(changed: Mapping[str, Plain]) -> Plain:
+    def plain(record: Mapping[str, Any]) -> dict[str, Any]:
+        return {**record, **{name: change(record[name]) for name, change in changed.items()}}
+
+    return plain

@@ -1,0 +1,356 @@
+"""Converts values of one schema to values of another, by Avro's rules of schema resolution.
+
+Source: Apache Avro specification, "Schema Resolution". `target` is the specification's reader's schema. Differences:
+
+- The meaning of a value never changes. As in Connect's SchemaProjector, a type and the one it is made into have the
+  same full name, the same logical type with the same parameters, and the same name and parameters in Connect. A number
+  that would lose digits is refused, and a symbol missing in the enum there, also if that enum has a default.
+- A converter's made-up name, for none or a repeated one in Connect's schema, is no name: such records are matched by
+  their place, in a union by their fields.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from kafka_s3_platform.connect.avro.connect_schema import is_made_up_name
+from kafka_s3_platform.connect.avro.schema import get_branch_name, qualify_name
+from kafka_s3_platform.connect.avro.values import AvroSchema
+from kafka_s3_platform.core.model.connect import Schema
+
+Project = Callable[[Any], Any]
+Definition = Mapping[str, Any]
+
+_CONNECT_LOGICAL = frozenset({"decimal", "date", "time-millis", "timestamp-millis"})
+"""The logical types that Connect has itself: what its own attributes say of them beside, Avro's say too."""
+
+PROMOTIONS = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+
+
+class ProjectionError(Exception):
+    """A value of one schema cannot be made into one of another. Its text names the field."""
+
+
+def project_values(objects: Sequence[Any], source: Schema, target: Schema) -> Iterator[Any]:
+    """Convert `objects` of the schema `source` to values of `target`. Nulls stay.
+
+    For a value that cannot be converted, yield the ProjectionError.
+    """
+    try:
+        convert, _ = _compile_projection(source.text, target.text)
+    except ProjectionError as err:
+        yield from (None if value is None else err for value in objects)
+        return
+    for value in objects:
+        try:
+            yield None if value is None else convert(value)
+        except ProjectionError as err:
+            yield err
+
+
+def list_lacking_fields(source: Schema, target: Schema) -> Sequence[str]:
+    """List the fields of `source` lost in a conversion to `target`, with the records around them.
+
+    Raise ProjectionError if no value can be converted.
+    """
+    return _compile_projection(source.text, target.text)[1]
+
+
+@lru_cache
+def _compile_projection(source: str, target: str) -> tuple[Project, Sequence[str]]:
+    projections = _Projections(AvroSchema(Schema(source).avro), AvroSchema(Schema(target).avro))
+    return projections.compile(projections.source.root, projections.target.root, ""), projections.lacking
+
+
+class _Projections:
+    """Makes projections between the types of two schemas, each pair of named types once.
+
+    A type is a result of `AvroSchema.resolve`: its definition, or the list of a union's branches.
+    """
+
+    def __init__(self, source: AvroSchema, target: AvroSchema) -> None:
+        self.source = source
+        self.target = target
+        self.lacking: list[str] = []
+        self._records: dict[tuple[str, str], Project] = {}
+        self._refused: dict[tuple[str, str], ProjectionError] = {}
+
+    def compile(self, source_node: Any, target_node: Any, where: str) -> Project:
+        source = self.source.resolve(source_node)
+        target = self.target.resolve(target_node)
+        if isinstance(source, list):
+            return self._compile_from_union(source, target, where)
+        if isinstance(target, list):
+            return self._compile_to_union(source, target, where, is_among_nameless=False)
+        if source["type"] == target["type"] == "record":
+            return self._compile_record(source, target, where)
+        _check_meaning(source, target, where)
+        if source["type"] != target["type"]:
+            return _compile_promotion(source["type"], target["type"], where)
+        return self._compile_same_type(source, target, where)
+
+    def _compile_same_type(self, source: Definition, target: Definition, where: str) -> Project:
+        match source["type"]:
+            case "array":
+                item = self.compile(source["items"], target["items"], f"{where}[]")
+                return lambda values: list(map(item, values))
+            case "map":
+                convert = self.compile(source["values"], target["values"], f"{where}[]")
+                return lambda values: {key: convert(value) for key, value in values.items()}
+            case "fixed" | "enum":
+                return _compile_named(source, target, where)
+        return _keep_value
+
+    def _compile_record(self, source: Definition, target: Definition, where: str) -> Project:
+        """Compile the projection of a record to the fields of `target`. ProjectionError if one of them does not fit."""
+        _check_name(source, target, where)
+        key = source["name"], target["name"]
+        if key in self._refused:
+            raise self._refused[key]
+        if key in self._records:
+            return self._records[key]
+        field_projections: list[tuple[str, Project]] = []
+
+        def record(value: Any) -> Any:
+            # Records that were compiled before this one was refused may hold it.
+            if key in self._refused:
+                raise self._refused[key]
+            return {name: part(value) for name, part in field_projections}
+
+        # Known before its fields are compiled: a record may contain itself.
+        self._records[key] = record
+        fields = {field["name"]: field for field in source["fields"]}
+        try:
+            field_projections += [
+                (f["name"], self._compile_field(fields, f, _join_path(where, f["name"]))) for f in target["fields"]
+            ]
+        except ProjectionError as err:
+            self._refused[key] = err
+            raise
+        target_names = {name for field in target["fields"] for name in _list_names(field)}
+        self.lacking += [_join_path(where, name) for name in fields if name not in target_names]
+        return record
+
+    def _compile_field(self, fields: Definition, target: Definition, where: str) -> Project:
+        for name in _list_names(target):
+            if name in fields:
+                convert = self.compile(fields[name]["type"], target["type"], where)
+                return lambda value: convert(value[name])
+        if "default" not in target:
+            raise ProjectionError(f"field {where} is in the target schema alone, where it has no default")
+        default = self.target.decode_default_of(target["type"], target["default"])
+        return lambda _: default
+
+    def _compile_to_union(
+        self, source: Definition, target: Sequence[Any], where: str, *, is_among_nameless: bool
+    ) -> Project:
+        """Choose the branch of the same type, else the first branch with a conversion.
+
+        `is_among_nameless`: the source is a record without a name, of a union with other nameless ones.
+        """
+        branches = [self.target.resolve(branch) for branch in target]
+        is_choice = sum(branch["type"] != "null" for branch in branches) > 1
+        if source["type"] == "record":
+            branches = _choose_records(source, branches, is_among_nameless=is_among_nameless)
+        for branch in sorted(branches, key=lambda b: bool(b["type"] != source["type"])):
+            try:
+                convert = self.compile(source, branch, where)
+            except ProjectionError:
+                if len(branches) == 1:
+                    raise
+                continue
+            return _compile_branch(get_branch_name(branch), convert) if is_choice else convert
+        raise _make_mismatch_error(where, _describe_type(source), "any type of the union there")
+
+    def _compile_from_union(self, source: Sequence[Any], target: Any, where: str) -> Project:
+        """Compile the projection of a union: a value takes that of its branch, or its refusal."""
+        branches = [self.source.resolve(branch) for branch in source]
+        nameless = [b for b in branches if b["type"] == "record" and _read_given_name(b) is None]
+        projects: dict[str, Project] = {}
+        for branch in branches:
+            try:
+                if len(nameless) > 1 and branch in nameless:
+                    others = target if isinstance(target, list) else [target]
+                    project = self._compile_to_union(branch, others, where, is_among_nameless=True)
+                else:
+                    project = self.compile(branch, target, where)
+            except ProjectionError as err:
+                project = _compile_refusal(err)
+            projects[get_branch_name(branch)] = project
+        null = projects.pop("null", _compile_refusal(ProjectionError(f"{_name_field(where)} is null")))
+        if len(projects) == 1:
+            (project_only,) = projects.values()
+            return lambda value: null(value) if value is None else project_only(value)
+
+        def convert(value: Any) -> Any:
+            if value is None:
+                return null(value)
+            if type(value) is not tuple or value[0] not in projects:
+                raise ProjectionError(f"{_name_field(where)} names none of {', '.join(projects)}")
+            return projects[value[0]](value[1])
+
+        return convert
+
+
+def _compile_branch(name: str, convert: Project) -> Project:
+    if name == "null":
+        return convert
+    return lambda value: (name, convert(value))
+
+
+def _compile_refusal(err: ProjectionError) -> Project:
+    """Return a projection failing for each value."""
+    reason = str(err)
+
+    def refuse(_: Any) -> Any:
+        raise ProjectionError(reason)
+
+    return refuse
+
+
+def _choose_records(source: Definition, branches: Sequence[Any], *, is_among_nameless: bool) -> list[Any]:
+    """Choose the records fitting the source. Of several without a name, only the fields decide."""
+    candidates = [b for b in branches if b["type"] == "record" and _has_same_name(source, b)]
+    if _read_given_name(source) is not None or (len(candidates) < 2 and not is_among_nameless):
+        return candidates
+    fields = _list_field_names(source)
+    same_fields = [b for b in candidates if _list_field_names(b) == fields]
+    extended = [b for b in candidates if _list_field_names(b) >= fields or _list_field_names(b) <= fields]
+    chosen = same_fields or extended
+    return chosen if len(chosen) == 1 else []
+
+
+def _compile_named(source: Definition, target: Definition, where: str) -> Project:
+    """Return a projection of enums or fixed."""
+    _check_name(source, target, where)
+    if source["type"] == "enum":
+        return _compile_enum(target, where)
+    if source["size"] != target["size"]:
+        raise _make_mismatch_error(where, f"fixed of {source['size']} bytes", target["size"])
+    return _keep_value
+
+
+def _list_names(field: Definition) -> Sequence[str]:
+    return field["name"], *field.get("aliases", ())
+
+
+def _list_field_names(record: Definition) -> set[str]:
+    return {field["name"] for field in record["fields"]}
+
+
+def _describe_type(definition: Definition) -> str:
+    return " ".join([definition["type"], *([definition["name"]] if "name" in definition else [])])
+
+
+def _check_meaning(source: Definition, target: Definition, where: str) -> None:
+    """Check that a value has the same meaning in the other type."""
+    source_meaning, target_meaning = _read_meaning(source), _read_meaning(target)
+    if source_meaning != target_meaning:
+        raise _make_mismatch_error(
+            where, *(_describe_meaning(*side) for side in ((source, source_meaning), (target, target_meaning)))
+        )
+
+
+def _read_meaning(schema: Definition) -> dict[str, Any]:
+    """Read the meaning of a type's values, beside Avro's own type."""
+    names = ["logicalType"]
+    if schema.get("logicalType") == "decimal":
+        names += ["precision", "scale"]
+    if schema.get("logicalType") not in _CONNECT_LOGICAL and schema["type"] != "enum":
+        names += ["connect.name", "connect.parameters"]
+    return {name: schema[name] for name in names if schema.get(name)}
+
+
+def _describe_meaning(schema: Definition, meaning: Mapping[str, Any]) -> str:
+    properties = ", ".join(f"{name} {value}" for name, value in meaning.items())
+    return f"{schema['type']} ({properties})" if properties else str(schema["type"])
+
+
+def _compile_promotion(kind: str, target_kind: str, where: str) -> Project:
+    if target_kind not in PROMOTIONS.get(kind, ()):
+        raise _make_mismatch_error(where, kind, target_kind)
+    if target_kind in ("float", "double"):
+        return _compile_exact_float(kind, target_kind, where)
+    if target_kind == "bytes":
+        return str.encode
+    if target_kind == "string":
+        return _compile_decoding(where)
+    return _keep_value
+
+
+def _compile_exact_float(kind: str, target_kind: str, where: str) -> Project:
+    layout = struct.Struct("f" if target_kind == "float" else "d")
+
+    def convert(value: Any) -> float:
+        number = float(value)
+        if kind != "float" and layout.unpack(layout.pack(number))[0] != value:
+            raise ProjectionError(f"{_name_field(where)} holds {value}, which a {target_kind} cannot hold exactly")
+        return number
+
+    return convert
+
+
+def _compile_decoding(where: str) -> Project:
+    def decode(value: bytes) -> str:
+        try:
+            return value.decode()
+        except UnicodeDecodeError as err:
+            raise ProjectionError(f"{_name_field(where)} is a string there, and not UTF-8 here: {err}") from err
+
+    return decode
+
+
+def _compile_enum(target: Mapping[str, Any], where: str) -> Project:
+    symbols = frozenset(target["symbols"])
+
+    def convert(value: str) -> str:
+        # The enum's default, which Avro would take, is another value.
+        if value not in symbols:
+            raise ProjectionError(f"{_name_field(where)} holds {value!r}, no symbol of enum {target['name']} there")
+        return value
+
+    return convert
+
+
+def _check_name(source: Definition, target: Definition, where: str) -> None:
+    if not _has_same_name(source, target):
+        raise _make_mismatch_error(where, _describe_type(source), _describe_type(target))
+
+
+def _has_same_name(source: Definition, target: Definition) -> bool:
+    """Check if the source has the full name, or an alias, of the target. Records without a name have the same one."""
+    space = target["name"].rpartition(".")[0]
+    return _read_given_name(source) in {
+        _read_given_name(target),
+        *(qualify_name(a, space) for a in target.get("aliases", ())),
+    }
+
+
+def _read_given_name(definition: Definition) -> str | None:
+    """Return a type's original full name, None if a converter made it up."""
+    # A converter numbers a name that another type has taken, and says what the name was.
+    name: str = definition.get("connect.name") or definition["name"]
+    return None if is_made_up_name(definition["name"]) else name
+
+
+def _join_path(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _make_mismatch_error(where: str, source: str, target: str) -> ProjectionError:
+    return ProjectionError(f"{_name_field(where)} is {source} and cannot be made into {target}")
+
+
+def _name_field(where: str) -> str:
+    return f"field {where or '(the whole)'}"
+
+
+def _keep_value(value: Any) -> Any:
+    return value

@@ -1,0 +1,251 @@
+"""Avro schemas as Connect's transforms see them: structs with fields, optional or required, some with a default.
+
+In memory, every named type is a reference by its full name, so fields can be moved freely. `Avro.schema` writes each
+definition at the first use of its name. Source of the mapping from Connect: Confluent's AvroData.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kafka_s3_platform.connect.avro.connect_schema import DEFAULT_NAME, NAMESPACE
+from kafka_s3_platform.connect.avro.schema import (
+    NAMED,
+    decode_default,
+    is_record,
+    qualify_name,
+    read_full_name,
+    read_namespace,
+)
+from kafka_s3_platform.core.model.connect import DataError, Schema
+
+NAMELESS = f"{NAMESPACE}.{DEFAULT_NAME}"
+"""AvroData's name for a record without a name in Connect."""
+
+DATE: Mapping[str, Any] = {"type": "int", "logicalType": "date"}
+TIME: Mapping[str, Any] = {"type": "int", "logicalType": "time-millis"}
+TIMESTAMP: Mapping[str, Any] = {"type": "long", "logicalType": "timestamp-millis"}
+
+_TYPE_KEYS = ("items", "values", "type")
+"""The attributes that hold inner schemas, but for the fields of a record."""
+
+_LOGICAL = {"date": "Date", "time-millis": "Time", "timestamp-millis": "Timestamp", "decimal": "Decimal"}
+_TYPES = {
+    "int": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "fixed": "bytes",
+    "enum": "string",
+    "record": "struct",
+    "error": "struct",
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record. `default` is in physical form, None if there is none."""
+
+    name: str
+    node: Any
+    default: Any
+    optional: bool
+
+
+@dataclass(frozen=True)
+class Avro:
+    """A schema in parts: `root` is a node, `names` are the referenced definitions.
+
+    `subject` and `version` stay after a change of the schema, as with Connect's `SchemaUtil.copySchemaBasics`. So
+    `schema.compatibility` can still order the changed schemas. `origin` is the schema before any change.
+    """
+
+    root: Any
+    names: Mapping[str, Mapping[str, Any]]
+    subject: str | None = None
+    version: int | None = None
+    origin: Schema | None = None
+
+    @staticmethod
+    def of(schema: Schema) -> "Avro":
+        """Split a schema into its root and its named types."""
+        names: dict[str, Mapping[str, Any]] = {}
+        return Avro(_replace_definitions(schema.avro, "", names), names, schema.subject, schema.version, schema)
+
+    def schema(self) -> Schema:
+        """Write the schema as text."""
+        text = json.dumps(_SchemaWriter(self.names).write_node(self.root, ""), separators=(",", ":"))
+        return Schema(text, None, self.subject, self.version)
+
+    def inner(self, node: Any) -> tuple[Any, bool]:
+        """Return the type in a union with null, else the node itself, and True for such a union."""
+        if isinstance(node, list):
+            others = [branch for branch in node if branch != "null"]
+            if len(others) == 1:
+                return others[0], len(node) == 2
+        return node, False
+
+    def find_type(self, node: Any) -> str:
+        """Return Connect's name of a node's type, as in Cast's `spec`; or struct, bytes, array, map, union, null."""
+        inner, _ = self.inner(node)
+        if isinstance(inner, list):
+            return "union"
+        definition = self.definition(inner)
+        if definition.get("connect.type") in {"int8", "int16"}:
+            return str(definition["connect.type"])
+        return _TYPES.get(str(definition["type"]), str(definition["type"]))
+
+    def find_logical_type(self, node: Any) -> str | None:
+        """Return Date, Time, Timestamp or Decimal. AvroData treats other logical types as plain numbers."""
+        inner, _ = self.inner(node)
+        if isinstance(inner, list):
+            return None
+        return _LOGICAL.get(self.definition(inner).get("logicalType", ""))
+
+    def definition(self, node: Any) -> Mapping[str, Any]:
+        """Return the definition of a node: of a reference the named type, of `string` the object {"type": "string"}."""
+        if isinstance(node, str):
+            return self.names.get(node, {"type": node})
+        if isinstance(node["type"], dict):
+            return {**self.definition(node["type"]), **{k: v for k, v in node.items() if k != "type"}}
+        return node  # type: ignore[no-any-return]
+
+    def fields(self, node: Any, purpose: str) -> list[Field]:
+        """Return the fields of a record. Raise DataError if the node is no record."""
+        if self.find_type(node) != "struct":
+            raise DataError(f"Only Struct objects supported for [{purpose}], found: {self.find_type(node)}")
+        return [self._field(field) for field in self.definition(self.inner(node)[0])["fields"]]
+
+    def list_declarations(self, purpose: str) -> list[dict[str, Any]]:
+        """Return the fields of the root as Avro declares them."""
+        self.fields(self.root, purpose)
+        return list(self.definition(self.inner(self.root)[0])["fields"])
+
+    def replace_fields(self, fields: Iterable[Mapping[str, Any]]) -> "Avro":
+        """Return the schema with other fields in its root.
+
+        Raise DataError if two fields have the same name, or if a field contains the root itself.
+        """
+        name = self.inner(self.root)[0]
+        return self.replace_record(name, {**self.names[name], "fields": list(fields)})
+
+    def replace_record(self, name: str, definition: Mapping[str, Any]) -> "Avro":
+        """Return the schema with another definition of the root's named type, perhaps under another name."""
+        fields = definition.get("fields", [])
+        _check_fields(fields)
+        old_name, optional = self.inner(self.root)
+        names = {other: node for other, node in self.names.items() if other != old_name}
+        if name in names:
+            raise DataError(f"the schema already has a type named {name}")
+        if old_name in set(_find_references(fields, names, set())):
+            raise DataError(f"{old_name} holds itself: a recursive schema cannot be changed")
+        root = [name if branch == old_name else branch for branch in self.root] if optional else name
+        return replace(self, root=root, names={**names, name: definition})
+
+    def make_nameless_record(self, fields: Iterable[Mapping[str, Any]]) -> "Avro":
+        """Return a new record of some fields of this schema, with AvroData's name for records without a name."""
+        field_list = list(fields)
+        _check_fields(field_list)
+        used_names = set(_find_references(field_list, self.names, set()))
+        names = (NAMELESS if count == 1 else f"{NAMELESS}{count}" for count in range(1, len(used_names) + 2))
+        name = next(free for free in names if free not in used_names)
+        return Avro(name, {**self.names, name: {"type": "record", "name": name, "fields": field_list}})
+
+    def _field(self, field: Mapping[str, Any]) -> Field:
+        inner, optional = self.inner(field["type"])
+        default = field.get("default")
+        return Field(field["name"], field["type"], self.decode_default_of(default, inner), optional)
+
+    def decode_default_of(self, default: Any, node: Any) -> Any:
+        """Decode a default from JSON to its physical form."""
+        return decode_default(default, node, lambda part: part if isinstance(part, list) else self.definition(part))
+
+
+def make_optional(node: Any, default: Any = None) -> list[Any]:
+    """Return a union with null. Avro requires the default's branch first."""
+    return ["null", node] if default is None else [node, "null"]
+
+
+def declare_field(name: str, node: Any, *, optional: bool) -> dict[str, Any]:
+    """Return the declaration of a field. The default of an optional field is null."""
+    if optional:
+        return {"name": name, "type": make_optional(node), "default": None}
+    return {"name": name, "type": node}
+
+
+def _check_fields(fields: Iterable[Mapping[str, Any]]) -> None:
+    names: set[str] = set()
+    for field in fields:
+        if field["name"] in names:
+            raise DataError(f"Cannot create field because of field name duplication {field['name']}")
+        names.add(field["name"])
+
+
+def _replace_definitions(node: Any, namespace: str, names: dict[str, Mapping[str, Any]]) -> Any:
+    """Move each named type of the node to `names`, and put its full name in its place."""
+    if isinstance(node, list):
+        return [_replace_definitions(branch, namespace, names) for branch in node]
+    if isinstance(node, str):
+        full = qualify_name(node, namespace)
+        return full if full in names else node
+    if node.get("type") in NAMED:
+        return _define_type(node, namespace, names)
+    return {k: _replace_definitions(v, namespace, names) if k in _TYPE_KEYS else v for k, v in node.items()}
+
+
+def _define_type(node: Mapping[str, Any], namespace: str, names: dict[str, Mapping[str, Any]]) -> str:
+    full = read_full_name(node, namespace)
+    inner_namespace = read_namespace(full)
+    definition = {key: full if key == "name" else value for key, value in node.items() if key != "namespace"}
+    # Known before its fields, which may name the type itself.
+    names[full] = definition
+    if is_record(node):
+        fields = [{**f, "type": _replace_definitions(f["type"], inner_namespace, names)} for f in node["fields"]]
+        names[full] = {**definition, "fields": fields}
+    return full
+
+
+def _find_references(node: Any, names: Mapping[str, Any], visited: set[str]) -> Iterator[str]:
+    """Yield the names referenced by a node or a list of fields, directly or through other types."""
+    if isinstance(node, list):
+        for item in node:
+            yield from _find_references(item, names, visited)
+    elif isinstance(node, dict):
+        for key in ("type", "items", "values", "fields"):
+            if key in node:
+                yield from _find_references(node[key], names, visited)
+    elif node not in visited:
+        visited.add(node)
+        yield node
+        if node in names:
+            yield from _find_references(names[node].get("fields", []), names, visited)
+
+
+class _SchemaWriter:
+    """Writes each definition at the first use of its name."""
+
+    def __init__(self, names: Mapping[str, Mapping[str, Any]]) -> None:
+        self._names = names
+        self._written: set[str] = set()
+
+    def write_node(self, node: Any, namespace: str) -> Any:
+        if isinstance(node, list):
+            return [self.write_node(branch, namespace) for branch in node]
+        if isinstance(node, dict):
+            return {k: self.write_node(v, namespace) if k in _TYPE_KEYS else v for k, v in node.items()}
+        if node not in self._names or node in self._written:
+            return node
+        self._written.add(node)
+        return self._definition(self._names[node], namespace)
+
+    def _definition(self, definition: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+        declared, _, name = definition["name"].rpartition(".")
+        namespace_entry = {"namespace": declared} if declared != namespace else {}
+        definition_json = {"type": definition["type"], "name": name, **namespace_entry}
+        definition_json |= {key: value for key, value in definition.items() if key not in definition_json}
+        if is_record(definition):
+            definition_json["fields"] = [
+                {**f, "type": self.write_node(f["type"], declared)} for f in definition["fields"]
+            ]
+        return definition_json

@@ -1,0 +1,453 @@
+"""The keys of the content of objects: formats, keys and headers beside values, nulls, and codecs.
+
+Each kind of format has a key of its own for its codec, as in Connect.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, get_args
+
+from kafka_s3_platform.connect.config.dialects import Dialect
+from kafka_s3_platform.connect.config.keys import values
+from kafka_s3_platform.connect.config.keys.sheet import Sheet
+from kafka_s3_platform.connect.config.keys.table import (
+    Key,
+    TypedKey,
+    declare_aliases,
+    declare_honoured,
+    declare_key,
+    declare_setting,
+)
+from kafka_s3_platform.connect.config.keys.values import FORMAT_CLASS, PART_FORMAT_CLASS
+from kafka_s3_platform.core.codecs.table import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS, READ_CODECS
+from kafka_s3_platform.core.config.formats import (
+    AIVEN_ENVELOPES,
+    AIVEN_WRITTEN,
+    CLOUD_WORDS,
+    CODEC_KEYS,
+    INPUT_WORDS,
+    LINES_KEY,
+    NATIVE_FORMAT,
+    WRITTEN_FORMATS,
+    Format,
+    find_format,
+    list_codes,
+)
+from kafka_s3_platform.core.config.settings import AivenType, Decimals, Encoding, LayoutSettings, Nulls, SourceSettings
+from kafka_s3_platform.core.errors import ConfigError
+
+LEVEL = declare_key(
+    "s3.compression.level",
+    values.expect_integer(-1),
+    "Level of the codec: 1 to 9 for gzip and bzip2, 1 to 22 for zstd. `-1` or unset: gzip uses a library that"
+    " needs a tenth of the time, and its objects are 4 to 12 % larger than those of level 6.",
+    default=-1,
+    shown="the codec's own",
+)
+
+COMPRESSION_KEYS: tuple[Key, ...] = (
+    declare_honoured(
+        "compression.codec",
+        "Confluent Cloud's key for the codec, together with its format: `JSON - gzip`, `BYTES - gzip`, `AVRO -"
+        " snappy`, `PARQUET - gzip` and so on, or `none`.",
+    ),
+    declare_honoured(
+        "s3.compression.type",
+        f"Codec for `JsonFormat`, `ByteArrayFormat` and `EnvelopeJsonFormat`: {list_codes(LINE_CODECS)}. Also for"
+        f" separate objects of keys and headers in these formats. Source connectors read {list_codes(READ_CODECS)}.",
+        "none",
+    ),
+    LEVEL,
+    *declare_aliases("Aiven's", "file.compression.type=s3.compression.type format.avro.codec=avro.codec"),
+    declare_honoured("avro.codec", f"Codec of Avro objects: {list_codes(AVRO_CODECS)}.", "null"),
+    declare_honoured(
+        "parquet.codec", f"Codec of Parquet objects: {list_codes(PARQUET_CODECS)}.", "snappy; zstd for the envelope"
+    ),
+)
+
+
+def read_codecs(sheet: Sheet, dialect: Dialect, format_name: str, parts: Mapping[str, str | None]) -> dict[str, Any]:
+    """Read the codec of values, and the codecs of keys and headers if their format has another key for its codec."""
+    row = find_format(format_name)
+    default = _find_default(row, dialect)
+    codec = _read_codec(sheet, row, _read_cloud_codec(sheet, row) or default)
+    others: dict[str, str | None] = {}
+    used = {row.codec_key}
+    for part, name in parts.items():
+        other = find_format(name) if name else row
+        used.add(other.codec_key)
+        shares_key = other.codec_key == row.codec_key
+        others[part.replace("format", "codec")] = None if shares_key else _read_codec(sheet, other)
+    _leave_others(sheet, used, row.codec_key)
+    return {"codec": codec, "codec_level": _read_level(sheet, row, codec), **others}
+
+
+def read_source_codecs(sheet: Sheet, dialect: Dialect, format_name: str) -> dict[str, Any]:
+    """Read the codec of objects of lines, for names that do not show it. Other objects hold their codec."""
+    sheet.leave(("avro.codec", "parquet.codec", LEVEL.name), "Each object shows how it is compressed.")
+    row = find_format(format_name)
+    if row.names_its_codec:
+        sheet.leave(("s3.compression.type", "compression.codec"), "Each object shows how it is compressed.")
+        return {"codec": "none"}
+    default = "gzip" if dialect.name == "aiven" else row.default_codec
+    codec = sheet.read("s3.compression.type", values.expect_one_of(READ_CODECS), "")
+    word = sheet.text("compression.codec").rpartition("-")[2].strip().casefold()
+    return {"codec": codec or (word if word in LINE_CODECS else default)}
+
+
+def _find_default(row: Format, dialect: Dialect) -> str:
+    # Aiven's sink compresses with gzip if its file names no codec.
+    if dialect.name == "aiven" and "gzip" in row.codecs:
+        return "gzip"
+    return row.default_codec
+
+
+def _read_codec(sheet: Sheet, row: Format, default: str | None = None) -> str:
+    key = row.codec_key
+    word = (sheet.text(key) or default or row.default_codec).casefold()
+    codec = next((codec.name for codec in (row.codecs or READ_CODECS).values() if word in codec.words), word)
+    try:
+        row.check_codec(codec, None)
+    except ConfigError as err:
+        sheet.refuse(key if key in sheet else "compression.codec", err.text)
+        return row.default_codec
+    return codec
+
+
+def _read_cloud_codec(sheet: Sheet, row: Format) -> str | None:
+    """Read the codec of a value such as `JSON - gzip`: Confluent Cloud's word for the format, then the codec."""
+
+    def parse(text: str) -> str:
+        word, dash, codec = (part.strip() for part in text.partition("-"))
+        if not dash:
+            return text
+        if CLOUD_WORDS.get(word.upper()) != row.name:
+            raise ValueError(f"{text!r} is no codec of the format {row.name}")
+        return codec
+
+    if row.codec_key in sheet and "compression.codec" in sheet:
+        sheet.refuse("compression.codec", f"{sheet.written(row.codec_key)} sets the same; keep one")
+        return None
+    return sheet.read("compression.codec", parse, None)
+
+
+def _leave_others(sheet: Sheet, used: Collection[str], key: str) -> None:
+    """Report the keys of unused codecs.
+
+    As in Connect, a file may set the codecs of formats it does not write. It may not set `s3.compression.type` for a
+    format with its own compression.
+    """
+    if LINES_KEY not in used and sheet.text(LINES_KEY).casefold() not in {"", "none"}:
+        sheet.refuse(LINES_KEY, f"the format compresses by itself; set {key} instead")
+    else:
+        sheet.leave([LINES_KEY] if LINES_KEY not in used else (), "The format compresses its objects itself.")
+    unused = [other for other in CODEC_KEYS if other not in used and other != LINES_KEY]
+    sheet.leave(unused, "Belongs to a format that this file does not write.")
+
+
+def _read_level(sheet: Sheet, row: Format, codec: str) -> int | None:
+    if row.codec_key != LINES_KEY:
+        sheet.leave((LEVEL.name,), "Belongs to JSON and bytes. This format uses its own level.")
+        return None
+    level = sheet.value(LEVEL)
+    if level == -1:
+        return None
+    if not row.is_plugin and not row.codecs[codec].levels:
+        sheet.without_meaning(LEVEL.name, f"The codec {codec} has no levels.")
+        return None
+    try:
+        row.check_codec(codec, level)
+    except ConfigError as err:
+        sheet.refuse(LEVEL.name, err.text)
+        return None
+    return level
+
+
+_AIVEN_RECORD = ("key", "value", "offset", "timestamp", "headers")
+
+FORMAT = declare_setting(
+    LayoutSettings,
+    "format",
+    "format.class",
+    FORMAT_CLASS,
+    "Format of the objects. Connect's `AvroFormat`, `JsonFormat`, `ByteArrayFormat` and `ParquetFormat`, by full"
+    " or short name. This platform's `EnvelopeParquetFormat`, `EnvelopeAvroFormat` and `EnvelopeJsonFormat`,"
+    " which hold whole records with unchanged bytes, in the columns of Spark's Kafka source; and"
+    " `BlockGzipFormat`. Or the dotted name of an allowed Python class, which runs as code.",
+    shown="EnvelopeParquetFormat",
+)
+CLOUD_FORMAT = declare_key(
+    "output.data.format",
+    values.expect_one_of(CLOUD_WORDS),
+    f"Confluent Cloud's key for the format: {list_codes(CLOUD_WORDS)}.",
+    default="",
+)
+AIVEN_TYPE: TypedKey[AivenType | None] = declare_key(
+    "format.output.type",
+    values.expect_one_of(get_args(AivenType)),
+    f"Aiven's key for the format: {list_codes(AIVEN_WRITTEN)}.",
+    default=None,
+)
+AIVEN_FIELDS: TypedKey[tuple[str, ...]] = declare_key(
+    "format.output.fields",
+    values.parse_fields,
+    "Aiven's key: only `value` is written. The envelope formats hold whole records.",
+    default=("value",),
+)
+AIVEN_ENVELOPE = declare_key(
+    "format.output.envelope",
+    values.parse_boolean,
+    "Aiven's key: `jsonl`, `avro` and `parquet` need `false` here.",
+    default=True,
+)
+AIVEN_ENCODING: TypedKey[Encoding] = declare_setting(
+    SourceSettings,
+    "value_encoding",
+    "format.output.fields.value.encoding",
+    values.expect_one_of(get_args(Encoding)),
+    "Aiven's key: `csv` needs `none` here.",
+)
+BYTES_EXTENSION = declare_setting(
+    LayoutSettings,
+    "bytes_extension",
+    "format.bytearray.extension",
+    values.parse_extension,
+    "Extension of `ByteArrayFormat`'s objects.",
+    shown=".bin",
+)
+BYTES_SEPARATOR = declare_setting(
+    LayoutSettings,
+    "bytes_separator",
+    "format.bytearray.separator",
+    values.unescape_java,
+    "Separator after each record of `ByteArrayFormat`. It may contain `\\n`, `\\r`, `\\t`, `\\\\` and `\\uXXXX`."
+    " A record that contains the separator fails, because it would read back as two. `length`: four bytes before"
+    " each record hold its length, instead of a separator. In a source's file, the key also allows raw bytes to"
+    " be split at the separator.",
+    shown="`\\n`",
+)
+DECIMAL_FORMAT: TypedKey[Decimals] = declare_setting(
+    LayoutSettings,
+    "decimal_format",
+    "json.decimal.format",
+    values.expect_one_of(get_args(Decimals)),
+    "How JSON objects hold decimals: `BASE64` or `NUMERIC`.",
+)
+BLOCK_SIZE = declare_setting(
+    LayoutSettings,
+    "block_size",
+    "compressed_block_size",
+    values.expect_integer(1),
+    "Size of one gzip member of `BlockGzipFormat`, in uncompressed bytes.",
+    for_sinks=True,
+)
+STORE_KEYS = declare_key(
+    "store.kafka.keys",
+    values.parse_boolean,
+    "`true`: write keys to separate objects, beside those of the values.",
+    default=False,
+)
+STORE_HEADERS = declare_key(
+    "store.kafka.headers",
+    values.parse_boolean,
+    "`true`: write headers to separate objects, beside those of the values.",
+    default=False,
+)
+KEYS_FORMAT = declare_key(
+    "keys.format.class",
+    PART_FORMAT_CLASS,
+    "Format of the separate objects of keys. Needs `store.kafka.keys`.",
+    default="avro",
+    shown="AvroFormat",
+)
+HEADERS_FORMAT = declare_key(
+    "headers.format.class",
+    PART_FORMAT_CLASS,
+    "Format of the separate objects of headers. Needs `store.kafka.headers`.",
+    default="avro",
+    shown="AvroFormat",
+)
+CLOUD_KEYS_FORMAT = declare_key(
+    "output.keys.format",
+    values.expect_one_of(CLOUD_WORDS),
+    f"Confluent Cloud's key for `keys.format.class`: {list_codes(CLOUD_WORDS)}.",
+    default="",
+)
+CLOUD_HEADERS_FORMAT = declare_key(
+    "output.headers.format",
+    values.expect_one_of(CLOUD_WORDS),
+    "Confluent Cloud's key for `headers.format.class`: `AVRO`, `JSON` or `PARQUET`.",
+    default="",
+)
+NULL_VALUES: TypedKey[Nulls] = declare_setting(
+    LayoutSettings,
+    "null_values",
+    "behavior.on.null.values",
+    values.expect_one_of(get_args(Nulls)),
+    "What to do with a record without a value: `ignore` leaves it out, `fail` fails, `write` writes its key to a"
+    " folder of its own and needs `store.kafka.keys`. The envelope always writes such a record, to the folder of"
+    " its timestamp.",
+    shown="fail; write for the envelope",
+)
+TOMBSTONE_FOLDER = declare_setting(
+    LayoutSettings,
+    "tombstone_partition",
+    "tombstone.encoded.partition",
+    values.parse_folder,
+    "Folder for records without a value.",
+)
+INPUT_FORMAT = declare_key(
+    "input.format",
+    values.expect_one_of(INPUT_WORDS),
+    f"Aiven's key for the format of the objects: {list_codes(INPUT_WORDS)}. `bytes` are lines;"
+    " `lenses.*` are Lenses' envelopes.",
+    default="bytes",
+)
+
+FORMAT_KEYS: tuple[Key, ...] = (
+    FORMAT,
+    CLOUD_FORMAT,
+    AIVEN_TYPE,
+    AIVEN_FIELDS,
+    AIVEN_ENVELOPE,
+    AIVEN_ENCODING,
+    *COMPRESSION_KEYS,
+    BYTES_EXTENSION,
+    BYTES_SEPARATOR,
+    DECIMAL_FORMAT,
+    BLOCK_SIZE,
+    STORE_KEYS,
+    STORE_HEADERS,
+    KEYS_FORMAT,
+    HEADERS_FORMAT,
+    CLOUD_KEYS_FORMAT,
+    CLOUD_HEADERS_FORMAT,
+    NULL_VALUES,
+    TOMBSTONE_FOLDER,
+)
+
+_PART_KEYS = (
+    STORE_KEYS.name,
+    STORE_HEADERS.name,
+    KEYS_FORMAT.name,
+    HEADERS_FORMAT.name,
+    CLOUD_KEYS_FORMAT.name,
+    CLOUD_HEADERS_FORMAT.name,
+)
+
+
+def read_output(sheet: Sheet, dialect: Dialect) -> dict[str, Any]:
+    """Read the format of objects, its codec, and the objects beside the values."""
+    format_name = _read_format(sheet, dialect)
+    row = find_format(format_name)
+    parts = _read_parts(sheet, is_envelope=row.is_envelope)
+    if row.is_written:
+        unwritten = (other for name, other in WRITTEN_FORMATS.items() if name not in {format_name, *parts.values()})
+        for other in unwritten:
+            sheet.leave(other.own_keys, "Belongs to a format that this file does not write.")
+    if dialect.is_source:
+        codecs = read_source_codecs(sheet, dialect, format_name)
+    else:
+        codecs = read_codecs(sheet, dialect, format_name, parts)
+    return {"format": format_name, **codecs, **parts, "null_values": _read_nulls(sheet, is_envelope=row.is_envelope)}
+
+
+def _read_format(sheet: Sheet, dialect: Dialect) -> str:
+    written = [key.name for key in (FORMAT, CLOUD_FORMAT, AIVEN_TYPE) if key.name in sheet]
+    for other in written[1:]:
+        sheet.refuse(other, f"{written[0]} says the same; keep one")
+    by_class = sheet.value_or(FORMAT, None)
+    by_word = CLOUD_WORDS.get(sheet.value(CLOUD_FORMAT))
+    if by_class or by_word:
+        sheet.leave((AIVEN_FIELDS.name, AIVEN_ENVELOPE.name, AIVEN_ENCODING.name), "Belongs to `format.output.type`.")
+        return by_class or by_word or ""
+    if dialect.is_source and INPUT_FORMAT.name in sheet:
+        return _read_source_format(sheet)
+    if AIVEN_TYPE.name in sheet or dialect.name == "aiven":
+        if dialect.is_source:
+            return _read_source_format(sheet)
+        return _read_aiven_format(sheet)
+    return dialect.format or NATIVE_FORMAT
+
+
+def _read_aiven_format(sheet: Sheet) -> str:
+    """Read the format in a file of Aiven's sink. Only its formats of values alone are written here."""
+    kind = sheet.read(AIVEN_TYPE.name, values.expect_one_of(AIVEN_WRITTEN), "csv")
+    if sheet.value(AIVEN_FIELDS) != AIVEN_FIELDS.unset:
+        sheet.refuse(
+            AIVEN_FIELDS.name,
+            "only `value` is written in this format; say format.class=EnvelopeJsonFormat for whole records",
+        )
+    if kind == "csv":
+        if sheet.value(AIVEN_ENCODING) != "none":
+            sheet.refuse(AIVEN_ENCODING.name, "lines of base64 are not written; say none, or jsonl")
+    elif sheet.value(AIVEN_ENVELOPE):
+        sheet.refuse(AIVEN_ENVELOPE.name, 'values are written without `{"value": ...}` around them; say false')
+    return AIVEN_WRITTEN[kind]
+
+
+def _read_source_format(sheet: Sheet) -> str:
+    """Read the format of objects in Aiven's words.
+
+    Objects of values alone have the name of a format. Others have `aiven.` and the type, as in `aiven.jsonl`.
+    """
+    if INPUT_FORMAT.name in sheet:
+        sheet.leave((AIVEN_TYPE.name,), "`input.format` names the format of the objects.")
+        return INPUT_WORDS[sheet.value(INPUT_FORMAT)]
+    kind = sheet.value(AIVEN_TYPE) or "csv"
+    if read_aiven_fields(sheet) != AIVEN_FIELDS.unset:
+        return AIVEN_ENVELOPES[kind]
+    if kind == "csv":
+        if sheet.value(AIVEN_ENCODING) == "none":
+            return AIVEN_WRITTEN[kind]
+        return AIVEN_ENVELOPES[kind]
+    # An array of values is read like an array of records.
+    is_enveloped = sheet.value(AIVEN_ENVELOPE) or kind not in AIVEN_WRITTEN
+    if is_enveloped:
+        return AIVEN_ENVELOPES[kind]
+    return AIVEN_WRITTEN[kind]
+
+
+def read_aiven_fields(sheet: Sheet) -> tuple[str, ...]:
+    """Read the fields in each record of Aiven's sink, in their order."""
+    return sheet.read(AIVEN_FIELDS.name, _parse_aiven_fields, AIVEN_FIELDS.unset)
+
+
+def _parse_aiven_fields(text: str) -> tuple[str, ...]:
+    fields = values.parse_fields(text)
+    if unknown := [name for name in fields if name not in _AIVEN_RECORD]:
+        raise ValueError(f"{', '.join(unknown)}: the fields are {', '.join(_AIVEN_RECORD)}")
+    return fields
+
+
+def _read_parts(sheet: Sheet, *, is_envelope: bool) -> dict[str, Any]:
+    """Read the formats of the objects of keys and of headers. None: there are no such objects."""
+    if is_envelope:
+        sheet.leave(_PART_KEYS, "The envelope holds keys and headers.")
+        return {"keys_format": None, "headers_format": None}
+    keys = _read_part(sheet, STORE_KEYS, KEYS_FORMAT, CLOUD_KEYS_FORMAT)
+    headers = _read_part(sheet, STORE_HEADERS, HEADERS_FORMAT, CLOUD_HEADERS_FORMAT)
+    reason = find_format(headers).headers_refusal if headers else ""
+    if reason:
+        sheet.refuse(sheet.choose_set(HEADERS_FORMAT.name, CLOUD_HEADERS_FORMAT.name), reason)
+    return {"keys_format": keys, "headers_format": headers}
+
+
+def _read_part(sheet: Sheet, store: TypedKey[bool], by_class: TypedKey[str], by_word: TypedKey[str]) -> str | None:
+    if not sheet.value(store):
+        sheet.leave((by_class.name, by_word.name), f"Belongs to `{store.name}`.")
+        return None
+    if by_class.name in sheet and by_word.name in sheet:
+        sheet.refuse(by_word.name, f"{by_class.name} says the same; keep one")
+    word = sheet.value(by_word)
+    return sheet.value_or(by_class, CLOUD_WORDS[word] if word else by_class.unset)
+
+
+def _read_nulls(sheet: Sheet, *, is_envelope: bool) -> Nulls:
+    nulls = sheet.value_or(NULL_VALUES, NULL_VALUES.unset if is_envelope else "fail")
+    if is_envelope and nulls != "write":
+        sheet.refuse(NULL_VALUES.name, "an envelope archives records without a value, which is `write`")
+    elif not is_envelope and nulls == "write" and not sheet.value(STORE_KEYS):
+        sheet.refuse(STORE_KEYS.name, "required: behavior.on.null.values=write writes keys, for want of values")
+    if is_envelope or nulls != "write":
+        sheet.leave((TOMBSTONE_FOLDER.name,), "Only behavior.on.null.values=write has such a folder.")
+    return nulls

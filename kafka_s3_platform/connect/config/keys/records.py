@@ -1,0 +1,416 @@
+"""The keys of the way from Kafka to objects: converters, transforms, errors.
+
+Inputs are matched with outputs, as in Connect, when a file is loaded.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, get_args
+
+from kafka_s3_platform.connect.config.dialects import Dialect
+from kafka_s3_platform.connect.config.keys import values
+from kafka_s3_platform.connect.config.keys.converters import REGISTERING, WITH_REGISTRY, is_known_option, read_converter
+from kafka_s3_platform.connect.config.keys.general import TOPICS
+from kafka_s3_platform.connect.config.keys.layout import PARTITION_FIELDS, TIMESTAMP_FIELD
+from kafka_s3_platform.connect.config.keys.sheet import Sheet
+from kafka_s3_platform.connect.config.keys.source import CLOUD_FORMATS, judge_converters
+from kafka_s3_platform.connect.config.keys.table import (
+    Key,
+    TypedKey,
+    declare_honoured,
+    declare_key,
+    declare_not_yet,
+    declare_refused,
+    declare_setting,
+    declare_without_meaning,
+)
+from kafka_s3_platform.connect.config.keys.transforms import (
+    find_public_keys,
+    keeps_content,
+    parse_transforms,
+    route_topic,
+)
+from kafka_s3_platform.connect.config.keys.values import CONVERTER_CLASS
+from kafka_s3_platform.connect.config.worker import Worker
+from kafka_s3_platform.core.config.formats import INPUTS, JSON_WITH_SCHEMA, find_format
+from kafka_s3_platform.core.config.settings import (
+    ConverterSettings,
+    ErrorSettings,
+    ErrorsTolerance,
+    LayoutSettings,
+    RecordSettings,
+    TransformSettings,
+)
+
+if TYPE_CHECKING:
+    # It imports pyarrow, which reading connector files does not need.
+    from kafka_s3_platform.core.model.connect import Side
+
+FIELDLESS = ("BYTES", "STRING")
+"""Inputs that have no fields."""
+
+
+def find_input(converter: ConverterSettings) -> str:
+    """Return a converter's row of the matrix."""
+    if converter.format == "JSON" and converter.schemas_enable:
+        return JSON_WITH_SCHEMA
+    return converter.format
+
+
+def explain_refusal(converter: ConverterSettings, output: str) -> str | None:
+    """Return why the format `output` cannot hold the values of a converter. None: it can."""
+    row = find_input(converter)
+    reason = find_format(output).refused_inputs.get(row)
+    return reason and f"{row} cannot be written as {output}: {reason}"
+
+
+_WORDS = tuple(word for word in INPUTS if word != JSON_WITH_SCHEMA)
+_UNREAD = "No object holds keys, and nothing reads keys."
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TRANSFORM_KEY = re.compile(r"((?:transforms|predicates)(?:\.[^\s:]+)?)(?:: )?(.*)", re.DOTALL)
+
+
+TOLERANCE: TypedKey[ErrorsTolerance] = declare_setting(
+    ErrorSettings,
+    "tolerance",
+    "errors.tolerance",
+    values.expect_one_of(get_args(ErrorsTolerance)),
+    "`none`: a record that cannot be converted or written fails the run, and the error names the record. `all`:"
+    " the record is left out and counted.",
+    shown="none; all for `S3_SINK`",
+)
+LOG = declare_setting(
+    ErrorSettings,
+    "log_enable",
+    "errors.log.enable",
+    values.parse_boolean,
+    "Log each record that is left out, with the reason.",
+)
+LOG_MESSAGES = declare_setting(
+    ErrorSettings,
+    "log_include_messages",
+    "errors.log.include.messages",
+    values.parse_boolean,
+    "Include the key and the value in that log.",
+)
+DEAD_LETTERS = declare_setting(
+    ErrorSettings,
+    "dead_letter_topic",
+    "errors.deadletterqueue.topic.name",
+    values.parse_topic,
+    "Dead letter topic: a record is written to it before it is left out. The topic is created if it does not exist.",
+    shown="none; `dlq-<name>` for `S3_SINK` with `errors.tolerance=all`",
+)
+REPLICAS = declare_setting(
+    ErrorSettings,
+    "dead_letter_replication_factor",
+    "errors.deadletterqueue.topic.replication.factor",
+    values.expect_integer(1, 32_767),
+    "Replication factor of a dead letter topic that is created.",
+)
+DEAD_LETTER_HEADERS = declare_setting(
+    ErrorSettings,
+    "dead_letter_headers",
+    "errors.deadletterqueue.context.headers.enable",
+    values.parse_boolean,
+    "Add `__connect.errors.*` headers to dead letters.",
+    shown="false; true for `S3_SINK` with `errors.tolerance=all`",
+)
+NULLS_TO_DEAD_LETTERS = declare_key(
+    "report.null.values.to.dlq",
+    values.parse_boolean,
+    "`true` is refused if both `behavior.on.null.values=ignore` and a dead letter topic are set: records without"
+    " a value that are left out are counted, and never sent to that topic.",
+    default=False,
+)
+_CONVERTERS = (
+    "`ByteArrayConverter`, `StringConverter`, `JsonConverter`, `JsonSchemaConverter`, `AvroConverter` or"
+    " `ProtobufConverter`, by full or short name"
+)
+_INPUT_WORDS = "`BYTES`, `STRING`, `JSON` (without a schema), `JSON_SR`, `AVRO` or `PROTOBUF`"
+
+RECORD_KEYS: tuple[Key, ...] = (
+    declare_honoured(
+        "value.converter",
+        f"How to decode values: {_CONVERTERS}. `ByteArrayFormat` and `BlockGzipFormat` work without it. An envelope"
+        " needs it only if something looks at values, or a restore changes records.",
+        "that of worker.properties",
+    ),
+    declare_honoured("key.converter", "How to decode keys, by the same names.", "that of worker.properties"),
+    declare_honoured("value.converter.*", "An option of the value converter; see below."),
+    declare_honoured("key.converter.*", "An option of the key converter."),
+    declare_honoured("input.data.format", f"Confluent Cloud's key for the value converter: {_INPUT_WORDS}."),
+    declare_honoured("input.key.format", "Confluent Cloud's key for the key converter, with the same values."),
+    declare_honoured(
+        "schema.registry.*",
+        "Confluent Cloud's keys for the registry of both converters. `value.converter.schema.registry.*` overrides"
+        " them.",
+    ),
+    declare_honoured("transforms", "Aliases of the transforms, separated by commas, in the order in which they run."),
+    declare_honoured(
+        "transforms.*",
+        "`transforms.<alias>.type`, the options of that type, and `predicate` and `negate`. The dotted name of an"
+        " allowed Python class as a type runs as code.",
+    ),
+    declare_honoured("predicates", "Aliases of the predicates, separated by commas."),
+    declare_honoured("predicates.*", "`predicates.<alias>.type` and the options of that type."),
+    TOLERANCE,
+    LOG,
+    LOG_MESSAGES,
+    DEAD_LETTERS,
+    REPLICAS,
+    DEAD_LETTER_HEADERS,
+    NULLS_TO_DEAD_LETTERS,
+    *declare_without_meaning(
+        "A run that failed for a temporary reason is run again.", "errors.retry.timeout errors.retry.delay.max.ms"
+    ),
+    declare_honoured(
+        "header.converter",
+        "Source connectors: the converter that the sink used for headers. Headers of `ByteArrayConverter` are base64"
+        " in formats that have no bytes. A sink here has none for headers: each comes back with its bytes.",
+        "SimpleHeaderConverter",
+    ),
+    declare_honoured(
+        "input.header.format", "Confluent Cloud's key for `header.converter`: `BYTES`, `STRING`, `JSON` and so on."
+    ),
+    *declare_without_meaning("No converter reads header values: each comes back with its bytes.", "header.converter.*"),
+    *declare_without_meaning(
+        REGISTERING, "subject.name.strategy key.subject.name.strategy value.subject.name.strategy"
+    ),
+    declare_refused(
+        "schema.context.name",
+        "ids belong to a context: name it in the URL of the registry, as in `https://registry:8081/contexts/.NAME`",
+        "",
+        ".",
+        "default",
+    ),
+    declare_not_yet("csfle.*", "values are archived as they are, encrypted fields included"),
+)
+
+
+def read_records(
+    sheet: Sheet, worker: Worker, layout: LayoutSettings, dialect: Dialect, connector: str
+) -> RecordSettings:
+    """Read the converters, transforms and error settings of a connector file. A refused key has its default."""
+    is_source = dialect.is_source
+    transforms = _read_transforms(sheet, layout, is_source=is_source)
+    envelope = find_format(layout.format).envelope
+    reads_values = not layout.is_envelope or bool(transforms) or (not is_source and _looks_at_values(layout))
+    reads_keys = layout.keys_format is not None or bool(transforms) or envelope in {"aiven", "lenses"}
+    value = _read_converter(sheet, worker, "value", layout, needed=reads_values)
+    key = _read_converter(sheet, worker, "key", layout, needed=reads_keys)
+    _leave_shared(sheet, (key, value))
+    if is_source:
+        judge_converters(sheet, layout, key, value, transforms)
+    else:
+        _judge_pairs(sheet, layout, key, value)
+    return RecordSettings(
+        key=key or ConverterSettings(),
+        value=value or ConverterSettings(),
+        transforms=transforms,
+        errors=_read_errors(sheet, layout, f"dlq-{connector}" if dialect.has_dead_letters else None),
+    )
+
+
+def _looks_at_values(layout: LayoutSettings) -> bool:
+    has_clock = layout.timestamp_extractor in {"Record", "Wallclock"}
+    return layout.partitioner == "Field" or "." in layout.partitioner or not has_clock
+
+
+def _read_converter(
+    sheet: Sheet, worker: Worker, side: "Side", layout: LayoutSettings, *, needed: bool
+) -> ConverterSettings | None:
+    """Read the converter of one side. If it is not `needed` to archive, restores that change records use it.
+
+    Such restores decode an envelope's content, and a converter's registry has the schemas to archive. So it is read
+    too, but its errors do not refuse the file.
+    """
+    if needed:
+        return _read_named_converter(sheet, worker, side)
+    if not layout.is_envelope and not _names_a_registry(sheet, side):
+        _leave_converter(sheet, side, _UNREAD)
+        return None
+    converter, refused = sheet.attempt(lambda: _read_named_converter(sheet, worker, side))
+    if not refused:
+        return converter
+    _leave_converter(sheet, side, f"The envelope keeps the bytes of {side}s unchanged.", refused)
+    return ConverterSettings(unread=", ".join(refused))
+
+
+def _names_a_registry(sheet: Sheet, side: "Side") -> bool:
+    """Check if the file names a converter and its registry. Then schemas are archived with any objects."""
+    named = f"{side}.converter" in sheet or CLOUD_FORMATS[side] in sheet
+    return named and f"{side}.converter.schema.registry.url" in sheet
+
+
+def _read_named_converter(sheet: Sheet, worker: Worker, side: "Side") -> ConverterSettings | None:
+    """Read the file's own converter, else the worker's with the worker's options, as in Connect."""
+    name, word = f"{side}.converter", CLOUD_FORMATS[side]
+    if name in sheet and word in sheet:
+        sheet.refuse(word, f"{name} says the same; keep one")
+    # JsonConverter expects a schema with each value by default. Cloud's word JSON means JSON without one.
+    if name in sheet:
+        return _read_own_converter(sheet, side, sheet.read(name, CONVERTER_CLASS, ""), schemas_enable=True)
+    if word in sheet:
+        return _read_own_converter(
+            sheet, side, sheet.read(word, values.expect_one_of(_WORDS), ""), schemas_enable=False
+        )
+    _leave_converter(sheet, side, "This file names no converter.")
+    return _read_worker_converter(sheet, worker, side)
+
+
+def _read_own_converter(
+    sheet: Sheet, side: "Side", format_name: str, *, schemas_enable: bool
+) -> ConverterSettings | None:
+    if not format_name:
+        return None
+    prefix = f"{side}.converter."
+    shared = _read_shared(sheet) if format_name in WITH_REGISTRY else {}
+    options = sheet.under(prefix)
+    converter, outcome = read_converter(format_name, {**shared, **options}, schemas_enable=schemas_enable)
+    sheet.take(prefix, outcome, bare=shared.keys() - options.keys())
+    return converter
+
+
+def _read_worker_converter(sheet: Sheet, worker: Worker, side: "Side") -> ConverterSettings | None:
+    prefix = f"{side}.converter."
+    entries = {name: secret.get_secret_value() for name, secret in worker.converters.items()}
+    if not (class_name := entries.get(f"{side}.converter")):
+        return None
+    options = {name.removeprefix(prefix): value for name, value in entries.items() if name.startswith(prefix)}
+    try:
+        converter, outcome = read_converter(CONVERTER_CLASS(class_name), options, schemas_enable=True)
+    except ValueError as err:
+        sheet.refuse(f"{side}.converter", f"that of {worker.path}: {err}")
+        return None
+    for name, reason in outcome.refused.items():
+        sheet.refuse(f"{side}.converter", f"{prefix}{name} of {worker.path}: {reason}")
+    return converter
+
+
+def _read_shared(sheet: Sheet) -> dict[str, str]:
+    """Read the registry's keys for both converters."""
+    return {name: value for name, value in sheet.under("").items() if name.startswith("schema.registry.")}
+
+
+def _leave_shared(sheet: Sheet, converters: Iterable[ConverterSettings | None]) -> None:
+    """Report that the shared keys of a registry change nothing, if no converter of the file asks a registry."""
+    shared = _read_shared(sheet)
+    sheet.show(name for name in shared if is_known_option(name))
+    if not any(converter and converter.registry for converter in converters):
+        unused = [name for name in shared if not sheet.is_refused(name)]
+        sheet.leave(unused, "No converter of this file needs a registry.")
+
+
+def _leave_converter(sheet: Sheet, side: "Side", why: str, refused: Mapping[str, str] = {}) -> None:
+    """Report that the converter of this side changes nothing. `refused` is key -> reason for restores."""
+    names = [name for name in sheet.under("") if name.startswith(f"{side}.converter") or name == CLOUD_FORMATS[side]]
+    absent = "".join(f"; {name}: {reason}" for name, reason in refused.items() if name not in sheet)
+    for name in names:
+        reason = refused.get(name, "") + (absent if name in {f"{side}.converter", CLOUD_FORMATS[side]} else "")
+        sheet.leave([name], f"{why} No restore can change them: {reason.removeprefix('; ')}" if reason else why)
+    sheet.show(name for name in names if is_known_option(name.removeprefix(f"{side}.converter.")))
+
+
+def _judge_pairs(
+    sheet: Sheet, layout: LayoutSettings, key: ConverterSettings | None, value: ConverterSettings | None
+) -> None:
+    """Refuse settings that fail for every record: an input unfit for the output, or fields of plain values."""
+    _judge_part(sheet, "value", layout.format, value)
+    if layout.keys_format is not None:
+        _judge_part(sheet, "key", layout.keys_format, key)
+    readers = {
+        PARTITION_FIELDS.name: layout.partitioner == "Field",
+        TIMESTAMP_FIELD.name: layout.timestamp_extractor == "RecordField",
+    }
+    for name, reads in readers.items():
+        if reads and (value is None or value.format in FIELDLESS) and not sheet.is_refused(name):
+            sheet.refuse(name, "values have no fields: set value.converter or input.data.format to what they hold")
+
+
+def _judge_part(sheet: Sheet, side: "Side", output: str, converter: ConverterSettings | None) -> None:
+    name = f"{side}.converter"
+    if converter is not None:
+        if reason := explain_refusal(converter, output):
+            written = sheet.choose_set(name, CLOUD_FORMATS[side])
+            sheet.refuse(written, reason if written in sheet else f"that of worker.properties: {reason}")
+    elif (
+        find_format(output).needs_converter and not sheet.is_refused(name) and not sheet.is_refused(CLOUD_FORMATS[side])
+    ):
+        what = "values" if side == "value" else "keys"
+        sheet.refuse(
+            name,
+            f"required, here or in worker.properties, or {CLOUD_FORMATS[side]}: what {what} are before they become"
+            f" {output}; without a format, records are archived as they are in the native Parquet envelope",
+        )
+
+
+def _read_transforms(sheet: Sheet, layout: LayoutSettings, *, is_source: bool) -> tuple[TransformSettings, ...]:
+    entries = {name: value for name, value in sheet.under("").items() if name.startswith(("transforms", "predicates"))}
+    sheet.show(find_public_keys(entries))
+    try:
+        steps = parse_transforms({name: value for name, value in entries.items() if value})
+    except ValueError as err:
+        match = _TRANSFORM_KEY.fullmatch(str(err))
+        sheet.refuse(match[1] if match else "transforms", match[2].strip() if match else str(err))
+        return ()
+    for step in steps:
+        if not is_source:
+            _judge_step(sheet, layout, step)
+    if not is_source:
+        _judge_routes(sheet, steps)
+    return steps
+
+
+def _judge_routes(sheet: Sheet, steps: tuple[TransformSettings, ...]) -> None:
+    """Refuse routers that give two topics one name: their objects would get the same keys."""
+    topics: dict[str, list[str]] = {}
+    for topic in sheet.value(TOPICS):
+        topics.setdefault(route_topic(steps, topic), []).append(topic)
+    for routed, names in topics.items():
+        if len(names) > 1:
+            sheet.refuse(
+                "transforms",
+                f"{', '.join(names)} all become {routed}, and their objects would have the same keys. Keep the names"
+                f" apart, or archive each topic by a connector with its own topics.dir",
+            )
+
+
+def _judge_step(sheet: Sheet, layout: LayoutSettings, step: TransformSettings) -> None:
+    if layout.is_envelope and not keeps_content(step):
+        sheet.refuse(
+            f"transforms.{step.alias}.type",
+            f"{step.type} changes records, and an envelope holds them as they are; name another format.class",
+        )
+    option = step.options.get("delimiter")
+    delimiter = "." if option is None else option.get_secret_value()
+    if step.type.startswith("Flatten") and layout.format == "avro" and not _AVRO_NAME.fullmatch(f"a{delimiter}"):
+        sheet.refuse(
+            f"transforms.{step.alias}.delimiter",
+            f"{delimiter!r} cannot be in the names of Avro's fields; set a letter, a digit or `_`",
+        )
+
+
+def _read_errors(sheet: Sheet, layout: LayoutSettings, letters: str | None) -> ErrorSettings:
+    """Read the error settings. `letters` is the dead letter topic of a connector whose file names none."""
+    tolerance: ErrorsTolerance = sheet.value_or(TOLERANCE, "all" if letters else "none")
+    is_by_itself = letters is not None and tolerance == "all"
+    settings = sheet.fill(
+        ErrorSettings,
+        tolerance=tolerance,
+        dead_letter_topic=sheet.value_or(DEAD_LETTERS, letters if is_by_itself else None),
+        dead_letter_headers=sheet.value_or(DEAD_LETTER_HEADERS, is_by_itself),
+    )
+    topic = settings.dead_letter_topic
+    name = NULLS_TO_DEAD_LETTERS.name
+    if sheet.value(NULLS_TO_DEAD_LETTERS) and topic is not None and layout.null_values == "ignore":
+        sheet.refuse(
+            name,
+            "records that behavior.on.null.values=ignore leaves out are counted, and none is sent to the dead letter"
+            " topic; say false, or behavior.on.null.values=fail, which sends them there with errors.tolerance=all",
+        )
+    elif name in sheet:
+        sheet.leave((name,), "No record without a value is left out beside a dead letter topic.")
+    if topic in sheet.value(TOPICS):
+        sheet.refuse(DEAD_LETTERS.name, f"{topic} is archived itself; name another topic")
+    return settings

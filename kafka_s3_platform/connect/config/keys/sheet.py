@@ -1,0 +1,295 @@
+"""Judges the keys of one file one by one, to report all its errors together."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import SecretStr
+
+from kafka_s3_platform.connect.config.keys.clients import ClientOutcome
+from kafka_s3_platform.connect.config.keys.table import NOT_YET, Key, KeyTable, Support, TypedKey, keys_by_field
+from kafka_s3_platform.connect.config.keys.values import Parser
+from kafka_s3_platform.core.config.environment import find_local_default
+from kafka_s3_platform.core.config.settings import Settings
+from kafka_s3_platform.core.text import MASK, mask_value
+
+T = TypeVar("T")
+Other = TypeVar("Other")
+Filled = TypeVar("Filled", bound=Settings)
+
+_SECRET = re.compile(
+    r"secret|password|passwd|passphrase|pwd|token|credential|jaas|licen[sc]e|user\.info|username"
+    r"|(access|api)[._]?key|key[._]?id|\.pem$|keystore\.key$|private|customer\.key|external\.id|proxy\.user$"
+)
+_OF_CREDENTIALS = re.compile(r"credentials\.(source|provider|provider\.class)$")
+"""Keys that look like secrets, but only name where credentials come from."""
+
+_AFTER_USER = re.compile(r"(?<=[^\s/,]):(?!//)")
+
+_QUERY = re.compile(r"[?#]")
+"""What begins that part of a URL which may hold a secret behind its path."""
+
+_QUOTED = re.compile(r"""'([^']+)'|"([^"]+)\"""")
+_PLACEHOLDER = re.compile(r"\$\{([^}:]{0,100}):([^}]{0,1000})\}")
+"""Of bounded length, so that the time does not grow with the square of a value's length."""
+
+
+@dataclass(frozen=True)
+class KeyFinding:
+    """A key of a file: its judgement, its value as written (with secrets masked), and its effect or why it has none."""
+
+    key: str
+    support: Support
+    value: str
+    effect: str
+    is_known: bool = True
+
+
+class Sheet:
+    """Judges the keys of one file by a table, then returns the values of honoured ones.
+
+    An alias is read, and refused, by the name of its key. Findings show it as in the file.
+    If the table does not list a key by its full name, its value may be a secret: the key may be mistyped, or belong to
+    a plug-in. Findings mask such values.
+    """
+
+    def __init__(self, table: KeyTable, entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> None:
+        self._entries = entries
+        self._table = table
+        self._values: dict[str, SecretStr] = {}
+        self._judged: dict[str, tuple[Support, str]] = {}
+        self._aliases: dict[str, str] = {}
+        self._hidden: set[str] = set()
+        self._resolved: dict[str, SecretStr] = {}
+        for name, written in entries.items():
+            self._judge(name, written.get_secret_value(), env)
+
+    def _judge(self, name: str, written: str, env: Mapping[str, str]) -> None:
+        key = self._table.find(name)
+        if key is None or key.is_family:
+            self._hidden.add(name)
+        if key is None:
+            self.refuse(name, self._table.explain_unknown(name))
+        elif key.support is Support.WITHOUT_MEANING:
+            self.without_meaning(name, key.doc)
+        else:
+            self._aliases.setdefault(key.alias_of or name, name)
+            try:
+                value = substitute_variables(written, env).strip()
+                self._resolved[name] = SecretStr(value)
+                self._judge_value(key, name, value)
+            except ValueError as err:
+                self.refuse(name, str(err))
+
+    def _judge_value(self, key: Key, name: str, value: str) -> None:
+        if key.support is Support.HONOURED:
+            self._judged[name] = (Support.HONOURED, key.doc)
+            self._set(key.alias_of or name, name, value)
+        elif key.is_neutral(value):
+            self.without_meaning(name, f"Asks for nothing beyond what happens anyway ({key.doc}).")
+        else:
+            self.refuse(name, f"{NOT_YET}: {key.doc}" if key.support is Support.NOT_YET else key.doc)
+
+    def _set(self, name: str, written: str, value: str) -> None:
+        if value and name in self:
+            self._judged[written] = (Support.REFUSED, f"{self.written(name)} sets the same; keep one")
+        elif value or name not in self._values:
+            self._values[name] = SecretStr(value)
+            self._aliases[name] = written
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.text(name))
+
+    def written(self, name: str) -> str:
+        """Return the name of a key in the file: its own name or an alias."""
+        return self._aliases.get(name, name)
+
+    def text(self, name: str) -> str:
+        """Return the value of an honoured key. Empty: it is not set."""
+        if name in self._values:
+            return self._values[name].get_secret_value()
+        return ""
+
+    def value(self, key: TypedKey[T]) -> T:
+        """Return the value of a key, or its default if it is unset, empty or refused."""
+        return self.read(key.name, key.parse, key.unset)
+
+    def value_or(self, key: TypedKey[T], default: Other) -> T | Other:
+        """Return the value of a key, or this default."""
+        return self.read(key.name, key.parse, default)
+
+    def fill(self, settings: type[Filled], **fields: object) -> Filled:
+        """Return settings with these `fields`, and every other field from its key, if it has one."""
+        values_by_field = dict(fields)
+        for name, key in keys_by_field(settings).items():
+            if name not in fields:
+                values_by_field[name] = self.value(key)
+        return settings.model_validate(values_by_field)
+
+    def read(self, name: str, parse: Parser[T], default: Other) -> T | Other:
+        """Return the parsed value, or `default` if the key is unset, empty or refused."""
+        if not (text := self.text(name)):
+            return default
+        try:
+            return parse(text)
+        except ValueError as err:
+            self.refuse(name, str(err))
+            return default
+
+    def require(self, name: str, what: str) -> None:
+        """Refuse the file if the key is unset or empty."""
+        if name not in self and not self.is_refused(name):
+            self.refuse(name, f"required: {what}")
+
+    def require_both(self, one: str, other: str) -> None:
+        """Refuse the file if only one of two keys is set."""
+        if (one in self) != (other in self):
+            present, absent = (one, other) if one in self else (other, one)
+            if not self.is_refused(absent):
+                self.refuse(absent, f"required: {self.written(present)} is set, and is of no use without it")
+
+    def under(self, prefix: str) -> dict[str, str]:
+        """Return the honoured values of the keys with a prefix, by their names without the prefix."""
+        return {name.removeprefix(prefix): self.text(name) for name in self._values if name.startswith(prefix)}
+
+    def take(self, prefix: str, outcome: ClientOutcome, bare: Collection[str] = ()) -> None:
+        """Note the outcome for the client properties with a prefix. The `bare` ones have none."""
+        names = {name: name if name in bare else prefix + name for name in outcome.judgements}
+        self._judged.update({names[name]: judgement for name, judgement in outcome.judgements.items()})
+        self.show(names[name] for name in names.keys() - outcome.unknown)
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Refuse a key, and with it the file."""
+        self._judged[self.written(name)] = (Support.REFUSED, reason)
+
+    def forbid(self, names: Iterable[str], reason: str) -> None:
+        """Refuse these keys. Unset keys are ignored."""
+        for name in names:
+            if name in self:
+                self.refuse(name, reason)
+
+    def choose_set(self, *names: str) -> str:
+        """Return the first of these keys that is set. If none is, return the first."""
+        return next((name for name in names if name in self), names[0])
+
+    def without_meaning(self, name: str, reason: str) -> None:
+        """Accept a key without effect: nobody reads its value from now on."""
+        self._judged[self.written(name)] = (Support.WITHOUT_MEANING, reason)
+        self._values.pop(name, None)
+
+    def leave(self, names: Iterable[str], reason: str) -> None:
+        """Accept these keys without effect. Unset keys are ignored."""
+        for name in names:
+            if name in self:
+                self.without_meaning(name, reason)
+
+    def leave_writing(self) -> None:
+        """Accept keys of writing without effect in the file of a source."""
+        self.leave(self._table.for_sinks, "Belongs to writing: a source connector reads objects as they are.")
+
+    def show(self, names: Iterable[str]) -> None:
+        """Mark these keys of a family as known: their values may be shown."""
+        self._hidden.difference_update(names)
+
+    def is_refused(self, name: str) -> bool:
+        """Return True if a key is refused so far."""
+        judgement = self._judged.get(self.written(name))
+        return judgement is not None and judgement[0] is Support.REFUSED
+
+    def attempt(self, read: Callable[[], T]) -> tuple[T, dict[str, str]]:
+        """Return what `read` returns, and the keys it refuses, with the reasons.
+
+        If there are any, its judgements are taken back.
+        """
+        before = dict(self._judged)
+        values = dict(self._values)
+        result = read()
+        refused = {
+            name: reason
+            for name, (support, reason) in self._judged.items()
+            if support is Support.REFUSED and before.get(name) != (support, reason)
+        }
+        if refused:
+            self._judged = before
+            self._values = values
+        return result, refused
+
+    def findings(self) -> Iterator[KeyFinding]:
+        """Return a finding for every key of the file, in its order, then for the required keys it lacks."""
+        for name, (support, effect) in self._judged.items():
+            written = self._entries[name].get_secret_value() if name in self._entries else ""
+            is_known = name not in self._hidden
+            shown = mask_shown(name, written) if is_known or not written else MASK
+            yield KeyFinding(name, support, shown, self._told(effect, name, is_shown=shown == written), is_known)
+
+    def _told(self, effect: str, name: str, *, is_shown: bool) -> str:
+        """Return the effect of a key. Mask a secret value quoted in the effect."""
+        if name in self._resolved and (not is_shown or _PLACEHOLDER.search(self._entries[name].get_secret_value())):
+            return mask_quoted(effect, self._resolved[name].get_secret_value())
+        return effect
+
+
+def substitute_variables(text: str, env: Mapping[str, str]) -> str:
+    """Replace each `${env:NAME}`. Raise ValueError if the variable is unset, or for another provider.
+
+    The variables of the embedded stack have its defaults.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        provider, name = match.groups()
+        if provider != "env":
+            raise ValueError(f"the config provider {provider!r} is unknown; only ${{env:NAME}} is replaced")
+        replacement = env[name] if name in env else find_local_default(name)
+        if replacement is None:
+            raise ValueError(f"the environment variable {name!r} is not set")
+        return replacement
+
+    return _PLACEHOLDER.sub(value, text)
+
+
+def is_secret(name: str) -> bool:
+    """Return True if a key's name marks its value as secret."""
+    folded = name.casefold()
+    return _SECRET.search(folded) is not None and _OF_CREDENTIALS.search(folded) is None
+
+
+def mask_shown(name: str, value: str) -> str:
+    """Return the value as it may be shown, with secrets and the credentials and queries of URLs masked."""
+    if value and is_secret(name):
+        return MASK
+    if "://" in value or name.endswith(("url", "endpoint")):
+        # a user's password may hold a ? or # too, and is masked as a whole
+        query = _QUERY.search(value, value.rfind("@") + 1)
+        value = f"{value[: query.end()]}{MASK}" if query else value
+    return _mask_user_info(value)
+
+
+def _mask_user_info(value: str) -> str:
+    """Mask the credentials before a host, also if a password has characters not allowed in a URL.
+
+    They begin after `//`, or with the user's name before a colon, and end at the last `@`. No regex does this in linear
+    time.
+    """
+    end = value.rfind("@")
+    slashes = value.find("//", 0, max(end, 0))
+    colon = _AFTER_USER.search(value, 0, max(end, 0))
+    begins = [slashes + 2] if slashes >= 0 else []
+    if colon is not None:
+        at = colon.start()
+        while at and value[at - 1] not in "/," and not value[at - 1].isspace():
+            at -= 1
+        begins.append(at)
+    return f"{value[: min(begins)]}{MASK}{value[end:]}" if begins else value
+
+
+def mask_quoted(text: str, value: str) -> str:
+    """Mask the value, and each quoted part of it, in a text."""
+
+    def quoted(match: re.Match[str]) -> str:
+        inner = match[1] or match[2]
+        if inner.replace("\\\\", "\\") in value:
+            return match[0].replace(inner, MASK)
+        return match[0]
+
+    return mask_value(_QUOTED.sub(quoted, text), value)

@@ -1,0 +1,159 @@
+"""Declares keys: the effect of each, its parser, and the field of the settings that it fills.
+
+A key is declared once, with its parser and its meaning. Its default is that of its field. The check report,
+`kafka-s3 describe` and `docs/connector-files.md` take them from there.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from kafka_s3_platform.core.config.settings import Settings
+from kafka_s3_platform.core.text import find_nearest
+
+T = TypeVar("T")
+
+NOT_YET = "known, not honoured by this version yet"
+
+
+class Support(Enum):
+    """The effect of a key in this version."""
+
+    HONOURED = "honoured"
+    WITHOUT_MEANING = "accepted without meaning here"
+    NOT_YET = NOT_YET
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key, or a family of keys if `name` ends in `.*`.
+
+    `neutral` are the values without effect of an unsupported key. They are accepted, so a file with Connect's defaults
+    loads. `alias_of` is the key of an alias: its value is read under that key's name. A key `for_sinks` concerns the
+    writing of objects, and means nothing to a source connector.
+    """
+
+    name: str
+    support: Support
+    doc: str
+    default: str | None = None
+    neutral: tuple[str, ...] = ()
+    alias_of: str | None = None
+    for_sinks: bool = False
+
+    @property
+    def is_family(self) -> bool:
+        """True if it stands for all keys with its prefix."""
+        return self.name.endswith(".*")
+
+    def is_neutral(self, value: str) -> bool:
+        """Return True if `value` has no effect."""
+        return value.strip().casefold() in {text.casefold() for text in self.neutral}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedKey(Key, Generic[T]):
+    """A key with one value. `parse` reads its text, and `unset` is the value if a file does not set the key."""
+
+    parse: Callable[[str], T]
+    unset: T
+
+
+_KEYS_OF: dict[type[Settings], dict[str, TypedKey[Any]]] = {}
+"""The key of each field of settings, as `declare_setting` declares it."""
+
+
+def keys_by_field(settings: type[Settings]) -> Mapping[str, TypedKey[Any]]:
+    """Return the keys of these settings' fields, in the order of the fields."""
+    declared = _KEYS_OF.get(settings, {})
+    return {name: declared[name] for name in settings.model_fields if name in declared}
+
+
+class KeyTable:
+    """Finds keys by exact name, else by the longest family they belong to."""
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._exact = {key.name: key for key in keys}
+        self.for_sinks = tuple(key.name for key in self._exact.values() if key.for_sinks)
+        self._families = sorted((key.name for key in self._exact.values() if key.is_family), key=len, reverse=True)
+
+    def find(self, name: str) -> Key | None:
+        """Return the key, or the longest family it belongs to. None: it is not known."""
+        if name in self._exact:
+            return self._exact[name]
+        family = next((family for family in self._families if name.startswith(family[:-1])), None)
+        return None if family is None else self._exact[family]
+
+    def nearest(self, name: str) -> str | None:
+        """Return the known key nearest to `name`, None if no key is close."""
+        return find_nearest(name, (exact for exact in self._exact if not exact.endswith(".*")))
+
+    def explain_unknown(self, name: str, what: str = "key") -> str:
+        """Return the reason to refuse a name that is not known, with the one that may be meant."""
+        near = self.nearest(name)
+        return f"unknown {what}" + (f"; did you mean {near}?" if near else "")
+
+
+def declare_key(
+    name: str, parse: Callable[[str], T], doc: str, *, default: T, shown: str | None = None, for_sinks: bool = False
+) -> TypedKey[T]:
+    """Declare a key and its parser. `shown` describes the default in the docs, in place of its value."""
+    text = _render_default(default) if shown is None else shown
+    return TypedKey(name, Support.HONOURED, doc, text, for_sinks=for_sinks, parse=parse, unset=default)
+
+
+def declare_setting(
+    settings: type[Settings],
+    field: str,
+    name: str,
+    parse: Callable[[str], T],
+    doc: str,
+    *,
+    shown: str | None = None,
+    for_sinks: bool = False,
+) -> TypedKey[T]:
+    """Declare the key of a field of settings, whose default is the key's. `Sheet.fill` reads it."""
+    default = settings.model_fields[field].default
+    key = declare_key(name, parse, doc, default=default, shown=shown, for_sinks=for_sinks)
+    _KEYS_OF.setdefault(settings, {})[field] = key
+    return key
+
+
+def _render_default(default: object) -> str | None:
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    if isinstance(default, tuple):
+        return ",".join(default) or None
+    return str(default) if default not in {None, ""} else None
+
+
+def declare_honoured(name: str, doc: str, default: str | None = None) -> Key:
+    """Declare a key with an effect."""
+    return Key(name, Support.HONOURED, doc, default)
+
+
+def declare_aliases(whose: str, names: str) -> tuple[Key, ...]:
+    """Declare the names of keys in the tool `whose`, each as `name=key`, separated by blanks."""
+    pairs = (pair.partition("=") for pair in names.split())
+    return tuple(Key(name, Support.HONOURED, f"{whose} name for `{of}`.", alias_of=of) for name, _, of in pairs)
+
+
+def declare_without_meaning(doc: str, names: str) -> tuple[Key, ...]:
+    """Declare keys allowed without effect. `names` are separated by blanks."""
+    return tuple(Key(name, Support.WITHOUT_MEANING, doc) for name in names.split())
+
+
+def declare_not_yet(name: str, doc: str, *neutral: str) -> Key:
+    """Declare a key for later versions. Any value but the `neutral` ones refuses the file."""
+    return Key(name, Support.NOT_YET, doc, neutral=neutral)
+
+
+def declare_refused(name: str, doc: str, *neutral: str) -> Key:
+    """Declare a key that cannot be supported here. Any value but the `neutral` ones refuses the file."""
+    return Key(name, Support.REFUSED, doc, neutral=neutral)
+
+
+REQUIRED = "required"
+"""The `default` of a key that every file has to set."""

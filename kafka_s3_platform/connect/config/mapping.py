@@ -1,0 +1,157 @@
+"""Resolves a connector file and the worker's settings into one `ConnectorConfig`, by the table of all keys.
+
+The check report and `docs/connector-files.md` read this table, too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.connect.config.dialects import Dialect, read_as
+from kafka_s3_platform.connect.config.keys import values
+from kafka_s3_platform.connect.config.keys.archive import ARCHIVE_KEYS, LIMIT_KEYS, read_archive
+from kafka_s3_platform.connect.config.keys.general import CLASS, GENERAL_KEYS, TASKS_MAX, read_kafka, read_topics
+from kafka_s3_platform.connect.config.keys.layout import LAYOUT_KEYS, SEGMENT_BYTES, read_layout
+from kafka_s3_platform.connect.config.keys.records import RECORD_KEYS, read_records
+from kafka_s3_platform.connect.config.keys.sheet import KeyFinding, Sheet, substitute_variables
+from kafka_s3_platform.connect.config.keys.source import (
+    OF_HEADERS,
+    SOURCE_KEYS,
+    leave_unused,
+    needs_topic_key,
+    read_source,
+)
+from kafka_s3_platform.connect.config.keys.store import STORE_KEYS, read_store
+from kafka_s3_platform.connect.config.keys.table import KeyTable, Support
+from kafka_s3_platform.connect.config.keys.transforms import route_topic, routes_records
+from kafka_s3_platform.connect.config.lenses import KCQL, LENSES_KEYS, expand_lenses
+from kafka_s3_platform.connect.config.worker import Worker
+from kafka_s3_platform.core.config.formats import NATIVE_FORMAT, find_format
+from kafka_s3_platform.core.config.parse import ConnectorFile
+from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings
+
+OWN_KEYS = (*ARCHIVE_KEYS, SEGMENT_BYTES, *LIMIT_KEYS)
+ALL_KEYS = (*GENERAL_KEYS, *RECORD_KEYS, *LAYOUT_KEYS, *STORE_KEYS, *SOURCE_KEYS, *LENSES_KEYS, *OWN_KEYS)
+CONNECTOR_KEYS = KeyTable(ALL_KEYS)
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The result of a connector file. `config` is None if any key is refused."""
+
+    name: str
+    findings: tuple[KeyFinding, ...]
+    config: ConnectorConfig | None
+
+
+def resolve_connector(file: ConnectorFile, worker: Worker, env: Mapping[str, str]) -> Resolution:
+    """Judge every key of a connector file. Refused keys are findings, not errors."""
+    words = expand_lenses(file.entries, env)
+    sheet = Sheet(CONNECTOR_KEYS, words.entries, env)
+    for reason in words.refusals:
+        sheet.refuse(KCQL, reason)
+    if not words.refusals:
+        sheet.require("s3.bucket.name", "name the bucket")
+    dialect = read_as(sheet.value(CLASS), file.entries)
+    resolution = _resolve(sheet, dialect, file, worker, env)
+    config = resolution.config
+    if config is None or config.source is not None or config.layout.format == NATIVE_FORMAT:
+        return resolution
+    read = _read_back(config, dialect, replace(file, entries=words.entries), worker, env)
+    refused = tuple(f"{f.key}: {f.effect}" for f in read.findings if f.support is Support.REFUSED)
+    return replace(resolution, config=config.model_copy(update={"reader": read.config, "unreadable": refused}))
+
+
+def _explain_topics(config: ConnectorConfig) -> str:
+    """Explain the missing topics in a sink's file, for the names of its objects. Empty if they are there."""
+    for step in config.records.transforms:
+        by_record = routes_records(step.type, step.predicate.type if step.predicate else None)
+        if by_record or (config.topics_regex and step.type == "RegexRouter"):
+            return (
+                f"connector {config.name}: transforms.{step.alias} renames topics, and its file does not tell by which "
+                f"topics objects are named: name them, as they are in the objects' names (--topic, what.topics)"
+            )
+    return ""
+
+
+def _read_back(
+    config: ConnectorConfig, dialect: Dialect, file: ConnectorFile, worker: Worker, env: Mapping[str, str]
+) -> Resolution:
+    """Resolve the file of a sink as a source's: it reads this sink's objects, and nothing else.
+
+    The sink's transforms are left out: objects hold their results, and have their routers' names. So are
+    keys of sources, which have no meaning in the file of a sink.
+    """
+    done = ("transforms", "predicates")
+    source_names = {key.name for key in SOURCE_KEYS}.union(OF_HEADERS)
+    entries = {n: value for n, value in file.entries.items() if not n.startswith(done) and n not in source_names}
+    source = replace(dialect, is_source=True, has_dead_letters=False)
+    resolution = _resolve(Sheet(CONNECTOR_KEYS, entries, env), source, replace(file, entries=entries), worker, env)
+    if resolution.config is None or resolution.config.source is None:
+        return resolution
+    # A source knows the codec of lines alone: other objects tell theirs.
+    codec = resolution.config.layout.codec
+    changes = {
+        "topics": tuple(route_topic(config.records.transforms, topic) for topic in config.topics),
+        "unnamed_topics": _explain_topics(config),
+        "layout": _name_whole(config.layout).model_copy(update={"codec": codec}),
+        "source": resolution.config.source.model_copy(update={"cluster": config.kafka.bootstrap_servers}),
+    }
+    return replace(resolution, config=resolution.config.model_copy(update=changes))
+
+
+def _name_whole(layout: LayoutSettings) -> LayoutSettings:
+    """Return the layout to read objects of this one: the template of a source is the whole name."""
+    if layout.key_layout != "template" or layout.extension is not None:
+        return layout
+    extension = find_format(layout.format).extension(layout.codec, layout.bytes_extension)
+    return layout.model_copy(update={"extension": extension})
+
+
+def _resolve(sheet: Sheet, dialect: Dialect, file: ConnectorFile, worker: Worker, env: Mapping[str, str]) -> Resolution:
+    name = _read_name(sheet, file, env)
+    leave_unused(sheet, dialect)
+    topics, regex = read_topics(sheet, dialect)
+    tasks_max = sheet.value(TASKS_MAX)
+    kafka = read_kafka(sheet, worker)
+    store = read_store(sheet)
+    layout = read_layout(sheet, dialect)
+    source = read_source(sheet, dialect, layout, worker)
+    records = read_records(sheet, worker, layout, dialect, name)
+    _require_one_topic(sheet, layout, topics, regex)
+    if source is not None and needs_topic_key(sheet, layout) and len(topics) != 1:
+        sheet.refuse("topics", "no key tells its topic: name the one that all objects are of")
+    folders = {"topics.dir": layout.topics_dir, "the folder of merged days": layout.daily_dir}
+    archive = read_archive(sheet, ZoneInfo(layout.timezone), folders)
+    findings = tuple(sheet.findings())
+    if any(finding.support is Support.REFUSED for finding in findings):
+        return Resolution(name, findings, None)
+    config = ConnectorConfig(
+        name=name,
+        topics=topics,
+        topics_regex=regex,
+        tasks_max=tasks_max,
+        kafka=kafka,
+        store=store,
+        layout=layout,
+        records=records,
+        archive=archive,
+        source=source,
+    )
+    return Resolution(name, findings, config)
+
+
+def _require_one_topic(sheet: Sheet, layout: LayoutSettings, topics: tuple[str, ...], regex: str | None) -> None:
+    if layout.key_layout == "zooz" and (regex or len(topics) > 1):
+        sheet.refuse(
+            "topics.regex" if regex else "topics",
+            "keys of the layout zooz name no topic: write a file with a folder of its own for each topic",
+        )
+
+
+def _read_name(sheet: Sheet, file: ConnectorFile, env: Mapping[str, str]) -> str:
+    try:
+        return values.parse_connector_name(substitute_variables(file.name, env).strip())
+    except ValueError as err:
+        sheet.refuse("name", str(err))
+        return file.name

@@ -1,0 +1,221 @@
+"""The interface of converters, their reports of failed records, and the converters of bytes and strings."""
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from fastavro.schema import parse_schema
+
+from kafka_s3_platform.connect.avro.walk import Datum
+from kafka_s3_platform.core.errors import PermanentError, PlatformError, TransientError
+from kafka_s3_platform.core.model.connect import (
+    DATA_EXCEPTION,
+    NO_SCHEMA,
+    Int32s,
+    Int64s,
+    Payload,
+    Positions,
+    RecordFailure,
+    Schema,
+    cut_reason,
+)
+from kafka_s3_platform.core.model.notes import Notes
+
+SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException"
+
+
+class _Lost(threading.local):
+    """The losses of this thread's current value: the first place for each sentence of its note."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, str] = {}
+
+
+lost = _Lost()
+
+
+class BadRecordError(Exception):
+    """One record cannot be converted. The message is the reason, cut if long. Never leaves the converters."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(cut_reason(reason))
+
+
+def explain_bad_record(err: Exception) -> str:
+    """Explain why one record cannot be converted. Raise any error that is not the record's fault.
+
+    Schemas and values come from strangers, and may cause unknown errors in libraries. So every
+    other error counts as the record's fault. An error of the operating system never does.
+
+    Raises:
+        PlatformError: `err` itself, if it is one.
+        TransientError: this machine lacks space, memory or processes.
+    """
+    if isinstance(err, PlatformError):
+        raise err
+    if isinstance(err, OSError):
+        raise TransientError(
+            f"records cannot be converted on this machine: {err}. Make sure that it has room for files in its temporary"
+            f" folder, and for processes, and run again"
+        ) from err
+    if isinstance(err, BadRecordError):
+        return str(err)
+    return cut_reason(f"cannot be converted: {type(err).__name__}: {err}")
+
+
+def check_walkable(avro: str) -> str:
+    """Return the text of an Avro schema made from a stranger's schema, if its values can be written and read back.
+
+    Raises:
+        BadRecordError: its values could be nested too deep, or be too many.
+        Exception: fastavro's error for an invalid schema, such as a decimal with a scale above its precision.
+    """
+    try:
+        Datum(json.loads(avro))
+        parse_schema(json.loads(avro), _ignore_default_error=True)
+    except PermanentError as err:
+        raise BadRecordError(f"its values cannot be read back as Avro: {err.text}") from err
+    return avro
+
+
+@dataclass(frozen=True)
+class ConvertedPayload:
+    """The payload of the converted records, their positions in the input, and the failures of all other records.
+
+    `losses` has, by position in the input, the parts of the record missing in the payload.
+    """
+
+    payload: Payload
+    positions: Positions
+    failures: tuple[RecordFailure, ...] = ()
+    losses: Mapping[int, Notes] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> Notes:
+        """All notes of losses, with the numbers of records."""
+        notes = Notes()
+        for loss in self.losses.values():
+            notes.join(loss)
+        return notes
+
+
+class Converter(Protocol):
+    """Converts bytes to keys or values. Nulls stay nulls."""
+
+    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        """Convert a batch. `offsets` are the offsets of its records, for the failures.
+
+        Raises:
+            RegistryUnavailableError: the Registry did not answer, or failed itself.
+            AuthorizationError: the Registry refused the credentials.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The topic and side of a converter, for its messages. `executing_class` is Connect's class."""
+
+    topic: str
+    is_key: bool
+    executing_class: str
+    exception: str = DATA_EXCEPTION
+
+    @property
+    def subject(self) -> str:
+        """The subject in the Registry, by TopicNameStrategy."""
+        return f"{self.topic}-{'key' if self.is_key else 'value'}"
+
+    def failure(self, offset: int, reason: str) -> RecordFailure:
+        """Make the failure of one record."""
+        side = "key" if self.is_key else "value"
+        return RecordFailure(
+            offset,
+            "KEY_CONVERTER" if self.is_key else "VALUE_CONVERTER",
+            self.executing_class,
+            self.exception,
+            f"the {side} of the record at offset {offset} of topic {self.topic} {reason}",
+        )
+
+    def split_failures(self, payload: Payload, reasons: Mapping[int, str], offsets: Int64s) -> ConvertedPayload:
+        """Take the bad records (position -> reason) out of the payload of all records, and report them as failures."""
+        if not reasons:
+            return ConvertedPayload(payload, np.arange(len(payload)))
+        bad_positions = sorted(reasons)
+        positions = np.delete(np.arange(len(payload)), bad_positions)
+        failures = tuple(self.failure(int(offsets[position]), reasons[position]) for position in bad_positions)
+        return ConvertedPayload(payload.take(positions), positions, failures)
+
+
+def spread_values(values: Sequence[Any], mask: npt.NDArray[np.bool_], otherwise: Any) -> list[Any]:
+    """Return a list with the values, in order, at the true places of the mask, and `otherwise` elsewhere."""
+    spread_out = [otherwise] * len(mask)
+    for position, value in zip(np.flatnonzero(mask).tolist(), values, strict=True):
+        spread_out[position] = value
+    return spread_out
+
+
+BYTES_SCHEMA = Schema('"bytes"')
+STRING_SCHEMA = Schema('"string"')
+
+
+class BytesConverter:
+    """Connect's ByteArrayConverter. It accepts all bytes."""
+
+    def __init__(self, topic: str, is_key: bool) -> None:
+        self._origin = Origin(topic, is_key, "org.apache.kafka.connect.converters.ByteArrayConverter")
+
+    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        return self._origin.split_failures(Payload(raw, make_codes(raw), (BYTES_SCHEMA,)), {}, offsets)
+
+
+class StringPayload(Payload):
+    """Values of UTF-8."""
+
+    def _decode(self) -> Sequence[Any]:
+        strings: list[Any] = pa.array(self.raw).cast(pa.string()).to_pylist()
+        return strings
+
+
+class StringConverter:
+    """Connect's StringConverter, but bytes other than UTF-8 fail. Connect replaces them by question marks."""
+
+    def __init__(self, topic: str, is_key: bool) -> None:
+        name = "org.apache.kafka.connect.storage.StringConverter"
+        self._origin = Origin(topic, is_key, name, SERIALIZATION_EXCEPTION)
+
+    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        payload = StringPayload(raw, make_codes(raw), (STRING_SCHEMA,))
+        return self._origin.split_failures(payload, find_invalid_utf8(raw), offsets)
+
+
+def make_codes(raw: pa.BinaryArray) -> Int32s:
+    """Return the code 0 for each value, and NO_SCHEMA for nulls."""
+    return np.where(raw.is_null().to_numpy(zero_copy_only=False), NO_SCHEMA, 0).astype(np.int32)
+
+
+def is_utf8(raw: pa.BinaryArray) -> bool:
+    """Return True if every value is UTF-8."""
+    try:
+        raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def find_invalid_utf8(raw: pa.BinaryArray) -> dict[int, str]:
+    """Find the values other than UTF-8. Return the reason for each position."""
+    if is_utf8(raw):
+        return {}
+    reasons = {}
+    for position, row in enumerate(raw.to_numpy(zero_copy_only=False)):
+        try:
+            row is None or row.decode()
+        except UnicodeDecodeError as err:
+            reasons[position] = f"is not UTF-8: {err}"
+    return reasons

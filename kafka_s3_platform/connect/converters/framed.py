@@ -1,0 +1,141 @@
+"""Converts records whose schema is named by an id, before the bytes or in a header.
+
+JSON Schema and Protobuf have the id before values that are decoded one by one. An id in a header is put before the
+bytes, for the converters.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.connect.avro.wire import (
+    NO_ID,
+    PREFIX_BYTES,
+    SCHEMA_HEADERS,
+    encode_schema_name,
+    explain_unframed,
+    parse_schema_name,
+    read_schema_ids,
+    read_schema_names,
+)
+from kafka_s3_platform.connect.config.keys.values import CONVERTER_NAMES
+from kafka_s3_platform.connect.converters import new_converter
+from kafka_s3_platform.connect.converters.base import BadRecordError, ConvertedPayload, Origin, explain_bad_record
+from kafka_s3_platform.connect.converters.registry import Registry, open_registry
+from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.core.model.batches import read_offset_column
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Schema, Side
+from kafka_s3_platform.core.model.notes import Notes
+
+
+class FramedPayload(Payload):
+    """Values with the wire format's frame before them, already decoded."""
+
+    raw_is_value = False
+
+
+class FramedConverter(ABC):
+    """Decodes each value immediately, so misfits fail here."""
+
+    executing_class: ClassVar[str]
+
+    def __init__(self, topic: str, is_key: bool, registry: RegistrySettings) -> None:
+        self._origin = Origin(topic, is_key, self.executing_class)
+        self._settings = registry
+        self.notes = Notes()
+        """Of the record that is read."""
+
+    @abstractmethod
+    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
+        """Decode the bytes after the schema's id to the schema and the value. Raise BadRecordError if they misfit."""
+
+    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        objects: list[Any] = [None] * len(raw)
+        codes = np.full(len(raw), NO_SCHEMA, np.int32)
+        schemas: dict[Schema, int] = {}
+        reasons: dict[int, str] = {}
+        rows = raw.to_numpy(zero_copy_only=False)
+        registry = open_registry(self._settings)
+        losses: dict[int, Notes] = {}
+        for position, schema_id in enumerate(read_schema_ids(raw).tolist()):
+            row = rows[position]
+            if row is None:
+                continue
+            try:
+                if schema_id == NO_ID:
+                    raise BadRecordError(explain_unframed(row))
+                schema, objects[position] = self.read(registry, schema_id, row[PREFIX_BYTES:])
+            except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is a record's own
+                reasons[position] = explain_bad_record(err)
+                continue
+            if self.notes.kinds:
+                losses[position], self.notes = self.notes, Notes()
+            if objects[position] is not None:
+                codes[position] = schemas.setdefault(schema, len(schemas))
+        converted = self._origin.split_failures(FramedPayload(raw, codes, tuple(schemas), objects), reasons, offsets)
+        return replace(converted, losses=losses)
+
+
+class RecordConverter:
+    """Converts keys or values of records. If a header names the schema, the payload's `bytes_read` lack its id.
+
+    It raises as `new_converter` and `Converter.convert`.
+    """
+
+    def __init__(self, settings: ConverterSettings, topic: str, side: Side) -> None:
+        self._settings = settings
+        self._converter = new_converter(settings, topic, side == "key")
+        self._side: Side = side
+        self._origin = Origin(topic, side == "key", CONVERTER_NAMES[settings.format])
+
+    def convert(self, records: pa.RecordBatch) -> ConvertedPayload:
+        """Convert a batch, by its columns of the side, of headers and of offsets."""
+        raw = records.column(self._side)
+        offsets = read_offset_column(records)
+        names = read_schema_names(records.column("headers"), self._side) if self._settings.registry else None
+        if names is None:
+            return self._converter.convert(raw, offsets)
+        encoded_names = names.dictionary_encode()
+        results = [self._make_prefix(name) for name in encoded_names.dictionary.to_pylist()]
+        prefixes = pa.array([b"", *(prefix if isinstance(prefix, bytes) else None for prefix in results)], pa.binary())
+        codes = pc.fill_null(encoded_names.indices, -1).to_numpy() + 1
+        framed = pc.binary_join_element_wise(prefixes.take(pa.array(codes)), raw, b"")
+        converted = self._converter.convert(framed, offsets)
+        bad_rows = np.flatnonzero(pc.and_(framed.is_null(), raw.is_valid()).to_numpy(zero_copy_only=False))
+        good_rows = np.flatnonzero(~np.isin(converted.positions, bad_rows))
+        payload = converted.payload.take(good_rows)
+        payload.bare = raw.take(pa.array(converted.positions[good_rows]))
+        header = f"has the header {SCHEMA_HEADERS[self._side]}, by which no schema is found: it"
+        failures = (
+            self._origin.failure(int(offsets[row]), f"{header} {results[codes[row] - 1]!s}") for row in bad_rows
+        )
+        return replace(
+            converted,
+            payload=payload,
+            positions=converted.positions[good_rows],
+            failures=(*converted.failures, *failures),
+        )
+
+    def _make_prefix(self, text: bytes) -> bytes | str:
+        """Return the prefix of the wire format, or why there is none."""
+        registry = self._settings.registry
+        try:
+            name, remainder = parse_schema_name(text)
+            if len(remainder) != (end := self._find_end(remainder)):
+                raise ValueError(f"has {len(remainder) - end} bytes more than a schema's name")
+            if isinstance(name, str) and registry is not None:
+                name = open_registry(registry).find_id(name)
+        except (ValueError, BadRecordError) as err:
+            return str(err)
+        return encode_schema_name(name, remainder)
+
+    def _find_end(self, remainder: bytes) -> int:
+        if self._settings.format != "PROTOBUF":
+            return 0
+        from kafka_s3_platform.connect.converters.protobuf.decode import read_message_indexes
+
+        return read_message_indexes(remainder)[1]

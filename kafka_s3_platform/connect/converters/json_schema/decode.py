@@ -1,0 +1,477 @@
+"""Converter of JSON with a JSON Schema in the Registry.
+
+Types follow Confluent's JsonSchemaData: it reads `connect.type` and `connect.index`, names from `title`, and optional
+types from `oneOf` with null. An object of several parts (`allOf`, `oneOf`, `anyOf`) has the fields of all of them. In
+addition, a field missing in `required` is optional, an object without properties is a map, several types are a union of
+Avro, and a value of any type is a string of JSON.
+"""
+
+import json
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+from referencing import Registry as Resources
+from referencing import Resource
+from referencing.exceptions import NoSuchResource, Unresolvable
+from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
+
+from kafka_s3_platform.connect.avro.connect_schema import (
+    AVRO_TYPES,
+    DECIMAL,
+    LOGICAL,
+    OTHER_PROPERTIES,
+    ConnectType,
+    Slot,
+    write_avro_schema,
+)
+from kafka_s3_platform.connect.config.keys.converters import PRESERVE_OTHERS
+from kafka_s3_platform.connect.converters.base import BadRecordError, check_walkable
+from kafka_s3_platform.connect.converters.connect_json import ADDED, Readers
+from kafka_s3_platform.connect.converters.framed import FramedConverter
+from kafka_s3_platform.connect.converters.registry import Registry, RegistrySchema
+from kafka_s3_platform.core.config.settings import RegistrySettings
+from kafka_s3_platform.core.model.connect import MISSING, Schema
+from kafka_s3_platform.core.model.json_values import BYTE_ORDER_MARK, decode_exact_json
+from kafka_s3_platform.core.model.limits import MAX_SCHEMA_PLACES
+
+MAX_REFERENCES = 100
+"""The longest chain of $refs: a schema may refer to itself only."""
+
+ROOT = "urn:kafka-s3-platform:root"
+_DRAFTS = {
+    "json-schema.org/draft-04/schema": DRAFT4,
+    "json-schema.org/draft-06/schema": DRAFT6,
+    "json-schema.org/draft-07/schema": DRAFT7,
+    "json-schema.org/draft/2019-09/schema": DRAFT201909,
+    "json-schema.org/draft/2020-12/schema": DRAFT202012,
+}
+"""The drafts of JSON Schema that are read, by their $schema without its scheme."""
+_BESIDE_REF = frozenset(
+    {"$ref", "$schema", "$id", "$anchor", "$defs", "definitions", "$comment", "title", "description", "examples"}
+    | {"deprecated", "readOnly", "writeOnly", "connect.index"}
+)
+"""Keywords without an effect on values. Since draft 2019-09, all others beside a $ref have one."""
+SIMPLE = {"integer": "int64", "number": "double", "boolean": "boolean", "string": "string"}
+
+
+@dataclass(frozen=True)
+class _JsonSchema:
+    schema: Schema
+    readers: Readers
+    read: Callable[[Any, int], Any]
+
+
+class JsonSchemaConverter(FramedConverter):
+    """Confluent's JsonSchemaConverter."""
+
+    executing_class = "io.confluent.connect.json.JsonSchemaConverter"
+
+    def __init__(self, topic: str, is_key: bool, registry: RegistrySettings, options: Mapping[str, str]) -> None:
+        super().__init__(topic, is_key, registry)
+        keeps_others = options.get(PRESERVE_OTHERS, "false") == "true"
+        self._compile = _compile_with_others if keeps_others else _compile_json_schema
+
+    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
+        compiled = registry.compile_once(schema_id, self._origin.subject, self._compile)
+        try:
+            text = body.removeprefix(BYTE_ORDER_MARK)
+            value = compiled.read(decode_exact_json(text), len(body))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+            raise BadRecordError(f"is no JSON behind its schema's id: {err}") from err
+        side = "key" if self._origin.is_key else "value"
+        if compiled.readers.left_out is not None:
+            self.notes.note(
+                f"lack properties in their {side} that schema {schema_id} does not list;"
+                f" {side}.converter.{PRESERVE_OTHERS}=true keeps them",
+                compiled.readers.left_out,
+            )
+        if compiled.readers.added is not None:
+            sentence = f"lack a property in their {side} that schema {schema_id} lists: {ADDED}"
+            self.notes.note(sentence, compiled.readers.added)
+        return compiled.schema, value
+
+
+def _compile_with_others(registered: RegistrySchema) -> _JsonSchema:
+    return _compile_json_schema(registered, keeps_others=True)
+
+
+def _compile_json_schema(registered: RegistrySchema, *, keeps_others: bool = False) -> _JsonSchema:
+    name = f"has schema {registered.schema_id}"
+    if registered.type != "JSON":
+        raise BadRecordError(f"{name}, which is not JSON Schema but {registered.type}")
+    try:
+        slot = read_json_schema(registered.text, registered.references, keeps_others=keeps_others)
+        text = check_walkable(write_avro_schema(slot))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, Unresolvable) as err:
+        raise BadRecordError(f"{name}, which cannot be used: {type(err).__name__}: {err}") from err
+    except BadRecordError as err:
+        raise BadRecordError(f"{name}, which cannot be used: {err}") from err
+    readers = Readers()
+    schema = Schema(text, registered.schema_id, registered.subject, registered.version)
+    return _JsonSchema(schema, readers, readers.compile_record(slot))
+
+
+def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: bool = False) -> Slot:
+    """Return the Connect schema of a JSON Schema. `references` maps the names in it to other schemas.
+
+    `keeps_others`: objects have a field for allowed but unlisted properties.
+    """
+    root = json.loads(text, parse_float=Decimal)
+    resource = _make_resource(root)
+    base = resource.id() or ROOT
+    resources = [(ROOT, resource)]
+    for name, referenced_text in references.items():
+        referenced = _make_resource(json.loads(referenced_text, parse_float=Decimal))
+        # As Confluent's clients do, a name is also what it is beside the schema's $id.
+        resources += [(name, referenced), (urljoin(base, name), referenced)]
+    registry: Any = Resources(retrieve=_refuse_address).with_resources(  # type: ignore[call-arg] # attrs: unseen by mypy
+        resources
+    )
+    # Every $id is found once here. Otherwise each $ref to one would read all schemas again. A part that is no schema
+    # cannot be read so: then only a $ref to an $id fails.
+    with suppress(AttributeError, LookupError, TypeError, ValueError):
+        registry = registry.crawl()
+    return _Types(keeps_others, _find_draft(root, DRAFT7)).read_slot(root, registry.resolver(ROOT))
+
+
+def _make_resource(contents: Any) -> Resource[Any]:
+    """Make the resource of a schema of its draft: draft 7 if it names none, as Confluent's clients take it."""
+    resource: Resource[Any] = _find_draft(contents, DRAFT7).create_resource(contents)
+    return resource
+
+
+def _find_draft(contents: Any, default: Any) -> Any:
+    uri = contents.get("$schema") if isinstance(contents, Mapping) else None
+    if uri is None:
+        return default
+    parts = urlsplit(str(uri))
+    if (draft := _DRAFTS.get(parts.netloc + parts.path)) is None:
+        raise BadRecordError(f"its $schema {str(uri)[:100]!r} is none of the drafts 4, 6, 7, 2019-09 and 2020-12")
+    return draft
+
+
+def _refuse_address(uri: str) -> Resource[Any]:
+    """Refuse to read a schema from an address. Schemas come from the Registry only."""
+    raise NoSuchResource(uri)
+
+
+@dataclass(frozen=True, eq=False)
+class _Itself:
+    """A JSON object as the key of a map: equal to nothing but itself.
+
+    The map keeps it. The id alone would soon be that of another object.
+    """
+
+    schema: Mapping[str, Any]
+
+    def __hash__(self) -> int:
+        return id(self.schema)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.schema is self.schema
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A schema of objects, alone or with others. `is_sure`: every object fits it."""
+
+    schema: Mapping[str, Any]
+    resolver: Any
+    is_sure: bool = True
+
+
+class _Types:
+    """Makes Connect types from JSON Schemas. Further references to the same object schema give the same type."""
+
+    def __init__(self, keeps_others: bool, default: Any) -> None:
+        self._keeps_others = keeps_others
+        self._default = default
+        self._structs: dict[_Itself, ConnectType] = {}
+        self._may_be_null: dict[_Itself, bool] = {}
+        self._targets: dict[_Itself, tuple[Any, Any]] = {}
+        self._made = 0
+
+    def read_slot(self, schema: Any, resolver: Any, name: str = "", is_optional: bool = False) -> Slot:
+        """Return the slot for values of this schema."""
+        self._count_places(1)
+        schema, resolver = self._resolve(schema, resolver)
+        # JSON Schema allows `true` and `false` as schemas: the value may be anything.
+        if not isinstance(schema, Mapping):
+            return Slot(_make_any_type(), optional=True, name=name)
+        kind, has_null = self._read_type(schema, resolver)
+        slot = Slot(kind, is_optional or has_null, name, doc=schema.get("description"))
+        if schema.get("default") is None:
+            return slot
+        return replace(slot, default=Readers().compile_slot(slot, f"the default of {name}")(schema["default"]))
+
+    def _resolve(self, schema: Any, resolver: Any, depth: int = 0) -> tuple[Any, Any]:
+        """Follow a schema's references to their end, each one once. Return the schema there, and its own resolver.
+
+        Raise BadRecordError if there is no end.
+        """
+        if not isinstance(schema, Mapping):
+            return schema, resolver
+        if "$ref" not in schema:
+            inner = self._enter_schema(schema, resolver, is_found=depth > 0)
+            dynamic = {DRAFT201909: "$recursiveRef", DRAFT202012: "$dynamicRef"}.get(self._find_draft_of(inner))
+            if dynamic in schema:
+                raise BadRecordError(f"it has a {dynamic}, which is not read: say $ref, or leave the value out")
+            return schema, inner
+        if depth == MAX_REFERENCES:
+            raise BadRecordError(
+                f"its $ref {schema['$ref']!r} leads back to itself, or over more than {MAX_REFERENCES} others"
+            )
+        itself = _Itself(schema)
+        if itself not in self._targets:
+            self._targets[itself] = self._follow(schema, resolver, depth)
+        return self._targets[itself]
+
+    def _follow(self, schema: Mapping[str, Any], resolver: Any, depth: int) -> tuple[Any, Any]:
+        inner = self._enter_schema(schema, resolver, is_found=depth > 0)
+        if not schema.keys() <= _BESIDE_REF and self._find_draft_of(inner) in (DRAFT201909, DRAFT202012):
+            siblings = {name: keyword for name, keyword in schema.items() if name != "$ref"}
+            return {**siblings, "allOf": [{"$ref": schema["$ref"]}, *schema.get("allOf", ())]}, inner
+        target = inner.lookup(schema["$ref"])
+        return self._resolve(target.contents, target.resolver, depth + 1)
+
+    def _find_draft_of(self, resolver: Any) -> Any:
+        """Find the draft of the resolver's schema."""
+        try:
+            return _find_draft(resolver.lookup("#").contents, self._default)
+        except Unresolvable:
+            return self._default
+
+    def _enter_schema(self, schema: Mapping[str, Any], resolver: Any, *, is_found: bool) -> Any:
+        """Return the resolver of a schema's references, relative to its $id."""
+        resource = self._find_draft_of(resolver).create_resource(schema)
+        schema_id = resource.id()
+        # Where a schema is found, its relative $id is a part of the address already.
+        if schema_id is None or (is_found and not urlsplit(schema_id).scheme):
+            return resolver
+        return resolver.in_subresource(resource)
+
+    def _count_places(self, count: int) -> None:
+        self._made += count
+        if self._made > MAX_SCHEMA_PLACES:
+            raise BadRecordError(f"it comes to more than {MAX_SCHEMA_PLACES:,} places where types stand")
+
+    def _read_type(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
+        """Return the type, and True if null is one of its values."""
+        branches = schema.get("oneOf") or schema.get("anyOf")
+        if "allOf" in schema or (branches and schema.get("properties")):
+            combined = self._combine_parts(schema, resolver)
+            if combined is not None:
+                return combined
+        if branches:
+            return self._read_one_of(branches, resolver)
+        types = schema.get("type")
+        if isinstance(types, Sequence) and not isinstance(types, str):
+            return self._read_several_types(schema, types, resolver)
+        simple = self._read_simple_type(schema, types, resolver)
+        return simple, simple.kind == "json"
+
+    def _read_several_types(
+        self, schema: Mapping[str, Any], types: Sequence[Any], resolver: Any
+    ) -> tuple[ConnectType, bool]:
+        """Return the type of a schema with several: it describes the values of each of them."""
+        self._count_places(len(types))
+        kinds = [self._read_simple_type(schema, name, resolver) for name in types if name != "null"]
+        has_null = len(kinds) < len(types) or any(kind.kind == "json" for kind in kinds)
+        return _join_types([Slot(kind) for kind in kinds]), has_null
+
+    def _read_one_of(self, branches: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
+        slots = [self.read_slot(branch, resolver) for branch in branches if not _is_null_schema(branch)]
+        has_null = len(slots) < len(branches) or any(slot.optional for slot in slots)
+        return _join_types(slots), has_null
+
+    def _combine_parts(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool] | None:
+        """Merge the object parts of a schema. Without a sure one, use the first other type.
+
+        None: no part names a type.
+        """
+        itself = _Itself(schema)
+        if itself in self._structs:
+            return self._structs[itself], self._may_be_null[itself]
+        parts = [*self._list_parts(schema, resolver, {})]
+        sure_parts = [part for part in parts if part.is_sure]
+        if any(part.schema.get("properties") for part in sure_parts):
+            self._may_be_null[itself] = _may_be_null(parts)
+            return self._read_struct(schema, parts), self._may_be_null[itself]
+        for part in sure_parts[1:]:
+            if part.schema.keys() & {"type", "oneOf", "anyOf", "allOf", "enum", "const"}:
+                return self._read_type(part.schema, part.resolver)
+        return None
+
+    def _list_parts(
+        self, schema: Any, resolver: Any, visited: dict[_Itself, None], is_sure: bool = True
+    ) -> Iterator[_Part]:
+        """Yield the schema and the parts it is combined of, each once.
+
+        An alternative may contain the whole schema again.
+        """
+        self._count_places(1)
+        if not isinstance(schema, Mapping):
+            return
+        itself = _Itself(schema)
+        if itself in visited:
+            if is_sure and itself == next(iter(visited)):
+                raise BadRecordError("its allOf leads back to itself")
+            return
+        visited[itself] = None
+        yield _Part(schema, resolver, is_sure)
+        for name in ("allOf", "oneOf", "anyOf"):
+            for inner in schema.get(name) or ():
+                yield from self._list_parts(*self._resolve(inner, resolver), visited, is_sure and name == "allOf")
+
+    def _read_simple_type(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> ConnectType:
+        """Return the type of a schema's values of the type `kind`. None: it names no type."""
+        connect_type = schema.get("connect.type")
+        if kind == "array":
+            return self._read_array(schema, resolver)
+        if kind == "object" or (kind is None and "properties" in schema):
+            return self._read_object(schema, resolver)
+        if kind is None and ("enum" in schema or "const" in schema):
+            return _make_type_of_values(schema.get("enum", [schema.get("const")]))
+        if kind not in SIMPLE:
+            return _make_any_type()
+        name = schema.get("title")
+        parameters = schema.get("connect.parameters") or {}
+        return ConnectType(
+            _check_connect_type(connect_type or SIMPLE[kind]), name, schema.get("description"), parameters
+        )
+
+    def _read_array(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
+        # The first items have types of their own: all of them may be anything.
+        items: Any = True if "prefixItems" in schema else schema.get("items", True)
+        if schema.get("connect.type") == "map":
+            pair = items["properties"]
+            return ConnectType(
+                "map", key=self.read_slot(pair["key"], resolver), values=self.read_slot(pair["value"], resolver)
+            )
+        return ConnectType("array", values=self.read_slot(items, resolver))
+
+    def _read_object(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
+        if schema.get("connect.type") == "map" or not schema.get("properties"):
+            key = Slot(ConnectType("string"))
+            values = self.read_slot(schema.get("additionalProperties", True), resolver)
+            return ConnectType("map", key=key, values=values, is_closed=_is_closed(schema))
+        return self._read_struct(schema, [_Part(schema, resolver)])
+
+    def _read_struct(self, schema: Mapping[str, Any], parts: Sequence[_Part]) -> ConnectType:
+        """Return the struct for an object of several parts (`allOf`, `$ref`): the fields of all of them."""
+        itself = _Itself(schema)
+        if itself in self._structs:
+            return self._structs[itself]
+        struct = self._structs[itself] = ConnectType("struct", schema.get("title"), schema.get("description"))
+        fields: dict[str, Slot] = {}
+        others: dict[str, list[Slot]] = {}
+        for part, slot in self._list_fields(parts):
+            if not part.is_sure:
+                # A default would be added to objects that are of other parts.
+                others.setdefault(slot.name, []).append(replace(slot, optional=True, default=MISSING))
+            elif (earlier_slot := fields.get(slot.name)) is None:
+                fields[slot.name] = slot
+            else:
+                stricter = earlier_slot if slot.type.kind == "json" else slot
+                fields[slot.name] = replace(stricter, optional=earlier_slot.optional and slot.optional)
+        for name, slots in others.items():
+            fields.setdefault(name, replace(slots[0], type=_join_types(slots)))
+        struct.fields.extend(fields.values())
+        struct.is_closed = any(part.is_sure and _is_closed(part.schema) for part in parts)
+        if self._keeps_others and not struct.is_closed:
+            struct.fields.append(_make_others_slot(fields))
+        return struct
+
+    def _list_fields(self, parts: Sequence[_Part]) -> Iterator[tuple[_Part, Slot]]:
+        for part in parts:
+            properties = part.schema.get("properties") or {}
+            required = part.schema.get("required") or ()
+            for name, inner in sorted(properties.items(), key=_order_by_index(properties)):
+                yield part, self.read_slot(inner, part.resolver, name, name not in required)
+
+
+def _is_closed(schema: Mapping[str, Any]) -> bool:
+    """Check if a schema allows no properties but those it lists. Patterns are not read, so they allow any."""
+    is_open = schema.get("additionalProperties") is not False and schema.get("unevaluatedProperties") is not False
+    return not is_open and not schema.get("patternProperties")
+
+
+def _make_others_slot(property_names: Container[str]) -> Slot:
+    if OTHER_PROPERTIES in property_names:
+        raise BadRecordError(f"it lists {OTHER_PROPERTIES}, which {PRESERVE_OTHERS}=true has another use for")
+    values = ConnectType("map", key=Slot(ConnectType("string")), values=Slot(_make_any_type()))
+    return Slot(values, optional=True, name=OTHER_PROPERTIES, default=None)
+
+
+def _order_by_index(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]], int]:
+    """Return a sort key for fields: `connect.index`, else their order in the schema."""
+    order = {name: number for number, name in enumerate(properties)}
+
+    def place(item: tuple[str, Any]) -> int:
+        schema = item[1]
+        index = schema.get("connect.index") if isinstance(schema, Mapping) else None
+        return order[item[0]] if index is None else int(index)
+
+    return place
+
+
+def _may_be_null(parts: Sequence[_Part]) -> bool:
+    """Return True if null fits an object schema of these parts."""
+    types = [part.schema["type"] for part in parts if part.is_sure and "type" in part.schema]
+    if not types:
+        return any(_is_null_schema(part.schema) for part in parts)
+    return all(not isinstance(names, str) and "null" in names for names in types)
+
+
+def _is_null_schema(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") == "null"
+
+
+def _join_types(slots: Sequence[Slot]) -> ConnectType:
+    """Return the type of values of any of the slots.
+
+    It may be anything if Avro's union could not keep two types apart, such as two arrays with other items.
+    """
+    distinct: dict[object, Slot] = {}
+    for slot in slots:
+        is_union = slot.type.kind == "union"
+        for branch in slot.type.branches if is_union else [slot]:
+            shape = _describe_shape(branch.type)
+            first_slot = distinct.setdefault(shape, branch)
+            if first_slot.type.name != branch.type.name and branch.type.kind in SIMPLE.values():
+                distinct[shape] = replace(first_slot, type=ConnectType(branch.type.kind))
+    types = [branch.type for branch in distinct.values()]
+    if len(types) == 1:
+        return types[0]
+    names = [kind.branch_name or kind for kind in types]
+    return ConnectType("union", branches=[*distinct.values()]) if len(set(names)) == len(names) else _make_any_type()
+
+
+def _describe_shape(kind: ConnectType) -> object:
+    """Return a key of a type's reader, equal for types with equal readers."""
+    if kind.kind == "struct":
+        return kind
+    parts = [(_describe_shape(slot.type), slot.optional) for slot in (kind.key, kind.values, *kind.branches) if slot]
+    return kind.kind, kind.name in (DECIMAL, *LOGICAL) and (kind.name, kind.scale), kind.is_closed, *parts
+
+
+def _make_any_type() -> ConnectType:
+    return ConnectType("json")
+
+
+def _make_type_of_values(values: Sequence[Any]) -> ConnectType:
+    if all(isinstance(value, str) for value in values):
+        return ConnectType("string")
+    return _make_any_type()
+
+
+def _check_connect_type(kind: str) -> str:
+    names = {"float32": "float", "float64": "double"}
+    if names.get(kind, kind) not in AVRO_TYPES:
+        raise BadRecordError(f"its connect.type {kind!r} is unknown")
+    return names.get(kind, kind)

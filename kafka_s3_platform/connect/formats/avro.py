@@ -1,0 +1,328 @@
+"""Writes and reads AvroFormat: values or keys of one schema in an Avro object container file.
+
+Each record is decoded as a check, and its bytes are returned unchanged. The fields of a record, too, keep their bytes,
+with the branches of unions. Sources: Avro specification, "Object Container Files" and "Required Codecs"; Confluent S3
+sink, `avro.codec`.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.connect.avro.objects import AvroObjects
+from kafka_s3_platform.connect.avro.schema import encode_null, find_invalid_name
+from kafka_s3_platform.connect.avro.values import AvroSchema
+from kafka_s3_platform.connect.avro.walk import Datum
+from kafka_s3_platform.connect.formats.avro_container import (
+    BATCH_OBJECTS,
+    AvroContainer,
+    AvroRecords,
+    RecordSizes,
+    compress_avro,
+)
+from kafka_s3_platform.core.codecs.compression import Sink
+from kafka_s3_platform.core.codecs.table import AVRO_CODECS
+from kafka_s3_platform.core.errors import IntegrityError, PlatformError
+from kafka_s3_platform.core.formats.columns import read_strings
+from kafka_s3_platform.core.formats.format_io import FormatIO, WriteRequest
+from kafka_s3_platform.core.formats.parts import (
+    ObjectPart,
+    UnwritableRecordsError,
+    UnwritableSchemaError,
+    find_payload,
+    list_failures,
+    require_no_null,
+)
+from kafka_s3_platform.core.formats.reading import (
+    BATCH_BYTES,
+    BATCH_RECORDS,
+    ReadBatch,
+    build_damage_error,
+    build_datum_payload,
+)
+from kafka_s3_platform.core.model.connect import ConnectBatch, Int64s, Payload, Schema
+from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+
+
+class AvroFields:
+    """Cuts out the fields of records of one schema.
+
+    `schemas` holds the schema of each field by the field's name, complete in itself. It is empty if values are no
+    records.
+    """
+
+    def __init__(self, schema: Schema, limits: ReadLimits) -> None:
+        avro = AvroSchema(schema.avro)
+        root = avro.resolve(avro.root)
+        is_record = not isinstance(root, list) and root["type"] == "record"
+        self.name: str = root["name"].rpartition(".")[2] if is_record else ""
+        fields = root["fields"] if is_record else ()
+        self.schemas: Mapping[str, Schema] = {f["name"]: Schema(json.dumps(avro.complete(f["type"]))) for f in fields}
+        self._limits = limits
+
+    @cached_property
+    def _data(self) -> Mapping[str, Datum]:
+        return {n: Datum(s.avro, self._limits.depth, self._limits.items) for n, s in self.schemas.items()}
+
+    def columns(self, records: pa.BinaryArray) -> Mapping[str, pa.BinaryArray]:
+        """Return the data of each field. Raise ValueError if a record does not fit the schema."""
+        columns: dict[str, list[bytes | None]] = {name: [] for name in self._data}
+        nulls = {name: encode_null(schema.avro) for name, schema in self.schemas.items()}
+        for record in records.to_pylist():
+            view = memoryview(record)
+            start = 0
+            for name, datum in self._data.items():
+                end = datum.end(view, start)
+                one = bytes(view[start:end])
+                columns[name].append(None if one == nulls[name] else one)
+                start = end
+        return {name: pa.array(data, pa.binary()) for name, data in columns.items()}
+
+
+def decode_column(column: pa.BinaryArray, schema: Schema) -> list[Any]:
+    """Decode the values of a field to Avro's physical types."""
+    reader = AvroObjects(schema.avro)
+    return [None if one is None else reader.read(one) for one in column.to_pylist()]
+
+
+class AvroReader:
+    """Reads values, keys or headers. `key` names the object in errors. The object holds the schema."""
+
+    def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS) -> None:
+        self._source = source
+        self._key = key
+        self._limits = limits
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Return the records in batches.
+
+        Raises:
+            IntegrityError: the object is damaged, cut off, or no Avro. Errors of the source pass through.
+        """
+        blocks = self._blocks()
+        while True:
+            try:
+                batch = next(blocks, None)
+            except PlatformError:
+                raise
+            except Exception as err:  # fastavro raises errors of any type for damaged data
+                raise build_damage_error(self._key, f"cannot be read as Avro: {type(err).__name__}: {err}") from err
+            if batch is None:
+                return
+            yield batch
+
+    def _blocks(self) -> Iterator[ReadBatch]:
+        container = AvroContainer(self._source, self._key, self._limits)
+        schema = Schema(container.metadata["avro.schema"].decode())
+        avro_records = AvroRecords(json.loads(schema.text), self._key, self._limits)
+        bodies = list[bytes]()
+        lengths = list[Int64s]()
+        records = 0
+        size = 0
+        objects = 0
+        for count, data in container.blocks():
+            for part, sizes in _cut_block(data, avro_records.measure(data, count)):
+                bodies.append(part)
+                lengths.append(sizes.lengths)
+                records += len(sizes.lengths)
+                size += len(part)
+                objects += int(sizes.objects.sum())
+                if size >= BATCH_BYTES or records >= BATCH_RECORDS or objects >= BATCH_OBJECTS:
+                    yield _build_batch(bodies, lengths, schema)
+                    bodies = []
+                    lengths = []
+                    records = 0
+                    size = 0
+                    objects = 0
+        if lengths:
+            yield _build_batch(bodies, lengths, schema)
+
+
+def _cut_block(data: bytes, sizes: RecordSizes) -> Iterator[tuple[bytes, RecordSizes]]:
+    """Cut a block of many records into portions for a batch, each of at least one record."""
+    count = len(sizes.lengths)
+    come = np.cumsum(sizes.objects)
+    if count <= BATCH_RECORDS and come[-1:].sum() <= BATCH_OBJECTS:
+        yield data, sizes
+        return
+    ends = np.concatenate([[0], np.cumsum(sizes.lengths)])
+    start = 0
+    while start < count:
+        before = come[start] - sizes.objects[start]
+        fitting = int(np.searchsorted(come, before + BATCH_OBJECTS, "right"))
+        stop = min(max(fitting, start + 1), start + BATCH_RECORDS, count)
+        yield data[ends[start] : ends[stop]], RecordSizes(sizes.lengths[start:stop], sizes.objects[start:stop])
+        start = stop
+
+
+def _build_batch(bodies: list[bytes], lengths: list[Int64s], schema: Schema) -> ReadBatch:
+    sizes = np.concatenate(lengths)
+    bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(bodies))]
+    return ReadBatch(build_datum_payload(pa.Array.from_buffers(pa.binary(), len(sizes), buffers), schema))
+
+
+BLOCK_BYTES = 262_144
+"""A block ends with the record that brings it to this size. A change here changes the bytes of objects."""
+
+
+class AvroBlocks:
+    """Writes encoded data into a container. The same data give the same bytes, however they are batched.
+
+    `deflate` without a level uses isal's level 1: a tenth of the cost of zlib's 6, for a few percent more bytes. An
+    explicit level is zlib-ng's.
+    """
+
+    def __init__(self, sink: Sink, schema_text: str, codec: str, level: int | None = None) -> None:
+        self._sink = sink
+        self._codec = codec
+        self._level = level
+        self._pending = bytearray()
+        self._records = 0
+        self.sidecars: Mapping[str, bytes] = {}
+        name = AVRO_CODECS[codec].avro_name.encode()
+        # Not random: the same records have to give the same object.
+        self._sync = hashlib.sha256(name + b"\0" + schema_text.encode()).digest()[:16]
+        facts = (
+            _encode_string(b"avro.codec")
+            + _encode_string(name)
+            + _encode_string(b"avro.schema")
+            + _encode_string(schema_text.encode())
+        )
+        sink.write(b"Obj\x01" + _encode_long(2) + facts + _encode_long(0) + self._sync)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The bytes of the unfinished block."""
+        return len(self._pending)
+
+    def add(self, bodies: bytes | memoryview, lengths: Int64s) -> None:
+        """Append records: `bodies` is their encoded data in a row, `lengths` the bytes of each."""
+        data = memoryview(bodies)
+        ends = np.cumsum(lengths)
+        row = start = 0
+        while row < len(ends):
+            full = int(np.searchsorted(ends, start + BLOCK_BYTES - len(self._pending))) + 1
+            last = min(full, len(ends))
+            end = int(ends[last - 1])
+            self._records += last - row
+            if full <= len(ends):
+                self._write_block(data[start:end])
+            else:
+                self._pending += data[start:end]
+            row = last
+            start = end
+
+    def close(self, _: Mapping[str, str], /) -> None:
+        """Write the buffered records. The sink stays open. Facts cannot follow the header."""
+        if self._records:
+            self._write_block(memoryview(b""))
+
+    def _write_block(self, tail: memoryview) -> None:
+        data = memoryview(bytes(self._pending) + tail) if self._pending else tail
+        body = compress_avro(self._codec, self._level, data)
+        self._sink.write(b"".join((_encode_long(self._records), _encode_long(len(body)), body, self._sync)))
+        self._pending.clear()
+        self._records = 0
+
+
+class AvroWriter(AvroBlocks):
+    """Writes values, keys or headers of one schema. Data encoded by it are copied, not decoded and encoded again."""
+
+    def __init__(
+        self, sink: Sink, schema: Schema, codec: str, level: int | None = None, part: ObjectPart = "value"
+    ) -> None:
+        super().__init__(sink, schema.text, codec, level)
+        self._schema = schema
+        self._part = part
+        self._objects = AvroObjects(schema.avro)
+
+    def write(self, batch: ConnectBatch) -> None:
+        """Append the records of a batch, none of them null.
+
+        Raises:
+            UnwritableRecordsError: objects do not fit the schema.
+            IntegrityError: a record is null, or shorter than the frame before its body.
+        """
+        payload = require_no_null(batch, find_payload(batch, self._part))
+        self.add(*(self._moved(payload) if self._is_written(payload) else self._encoded(batch, payload)))
+
+    def _is_written(self, payload: Payload) -> bool:
+        """Return whether all records hold data of exactly this schema."""
+        if payload.raw is None or payload.avro_start is None or self._schema.schema_id is None:
+            return False
+        same = [code for code, s in enumerate(payload.schemas) if s.schema_id == self._schema.schema_id]
+        return bool(np.isin(payload.codes, same).all())
+
+    def _moved(self, payload: Payload) -> tuple[memoryview, Int64s]:
+        strings = read_strings(_cut_start(payload.raw, payload.avro_start or 0))
+        return strings.data, strings.lengths
+
+    def _encoded(self, batch: ConnectBatch, payload: Payload) -> tuple[memoryview, Int64s]:
+        body = io.BytesIO()
+        ends = [0]
+        reasons = {}
+        for row, value in enumerate(payload.objects):
+            try:
+                self._objects.write(body, value)
+            # All that fastavro raises for a value that does not fit.
+            except (ValueError, TypeError, KeyError, OverflowError, AttributeError, IndexError) as err:
+                reasons[row] = f"cannot be written as avro: {type(err).__name__}: {err}"
+            ends.append(body.tell())
+        if reasons:
+            raise UnwritableRecordsError(list_failures(batch, "avro", reasons))
+        bounds = np.array(ends, np.int64)
+        return body.getbuffer(), bounds[1:] - bounds[:-1]
+
+
+def _cut_start(column: pa.BinaryArray, size: int) -> pa.BinaryArray:
+    """Return the values without their first bytes. No value may be null."""
+    if not len(column):
+        return column
+    bounds = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: len(column) + 1]
+    if (np.diff(bounds) < size).any():
+        raise IntegrityError(
+            f"a value has less than the {size} bytes before its Avro datum: it was to be refused before"
+        )
+    # Kept and dropped ranges take turns, and every second one is taken. binary_slice of pyarrow 26 fails here.
+    turns = np.empty(2 * len(column), np.int32)
+    turns[0::2] = bounds[:-1] + size
+    turns[1::2] = bounds[1:]
+    spaced = pa.Array.from_buffers(column.type, len(turns) - 1, [None, pa.py_buffer(turns), column.buffers()[2]])
+    return spaced.take(pa.array(np.arange(0, len(turns), 2)))
+
+
+def _encode_string(data: bytes) -> bytes:
+    return _encode_long(len(data)) + data
+
+
+def _encode_long(number: int) -> bytes:
+    """Encode a count as a zigzag number of Avro."""
+    value = number << 1
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _new_writer(request: WriteRequest) -> AvroWriter:
+    schema = request.required_schema
+    if (name := find_invalid_name(schema.avro)) is not None:
+        raise UnwritableSchemaError(
+            f"{name!r} is no name that Avro allows: rename it with the transform ReplaceField, or write JsonFormat"
+        )
+    return AvroWriter(request.sink, schema, request.codec, request.level, request.part)
+
+
+FORMAT_IO = FormatIO(
+    new_writer=_new_writer,
+    new_reader=lambda request: AvroReader(request.source, request.key, request.limits),
+)

@@ -1,0 +1,192 @@
+"""Writes and reads ByteArrayFormat: the bytes of values or keys as they came.
+
+Each is ended by `format.bytearray.separator`. With our own value `length` of that setting, each value follows its
+length, a 32-bit big-endian number, and nothing ends it. Values may then hold any bytes. Source: Confluent S3 sink,
+`format.bytearray.separator`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.connect.formats.json import Ending, split_lines
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError
+from kafka_s3_platform.core.formats.columns import read_strings
+from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest, WriteRequest
+from kafka_s3_platform.core.formats.lines import LinesWriter, end_values, holds_separator
+from kafka_s3_platform.core.formats.magic_bytes import holds_no_text
+from kafka_s3_platform.core.formats.parts import ObjectPart, read_part_bytes, read_plain_bytes
+from kafka_s3_platform.core.formats.reading import (
+    ReadBatch,
+    batch_values,
+    build_bytes_payload,
+    build_damage_error,
+    build_limit_error,
+    read_pieces,
+)
+from kafka_s3_platform.core.model.connect import ConnectBatch, Mask, Payload
+from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+
+LENGTH = "length"
+
+
+def new_framing(part: ObjectPart, separator: str) -> Callable[[ConnectBatch], memoryview]:
+    """Return a function to join the values, or keys, of a batch into one buffer.
+
+    None of them may be null or hold the separator.
+
+    Raises:
+        ConfigError: the separator is empty, and nothing would separate records.
+    """
+    if not separator:
+        raise ConfigError(
+            "format.bytearray.separator is empty: records could not be told apart; name a separator, or `length`"
+        )
+    if separator == LENGTH:
+        return lambda batch: _add_lengths(read_part_bytes(batch, part))
+    return lambda batch: end_values(read_part_bytes(batch, part), separator.encode())
+
+
+def _add_lengths(values: pa.BinaryArray) -> memoryview:
+    lengths = read_strings(values).lengths.astype(">u4")
+    before = pa.Array.from_buffers(pa.binary(4), len(lengths), [None, pa.py_buffer(lengths.tobytes())])
+    return read_strings(pc.binary_join_element_wise(before.cast(pa.binary()), values, b"")).data
+
+
+_LENGTH_BYTES = 4
+_PIECES = (
+    "holds values that are no text, and nothing but the default separator, a line break, tells them apart: in such "
+    "bytes it is a byte like any other, and values would come in pieces. Name the separator that the sink had; if it "
+    r"was a line break, and no value holds one, set format.bytearray.separator=\n"
+)
+_OPEN = (
+    r"If another tool than Connect wrote it, without one at its end, name the separator: format.bytearray.separator=\n"
+)
+
+
+class BytesReader:
+    """Reads an object with any compression. `key` names the object in errors.
+
+    The bytes between two separators are one value: separators inside of values cannot be recognized. Lengths (our own
+    value `length` of `format.bytearray.separator`) leave no such doubt. Without `any_bytes`, values have to be text: a
+    line break most likely ends a value there.
+    """
+
+    def __init__(
+        self,
+        source: IO[bytes],
+        key: str,
+        separator: str = "\n",
+        codec: str = "none",
+        *,
+        open_end: bool = False,
+        any_bytes: bool = False,
+        limits: ReadLimits = NO_KEYS,
+        ends_open: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        self._source = source
+        self._key = key
+        self._codec = codec
+        self._separator = separator
+        self._open_end = open_end
+        self._limits = limits
+        self._ends_open = ends_open
+        self._any_bytes = any_bytes or separator == LENGTH
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Return the values in batches.
+
+        Raises:
+            IntegrityError: the object is damaged or cut off, or a separator may be part of a value.
+        """
+        for batch in batch_values(self._values()):
+            values = pa.array(batch, pa.binary())
+            if not self._any_bytes and not _are_text(values):
+                raise IntegrityError(f"object {self._key} {_PIECES}")
+            yield ReadBatch(build_bytes_payload(values))
+
+    def _values(self) -> Iterator[bytes]:
+        pieces = read_pieces(self._source, self._key, self._codec, self._limits, as_named=self._any_bytes)
+        if self._separator == LENGTH:
+            return self._framed(pieces)
+        return self._separated(pieces)
+
+    def _separated(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        ending = Ending(pieces, self._separator.encode())
+        yield from split_lines(ending, self._separator.encode(), self._key, self._limits, open_end=True)
+        if ending.is_open and not self._open_end:
+            raise build_damage_error(self._key, f"does not end with its separator. {_OPEN}")
+        if self._open_end:
+            self._ends_open(ending.is_open)
+
+    def _framed(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        rest = bytearray()
+        empty = 0
+        for piece in pieces:
+            rest += piece
+            at = 0
+            while (end := _find_end(rest, at)) <= len(rest):
+                value = bytes(rest[at + _LENGTH_BYTES : end])
+                empty += not value
+                yield value
+                at = end
+            # Before more is read: a damaged length may claim gigabytes.
+            if end - at > self._limits.record_bytes:
+                raise build_limit_error(self._key, f"has a value of {end - at:,} bytes", "record.bytes")
+            if empty > self._limits.empty_records:
+                raise build_limit_error(
+                    self._key, f"has more than {self._limits.empty_records:,} records without a byte", "empty.records"
+                )
+            del rest[:at]
+        if rest:
+            raise build_damage_error(self._key, f"ends inside of a value: {len(rest)} bytes are left")
+
+
+def _are_text(values: pa.BinaryArray) -> bool:
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return not holds_no_text(read_strings(values).data)
+
+
+def _find_end(data: bytearray, at: int) -> int:
+    """Return the end of the value at `at`, or the end of its length if that is not read yet."""
+    start = at + _LENGTH_BYTES
+    if start > len(data):
+        return start
+    return start + int.from_bytes(data[at:start], "big")
+
+
+def _new_writer(request: WriteRequest) -> LinesWriter:
+    framed = new_framing(request.part, request.layout.bytes_separator)
+    return LinesWriter(request.sink, framed, request.codec, request.level)
+
+
+def _new_reader(request: ReadRequest) -> BytesReader:
+    # Values may begin like a compressed stream. Our own objects are compressed only if their codec is named.
+    codec = request.codec or ("none" if request.is_own else "")
+    return BytesReader(
+        request.source,
+        request.key,
+        request.layout.bytes_separator,
+        codec,
+        # Our objects always end with a separator. One that does not is cut off, even if the number of records is right.
+        open_end=request.may_end_open and not request.is_own,
+        any_bytes=request.any_bytes,
+        limits=request.limits,
+        ends_open=request.ends_open,
+    )
+
+
+def _find_unsafe(payload: Payload, layout: LayoutSettings) -> Mask:
+    if layout.bytes_separator == LENGTH:
+        return np.zeros(len(payload), bool)
+    return holds_separator(read_plain_bytes(payload), layout.bytes_separator.encode())
+
+
+FORMAT_IO = FormatIO(new_writer=_new_writer, new_reader=_new_reader, find_unsafe=_find_unsafe)

@@ -1,0 +1,292 @@
+"""Writes and reads JsonFormat: a line of JSON for each record, as Connect's JsonConverter without schemas writes it.
+
+Values that came as JSON are written unchanged. Others are encoded by their schema: bytes and fixed as base64; decimals
+as the base64 of their bytes or as numbers (`json.decimal.format`); dates and times as the numbers they are; NaN and
+infinities as the strings "NaN", "Infinity" and "-Infinity"; a map with other keys than strings as an array of pairs; a
+union of several types as an object with a member for each, all null but one. No line break is ever written inside a
+record. Sources: Kafka Connect, JsonConverter; Confluent AvroData; Jackson's defaults.
+
+The bytes of each line come back unchanged, after a check of their syntax.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.connect.avro.plain_json import DecimalFormat, Plain, compile_plain_json
+from kafka_s3_platform.connect.avro.values import VALUE_ERRORS, is_text
+from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest, WriteRequest
+from kafka_s3_platform.core.formats.lines import LINE, LinesWriter, end_values
+from kafka_s3_platform.core.formats.parts import (
+    ObjectPart,
+    build_unwritable_error,
+    encode_bytes,
+    find_payload,
+    require_no_null,
+)
+from kafka_s3_platform.core.formats.reading import (
+    ReadBatch,
+    batch_values,
+    build_damage_error,
+    build_limit_error,
+    read_pieces,
+)
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema, strip_branch
+from kafka_s3_platform.core.model.json_values import decode_json, find_maybe_deeper, is_deeper
+from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+
+# The rest of a number that was cut off is a number too.
+_NUMBER = re.compile(rb"[-+.0-9eE]+")
+_validate = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class JsonLinePayload(Payload):
+    """Lines of JSON, decoded at the first use of their values."""
+
+    raw_is_json = True
+
+    def _decode(self) -> Sequence[Any]:
+        return [None if line is None else decode_json(line) for line in pa.array(self.raw).to_pylist()]
+
+
+def build_json_payload(lines: Sequence[bytes | None]) -> JsonLinePayload:
+    """Build a payload of lines, or other texts, of JSON."""
+    return JsonLinePayload(pa.array(lines, pa.binary()), np.full(len(lines), NO_SCHEMA, np.int32), ())
+
+
+class JsonReader:
+    """Reads an object of lines, with any compression. `key` names the object in errors.
+
+    `open_end` allows a last line without a line break, as tools other than Connect leave it. A truncated line is then
+    not JSON, unless it is a number. A number there is therefore refused.
+    """
+
+    def __init__(
+        self,
+        source: IO[bytes],
+        key: str,
+        codec: str = "none",
+        *,
+        open_end: bool = False,
+        limits: ReadLimits = NO_KEYS,
+    ) -> None:
+        self._source = source
+        self._key = key
+        self._codec = codec
+        self._open_end = open_end
+        self._limits = limits
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Return the lines in batches. Lines that are not JSON are `bad`.
+
+        Raises:
+            IntegrityError: the object is damaged or cut off.
+        """
+        pieces = Ending(read_pieces(self._source, self._key, self._codec, self._limits))
+        at = 0
+        depth = self._limits.depth
+        for lines in batch_values(split_lines(pieces, LINE, self._key, self._limits, open_end=self._open_end)):
+            payload = build_json_payload(lines)
+            faults = dict(find_faults(lines, payload.raw, depth))
+            if pieces.is_open and (len(lines) - 1 in faults or _NUMBER.fullmatch(lines[-1])):
+                what = faults.get(len(lines) - 1, "is a number, which might go on")
+                raise build_damage_error(
+                    self._key, f"has no line break behind its last line, {at + len(lines)}, which {what}"
+                )
+            bad = {row: f"line {at + row + 1}: {why}" for row, why in faults.items()}
+            yield ReadBatch(payload, bad)
+            at += len(lines)
+
+
+class Ending:
+    """Passes pieces on. `is_open` is true once all are read and the last one does not end with a separator."""
+
+    def __init__(self, pieces: Iterator[bytes], separator: bytes = LINE) -> None:
+        self._pieces = pieces
+        self._separator = separator
+        self._last = b""
+        self.is_open = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        piece = next(self._pieces, None)
+        if piece is None:
+            self.is_open = bool(self._last) and self._last != self._separator
+            raise StopIteration
+        self._last = (self._last + piece)[-len(self._separator) :]
+        return piece
+
+
+def split_lines(
+    pieces: Iterable[bytes], separator: bytes, key: str, limits: ReadLimits, *, open_end: bool
+) -> Iterator[bytes]:
+    """Split the pieces at each separator.
+
+    Raises:
+        IntegrityError: bytes follow the last separator, a line is longer than the limit, or too many are empty.
+    """
+    rest = bytearray()
+    empty = 0
+    for piece in pieces:
+        # A long rest must not be copied again with each piece.
+        if len(rest) < len(piece):
+            *lines, last = (bytes(rest) + piece).split(separator)
+            rest = bytearray(last)
+        else:
+            lines = _end_last_line(rest, piece, separator)
+        # Only the first line and the rest can be longer than a piece.
+        if max(map(len, (rest, *lines[:1]))) > limits.record_bytes:
+            raise build_limit_error(
+                key, f"has more than {limits.record_bytes:,} bytes without a separator", "record.bytes"
+            )
+        empty += lines.count(b"")
+        if empty > limits.empty_records:
+            raise build_limit_error(
+                key, f"has more than {limits.empty_records:,} records without a byte", "empty.records"
+            )
+        yield from lines
+    if rest and not open_end:
+        raise build_damage_error(key, f"ends with {len(rest)} bytes and no separator after them")
+    if rest:
+        yield bytes(rest)
+
+
+def _end_last_line(rest: bytearray, piece: bytes, separator: bytes) -> list[bytes]:
+    """Add `piece` to a long `rest`, and return its finished lines. No byte is read or copied more than twice."""
+    # a separator of several bytes may begin in the bytes that were there before
+    start = max(len(rest) - len(separator) + 1, 0)
+    rest += piece
+    end = rest.find(separator, start)
+    if end < 0:
+        return []
+    with memoryview(rest) as view:
+        first = bytes(view[:end])
+        others = bytes(view[end + len(separator) :])
+    *lines, last = others.split(separator)
+    rest[:] = last
+    return [first, *lines]
+
+
+def find_faults(lines: Sequence[bytes], raw: pa.BinaryArray, depth: int) -> Iterator[tuple[int, str]]:
+    """Find the rows that are not JSON. They are checked one by one only if the check of all at once fails."""
+    doubtful: Iterable[int] = range(len(lines))
+    # All rows at once first: most batches have no fault, and UTF-8 takes a fifth of the time so.
+    with suppress(msgspec.MsgspecError, pa.ArrowInvalid, RecursionError):
+        raw.cast(pa.string())
+        deque(map(_validate, lines), maxlen=0)
+        doubtful = find_maybe_deeper(raw, depth).tolist()
+    return ((row, why) for row in doubtful if (why := find_fault(lines[row], depth)))
+
+
+def find_fault(line: bytes, depth: int) -> str:
+    """Return why a text cannot be read as JSON. Empty: it can.
+
+    Objects and arrays may lie `depth` inside each other. Without this limit Python's stack would be the limit, and it
+    depends on the caller.
+    """
+    if not line:
+        return "is no JSON: it is empty"  # there may be ten million of them
+    if is_deeper(line, depth):
+        return f"is JSON nested deeper than archive.read.max.depth={depth}"
+    try:
+        _validate(line)
+        line.decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        return f"is no JSON: {err}"
+    return ""
+
+
+def new_json_framing(
+    part: ObjectPart, schema: Schema | None, decimal_format: DecimalFormat
+) -> Callable[[ConnectBatch], bytes | memoryview]:
+    """Return a function to join the values, keys or headers of a batch into one buffer of lines.
+
+    A null is the line `null`. The headers of a record are the member `headers` of an object, as Connect's sink writes
+    them.
+
+    Raises:
+        UnwritableRecordsError: by the function: some values cannot be JSON. Nothing was written.
+    """
+    if part == "headers":
+        return lambda batch: _encode([{"headers": o} for o in find_payload(batch, part).objects])
+    plain = compile_plain_json(schema, decimal_format)
+
+    def lines(batch: ConnectBatch) -> bytes | memoryview:
+        payload = find_payload(batch, part)
+        if payload.raw_is_json and payload.raw is not None:
+            return end_raw_lines(payload.raw)
+        return _encode_objects(batch, payload.objects, plain)
+
+    return lines
+
+
+def end_raw_lines(values: pa.BinaryArray) -> memoryview:
+    """Join raw JSON values, each on one line, with a line break after each."""
+    return end_values(pc.fill_null(values, b"null") if values.null_count else values)
+
+
+def new_text_encoder(schema: Schema | None, decimal_format: DecimalFormat) -> Callable[[ConnectBatch], pa.BinaryArray]:
+    """Return a function from a batch to the text of each value: text and bytes unchanged, all else JSON.
+
+    A text of a union with other types is JSON too, because it could look like a value of these. No value may be null.
+    A value's frame is never written. A null of a schema of text fails: it would look like the text `null`.
+    """
+    plain = compile_plain_json(schema, decimal_format)
+    is_text_alone = schema is not None and is_text(schema)
+
+    def text(value: Any) -> bytes:
+        if value is None and is_text_alone:
+            raise TypeError("a null in a schema of text would read back as the text null")
+        if isinstance(strip_branch(value) if is_text_alone else value, bytes | str):
+            return encode_bytes(value)
+        return _ENCODER.encode(plain(value) if plain else value)
+
+    def encode(batch: ConnectBatch) -> pa.BinaryArray:
+        payload = require_no_null(batch, batch.value)
+        if payload.raw is not None and payload.raw_is_value:
+            return payload.raw
+        try:
+            return pa.array([text(value) for value in payload.objects], pa.binary())
+        except VALUE_ERRORS as err:
+            raise build_unwritable_error(batch, payload.objects, "block_gzip", text) from err
+
+    return encode
+
+
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+_encode = _ENCODER.encode_lines
+
+
+def _encode_objects(batch: ConnectBatch, objects: Sequence[Any], plain: Plain | None) -> bytes:
+    try:
+        return _encode(_make_plain(objects, plain))
+    except VALUE_ERRORS as err:
+        raise build_unwritable_error(batch, objects, "json", lambda o: _encode(_make_plain([o], plain))) from err
+
+
+def _make_plain(objects: Sequence[Any], plain: Plain | None) -> Sequence[Any]:
+    if plain is None:
+        return objects
+    return [None if value is None else plain(value) for value in objects]
+
+
+def _new_writer(request: WriteRequest) -> LinesWriter:
+    framed = new_json_framing(request.part, request.schema, request.layout.decimal_format)
+    return LinesWriter(request.sink, framed, request.codec, request.level)
+
+
+def _new_reader(request: ReadRequest) -> JsonReader:
+    # Our objects always end with a line break. One that does not is cut off, even if the number of records is right.
+    return JsonReader(request.source, request.key, request.codec, open_end=not request.is_own, limits=request.limits)
+
+
+FORMAT_IO = FormatIO(new_writer=_new_writer, new_reader=_new_reader)

@@ -1,0 +1,155 @@
+"""Decodes lines of sinks: base64 in place of bytes, the line `null` in place of a null, values of headers."""
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.connect.formats.json import JsonLinePayload, build_json_payload, find_faults
+from kafka_s3_platform.core.formats.parts import HEADER_DATA_URI, HEADERS_SCHEMA
+from kafka_s3_platform.core.formats.reading import BatchReader, ReadBatch, build_bytes_payload
+from kafka_s3_platform.core.model.connect import Payload
+
+_NULL = b"null"
+_text = msgspec.json.Decoder(str).decode
+_write = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def decode_text_bytes(line: bytes) -> bytes | None:
+    """Decode a JSON string from base64. The line `null` becomes None.
+
+    Any other JSON is returned unchanged: no sink writes it for bytes.
+
+    Raises:
+        ValueError: the string is no base64.
+    """
+    if line == _NULL:
+        return None
+    if not line.lstrip().startswith(b'"'):
+        return line
+    try:
+        return base64.b64decode(_text(line), validate=True)
+    except ValueError as err:
+        raise ValueError(
+            f"a text that is no base64, as which sinks write the bytes of ByteArrayConverter: {err}"
+        ) from err
+
+
+def encode_header_value(value: Any) -> bytes | None:
+    """Return the bytes of a header's value: text as UTF-8, bytes and null unchanged, all else as JSON."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    return _write(value)
+
+
+class NullLines:
+    """Reads the lines of `reader`. A line `null` becomes a null."""
+
+    def __init__(self, reader: BatchReader) -> None:
+        self._reader = reader
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Return the records in batches. Errors of `reader` pass through."""
+        for batch in self._reader.batches():
+            raw = batch.value.raw
+            nulls = pc.equal(raw, pa.scalar(_NULL, pa.binary()))
+            lines = pc.if_else(nulls, pa.scalar(None, pa.binary()), raw)
+            yield replace(batch, value=JsonLinePayload(lines, batch.value.codes, ()))
+
+
+class JsonTexts:
+    """Reads the values of `reader`, bytes in a format for any bytes, as the texts of JSON made by a sink."""
+
+    def __init__(self, reader: BatchReader, depth: int) -> None:
+        self._reader = reader
+        self._depth = depth
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Return the records in batches. Values that are not JSON are `bad`. Errors of `reader` pass through."""
+        at = 0
+        for batch in self._reader.batches():
+            lines = [b"" if line is None else line for line in pa.array(batch.value.raw).to_pylist()]
+            payload = build_json_payload(lines)
+            faults = find_faults(lines, payload.raw, self._depth)
+            yield replace(
+                batch, value=payload, bad={**batch.bad, **{row: f"line {at + row + 1}: {w}" for row, w in faults}}
+            )
+            at += len(batch)
+
+
+class Base64Lines:
+    """Reads the lines of `reader`, and decodes them from base64."""
+
+    def __init__(self, reader: BatchReader) -> None:
+        self._reader = reader
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Return the records in batches. Lines that are not base64 are `bad`. Errors of `reader` pass through."""
+        at = 0
+        for batch in self._reader.batches():
+            values = list[bytes | None]()
+            bad = dict(batch.bad)
+            for row, line in enumerate(pa.array(batch.value.raw).to_pylist()):
+                values.append(None)
+                if row not in bad:
+                    try:
+                        values[row] = decode_text_bytes(line)
+                    except ValueError as err:
+                        bad[row] = f"line {at + row + 1}: is {err}"
+            yield replace(batch, value=build_bytes_payload(pa.array(values, pa.binary())), bad=bad)
+            at += len(batch)
+
+
+class HeaderTexts:
+    """Reads the headers of `reader`, and makes bytes of their texts with `decode`."""
+
+    def __init__(self, reader: BatchReader, decode: Callable[[str], bytes]) -> None:
+        self._reader = reader
+        self._decode = decode
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Return the headers in batches. Those refused by `decode` are `bad`. Errors of `reader` pass through."""
+        for batch in self._reader.batches():
+            headers = list[Any]()
+            bad = dict(batch.bad)
+            for row, one in enumerate(batch.value.objects):
+                headers.append([])
+                try:
+                    headers[row] = self._read_headers(one)
+                except (TypeError, ValueError, LookupError) as err:
+                    bad[row] = f"headers of record {row + 1} are {err}"
+            yield ReadBatch(Payload(None, np.zeros(len(batch), np.int32), [HEADERS_SCHEMA], headers), bad)
+
+    def _read_headers(self, one: Any) -> list[dict[str, Any]]:
+        headers = one["headers"] if isinstance(one, dict) else one
+        return [{"key": h["key"], "value": self._read_value(h["value"])} for h in headers]
+
+    def _read_value(self, value: Any) -> bytes | None:
+        if not isinstance(value, str | None):
+            raise TypeError(f"no texts: a value is of type {type(value).__name__}")
+        return None if value is None else self._decode(value)
+
+
+def decode_base64_header(text: str) -> bytes:
+    """Decode the value of a header from the sink's ByteArrayConverter."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as err:
+        raise ValueError(f"no base64, as which sinks write them: {err}") from err
+
+
+def encode_foreign_header(text: str) -> bytes:
+    """Return a text as UTF-8. Refuse one that only this platform writes: nothing proves its original bytes."""
+    if text.startswith(HEADER_DATA_URI):
+        raise ValueError(
+            f"not sure: the text {HEADER_DATA_URI}... is what this platform writes for bytes, and the object lacks the "
+            f"metadata by which its objects are known. Copy it again with its metadata"
+        )
+    return text.encode()

@@ -1,0 +1,228 @@
+"""Java's `SimpleDateFormat` in UTC and English: converts epoch milliseconds to text and back.
+
+Source of the rules: the Java SE documentation of `java.text.SimpleDateFormat`, and observation of its lenient parsing.
+A number takes all digits, unless another number follows directly. A value beyond its range carries over to the next
+unit. Text behind the pattern is ignored.
+"""
+
+import calendar
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+
+from kafka_s3_platform.core.model.times import DAY_MS, EPOCH, HOUR_MS
+
+_EPOCH_DAY = EPOCH.toordinal()
+_CYCLE_DAYS = 146_097
+"""The days of 400 years, after which the calendar repeats. Python's datetime ends at the year 9999, Java's does not."""
+
+_MONTHS = tuple(calendar.month_name)
+_SHORT_MONTHS = tuple(calendar.month_abbr)
+_DAYS = tuple(calendar.day_name)
+_SHORT_DAYS = tuple(calendar.day_abbr)
+
+_TOKEN = re.compile(r"([A-Za-z])\1*|'((?:[^']|'')*)'|''|(')|[^A-Za-z']+")
+
+_NUMBERS: dict[str, Callable[[datetime], int]] = {
+    "M": lambda t: t.month,
+    "d": lambda t: t.day,
+    "D": lambda t: t.timetuple().tm_yday,
+    "u": lambda t: t.isoweekday(),
+    "H": lambda t: t.hour,
+    "k": lambda t: t.hour or 24,
+    "K": lambda t: t.hour % 12,
+    "h": lambda t: t.hour % 12 or 12,
+    "m": lambda t: t.minute,
+    "s": lambda t: t.second,
+    "S": lambda t: t.microsecond // 1000,
+}
+_UNITS_MS = {
+    "H": HOUR_MS,
+    "k": HOUR_MS,
+    "K": HOUR_MS,
+    "h": HOUR_MS,
+    "a": HOUR_MS,
+    "m": 60_000,
+    "s": 1000,
+    "S": 1,
+}
+_ZONE = re.compile(r"(?:GMT|UTC|UT|Z)?(?:([+-])(\d{1,2}):?(\d\d)?)?", re.IGNORECASE)
+
+
+class SimpleDateFormat:
+    """One pattern. Can be pickled. The machine's locale and time zone do not matter.
+
+    Raises:
+        ValueError: a letter is unknown, or is one of the unsupported week fields.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self._tokens = tuple(_split_pattern(pattern))
+
+    def __reduce__(self) -> tuple[type["SimpleDateFormat"], tuple[str]]:
+        return SimpleDateFormat, (self.pattern,)
+
+    @cached_property
+    def resolution_ms(self) -> int:
+        """The length of a span, in ms, of instants with the same text."""
+        return min((_UNITS_MS.get(letter, DAY_MS) for letter, _ in self._tokens), default=DAY_MS)
+
+    def format(self, epoch_ms: int) -> str:
+        """Format an instant."""
+        time, years = _fold_instant(epoch_ms)
+        return "".join(
+            text if not letter else _format_field(letter, len(text), time, years) for letter, text in self._tokens
+        )
+
+    def parse(self, text: str) -> int:
+        """Parse a text to epoch ms. ValueError: the text does not match the pattern."""
+        fields: dict[str, int] = {}
+        at = 0
+        for index, (letter, token) in enumerate(self._tokens):
+            at = self._parse_token(text, at, index, letter, token, fields)
+        return _resolve_fields(fields)
+
+    def _parse_token(self, text: str, at: int, index: int, letter: str, token: str, fields: dict[str, int]) -> int:
+        if not letter:
+            if not text.startswith(token, at):
+                raise self._mismatch(text)
+            return at + len(token)
+        read = _parse_zone if letter in "zZX" else _parse_name if _is_text_field(letter, len(token)) else None
+        parsed = read(text, at, letter) if read else self._parse_number(text, at, index, fields)
+        if parsed is None:
+            raise self._mismatch(text)
+        fields[letter], end = parsed
+        return end
+
+    def _parse_number(self, text: str, at: int, index: int, fields: dict[str, int]) -> tuple[int, int] | None:
+        letter, token = self._tokens[index]
+        digits = _match_number(text, at, len(token) if self._abuts(index) else None)
+        if digits is None:
+            return None
+        if letter == "y" and len(token) <= 2 and digits.end() - digits.start("number") == 2 and not digits["sign"]:
+            raise ValueError(
+                f"'{self.pattern}' reads '{text}' with a two-digit year, whose century Java takes from today's date; "
+                "use yyyy"
+            )
+        fields.pop(letter, None)
+        return int(digits["sign"] + digits["number"]), digits.end()
+
+    def _abuts(self, index: int) -> bool:
+        """Return True if another number follows directly: then this one takes only the digits of its width."""
+        following = self._tokens[index + 1] if index + 1 < len(self._tokens) else ("", "")
+        return bool(following[0]) and not _is_text_field(following[0], len(following[1])) and following[0] not in "zZX"
+
+    def _mismatch(self, text: str) -> ValueError:
+        return ValueError(f"Could not parse timestamp: value ({text}) does not match pattern ({self.pattern})")
+
+
+def _split_pattern(pattern: str) -> list[tuple[str, str]]:
+    """Return for each token the letter and its run, or an empty letter and the literal text."""
+    tokens: list[tuple[str, str]] = []
+    for token in _TOKEN.finditer(pattern):
+        letter = token[1]
+        quoted = token[2]
+        lone = token[3]
+        if lone:
+            raise ValueError(f"'{pattern}': a quote at position {token.start()} is not closed")
+        if letter and letter not in _NUMBERS and letter not in "yLEaGzZX":
+            raise ValueError(
+                f"'{letter}' in '{pattern}' is not honoured; letters: {' '.join(sorted([*_NUMBERS, *'yLEaGzZX']))}"
+            )
+        literal = "'" if token[0] == "''" else token[0] if quoted is None else quoted.replace("''", "'")
+        tokens.append((letter.replace("L", "M"), token[0]) if letter else ("", literal))
+    return tokens
+
+
+def _fold_instant(epoch_ms: int) -> tuple[datetime, int]:
+    """Move an instant by whole cycles of 400 years into 1970 to 2369. Return it and the years it was moved by."""
+    cycles, within = divmod(epoch_ms, _CYCLE_DAYS * DAY_MS)
+    return EPOCH + timedelta(milliseconds=within), cycles * 400
+
+
+def _is_text_field(letter: str, width: int) -> bool:
+    return letter in "EaG" or (letter == "M" and width > 2)
+
+
+def _format_field(letter: str, width: int, time: datetime, years: int) -> str:
+    if letter == "y":
+        year = time.year + years
+        if width == 2:
+            return f"{year % 100:02d}"
+        return f"{year:0{width}d}"
+    if letter in _NUMBERS and not _is_text_field(letter, width):
+        return f"{_NUMBERS[letter](time):0{width}d}"
+    return _format_name(letter, width, time)
+
+
+def _format_name(letter: str, width: int, time: datetime) -> str:
+    if letter == "M":
+        return (_MONTHS if width > 3 else _SHORT_MONTHS)[time.month]
+    if letter == "E":
+        return (_DAYS if width > 3 else _SHORT_DAYS)[time.weekday()]
+    if letter == "a":
+        return "AM" if time.hour < 12 else "PM"
+    zones = {"G": "AD", "Z": "+0000", "X": "Z", "z": "Coordinated Universal Time" if width > 3 else "UTC"}
+    return zones[letter]
+
+
+_ANY_NUMBER = re.compile(r"[ \t]*(?P<sign>-?)(?P<number>\d+)")
+
+
+def _match_number(text: str, at: int, width: int | None) -> re.Match[str] | None:
+    pattern = _ANY_NUMBER if width is None else re.compile(rf"[ \t]*(?P<sign>)(?P<number>\d{{1,{width}}})")
+    return pattern.match(text, at)
+
+
+def _parse_name(text: str, at: int, letter: str) -> tuple[int, int] | None:
+    """Read the longest name in `text` at `at`, in any case."""
+    names = {
+        "M": [*enumerate(_MONTHS), *enumerate(_SHORT_MONTHS)],
+        "E": [*enumerate(_DAYS), *enumerate(_SHORT_DAYS)],
+        "a": [(0, "AM"), (1, "PM")],
+        "G": [(0, "BC"), (1, "AD")],
+    }[letter]
+    fits = [(len(name), number) for number, name in names if name and text[at : at + len(name)].lower() == name.lower()]
+    return (max(fits)[1], at + max(fits)[0]) if fits else None
+
+
+def _parse_zone(text: str, at: int, _: str) -> tuple[int, int] | None:
+    """Read a zone as minutes east of UTC."""
+    zone = _ZONE.match(text, at)
+    if zone is None or not zone[0]:
+        return None
+    sign = -1 if zone[1] == "-" else 1
+    return sign * (int(zone[2] or 0) * 60 + int(zone[3] or 0)), zone.end()
+
+
+def _resolve_fields(fields: dict[str, int]) -> int:
+    """Return the epoch ms of the fields. Values beyond their range carry over to the next unit."""
+    if fields.get("G") == 0:
+        raise ValueError("years before Christ are not honoured")
+    zone = sum(fields.get(letter, 0) for letter in "zZX")
+    minutes = _resolve_hour(fields) * 60 + fields.get("m", 0) - zone
+    return _resolve_day(fields) * DAY_MS + minutes * 60_000 + fields.get("s", 0) * 1000 + fields.get("S", 0)
+
+
+def _resolve_hour(fields: dict[str, int]) -> int:
+    if "H" in fields:
+        return fields["H"]
+    if "k" in fields:
+        return fields["k"] % 24
+    half = fields.get("K", fields.get("h", 0) % 12)
+    return half + 12 * fields.get("a", 0)
+
+
+def _resolve_day(fields: dict[str, int]) -> int:
+    """Return the day of the fields, in days since 1970-01-01."""
+    if "D" in fields and "d" not in fields:
+        months = 0
+        days = fields["D"]
+    else:
+        months = fields.get("M", 1) - 1
+        days = fields.get("d", 1)
+    cycles, year = divmod(fields.get("y", 1970) + months // 12 - 1970, 400)
+    first = datetime(1970 + year, months % 12 + 1, 1, tzinfo=timezone.utc).toordinal() - _EPOCH_DAY
+    return cycles * _CYCLE_DAYS + first + days - 1

@@ -1,0 +1,287 @@
+"""Restores an archived Schema Registry into an empty or a filled one, reads it back and compares.
+
+Where the target knows the mode IMPORT, as Confluent's does, schemas get the ids and versions that they had. Elsewhere,
+and where one of the ids is in use by another schema, the target gives new ones: restores of records map these.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kafka_s3_platform.connect.converters.registry import NewSchema, Registry
+from kafka_s3_platform.connect.registries.read import read_contents
+from kafka_s3_platform.connect.restore.outgoing.schemas import SchemaRegistrar
+from kafka_s3_platform.core.errors import ConfigError, ErrorCode, IntegrityError, PreflightError
+from kafka_s3_platform.core.model.registry import RegistryContents, ScopeSettings, find_context
+from kafka_s3_platform.core.model.schema import ArchivedSchema, find_references_flaw
+
+logger = logging.getLogger(__name__)
+
+IMPORT = "IMPORT"
+MOST_SENTENCES = 20
+REPORT_EACH = 500
+
+Version = tuple[str, int]
+"""A subject and the number of a version."""
+
+
+@dataclass(frozen=True)
+class RegistryReport:
+    """The outcome of a restore, compared by reading the target back.
+
+    `registered` versions were missing; on a dry run, they would be registered. `new_ids` maps, for each context, ids
+    that are others in the target. `differences` are sentences: what the target does not hold as it was archived.
+    """
+
+    subjects: int
+    versions: int
+    registered: int
+    new_ids: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
+
+
+def choose_subjects(contents: RegistryContents, subjects: Collection[str]) -> RegistryContents:
+    """Return the contents of these subjects, and of those that their schemas refer to, without wider settings."""
+    versions = contents.versions
+    chosen_places = {place for place in versions if place[0] in subjects}
+    pending = list(chosen_places)
+    while pending:
+        references = {(r.subject, r.version) for r in versions[pending.pop()].schema_references} & versions.keys()
+        pending += references - chosen_places
+        chosen_places |= references
+    schemas = []
+    for schema in contents.schemas:
+        places = tuple(place for place in schema.subjects if (place.subject, place.version) in chosen_places)
+        schemas += [replace(schema, subjects=places)] if places else []
+    names = {subject for subject, _ in chosen_places}
+    return replace(
+        contents,
+        schemas=tuple(schemas),
+        deleted=tuple(place for place in contents.deleted if place in chosen_places),
+        settings=tuple(scope for scope in contents.settings if scope.subject in names),
+        unreadable=tuple(place for place in contents.unreadable if place[0] in subjects),
+    )
+
+
+def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: bool) -> RegistryReport:
+    """Register what is missing, with its settings, and compare. What is there already stays, so it may run again.
+
+    Raises:
+        PreflightError: a subject of the target has another schema. Nothing was written.
+        RegistryUnavailableError, AuthorizationError, ConfigError: the target does not answer, or refuses.
+    """
+    present = read_contents(target)
+    if conflicts := list(_list_conflicts(archived, present)):
+        shown = "; ".join(conflicts[:MOST_SENTENCES])
+        more = f"; and {len(conflicts) - MOST_SENTENCES:,} more" if len(conflicts) > MOST_SENTENCES else ""
+        raise PreflightError(
+            f"the Schema Registry at {target.url} has other schemas in archived subjects, and nothing was registered:"
+            f" {shown}{more}. Delete these subjects there, permanently, or choose"
+            " others by --subject"
+        )
+    missing = [place for place in archived.versions if not _is_there(place, archived, present)]
+    if dry_run:
+        return RegistryReport(len(archived.subjects), len(archived.versions), len(missing))
+    places = _register(archived, present, target, missing)
+    for subject, version in reversed(archived.deleted):
+        place = places.get((subject, version))
+        if place is not None and place not in present.deleted:
+            target.delete_version(*place)
+    # Told by the subjects, not by emptiness: a restore that was killed has registered some.
+    is_alone = {*present.subjects} <= {*archived.subjects}
+    _write_settings(archived, read_contents(target), target, is_alone=is_alone)
+    registered = {*places.values()} - present.versions.keys()
+    return _compare(archived, read_contents(target), places, len(registered))
+
+
+def _list_conflicts(archived: RegistryContents, target: RegistryContents) -> Iterator[str]:
+    """List versions of the target, of archived subjects, that no archived version of the subject is."""
+    described: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for (subject, _), schema in archived.versions.items():
+        described[subject].append(_describe(schema))
+    for (subject, version), schema in sorted(target.versions.items(), key=lambda item: item[0]):
+        if subject in described and _describe(schema) not in described[subject]:
+            yield f"version {version} of {subject}"
+
+
+def _is_there(place: Version, archived: RegistryContents, target: RegistryContents) -> bool:
+    there = target.versions.get(place)
+    return there is not None and _describe(there) == _describe(archived.versions[place])
+
+
+def _describe(schema: ArchivedSchema) -> Mapping[str, Any]:
+    """Return what a schema is in any registry: no ids, and no versions, which another registry may number anew."""
+    return {
+        "type": schema.schema_type,
+        "text": schema.schema_text,
+        "references": sorted((r.name, r.subject) for r in schema.schema_references),
+        "metadata and rules": schema.other_fields,
+    }
+
+
+def _register(
+    archived: RegistryContents, present: RegistryContents, target: Registry, missing: Collection[Version]
+) -> dict[Version, Version]:
+    """Register the missing versions. Return the place in the target of each archived version."""
+    if not missing:
+        return {place: place for place in archived.versions}
+    obstacle = _find_obstacle(archived, present, target, next(iter(missing))[0])
+    if obstacle is None:
+        _import(archived, target, set(missing))
+        return {place: place for place in archived.versions}
+    logger.info("the registry at %s gives its own ids and versions: %s", target.url, obstacle)
+    registrar = SchemaRegistrar(target, _number_schemas(archived))
+    registrar.register()
+    return {place: (mapped.subject, mapped.version) for place, mapped in registrar.versions.items()}
+
+
+def _number_schemas(archived: RegistryContents) -> dict[int, ArchivedSchema]:
+    """Return the schemas by numbers of all contexts together, also in references: ids are of one context each."""
+    numbers: dict[Version, int] = {}
+    for number, schema in enumerate(archived.schemas, 1):
+        numbers |= dict.fromkeys(((place.subject, place.version) for place in schema.subjects), number)
+    numbered: dict[int, ArchivedSchema] = {}
+    for number, schema in enumerate(archived.schemas, 1):
+        references = (
+            replace(reference, schema_id=numbers.get((reference.subject, reference.version), 0))
+            for reference in schema.schema_references
+        )
+        numbered[number] = replace(schema, schema_references=tuple(references))
+    return numbered
+
+
+def _find_obstacle(archived: RegistryContents, present: RegistryContents, target: Registry, subject: str) -> str | None:
+    """Return why schemas cannot have the ids that they had. None: they can, and the subject has the mode IMPORT now."""
+    schemas_by_id = {_name_id(schema): schema for schema in present.schemas}
+    for schema in archived.schemas:
+        other = schemas_by_id.get(_name_id(schema), schema)
+        if _describe(other) != _describe(schema):
+            return f"there, id {schema.schema_id} is of another schema, such as in {other.subjects[0].subject}"
+    try:
+        target.write_mode(subject, IMPORT)
+    except ConfigError as err:
+        # Some registries have no modes, or let nobody change theirs.
+        if err.code is not ErrorCode.REGISTRY_URL:
+            raise
+    return None if target.read_scope(subject).mode == IMPORT else f"it knows no mode {IMPORT}"
+
+
+def _import(archived: RegistryContents, target: Registry, missing: Collection[Version]) -> None:
+    for subject in sorted({subject for subject, _ in missing}):
+        target.write_mode(subject, IMPORT)
+    for count, place in enumerate(_order(archived, missing), 1):
+        schema = archived.versions[place]
+        new = NewSchema(schema.schema_type, schema.schema_text, schema.schema_references, schema.other_fields)
+        target.import_version(*place, schema.schema_id, new)
+        if count % REPORT_EACH == 0:
+            logger.info("registered %d of %d versions", count, len(missing))
+
+
+def _name_id(schema: ArchivedSchema) -> tuple[str, int]:
+    return find_context(schema.subjects[0].subject), schema.schema_id
+
+
+def _order(archived: RegistryContents, missing: Collection[Version]) -> Iterator[Version]:
+    """Order versions by their number in their subject, each behind those that its schema refers to."""
+    visited: set[Version] = set()
+
+    def visit(place: Version, outer: tuple[Version, ...]) -> Iterator[Version]:
+        if place in visited or place not in archived.versions:
+            return
+        if flaw := find_references_flaw(outer, place):
+            raise IntegrityError(
+                f"version {place[1]} of {place[0]} {flaw}: no registry takes that, so somebody wrote to the archive"
+            )
+        for reference in archived.versions[place].schema_references:
+            yield from visit((reference.subject, reference.version), (*outer, place))
+        visited.add(place)
+        if place in missing:
+            yield place
+
+    for place in sorted(missing):
+        yield from visit(place, ())
+
+
+def _write_settings(archived: RegistryContents, now: RegistryContents, target: Registry, *, is_alone: bool) -> None:
+    """Give each subject its settings, and the registry and its contexts theirs if it has no other subjects."""
+    there = {scope.subject: scope for scope in now.settings}
+    has_modes = any(scope.mode for scope in now.settings)
+    wider = _list_wider_scopes(archived) if is_alone else []
+    for scope in [*_list_subject_scopes(archived), *wider]:
+        scope_there = _find_scope(there, scope.subject)
+        if scope.compatibility is not None and (scope_there.compatibility, scope_there.others) != (
+            scope.compatibility,
+            scope.others,
+        ):
+            target.write_settings(scope.subject, scope.compatibility, scope.others)
+        if has_modes and scope_there.mode != scope.mode and (scope.subject or scope.mode):
+            target.write_mode(scope.subject, scope.mode)
+
+
+def _list_subject_scopes(archived: RegistryContents) -> list[ScopeSettings]:
+    """Return the settings of all subjects, also of those that have none of their own."""
+    scopes = {scope.subject: scope for scope in archived.settings}
+    return [_find_scope(scopes, subject) for subject in archived.subjects]
+
+
+def _list_wider_scopes(archived: RegistryContents) -> list[ScopeSettings]:
+    """Return the settings of the contexts, and last those of the registry. None of them, of chosen subjects."""
+    wider = [scope for scope in archived.settings if not scope.subject or scope.subject.endswith(":")]
+    return sorted(wider, key=lambda scope: not scope.subject)
+
+
+def _compare(
+    archived: RegistryContents,
+    target: RegistryContents,
+    places: Mapping[Version, Version],
+    registered: int,
+) -> RegistryReport:
+    """Compare each archived version and scope with what the target holds now."""
+    new_ids: dict[str, dict[int, int]] = defaultdict(dict)
+    for place, schema in archived.versions.items():
+        there = target.versions.get(places.get(place, place))
+        if there is not None and there.schema_id != schema.schema_id:
+            new_ids[find_context(place[0])][schema.schema_id] = there.schema_id
+    differences = (
+        *(f"version {version} of {subject} is archived by its name alone" for subject, version in archived.unreadable),
+        *_compare_versions(archived, target, places),
+        *_compare_settings(archived, target),
+    )
+    return RegistryReport(len(archived.subjects), len(archived.versions), registered, dict(new_ids), differences)
+
+
+def _compare_versions(
+    archived: RegistryContents, target: RegistryContents, places: Mapping[Version, Version]
+) -> Iterator[str]:
+    for place, schema in archived.versions.items():
+        name = f"version {place[1]} of {place[0]}"
+        place_there = places.get(place, place)
+        there = target.versions.get(place_there)
+        if there is None:
+            yield f"{name} is not there"
+            continue
+        was = _describe(schema)
+        now = _describe(there)
+        yield from (f"{name} has another {what}" for what in was if was[what] != now[what])
+        if place_there != place:
+            yield f"{name} is version {place_there[1]} there"
+        if (place in archived.deleted) != (place_there in target.deleted):
+            yield f"{name} is {'not ' if place in archived.deleted else ''}deleted there"
+
+
+def _compare_settings(archived: RegistryContents, target: RegistryContents) -> Iterator[str]:
+    there = {scope.subject: scope for scope in target.settings}
+    has_modes = any(scope.mode for scope in target.settings)
+    for was in [*_list_subject_scopes(archived), *_list_wider_scopes(archived)]:
+        now = _find_scope(there, was.subject)
+        name = was.subject or "the registry as a whole"
+        if was.compatibility is not None and (was.compatibility, was.others) != (now.compatibility, now.others):
+            yield f"{name} has the compatibility {now.compatibility} {now.others}, not {was.compatibility} {was.others}"
+        if was.mode != now.mode and (has_modes or was.mode not in {None, "READWRITE"}):
+            yield f"{name} has the mode {now.mode}, not {was.mode}"
+
+
+def _find_scope(scopes: Mapping[str, ScopeSettings], subject: str) -> ScopeSettings:
+    return scopes.get(subject, ScopeSettings(subject, None, None))

@@ -1,0 +1,329 @@
+"""The objects described by the file of an S3 source connector, as the source of a restore. No index has them.
+
+There is one stream for each topic and source kafka partition. A plan has the objects in the bucket at its time. Later
+objects need another restore id. Their records are tried before anything is created or sent, and counted in a dry run.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Self
+
+from kafka_s3_platform.connect.restore.outgoing.stream import (
+    OutgoingStream,
+    SentSettings,
+    check_decoding,
+    new_outgoing_stream,
+)
+from kafka_s3_platform.connect.restore.outgoing.values import Values, ValueSettings
+from kafka_s3_platform.connect.restore.polls import check_same_records, claim_successor, read_sent, save_sent
+from kafka_s3_platform.connect.restore.source.foreign_plan import (
+    ForeignPlan,
+    SentObjects,
+    check_foreign_plan,
+    make_foreign_plan,
+    make_foreign_targets,
+)
+from kafka_s3_platform.connect.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
+from kafka_s3_platform.connect.sources.objects import ForeignObject, has_record_times, is_covered
+from kafka_s3_platform.connect.sources.report import explain_doubt, explain_missing
+from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, RecordError
+from kafka_s3_platform.core.model.connect import ConnectBatch
+from kafka_s3_platform.core.partitioners.folders import Window
+from kafka_s3_platform.core.restore.filters.stage import check_filter, is_filtered
+from kafka_s3_platform.core.restore.preflight.goal import Checked, DryRunCount, Goal, StreamCount
+from kafka_s3_platform.core.restore.preflight.target import (
+    PreflightFinding,
+    check_newest,
+    make_doubt,
+    make_refusal,
+    make_remark,
+)
+from kafka_s3_platform.core.restore.preflight.thaw import describe_cold
+from kafka_s3_platform.core.restore.request import OnError, Outgoing, ReadFacts, RestoreRequest
+from kafka_s3_platform.core.restore.restore_source import NewPlan
+from kafka_s3_platform.core.restore.source.base import TargetPlan
+from kafka_s3_platform.core.restore.source.selection import find_offset_bound
+from kafka_s3_platform.core.restore.target_topic import Rename
+from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.core.store.objects import ObjectStore
+
+MOST_BYTES = 67_108_864
+"""The largest object to read completely only to try its first records."""
+
+
+def check_times(
+    config: ConnectorConfig, objects: Sequence[ForeignObject], times: Sequence[Window]
+) -> Iterator[PreflightFinding]:
+    """Refuse a time window over objects without record times, and doubt one that they exceed."""
+    if not times or has_record_times(config):
+        return
+    without_time = sorted(o.key for o in objects if o.window is None)
+    if without_time:
+        yield make_refusal(
+            f"the times of records in {len(without_time):,} objects, such as {without_time[0]}, are unknown: neither "
+            f"they nor their names have any. A window of time (hours, days, from, to) would restore all of them. "
+            f"Choose by offsets, or leave the window out, which restores everything"
+        )
+    partial = sorted(o.key for o in objects if o.window is not None and not is_covered(o.window, times))
+    if partial:
+        yield make_doubt(
+            f"{len(partial):,} objects, such as {partial[0]}, are only partly in the window of time, and are taken "
+            f"whole: their records have no times"
+        )
+
+
+@dataclass(frozen=True)
+class TrialTask:
+    """A stream, and how its records would be changed before they are sent."""
+
+    stream: ForeignStreamTask
+    sent: SentSettings
+
+    def outgoing(self, on_error: OnError | None = None) -> OutgoingStream:
+        """Make the stream that encodes its records for sending. It registers no schema."""
+        values = self.sent.values and replace(self.sent.values, registers=False)
+        behavior = on_error or self.sent.behavior_on_error
+        return new_outgoing_stream(self.stream.facts, replace(self.sent, values=values, behavior_on_error=behavior))
+
+
+def count_foreign(task: TrialTask, _: Attempt) -> StreamCount:
+    """Read all objects of a task, and encode their records for sending.
+
+    The count is of the records in the windows, before filters and transforms.
+
+    Raises:
+        IntegrityError: an object is bad, and `behavior.on.error` is `fail`.
+        RecordError: a record cannot be written, and `behavior.on.error` is `fail`.
+    """
+    stream = task.stream.facts
+    records = WantedRecords(task.stream, ObjectStore(stream.store))
+    outgoing = task.outgoing()
+    count = StreamCount(stream.topic, stream.kafka_partition)
+    for batch in records:
+        count = count.add(batch.records)
+        if stream.is_decoded:
+            outgoing.encoded(type_strings(batch, task.stream.config.records))
+    return replace(count, facts=records.facts + ReadFacts(notes=outgoing.notes))
+
+
+def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begun: bool) -> Iterator[PreflightFinding]:
+    """Find topics with first records that cannot be written, or contradict the connector's file.
+
+    For each topic, the first stream with a small first object is tried. A restore that `is_begun` has passed the trial
+    of writing before.
+    """
+    looked_at = set[str]()
+    for task in tasks:
+        topic = task.stream.group.topic
+        if topic in looked_at or not _is_soon_read(task.stream):
+            continue
+        looked_at.add(topic)
+        # Bad objects are reported by the run that reads all of them.
+        with suppress(IntegrityError):
+            first = next(iter(WantedRecords(task.stream, store)), None)
+            if first is not None and (doubt := explain_doubt(task.stream.config, first.value.objects)):
+                yield make_doubt(f"{topic}: {doubt}")
+            if is_begun:
+                continue
+            if first is not None and (why := _try_writing(task, type_strings(first, task.stream.config.records))):
+                yield make_refusal(why)
+
+
+def _is_soon_read(stream: ForeignStreamTask) -> bool:
+    first = stream.group.sets[0]
+    return stream.facts.is_decoded and first.size <= MOST_BYTES and not any(o.is_cold for o in first.objects)
+
+
+def _try_writing(task: TrialTask, batch: ConnectBatch) -> str:
+    # First with failures ignored: if every record fails, the converter is the wrong one.
+    lenient = task.outgoing("ignore")
+    lenient.encoded(batch)
+    failure = lenient.first_failure
+    if failure is None:
+        return ""
+    if lenient.failed_count == batch.num_rows:
+        return (
+            f"none of the first {batch.num_rows:,} records of {task.stream.group.topic} can be written: "
+            f"{failure.message}. Leaving such records out would leave all of them out: name another converter"
+        )
+    try:
+        task.outgoing().encoded(batch)
+    except RecordError as err:
+        return str(err)
+    return ""
+
+
+@dataclass(frozen=True)
+class ForeignSource:
+    """Objects of a source connector.
+
+    `request` has all options, but its `topic` and `to_topic` are not used. Instead `topics` are restored: by default
+    the file's topics, else every topic found. `rename` makes the names of the targets. Without it, a RegexRouter of the
+    file or of `request.outgoing` makes them, else a target has the name of its source. `after` is the id of a finished
+    restore of the same connector: objects sent by it or an earlier one are left out.
+    """
+
+    request: RestoreRequest
+    topics: tuple[str, ...] = ()
+    rename: Rename | None = None
+    after: str | None = None
+
+    def complete(self) -> Self:
+        """Add the transforms, the converters and `behavior.on.error` of the connector's file."""
+        check_filter(self.request.records)
+        return replace(self, request=_complete_request(self.request))
+
+    def read_plan(self, content: bytes) -> ForeignPlan:
+        """Read the stored plan, and check that it belongs to the request."""
+        plan = ForeignPlan.from_json(content, self.request.documents.plan)
+        check_foreign_plan(self.request, self.topics, self.rename, self.after, plan)
+        return plan
+
+    def make_plan(self) -> NewPlan[ForeignPlan]:
+        """Plan the restore of the objects that the bucket has now, without those that the restore `after` has sent.
+
+        Claiming the plan makes this restore the only successor of that one. PreflightError if it cannot be.
+        """
+        request = self.request
+        documents = ObjectStore(request.config.restore_store)
+        sent = read_sent(request, self.after, documents)
+        check_same_records(request, self.after, documents)
+        archive = ObjectStore(request.config.store)
+        plan = make_foreign_plan(request, self.topics, self.rename, archive, self.after, sent)
+
+        def claim() -> None:
+            """Store the objects sent before, and this restore as the successor of `after`."""
+            save_sent(request, sent, documents)
+            claim_successor(request, self.after, documents)
+
+        return NewPlan(plan, claim)
+
+    def plan_targets(self, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
+        """Return a plan for each target topic. There is none if there is no object."""
+        return make_foreign_targets(self.request.config, plan)
+
+    def check(self, plan: ForeignPlan, goals: Sequence[Goal], _: TaskRunner) -> Checked:
+        """Check the listing, and try to write the first records of each topic."""
+        for goal in goals:
+            self._check_outgoing(goal)
+        trials = self._make_trials(plan, goals)
+        config = self.request.config
+        is_begun = plan.starts is not None
+        findings = [
+            *_check_objects(config, plan),
+            *try_first_records(trials, ObjectStore(config.store), is_begun=is_begun),
+        ]
+        sent = read_sent(self.request, self.after, ObjectStore(config.restore_store))
+        findings += [] if sent is None else _find_other_targets(sent, goals)
+        return Checked(tuple(findings), tuple(o.key for o in plan.objects if o.is_cold))
+
+    def count(self, plan: ForeignPlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
+        """Read every object: count its records, try to write them, and find bad ones."""
+        trials = self._make_trials(plan, goals)
+        tasks_max = self.request.config.tasks_max
+        try:
+            counts = list(runner.run_grouped(count_foreign, trials, tasks_max, lambda t: t.stream.facts.size))
+        except RecordError as err:
+            return DryRunCount(findings=(make_refusal(err.text),))
+        goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}
+        late = (
+            check_newest(c.newest, goal_of[c.topic].target.configs)
+            for c in counts
+            if goal_of[c.topic].target.description
+        )
+        findings = tuple(dict.fromkeys(chain.from_iterable(late)))
+        return DryRunCount(tuple(counts), is_exact=not is_filtered(self.request.records), findings=findings)
+
+    def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
+        """Return how keys and values are written. None: they are sent as they are read."""
+        outgoing = goal.request.outgoing
+        if not (outgoing.key or outgoing.value or outgoing.transforms):
+            return None
+        return ValueSettings(outgoing, goal.request.config.records, topic, goal.plan.to_topic)
+
+    def make_streams(self, plan: ForeignPlan) -> list[ForeignStreamTask]:
+        """Make a stream for each topic and kafka partition."""
+        request = self.request
+        return [
+            ForeignStreamTask(
+                request.config,
+                group,
+                plan.times,
+                find_offset_bound(request.from_offset, group.kafka_partition),
+                find_offset_bound(request.to_offset, group.kafka_partition),
+                request.allow_unsendable_timestamps,
+            )
+            for group in plan.groups
+        ]
+
+    def _make_trials(self, plan: ForeignPlan, goals: Sequence[Goal]) -> list[TrialTask]:
+        goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}
+        trials = []
+        for stream in self.make_streams(plan):
+            topic = stream.group.topic
+            trials.append(TrialTask(stream, goal_of[topic].sent(self.make_values(goal_of[topic], topic))))
+        return trials
+
+    def _check_outgoing(self, goal: Goal) -> None:
+        """Raise ConfigError if the transforms, the converters or the partitioner cannot be used."""
+        for topic in goal.plan.topics:
+            settings = self.make_values(goal, topic)
+            values = None if settings is None else Values(settings)
+            OutgoingStream(goal.request.outgoing, topic, 0, goal.size, goal.plan.to_topic, values=values)
+
+
+def _find_other_targets(sent: SentObjects, goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
+    """Find targets without the records of earlier restores, which went to another topic."""
+    for goal in goals:
+        description = goal.target.description
+        target = (goal.plan.to_topic, description.topic_id if description else "")
+        for topic in goal.plan.topics:
+            for (to_topic, topic_id), count in sorted(sent.count_elsewhere(topic, target).items()):
+                now = "another topic" if description else "a new topic"
+                yield make_doubt(
+                    f"{target[0]} lacks what the restores before this one have sent of {topic}: {count:,} objects went "
+                    f"to {to_topic} of id {topic_id}, and this is {now}. A restore that comes after none (without "
+                    f"--after) sends all"
+                )
+
+
+def _check_objects(config: ConnectorConfig, plan: ForeignPlan) -> Iterator[PreflightFinding]:
+    if not plan.objects:
+        yield make_remark("there are no objects to restore")
+    yield from describe_cold(plan.objects)
+    yield from map(make_remark, plan.notes)
+    yield from map(make_doubt, plan.doubts)
+    yield from check_times(config, plan.objects, plan.times)
+    if plan.objects:
+        yield from map(make_remark, explain_missing(config))
+
+
+def _complete_request(request: RestoreRequest) -> RestoreRequest:
+    """Return the request with the transforms, converters and `behavior.on.error` of the connector's file."""
+    config = request.config
+    outgoing = request.outgoing
+    if config.source is None:
+        raise ConfigError(f"connector {config.name} is a sink: its archive is restored by its index")
+    if request.restore_acls or outgoing.map_schema_ids:
+        what = "ACLs" if request.restore_acls else "schema ids"
+        raise ConfigError(f"connector {config.name} is a source: its objects have no {what}, so none can be restored")
+    source = config.source.model_copy(update={"behavior_on_error": request.on_error})
+    completed = replace(outgoing, transforms=(*config.records.transforms, *outgoing.transforms))
+    check_decoding(config.name, config.records, completed)
+    if not config.layout.is_envelope:
+        key = _choose_converter(outgoing, outgoing.key, config.records.key)
+        value = _choose_converter(outgoing, outgoing.value, config.records.value)
+        completed = replace(completed, key=key, value=value)
+    return replace(request, config=config.model_copy(update={"source": source}), outgoing=completed)
+
+
+def _choose_converter(
+    outgoing: Outgoing, requested: ConverterSettings | None, file_converter: ConverterSettings
+) -> ConverterSettings:
+    """Return the requested converter, else the file's, with the target's registry if the restore names one."""
+    if requested is not None or outgoing.target_registry is None or file_converter.registry is None:
+        return requested or file_converter
+    return file_converter.model_copy(update={"registry": outgoing.target_registry})

@@ -1,0 +1,120 @@
+"""Parses the changes of records before they are sent, from the keys of Connect of a source connector."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from kafka_s3_platform.connect.config.keys.converters import read_converter
+from kafka_s3_platform.connect.config.keys.sheet import substitute_variables
+from kafka_s3_platform.connect.config.keys.transforms import parse_transforms
+from kafka_s3_platform.connect.config.keys.values import CONVERTER_CLASS
+from kafka_s3_platform.core.config.parse import find_property_lines, read_properties
+from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.restore.request import Outgoing
+from kafka_s3_platform.core.text import find_nearest
+
+STEPS = ("transforms", "predicates")
+CONVERTERS = ("key.converter", "value.converter")
+REGISTRY = "schema.registry."
+_REGISTERED = {"auto.register.schemas": "true", "use.latest.version": "false", "use.schema.id": "-1"}
+
+
+def read_outgoing_file(path: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """Read the keys of a properties file, and replace `${env:NAME}`.
+
+    Raises:
+        ConfigError: it cannot be read, names a missing variable, or has another key.
+    """
+    entries = read_properties(path)
+    if unknown := [name for name in entries if not _is_key(name)]:
+        # It may be the wrong file, so the message names the line.
+        line = find_property_lines(path)[unknown[0]]
+        raise ConfigError(f"{path}, line {line}: {_explain_unknown(unknown[0])}")
+    try:
+        return {name: substitute_variables(value.get_secret_value(), env).strip() for name, value in entries.items()}
+    except ValueError as err:
+        raise ConfigError(f"{path}: {err}") from err
+
+
+def find_step(name: str) -> str | None:
+    """Return the transform or predicate of a key, such as `transforms.mask`; None for another key."""
+    kind, _, rest = name.partition(".")
+    if kind in STEPS and rest:
+        return f"{kind}.{rest.partition('.')[0]}"
+    return None
+
+
+def parse_outgoing(entries: Mapping[str, str]) -> Outgoing:
+    """Parse `transforms`, `predicates`, `key.converter`, `value.converter` and `schema.registry.*` for the target.
+
+    The registry is the target's. Converters without a registry use it.
+
+    Raises:
+        ConfigError: a key is unknown, or its value cannot be used; names the key.
+    """
+    for name in entries:
+        if not _is_key(name):
+            raise ConfigError(f"{name}: {_explain_unknown(name)}")
+    try:
+        steps = parse_transforms({name: value for name, value in entries.items() if name.startswith(STEPS)})
+    except ValueError as err:
+        raise ConfigError(str(err)) from err
+    return Outgoing(
+        transforms=steps,
+        key=_parse_converter(entries, "key"),
+        value=_parse_converter(entries, "value"),
+        target_registry=_parse_registry(entries),
+    )
+
+
+def _is_key(name: str) -> bool:
+    return name.split(".", maxsplit=1)[0] in STEPS or name.startswith((*CONVERTERS, REGISTRY))
+
+
+def _explain_unknown(name: str) -> str:
+    near = find_nearest(name, (*STEPS, *CONVERTERS, f"{REGISTRY}url"))
+    return f"no key of what becomes of records{f'; did you mean {near}?' if near else ''}"
+
+
+def _parse_converter(entries: Mapping[str, str], side: Literal["key", "value"]) -> ConverterSettings | None:
+    name = f"{side}.converter"
+    prefix = f"{name}."
+    if name not in entries:
+        return None
+    options = {key.removeprefix(prefix): value for key, value in entries.items() if key.startswith(prefix)}
+    try:
+        return _parse_settings(prefix, CONVERTER_CLASS(entries[name]), {**_select_registry_keys(entries), **options})
+    except ValueError as err:
+        raise ConfigError(f"{name}: {err}") from err
+
+
+def _refuse_registering(prefix: str, options: Mapping[str, str]) -> None:
+    """Refuse options that would not register schemas, or register them under other subjects."""
+    for name, value in options.items():
+        usual = _REGISTERED.get(name.removeprefix(REGISTRY))
+        usual = "topicnamestrategy" if name.endswith("subject.name.strategy") else usual
+        if usual and value.rpartition(".")[2].casefold() not in {usual, ""}:
+            raise ConfigError(
+                f"{prefix}{name}: a restore registers the schemas of what it writes anew, under `<topic>-key` and"
+                f" `<topic>-value`: remove the key. Without a converter, bytes stay as they are"
+            )
+
+
+def _parse_registry(entries: Mapping[str, str]) -> RegistrySettings | None:
+    shared = _select_registry_keys(entries)
+    if shared:
+        return _parse_settings("", "AVRO", shared).registry
+    return None
+
+
+def _select_registry_keys(entries: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in entries.items() if name.startswith(REGISTRY)}
+
+
+def _parse_settings(prefix: str, format_name: str, options: Mapping[str, str]) -> ConverterSettings:
+    _refuse_registering(prefix, options)
+    settings, outcome = read_converter(format_name, options, schemas_enable=True)
+    if outcome.refused:
+        raise ConfigError("; ".join(f"{prefix}{name}: {reason}" for name, reason in outcome.refused.items()))
+    return settings

@@ -1,0 +1,219 @@
+"""Chooses the kafka partition of the target for each restored record, by the hashes of keys of Kafka's clients.
+
+No key becomes a Python object.
+Source of murmur2: `org.apache.kafka.common.utils.Utils.murmur2` and `toPositive`, used by Java's producer.
+Source of CRC-32: `rd_kafka_msg_partitioner_consistent` in librdkafka, the CRC of zlib.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from numba.core.dispatcher import Dispatcher
+
+from kafka_s3_platform.core.compiled import compile_cached
+from kafka_s3_platform.core.config.plugins import KAFKA_PARTITIONER, load_class
+from kafka_s3_platform.core.errors import ConfigError, PermanentError, PlatformError
+from kafka_s3_platform.core.formats.columns import read_strings
+from kafka_s3_platform.core.model.connect import Int64s
+
+KeyBytes = npt.NDArray[np.uint8]
+
+_MASK = 0xFFFF_FFFF
+_SEED = 0x9747_B28C
+_M = 0x5BD1_E995
+"""Constants of Kafka's murmur2: other values would send a key to another kafka partition than Java's producer."""
+
+_CRC_POLYNOMIAL = 0xEDB8_8320
+"""The reversed polynomial of zlib's CRC-32."""
+
+OPTION = KAFKA_PARTITIONER.key
+SOURCE = "source"
+
+
+def hash_murmur2(keys: pa.BinaryArray) -> Int64s:
+    """Compute Java's positive murmur2 of each key, -1 without a key."""
+    return _hash_keys(_murmur2_all, keys)
+
+
+def hash_crc32(keys: pa.BinaryArray) -> Int64s:
+    """Compute the CRC-32 of each key, -1 without a key."""
+    return _hash_keys(_crc32_all, keys)
+
+
+def _hash_keys(kernel: Dispatcher, keys: pa.BinaryArray) -> Int64s:
+    taken = read_strings(keys)
+    hashes = np.empty(len(keys), np.int64)
+    kernel(np.frombuffer(taken.data, np.uint8), taken.lengths, hashes)
+    return hashes
+
+
+@compile_cached()  # type: ignore[untyped-decorator, unused-ignore]
+def _murmur2_all(data: KeyBytes, lengths: Int64s, out: Int64s) -> None:  # pragma: no cover - compiled
+    pos = 0
+    for i in range(len(lengths)):
+        length = lengths[i]
+        if length < 0:
+            out[i] = -1
+            continue
+        h = (_SEED ^ length) & _MASK
+        end = pos + length
+        while end - pos >= 4:
+            k = np.int64(0)
+            for j in range(4):
+                k |= np.int64(data[pos + j]) << (8 * j)
+            pos += 4
+            k = (k * _M) & _MASK
+            k = ((k ^ (k >> 24)) * _M) & _MASK
+            h = ((h * _M) & _MASK) ^ k
+        if end > pos:
+            for j in range(end - pos):
+                h ^= np.int64(data[pos + j]) << (8 * j)
+            h = (h * _M) & _MASK
+            pos = end
+        h = ((h ^ (h >> 13)) * _M) & _MASK
+        out[i] = (h ^ (h >> 15)) & 0x7FFF_FFFF
+
+
+@compile_cached()  # type: ignore[untyped-decorator, unused-ignore]
+def _crc32_all(data: KeyBytes, lengths: Int64s, out: Int64s) -> None:  # pragma: no cover - compiled
+    table = np.empty(256, np.int64)
+    for byte in range(256):
+        value = np.int64(byte)
+        for _ in range(8):
+            value = (value >> 1) ^ (_CRC_POLYNOMIAL if value & 1 else 0)
+        table[byte] = value
+    pos = 0
+    for i in range(len(lengths)):
+        if lengths[i] < 0:
+            out[i] = -1
+            continue
+        crc = np.int64(_MASK)
+        for _ in range(lengths[i]):
+            crc = table[(crc ^ data[pos]) & 0xFF] ^ (crc >> 8)
+            pos += 1
+        out[i] = crc ^ _MASK
+
+
+class KafkaPartitioner(Protocol):
+    """A user's class for `partitioning`, by its dotted name, called with the target's kafka partition count.
+
+        class ByRegion:                       # my_package.my_module.ByRegion
+            def __init__(self, kafka_partition_count):
+                self.count = kafka_partition_count
+
+            def kafka_partitions(self, batch):  # a pyarrow.RecordBatch of RECORD_SCHEMA, as it will be sent
+                is_eu = pc.starts_with(batch.column("key"), "eu-")
+                return pc.if_else(is_eu.fill_null(False), 0, self.count - 1).cast(pa.int32())
+
+    The same record must always go to the same kafka partition, with any other records in the batch. A resumed restore
+    and the verification ask again.
+    """
+
+    def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        """Return the target's kafka partition of each record, in [0, kafka_partition_count)."""
+        ...
+
+
+def new_kafka_partitioner(partitioning: str, kafka_partition_count: int) -> KafkaPartitioner:
+    """Return the partitioner for `partitioning`.
+
+    Raises:
+        ConfigError: it is none, or a user's class that cannot be made.
+    """
+    if partitioning in _OURS:
+        ours: KafkaPartitioner = _OURS[partitioning](kafka_partition_count)
+        return ours
+    if "." not in partitioning:
+        names = ", ".join(_OURS)
+        raise ConfigError(f"{OPTION} {partitioning!r} is none of {names}, nor your own class by its dotted name")
+    return _Users(partitioning, kafka_partition_count)
+
+
+class _Source:
+    """Every record keeps its number."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        numbers = batch.column("partition")
+        if len(numbers) and int(np.max(numbers.to_numpy())) >= self._count:
+            raise PermanentError(
+                f"records of kafka partition {int(np.max(numbers.to_numpy()))} keep their number, and the target has "
+                f"{self._count} kafka partitions. Add kafka partitions to it, or choose another {OPTION}"
+            )
+        return numbers
+
+
+class _Murmur2:
+    """Java's producer: `toPositive(murmur2(key)) % count`, an empty key included. No key: by the source offset."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        # Java's producer spreads records without a key by chance. By offset the result is the same each time.
+        hashes = hash_murmur2(batch.column("key"))
+        return _make_numbers(np.where(hashes < 0, _read_offsets(batch), hashes) % self._count)
+
+
+class _Crc32:
+    """librdkafka's default, `consistent_random`: `crc32(key) % count`. An empty key or none: by the source offset."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        key = batch.column("key")
+        empty = read_strings(key).lengths < 1
+        return _make_numbers(np.where(empty, _read_offsets(batch), hash_crc32(key)) % self._count)
+
+
+class _Users:
+    """A user's class, with checked answers."""
+
+    def __init__(self, dotted: str, count: int) -> None:
+        self._name = f"{OPTION} {dotted}"
+        self._count = count
+        class_ = load_class(dotted, KAFKA_PARTITIONER)
+        try:
+            self._partitioner: Any = class_(count)
+        except Exception as err:
+            raise ConfigError(f"{self._name} with {count} kafka partitions: {type(err).__name__}: {err}") from err
+
+    def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        where = f"{self._name} on {batch.num_rows} records from offset {batch.column('offset')[0]} on"
+        try:
+            numbers = self._partitioner.kafka_partitions(batch)
+        except PlatformError:
+            raise
+        except Exception as err:
+            raise PermanentError(f"{where}: {type(err).__name__}: {err}") from err
+        if flaw := self._flaw(numbers, batch.num_rows):
+            raise PermanentError(f"{where} gave back {flaw}")
+        return numbers
+
+    def _flaw(self, answer: Any, count: int) -> str | None:
+        if not isinstance(answer, pa.Int32Array) or answer.null_count:
+            return f"{type(answer).__name__}, not a pyarrow.Int32Array without nulls"
+        if len(answer) != count:
+            return f"{len(answer)} numbers for {count} records"
+        numbers = answer.to_numpy()
+        if count and not 0 <= numbers.min() <= numbers.max() < self._count:
+            return f"kafka partition {numbers.max()} or {numbers.min()}, and the target has 0 to {self._count - 1}"
+        return None
+
+
+_OURS: Mapping[str, Any] = {SOURCE: _Source, "murmur2": _Murmur2, "crc32": _Crc32}
+
+
+def _read_offsets(batch: pa.RecordBatch) -> Int64s:
+    offsets: Int64s = batch.column("offset").to_numpy()
+    return offsets
+
+
+def _make_numbers(numbers: Int64s) -> pa.Int32Array:
+    return pa.array(numbers.astype(np.int32))

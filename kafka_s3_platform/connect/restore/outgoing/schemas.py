@@ -1,0 +1,245 @@
+"""Registers archived schemas in the target's registry, and maps their ids to the new ones."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from kafka_s3_platform.connect.converters.registry import (
+    IncompatibleSchemaError,
+    NewSchema,
+    Registration,
+    Registry,
+    open_registry,
+)
+from kafka_s3_platform.core.config.settings import RecordSettings, RegistrySettings
+from kafka_s3_platform.core.errors import IntegrityError, PreflightError
+from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
+
+ANY_SCHEMA = "NONE"
+"""The compatibility mode without any check."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedVersion:
+    """One version of a subject in the target's registry."""
+
+    subject: str
+    version: int
+    schema_id: int
+
+
+@dataclass(frozen=True)
+class SchemaMapping:
+    """Old id -> new id, of keys and of values. None if a side has no registry, and so no ids.
+
+    `guids` are the same for GUIDs, of both. `notes` are sentences for people.
+    """
+
+    key_ids: Mapping[int, int] | None
+    value_ids: Mapping[int, int] | None
+    notes: tuple[str, ...] = ()
+    guids: Mapping[str, str] = field(default_factory=dict)
+
+
+def map_schemas(
+    target: RegistrySettings,
+    archived: Sequence[ArchivedSchema],
+    source: RecordSettings,
+    topic: str,
+    to_topic: str,
+) -> SchemaMapping:
+    """Register archived schemas in the target's registry, as they were in the source's.
+
+    Subjects named after the topic get the new topic's name, others keep theirs. References and earlier versions are
+    registered first. Registered schemas stay as they are, so this may be done again. A subject gets its mode at the
+    source. If the target has versions of its own in it, its mode stays, with a note.
+
+    Args:
+        target: the registry to register in.
+        archived: the index's schemas.
+        source: the converters of the archived records. Their registries gave the ids.
+        topic: the archived topic.
+        to_topic: the topic of the restored records.
+
+    Raises:
+        PreflightError: a subject of the target does not allow an archived schema.
+        IntegrityError: a schema refers to an unarchived one.
+        RegistryUnavailableError, AuthorizationError: the registry does not answer, or refuses.
+    """
+    registry = open_registry(target)
+    sides: list[dict[int, int] | None] = []
+    registrars: dict[str, SchemaRegistrar] = {}
+    for settings in (source.key.registry, source.value.registry):
+        if settings is None:
+            sides.append(None)
+            continue
+        url = open_registry(settings).url
+        if url not in registrars:
+            registrars[url] = SchemaRegistrar(registry, _index_schemas(archived, url), topic, to_topic)
+            registrars[url].register()
+        sides.append(registrars[url].ids)
+    notes = (note for registrar in registrars.values() for note in registrar.notes)
+    guids = dict(chain.from_iterable(registrar.guids.items() for registrar in registrars.values()))
+    return SchemaMapping(sides[0], sides[1], tuple(notes), guids)
+
+
+def _index_schemas(archived: Sequence[ArchivedSchema], url: str) -> dict[int, ArchivedSchema]:
+    """Index schemas by id. Those of the registry at `url` win. Others count too, because a registry may move."""
+    others = {s.schema_id: s for s in archived if s.registry_url != url}
+    return others | {s.schema_id: s for s in archived if s.registry_url == url}
+
+
+@dataclass
+class SchemaRegistrar:
+    """Registers the schemas of one source registry. Subjects of `topic`, unless it is empty, get `to_topic`'s name."""
+
+    registry: Registry
+    schemas: Mapping[int, ArchivedSchema]
+    topic: str = ""
+    to_topic: str = ""
+    ids: dict[int, int] = field(default_factory=dict)
+    guids: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.versions: dict[tuple[str, int], MappedVersion] = {}
+        self._under_way: list[tuple[str, int]] = []
+        self._places: dict[str, dict[int, ArchivedSchema]] = defaultdict(dict)
+
+    def register(self) -> None:
+        """Register the schemas, with their references."""
+        roots = list(self.schemas.values())
+        for schema in roots:
+            for place in self._own(schema):
+                self._places[place.subject][place.version] = schema
+        self._add_references(roots)
+        for subject in sorted(self._places):
+            for version in sorted(self._places[subject]):
+                self._ensure(subject, version)
+        for subject in sorted(self._places):
+            self._keep_mode(subject)
+
+    def _own(self, schema: ArchivedSchema) -> Sequence[SubjectVersion]:
+        """Return its subjects of the topic, else all: subjects of many topics may have one text."""
+        subjects = schema.subjects or (SubjectVersion(f"{self.topic}-value", 1, None),)
+        return [s for s in subjects if _is_of_topic(s.subject, self.topic)] or subjects
+
+    def _add_references(self, schemas: Iterable[ArchivedSchema]) -> None:
+        pending = list(schemas)
+        while pending:
+            schema = pending.pop()
+            for reference in schema.schema_references:
+                other = self._referred(schema, reference)
+                if reference.version not in self._places[reference.subject]:
+                    self._places[reference.subject][reference.version] = other
+                    pending.append(other)
+
+    def _referred(self, schema: ArchivedSchema, reference: SchemaReference) -> ArchivedSchema:
+        if reference.schema_id not in self.schemas:
+            raise IntegrityError(
+                f"schema {schema.schema_id} of {schema.registry_url} refers to {reference.name} (version "
+                f"{reference.version} of {reference.subject}), which is not in the index: archive once more while that "
+                f"registry answers, or restore without mapping schema ids"
+            )
+        return self.schemas[reference.schema_id]
+
+    def _ensure(self, subject: str, version: int) -> MappedVersion:
+        """Register one version of a subject, after earlier versions and after its references."""
+        if (subject, version) in self.versions:
+            return self.versions[subject, version]
+        # A registry numbers the versions of a subject in the order of their registration.
+        for earlier in sorted(v for v in self._places[subject] if v < version):
+            self._ensure(subject, earlier)
+        schema = self._places[subject][version]
+        references = self._behind(subject, version, schema)
+        new = NewSchema(schema.schema_type, schema.schema_text, references, schema.other_fields)
+        target = self._target(subject)
+        registration = self.registry.find(target, new)
+        if registration is None or registration.differing:
+            registration = self._registered(subject, target, new)
+        if registration.differing:
+            self.notes.append(
+                f"schema {registration.schema_id} (version {registration.version} of {target}) in the target's "
+                f"registry differs from schema {schema.schema_id} of {schema.registry_url} in "
+                f"{' and '.join(registration.differing)}: that registry did not take them as they were archived, and "
+                f"who reads by them, such as rules that decrypt, cannot"
+            )
+        done = self.versions[subject, version] = MappedVersion(target, registration.version, registration.schema_id)
+        self.ids.setdefault(schema.schema_id, registration.schema_id)
+        if schema.schema_guid and registration.guid:
+            self.guids.setdefault(schema.schema_guid, registration.guid)
+        return done
+
+    def _behind(self, subject: str, version: int, schema: ArchivedSchema) -> tuple[SchemaReference, ...]:
+        """Register the references of a schema, before the schema itself."""
+        if flaw := find_references_flaw(self._under_way, (subject, version)):
+            raise IntegrityError(
+                f"schema {schema.schema_id} of {schema.registry_url} (version {version} of {subject}) {flaw}: no "
+                f"registry takes that, so somebody wrote to the index. Restore without mapping schema ids"
+            )
+        self._under_way.append((subject, version))
+        references = tuple(self._references(schema))
+        self._under_way.pop()
+        return references
+
+    def _references(self, schema: ArchivedSchema) -> Iterator[SchemaReference]:
+        for reference in schema.schema_references:
+            done = self._ensure(reference.subject, reference.version)
+            yield SchemaReference(reference.name, done.subject, done.version, done.schema_id)
+
+    def _registered(self, subject: str, target: str, new: NewSchema) -> Registration:
+        """Register a schema, without the subject's compatibility mode if it refuses the schema.
+
+        The source has accepted the schema once, so it had another mode then, or none.
+        """
+        try:
+            return self.registry.register(target, new)
+        except IncompatibleSchemaError as err:
+            if not self._is_ours(subject):
+                raise PreflightError(
+                    f"subject {target} of the target's registry has schemas of its own, and does not allow an archived "
+                    f"one beside them: {err}. Restore to a topic of another name, or to a registry without that subject"
+                ) from err
+        # `_keep_mode` gives the subject its own mode again, once all of its versions are registered.
+        self.registry.write_settings(target, ANY_SCHEMA)
+        return self.registry.register(target, new)
+
+    def _is_ours(self, subject: str) -> bool:
+        """Return True if the subject of the target holds only schemas of this archive."""
+        target = self._target(subject)
+        mine = {s.version for s in self.versions.values() if s.subject == target}
+        return set(self.registry.list_versions(target)) <= mine
+
+    def _keep_mode(self, subject: str) -> None:
+        """Give the subject its settings at the time of its latest archived version."""
+        target = self._target(subject)
+        latest = self._places[subject][max(self._places[subject])]
+        was = next((s for s in latest.subjects if s.subject == subject), None)
+        if was is None or was.compatibility is None or (target, latest.registry_url) == (subject, self.registry.url):
+            return
+        settings = replace(was, subject=target, version=0)
+        if self.registry.read_settings(target) == settings:
+            return
+        if self._is_ours(subject):
+            self.registry.write_settings(target, was.compatibility, was.other_settings)
+        if (now := self.registry.read_settings(target)) != settings:
+            self.notes.append(
+                f"subject {target} keeps its compatibility mode {now.compatibility} and other settings "
+                f"{now.other_settings}, since it has schemas of its own, or its registry took no others; {subject} had "
+                f"{was.compatibility} and {was.other_settings} where it was archived"
+            )
+
+    def _target(self, subject: str) -> str:
+        if _is_of_topic(subject, self.topic):
+            return self.to_topic + subject[len(self.topic) :]
+        return subject
+
+
+def _is_of_topic(subject: str, topic: str) -> bool:
+    """Return True if TopicNameStrategy or TopicRecordNameStrategy made the subject for the topic. No topic has none.
+
+    `a-b-value` belongs to the topic `a-b`, never to `a`. `a-Order` belongs to `a`: `Order` is the name of a record.
+    """
+    rest = subject.removeprefix(f"{topic}-")
+    return bool(topic) and rest != subject and (rest in {"key", "value"} or not rest.endswith(("-key", "-value")))

@@ -1,0 +1,405 @@
+"""The plan of a restore from another sink's objects: objects and their topics, without those of earlier restores.
+
+The plan stays in the bucket, and so do the objects sent by each restore of a source connector.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kafka_s3_platform.connect.sources.objects import (
+    MAX_LINES,
+    ForeignObject,
+    ObjectGroup,
+    ScanReport,
+    group_objects,
+    has_record_times,
+    names_bound_times,
+    order_by_name,
+    select_objects,
+)
+from kafka_s3_platform.connect.sources.scan import SourceListing, read_places, scan_objects
+from kafka_s3_platform.core.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.core.errors import PreflightError
+from kafka_s3_platform.core.model.notes import DoubtNote
+from kafka_s3_platform.core.restore.documents import parse_table
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.source.base import ObjectFacts, RestorePlan, TargetPlan
+from kafka_s3_platform.core.restore.source.selection import FOREVER, find_offset_bound, list_time_windows
+from kafka_s3_platform.core.restore.source.terms import check_plan_field, collect_request_terms, hash_place
+from kafka_s3_platform.core.restore.target_topic import (
+    Rename,
+    Template,
+    apply_routers,
+    name_target_topic,
+    routes_by_topic,
+)
+from kafka_s3_platform.core.store.objects import ObjectStore
+
+SENT_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("etag", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("kafka_partition", pa.int32(), nullable=False),
+        pa.field("first_offset", pa.int64()),
+        pa.field("to_topic", pa.string()),
+        pa.field("topic_id", pa.string()),
+    ]
+)
+
+TargetTopic = tuple[str, str]
+"""A target topic and its id."""
+
+
+_REPLACED = "was replaced after it was sent: it is not sent again, and records that came with the change are missing"
+_AGAIN = "A restore to another topic, under another restore id and not after this one, sends it as it is now"
+
+_PLACE = ("to_topic", "topic_id")
+
+_COUNTED = {
+    "outside": "objects outside of topics.dir were ignored",
+    "extension": "objects were ignored for the ends of their names",
+    "index": "indexes of the blocks of others were ignored",
+    "marker": "markers of Spark, Hadoop and the like were ignored",
+    "other_topic": "objects of other topics were ignored",
+}
+
+_CORRECT = (
+    "Correct the topic's name, or what the connector's file says of the folder (topics.dir, s3.prefix, aws.s3.prefix), "
+    "the names (archive.key.layout, archive.source.template, partitioner.class, path.format) and the format "
+    "(format.class); or, of what another tool wrote by the file of its sink, the class (connector.class): that of its "
+    "source"
+)
+
+_NOT_READ_BY = {"behavior_on_error", "poll_interval_ms", "look_back_ms", "thaw_days", "thaw_tier", "cluster"}
+
+_NOT_READ_IN = {
+    *("topics_dir", "format", "codec_level", "block_size", "flush_size", "rotate_interval_ms"),
+    *("rotate_schedule_interval_ms", "segment_bytes", "schema_compatibility", "null_values"),
+}
+"""Settings of a source connector's file and its layout without effect on records, or with a term of their own."""
+
+
+@dataclass(frozen=True)
+class Unsent:
+    """The objects of a listing not sent by any restore. `notes`, some of them doubts, are about these and others.
+
+    `skipped` are sentences about unsent objects with records possibly missing in the target.
+    """
+
+    objects: tuple[ForeignObject, ...]
+    notes: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SentObjects:
+    """Sent objects, by key: a row of SENT_SCHEMA each."""
+
+    table: pa.Table
+
+    @staticmethod
+    def of(objects: Iterable[ForeignObject], targets: Mapping[str, TargetTopic] = {}) -> "SentObjects":
+        """Return these objects of a plan as sent. `targets` is source topic -> target of its records."""
+        columns = SENT_SCHEMA.names[:-2]
+        rows = [
+            {name: getattr(o, name) for name in columns} | dict(zip(_PLACE, targets.get(o.topic, ()), strict=False))
+            for o in objects
+        ]
+        return SentObjects(pa.Table.from_pylist(rows, SENT_SCHEMA).sort_by("key"))
+
+    def __or__(self, other: "SentObjects") -> "SentObjects":
+        return SentObjects(pa.concat_tables([self.table, other.table]).sort_by("key").combine_chunks())
+
+    @cached_property
+    def etags(self) -> dict[str, str]:
+        """The ETags of the objects, by key."""
+        return dict(zip(self.table["key"].to_pylist(), self.table["etag"].to_pylist(), strict=True))
+
+    def count_elsewhere(self, topic: str, target: TargetTopic) -> dict[TargetTopic, int]:
+        """Return how many objects of a source topic were sent to other targets than this one, by target."""
+        of_topic = self.table.filter(pc.equal(self.table["topic"], topic))
+        counts = Counter(zip(*(of_topic[name].to_pylist() for name in _PLACE), strict=True))
+        return {place: count for place, count in counts.items() if place != target}
+
+    @cached_property
+    def streams(self) -> frozenset[tuple[str, int]]:
+        """The topics and kafka partitions with sent objects."""
+        topics, numbers = (self.table[name].to_pylist() for name in ("topic", "kafka_partition"))
+        return frozenset(zip(topics, numbers, strict=True))
+
+    def unsent(self, listed: Sequence[ForeignObject]) -> Unsent:
+        """Return the new objects of `listed`, with notes on those beside, before or in place of sent ones.
+
+        Keys and headers are left out if their values were sent: alone, they would be read as records without a value.
+        """
+        sent = {_identify_records(o) for o in listed if o.key in self.etags}
+        others = [o for o in listed if o.key not in self.etags]
+        beside = [o for o in others if o.first_offset is not None and _identify_records(o) in sent]
+        left_out = {o.key for o in beside}
+        new = tuple(o for o in others if o.key not in left_out)
+        replaced = [o for o in listed if self.etags.get(o.key, o.etag) != o.etag]
+        skipped = (
+            *_describe_objects(replaced, f"{_REPLACED}. {_AGAIN}"),
+            *_describe_objects(
+                beside, f"came after the other objects of its records were sent: it is left out. {_AGAIN}"
+            ),
+        )
+        late = "lies before what was sent of its kafka partition: its records come after that"
+        return Unsent(new, tuple(map(DoubtNote, _describe_objects(list(self._earlier(new)), late))), skipped)
+
+    def _earlier(self, new: Iterable[ForeignObject]) -> Iterator[ForeignObject]:
+        for item in new:
+            last = self._last.get((item.topic, item.kafka_partition))
+            if last is not None and (item.first_offset or 0, order_by_name(item.key, item.first_offset)) < last:
+                yield item
+
+    @cached_property
+    def _last(self) -> dict[tuple[str, int], tuple[int, tuple[str | int, ...]]]:
+        """First offset and key of the last object, by topic and kafka partition."""
+        last: dict[tuple[str, int], tuple[int, tuple[str | int, ...]]] = {}
+        columns = (self.table[name].to_pylist() for name in ("topic", "kafka_partition", "first_offset", "key"))
+        for topic, kafka_partition, first_offset, key in zip(*columns, strict=True):
+            at = (topic, kafka_partition)
+            place = (first_offset or 0, order_by_name(key, first_offset))
+            last[at] = max(last.get(at, place), place)
+        return last
+
+    def to_parquet(self) -> bytes:
+        """Write the objects. Equal objects give equal bytes."""
+        sink = pa.BufferOutputStream()
+        # Checksums, so that damage is found when the document is read.
+        pq.write_table(self.table, sink, compression="zstd", write_page_checksum=True)
+        return bytes(sink.getvalue())
+
+    @staticmethod
+    def from_parquet(content: bytes, key: str) -> "SentObjects":
+        """Read a document of `to_parquet`. IntegrityError if it is damaged."""
+        return SentObjects(parse_table(content, SENT_SCHEMA, key))
+
+
+def _identify_records(item: ForeignObject) -> tuple[str, int, str, int | None]:
+    """Return the common part of all objects with parts (key, value, headers) of the same records."""
+    return item.topic, item.kafka_partition, item.encoded_partition, item.first_offset
+
+
+def _describe_objects(objects: Sequence[ForeignObject], what: str) -> Iterator[str]:
+    yield from (f"object {o.key} {what}" for o in objects[:MAX_LINES])
+    if len(objects) > MAX_LINES:
+        yield f"{len(objects) - MAX_LINES:,} more objects: each {what}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignPlan(RestorePlan):
+    """The restored objects: `targets` is source topic -> target. `times` are half-open windows (epoch ms).
+
+    `notes` and `doubts` are sentences from the listing. Gaps are found when objects are read.
+    """
+
+    kind = "objects of other sinks"
+
+    objects: tuple[ForeignObject, ...]
+    targets: Mapping[str, str]
+    times: tuple[tuple[int, int], ...]
+    notes: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
+
+    @cached_property
+    def groups(self) -> tuple[ObjectGroup, ...]:
+        """The groups of objects. Each group is one stream."""
+        return tuple(group_objects(self.objects))
+
+
+def make_foreign_plan(
+    request: RestoreRequest,
+    topics: Sequence[str],
+    rename: Rename | None,
+    store: ObjectStore,
+    after: str | None = None,
+    sent: SentObjects | None = None,
+) -> ForeignPlan:
+    """Choose objects from the current bucket: of `topics`, else of the file's topics, else of every topic found.
+
+    Objects in `sent` are left out: the restore `after`, or one before it, has sent them.
+
+    Raises:
+        IntegrityError: the key of an object does not show its content, and `behavior.on.error` is `fail`.
+        PreflightError: no object is found at all, or none of a topic or kafka partition in the request.
+        ConfigError: the rename rule gives no legal name of a topic.
+    """
+    listing = scan_objects(request.config, topics, store, sent.etags if sent else ())
+    times = list_time_windows(request)
+    listed = list(listing)
+    # First the check that names a topic or a kafka partition: its error is more exact.
+    check_listing(listing, listed, sent, request.kafka_partitions)
+    if sent is None and not listed:
+        raise PreflightError(f"there is no object to restore: {listing.describe_search()}. {_CORRECT}")
+    unsent = Unsent(tuple(listed), ()) if sent is None else sent.unsent(listed)
+    chosen, notes = _choose_objects(request.config, unsent.objects, times)
+    numbers = None if request.kafka_partitions is None else set(request.kafka_partitions)
+    objects = tuple(o for o in chosen if numbers is None or o.kafka_partition in numbers)
+    objects = tuple(o for o in objects if not _is_past(o, find_offset_bound(request.to_offset, o.kafka_partition)))
+    topics_found = sorted({o.topic for o in objects})
+    sentences = (*_describe_listing(listing.report), *unsent.notes, *notes)
+    return ForeignPlan(
+        restore_id=request.restore_id,
+        terms=collect_foreign_terms(request, topics, rename, after),
+        objects=objects,
+        targets={topic: _name_target(request, rename, topic) for topic in topics_found},
+        times=times,
+        notes=tuple(note for note in sentences if not isinstance(note, DoubtNote)),
+        doubts=tuple(note for note in sentences if isinstance(note, DoubtNote)),
+        skipped=(*listing.report.list_bad(), *unsent.skipped),
+        skipped_count=listing.report.bad_count + len(unsent.skipped),
+        created_at=datetime.now(timezone.utc).isoformat(),
+        place=hash_place(request.config),
+    )
+
+
+def check_listing(
+    scanned: SourceListing,
+    objects: Sequence[ForeignObject],
+    sent: SentObjects | None,
+    kafka_partitions: Iterable[int] | None = None,
+) -> None:
+    """Check that each named topic and kafka partition has an object, or had one sent before.
+
+    Raises:
+        PreflightError: one of them has none. The message names the searched places.
+    """
+    streams = {(o.topic, o.kafka_partition) for o in objects} | (sent.streams if sent else set())
+    topics = {topic for topic, _ in streams}
+    numbers = {number for _, number in streams}
+    if missing := [topic for topic in scanned.named if topic not in topics]:
+        raise PreflightError(
+            f"no object of topic {', '.join(missing)} is there: {scanned.describe_search()}. {_CORRECT}"
+        )
+    if missing_numbers := sorted(set(kafka_partitions or ()) - numbers):
+        raise PreflightError(
+            f"no object of kafka partition {', '.join(map(str, missing_numbers))} is there: "
+            f"{scanned.describe_search()}. "
+            f"There are objects of {', '.join(map(str, sorted(numbers))) or 'none'}"
+        )
+
+
+def collect_foreign_terms(
+    request: RestoreRequest, topics: Sequence[str], rename: Rename | None, after: str | None
+) -> dict[str, Any]:
+    """Return the terms that identify a restore, as JSON."""
+    layout = request.config.layout
+    return collect_request_terms(request) | {
+        "topic": ", ".join(topics or request.config.topics) or "every topic found",
+        "to_topic": None if rename is None else rename.terms,
+        "topics_dir": layout.topics_dir,
+        "format": layout.format,
+        "after": after,
+        "read_as": _collect_read_terms(request.config),
+    }
+
+
+def _collect_read_terms(config: ConnectorConfig) -> dict[str, Any]:
+    """Return the settings of the connector's file for finding and reading objects, without the defaults."""
+    layout = config.layout.model_dump(mode="json", exclude_defaults=True, exclude=_NOT_READ_IN)
+    source = (config.source or SourceSettings()).model_dump(mode="json", exclude_defaults=True, exclude=_NOT_READ_BY)
+    records = {side: getattr(config.records, side) for side in ("key", "value")}
+    converters = {f"{side}_converter": converter.format for side, converter in records.items()}
+    return layout | source | converters
+
+
+def make_foreign_targets(config: ConnectorConfig, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
+    """Return the part of each target topic, for the checks of a target."""
+    objects: dict[str, list[ForeignObject]] = {to_topic: [] for to_topic in sorted(plan.targets.values())}
+    for item in plan.objects:
+        objects[plan.targets[item.topic]].append(item)
+    return tuple(_make_target(config, plan, to_topic, items) for to_topic, items in objects.items())
+
+
+def _make_target(
+    config: ConnectorConfig, plan: ForeignPlan, to_topic: str, objects: Sequence[ForeignObject]
+) -> TargetPlan:
+    topics = tuple(sorted(topic for topic, target in plan.targets.items() if target == to_topic))
+    return TargetPlan(
+        topics=topics,
+        to_topic=to_topic,
+        facts=plan.facts,
+        objects=tuple(_collect_facts(config, plan, o) for o in objects),
+        is_exact=False,
+        start=(plan.starts or {}).get(to_topic),
+        source_kafka_partitions=tuple(sorted({o.kafka_partition for o in objects})),
+        has_timestamps=has_record_times(config),
+    )
+
+
+def _collect_facts(config: ConnectorConfig, plan: ForeignPlan, item: ForeignObject) -> ObjectFacts:
+    """Collect the known facts of an object's wanted records: those with times are in the plan's windows."""
+    oldest, newest = item.window if item.window and names_bound_times(config) else (-FOREVER, FOREVER)
+    if plan.times:
+        oldest = max(oldest, plan.times[0][0])
+        newest = min(newest, max(end for _, end in plan.times))
+    return ObjectFacts(
+        key=item.key,
+        kafka_partition=item.kafka_partition,
+        size=item.size,
+        oldest=None if oldest == -FOREVER else oldest,
+        newest=None if newest == FOREVER else newest - 1,
+    )
+
+
+def _is_past(item: ForeignObject, end_offset: int | None) -> bool:
+    return end_offset is not None and item.first_offset is not None and item.first_offset >= end_offset
+
+
+def _name_target(request: RestoreRequest, rename: Rename | None, topic: str) -> str:
+    transforms = request.outgoing.transforms
+    if rename is None:
+        rename = Template(apply_routers(transforms, topic) if routes_by_topic(transforms) else topic)
+    return name_target_topic(rename, topic)
+
+
+def _choose_objects(
+    config: ConnectorConfig, objects: Sequence[ForeignObject], times: Sequence[tuple[int, int]]
+) -> tuple[list[ForeignObject], tuple[str, ...]]:
+    """Return the objects that may hold records of any of the windows.
+
+    If records have their own times, names choose among their objects only if they give these times.
+    """
+    if not times or (has_record_times(config) and not names_bound_times(config)):
+        return list(objects), ()
+    if has_record_times(config):
+        return select_objects(objects, times), ()
+    inside = [o for o in objects if o.encoded_partition not in config.layout.out_of_range_folders]
+    left_out = len(objects) - len(inside)
+    notes = (f"{left_out:,} objects of records out of range are left out: they are of no hour",) * bool(left_out)
+    return select_objects(inside, times), notes
+
+
+def _describe_listing(report: ScanReport) -> Iterable[str]:
+    bad = set(report.bad)
+    yield from (f"{report.counts[kind]:,} {what}" for kind, what in _COUNTED.items() if kind in report.counts)
+    # Bad objects are in the plan's `skipped`.
+    yield from (line for line in report.lines if line not in bad)
+
+
+def check_foreign_plan(
+    request: RestoreRequest, topics: Sequence[str], rename: Rename | None, after: str | None, plan: ForeignPlan
+) -> None:
+    """Check that a stored plan belongs to this request, and has its connector's objects.
+
+    The errors are those of `RestorePlan.check_same`.
+    """
+    named = sorted({o.topic for o in plan.objects})
+    targets = {topic: _name_target(request, rename, topic) for topic in named}
+    terms = collect_foreign_terms(request, topics, rename, after)
+    plan.check_same(request, terms, {*targets.values()}, targets=targets, times=list_time_windows(request))
+    for item, place in zip(plan.objects, read_places(request.config, topics, plan.objects), strict=True):
+        check_plan_field(
+            request, f"object {item.key}", place and (item.topic, item.kafka_partition, item.first_offset), place
+        )

@@ -1,0 +1,336 @@
+"""Cast and TimestampConverter: convert fields, or the whole key or value, to another type.
+
+Source of the rules: the classes of these names in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`.
+
+TimestampConverter converts times between text, Unix time, Date, Time and Timestamp. Without a schema, a Timestamp
+cannot be distinguished from Unix time. So all are ints there: a Timestamp in ms, a Date in days, a Time in ms of its
+day.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from kafka_s3_platform.connect.avro.structs import DATE, TIME, TIMESTAMP, Avro, Field, make_optional
+from kafka_s3_platform.connect.avro.values import decode_decimal
+from kafka_s3_platform.connect.java.numbers import (
+    INTEGER_BITS,
+    format_date,
+    format_double,
+    format_text,
+    parse_java_float,
+    parse_java_int,
+    round_to_float32,
+    truncate_float,
+    wrap_int,
+)
+from kafka_s3_platform.connect.java.simple_date_format import SimpleDateFormat
+from kafka_s3_platform.connect.transforms.edits import Edit, Plan
+from kafka_s3_platform.connect.transforms.fields import collect_defaults, fill_nulls, require_map
+from kafka_s3_platform.core.model.connect import DataError, Side
+from kafka_s3_platform.core.model.times import DAY_MS
+
+Caster = Callable[[Any], Any]
+
+PURPOSE = "cast types"
+SUPPORTED = "[INT8, INT16, INT32, INT64, FLOAT32, FLOAT64, BOOLEAN, STRING, BYTES]"
+NODES: Mapping[str, Any] = {
+    "int8": {"type": "int", "connect.type": "int8"},
+    "int16": {"type": "int", "connect.type": "int16"},
+    "int32": "int",
+    "int64": "long",
+    "float32": "float",
+    "float64": "double",
+    "boolean": "boolean",
+    "string": "string",
+}
+_CLASSES = {bool: "boolean", int: "int64", float: "float64", str: "string", bytes: "bytes"}
+
+
+class Cast(Edit):
+    """Casts fields, or the whole key or value."""
+
+    def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
+        super().__init__(executing_class, side)
+        spec: Mapping[str | None, str] = values["spec"]
+        self._whole = spec.get(None)
+        self._casts = {name: target for name, target in spec.items() if name is not None}
+        self._replace_nulls: bool = values["replace.null.with.default"]
+
+    def plan_schemaless(self) -> Plan:
+        if self._whole is not None:
+            return Plan(_compile_schemaless(self._whole))
+        casters = {name: _compile_schemaless(target) for name, target in self._casts.items()}
+
+        def change(value: Any) -> dict[str, Any]:
+            fields = require_map(value, PURPOSE)
+            return {**fields, **{name: cast(fields[name]) for name, cast in casters.items() if name in fields}}
+
+        return Plan(change)
+
+    def plan_schema(self, avro: Avro) -> Plan:
+        if self._whole is not None:
+            cast = compile_cast(avro, avro.root, self._whole)
+            target = NODES[self._whole]
+            root = make_optional(target) if avro.inner(avro.root)[1] else target
+            return Plan(cast, replace(avro, root=root).schema())
+        fields = avro.fields(avro.root, PURPOSE)
+        casters = {f.name: compile_cast(avro, f.node, self._casts[f.name]) for f in fields if f.name in self._casts}
+        defaults = collect_defaults(fields, replace_nulls=self._replace_nulls)
+
+        def change(value: dict[str, Any]) -> dict[str, Any]:
+            filled = fill_nulls(value, defaults)
+            return {**filled, **{name: cast(filled.get(name)) for name, cast in casters.items()}}
+
+        declared = zip(fields, avro.list_declarations(PURPOSE), strict=True)
+        return Plan(change, avro.replace_fields(self._field(f, raw, casters) for f, raw in declared).schema())
+
+    def _field(self, field: Field, declaration: Mapping[str, Any], casters: Mapping[str, Caster]) -> Mapping[str, Any]:
+        if field.name not in casters:
+            return declaration
+        node = NODES[self._casts[field.name]]
+        default = casters[field.name](field.default)
+        declared_default = {"default": default} if "default" in declaration else {}
+        return {**declaration, "type": make_optional(node, default) if field.optional else node, **declared_default}
+
+
+def compile_cast(avro: Avro, node: Any, target: str) -> Caster:
+    """Compile a cast of values of a node. Null stays null. An unfit value raises DataError."""
+    source = avro.find_type(node)
+    logical = avro.find_logical_type(node)
+    if logical == "Decimal":
+        scale = avro.definition(avro.inner(node)[0]).get("scale", 0)
+        return _keep_null(lambda unscaled: _cast_decimal(decode_decimal(unscaled, scale), target))
+    if logical and target == "string":
+        # Connect formats Date, Time and Timestamp as java.util.Date. Avro's dates are days.
+        unit = DAY_MS if logical == "Date" else 1
+        return _keep_null(lambda value: format_date(value * unit))
+    return _keep_null(_compile_plain(source, target))
+
+
+def _compile_schemaless(target: str) -> Caster:
+    casters = {type_: _compile_plain(source, target) for type_, source in _CLASSES.items()}
+    casters[Decimal] = lambda number: _cast_decimal(number, target)
+
+    def cast(value: Any) -> Any:
+        if value is None:
+            return None
+        caster = casters.get(type(value))
+        if caster:
+            return caster(value)
+        return _refuse_type("ARRAY" if isinstance(value, list) else "MAP")(value)
+
+    return cast
+
+
+def _keep_null(cast: Caster) -> Caster:
+    return lambda value: None if value is None else cast(value)
+
+
+def _compile_plain(source: str, target: str) -> Caster:
+    """Compile a cast of values without a logical type."""
+    if source in INTEGER_BITS:
+        return _cast_from_int(target)
+    if source in {"float32", "float64"}:
+        return _cast_from_float(target, single=source == "float32")
+    if source == "bytes":
+        return _cast_from_bytes(target)
+    if source == "boolean":
+        return _cast_from_boolean(target)
+    if source == "string":
+        return _cast_from_string(target)
+    return _refuse_type(source.upper())
+
+
+def _cast_from_int(target: str) -> Caster:
+    if target in INTEGER_BITS:
+        bits = INTEGER_BITS[target]
+        return lambda value: wrap_int(value, bits)
+    casters: dict[str, Caster] = {
+        "float32": lambda value: round_to_float32(float(value)),
+        "float64": float,
+        "boolean": bool,
+        "string": str,
+    }
+    return casters[target]
+
+
+def _cast_from_float(target: str, *, single: bool) -> Caster:
+    if target in INTEGER_BITS:
+        bits = INTEGER_BITS[target]
+        return lambda value: truncate_float(value, bits)
+    if target == "string":
+        return lambda value: format_double(value, single=single)
+    if target == "boolean":
+        # Connect casts to long first, so 0.5 is false.
+        return lambda value: truncate_float(value, 64) != 0
+    return round_to_float32 if target == "float32" else float
+
+
+def _cast_from_boolean(target: str) -> Caster:
+    if target in INTEGER_BITS:
+        return int
+    if target == "string":
+        return format_text
+    return bool if target == "boolean" else float
+
+
+def _cast_from_string(target: str) -> Caster:
+    if target in INTEGER_BITS:
+        bits = INTEGER_BITS[target]
+        return lambda text: parse_java_int(text, bits)
+    casters: dict[str, Caster] = {
+        "float32": lambda text: round_to_float32(parse_java_float(text)),
+        "float64": parse_java_float,
+        "boolean": lambda text: text.lower() == "true",
+        "string": str,
+    }
+    return casters[target]
+
+
+def _cast_from_bytes(target: str) -> Caster:
+    if target == "string":
+        return lambda value: base64.b64encode(value).decode()
+    return _refuse_cast("Unexpected type in Cast transformation: bytes")
+
+
+def _cast_decimal(number: Decimal, target: str) -> Any:
+    if target in INTEGER_BITS:
+        return wrap_int(int(number), INTEGER_BITS[target])
+    if target == "boolean":
+        return wrap_int(int(number), 64) != 0
+    if target == "string":
+        return str(number)
+    if target == "float32":
+        return round_to_float32(float(number))
+    return float(number)
+
+
+def _refuse_type(type_: str) -> Caster:
+    return _refuse_cast(f"Cast transformation does not support casting from {type_}; supported types are {SUPPORTED}")
+
+
+def _refuse_cast(message: str) -> Caster:
+    def refuse(_: Any) -> Any:
+        raise DataError(message)
+
+    return refuse
+
+
+ConvertTime = Callable[[Any], Any]
+
+TIMES_PURPOSE = "converting timestamp formats"
+TIME_NODES: Mapping[str, Any] = {"string": "string", "unix": "long", "Date": DATE, "Time": TIME, "Timestamp": TIMESTAMP}
+UNITS_PER_MS = {"nanoseconds": 1_000_000, "microseconds": 1000, "milliseconds": 1}
+
+
+class TimestampConverter(Edit):
+    """Converts a field, or the whole key or value."""
+
+    def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
+        super().__init__(executing_class, side)
+        self._field: str = values["field"]
+        self._target: str = values["target.type"]
+        self._format: SimpleDateFormat | None = values["format"]
+        self._precision: str = values["unix.precision"]
+        self._replace_nulls: bool = values["replace.null.with.default"]
+
+    def plan_schemaless(self) -> Plan:
+        readers = {str: self._compile_reader("string"), int: self._compile_reader("int64")}
+        writer = self._compile_writer()
+
+        def convert(value: Any) -> Any:
+            if value is None:
+                return None
+            if type(value) not in readers:
+                raise DataError(f"TimestampConverter does not support {type(value).__name__} objects as timestamps")
+            return writer(readers[type(value)](value))
+
+        if not self._field:
+            return Plan(convert)
+        return Plan(lambda value: self._convert_field(require_map(value, TIMES_PURPOSE), convert))
+
+    def plan_schema(self, avro: Avro) -> Plan:
+        if not self._field:
+            optional = avro.inner(avro.root)[1]
+            root = make_optional(TIME_NODES[self._target]) if optional else TIME_NODES[self._target]
+            return Plan(self._compile_converter(avro, avro.root), replace(avro, root=root).schema())
+        fields = avro.fields(avro.root, TIMES_PURPOSE)
+        defaults = collect_defaults(fields, replace_nulls=self._replace_nulls)
+        converted_field = next((field for field in fields if field.name == self._field), None)
+        if converted_field is None:
+            return Plan(lambda value: fill_nulls(value, defaults), avro.origin)
+        convert = self._compile_converter(avro, converted_field.node)
+        updated = avro.replace_fields(self._list_fields(avro, converted_field)).schema()
+        return Plan(lambda value: self._convert_field(fill_nulls(value, defaults), convert), updated)
+
+    def _convert_field(self, value: Mapping[str, Any], convert: ConvertTime) -> dict[str, Any]:
+        return {**value, self._field: convert(value[self._field])} if self._field in value else dict(value)
+
+    def _list_fields(self, avro: Avro, converted_field: Field) -> list[dict[str, Any]]:
+        return [
+            self._update_declaration(declaration, converted_field)
+            if declaration["name"] == converted_field.name
+            else declaration
+            for declaration in avro.list_declarations(TIMES_PURPOSE)
+        ]
+
+    def _update_declaration(self, declaration: Mapping[str, Any], field: Field) -> dict[str, Any]:
+        """Return the field's new declaration. It has no default, as in Connect."""
+        attributes = {key: attribute for key, attribute in declaration.items() if key != "default"}
+        node = TIME_NODES[self._target]
+        if not field.optional:
+            return {**attributes, "type": node}
+        return {**attributes, "type": make_optional(node), "default": None}
+
+    def _compile_converter(self, avro: Avro, node: Any) -> ConvertTime:
+        reader = self._compile_reader(avro.find_logical_type(node) or avro.find_type(node))
+        writer = self._compile_writer()
+        return lambda value: None if value is None else writer(reader(value))
+
+    def _compile_reader(self, type_: str) -> ConvertTime:
+        """Compile a converter of values of a type to epoch ms."""
+        readers: dict[str, ConvertTime] = {
+            "Timestamp": lambda value: value,
+            "Time": lambda value: value,
+            "Date": lambda value: value * DAY_MS,
+            "string": self._parse,
+            "int64": self._convert_from_unix,
+        }
+        if type_ not in readers:
+            raise DataError(f"Schema of type {type_} does not correspond to a known timestamp type format")
+        return readers[type_]
+
+    def _compile_writer(self) -> ConvertTime:
+        """Compile a converter of epoch ms to the target type."""
+        writers: dict[str, ConvertTime] = {
+            "Timestamp": lambda ms: ms,
+            "Time": lambda ms: ms % DAY_MS,
+            "Date": lambda ms: ms // DAY_MS,
+            "unix": self._convert_to_unix,
+        }
+        return writers.get(self._target) or (self._format.format if self._format else _refuse_without_format)
+
+    def _parse(self, text: str) -> int:
+        return self._format.parse(text) if self._format else _refuse_without_format(text)
+
+    def _convert_from_unix(self, value: int) -> int:
+        if self._precision == "seconds":
+            return value * 1000
+        return _divide_towards_zero(value, UNITS_PER_MS[self._precision])
+
+    def _convert_to_unix(self, ms: int) -> int:
+        if self._precision == "seconds":
+            return _divide_towards_zero(ms, 1000)
+        return ms * UNITS_PER_MS[self._precision]
+
+
+def _divide_towards_zero(value: int, divisor: int) -> int:
+    """Divide and round towards zero, as Java's TimeUnit does."""
+    return value // divisor if value >= 0 else -(-value // divisor)
+
+
+def _refuse_without_format(value: Any) -> Any:
+    raise DataError(f"TimestampConverter needs the option format to convert the text {value!r}")

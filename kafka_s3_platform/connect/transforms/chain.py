@@ -1,0 +1,188 @@
+"""Runs the steps of `transforms` in order, each one for the records selected by its predicate."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.connect.config.keys.transforms import (
+    find_java_class,
+    find_public_options,
+    is_python_class,
+    parse_options,
+)
+from kafka_s3_platform.connect.transforms.cast import Cast, TimestampConverter
+from kafka_s3_platform.connect.transforms.edits import Edit
+from kafka_s3_platform.connect.transforms.fields import (
+    ExtractField,
+    Flatten,
+    HoistField,
+    InsertField,
+    MaskField,
+    ReplaceField,
+    SetSchemaMetadata,
+    ValueToKey,
+)
+from kafka_s3_platform.connect.transforms.headers import BatchHeaders, DropHeaders, HeaderFrom, InsertHeader
+from kafka_s3_platform.connect.transforms.mappers import MapperStep
+from kafka_s3_platform.connect.transforms.routers import ExtractTopic, Filter, RegexRouter, TimestampRouter
+from kafka_s3_platform.core.config.plugins import MAPPER, load_class
+from kafka_s3_platform.core.config.settings import PredicateSettings, TransformSettings
+from kafka_s3_platform.core.model.connect import ConnectBatch, Mask, Outcome, RecordFailure, Side, Transform
+
+Predicate = Callable[[ConnectBatch], Mask]
+
+
+def new_predicate(settings: PredicateSettings) -> Predicate:
+    """Compile the predicate to a mask of records."""
+    return _PREDICATES[settings.type](parse_options(settings))
+
+
+def _match_topic_name(values: Mapping[str, Any]) -> Predicate:
+    pattern: re.Pattern[str] = values["pattern"]
+
+    def mask(batch: ConnectBatch) -> Mask:
+        # Each distinct topic is matched once.
+        topics = pc.dictionary_encode(batch.records.column("topic"))
+        matched = np.array([pattern.fullmatch(topic) is not None for topic in topics.dictionary.to_pylist()], bool)
+        selected: Mask = matched[topics.indices.to_numpy()]
+        return selected
+
+    return mask
+
+
+def _match_header_key(values: Mapping[str, Any]) -> Predicate:
+    name: str = values["name"]
+
+    def mask(batch: ConnectBatch) -> Mask:
+        headers = BatchHeaders.of(batch.records)
+        is_named = pc.equal(headers.keys, pa.scalar(name)).to_numpy(zero_copy_only=False)
+        with_name = np.zeros(batch.num_rows, bool)
+        with_name[headers.rows[is_named]] = True
+        return with_name
+
+    return mask
+
+
+def _match_tombstone(_: Mapping[str, Any]) -> Predicate:
+    return lambda batch: batch.value.is_null
+
+
+_PREDICATES: Mapping[str, Callable[[Mapping[str, Any]], Predicate]] = {
+    "TopicNameMatches": _match_topic_name,
+    "HasHeaderKey": _match_header_key,
+    "RecordIsTombstone": _match_tombstone,
+}
+
+
+class TransformStep(Protocol):
+    """One step. It changes the selected records (None: all), and leaves the others as they are."""
+
+    executing_class: str
+
+    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome: ...
+
+
+_EDITS: Mapping[str, Callable[[str, Side, Mapping[str, Any]], Edit]] = {
+    "Cast": Cast,
+    "ExtractField": ExtractField,
+    "Flatten": Flatten,
+    "HeaderFrom": HeaderFrom,
+    "HoistField": HoistField,
+    "InsertField": InsertField,
+    "MaskField": MaskField,
+    "ReplaceField": ReplaceField,
+    "SetSchemaMetadata": SetSchemaMetadata,
+    "TimestampConverter": TimestampConverter,
+    "ValueToKey": ValueToKey,
+}
+_OTHERS: Mapping[str, Callable[[str, Mapping[str, Any]], TransformStep]] = {
+    "DropHeaders": DropHeaders,
+    "Filter": Filter,
+    "InsertHeader": InsertHeader,
+    "RegexRouter": RegexRouter,
+    "TimestampRouter": TimestampRouter,
+}
+
+
+def new_chain(transforms: Sequence[TransformSettings], topic: str) -> Transform:
+    """Return all steps as one Transform. `topic` is the source topic, for messages.
+
+    Raises:
+        ConfigError: a user's class cannot be imported.
+        ValueError: an option is not allowed.
+    """
+    return _Chain(tuple(_GuardedStep(_new_step(settings, topic), _new_guard(settings)) for settings in transforms))
+
+
+def _new_step(settings: TransformSettings, topic: str) -> TransformStep:
+    executing_class = find_java_class(settings.type)
+    if is_python_class(settings):
+        options = {name: value.get_secret_value() for name, value in settings.options.items()}
+        mapper = load_class(settings.type, MAPPER)
+        public = find_public_options(settings.type)
+        secrets = [value for name, value in options.items() if name not in public]
+        return MapperStep(executing_class, lambda: mapper(options), topic, secrets)
+    values = parse_options(settings)
+    name, _, side = settings.type.partition("$")
+    if name == "ExtractTopic":
+        return ExtractTopic(executing_class, side, values)
+    if name in _EDITS:
+        return _EDITS[name](executing_class, "key" if side == "Key" else "value", values)
+    return _OTHERS[name](executing_class, values)
+
+
+def _new_guard(settings: TransformSettings) -> Predicate | None:
+    if settings.predicate is None:
+        return None
+    predicate = new_predicate(settings.predicate)
+    if settings.negate:
+        return lambda batch: ~predicate(batch)
+    return predicate
+
+
+@dataclass(frozen=True)
+class _GuardedStep:
+    step: TransformStep
+    guard: Predicate | None
+
+    def apply(self, batch: ConnectBatch) -> Outcome:
+        if self.guard is None:
+            return self.step.run(batch, None)
+        selected = self.guard(batch)
+        if not selected.any():
+            return Outcome(batch)
+        return self.step.run(batch, None if selected.all() else selected)
+
+
+@dataclass(frozen=True)
+class _Chain:
+    steps: tuple[_GuardedStep, ...]
+
+    def apply(self, batch: ConnectBatch) -> Outcome:
+        failures: list[RecordFailure] = []
+        for step in self.steps:
+            if not batch.num_rows:
+                break
+            outcome = _fail_whole_records(step.apply(batch))
+            batch = outcome.batch
+            failures += outcome.failures
+        return Outcome(batch, tuple(failures))
+
+
+def _fail_whole_records(outcome: Outcome) -> Outcome:
+    """Make source records fail as a whole: none of the other records made from them goes on, and each fails once."""
+    if not outcome.failures or outcome.batch.ordinals is None:
+        return outcome
+    # Reversed, so that the first failure of each offset is kept.
+    first_failures = {failure.offset: failure for failure in reversed(outcome.failures)}
+    is_kept = ~np.isin(outcome.batch.offsets, list(first_failures))
+    return replace(
+        outcome,
+        batch=outcome.batch.take(np.flatnonzero(is_kept)),
+        failures=tuple(first_failures[o] for o in sorted(first_failures)),
+    )

@@ -1,0 +1,511 @@
+"""The transforms of fields and of their schema's name.
+
+They are InsertField, ReplaceField, ExtractField, HoistField, ValueToKey, MaskField, SetSchemaMetadata, and Flatten,
+which turns nested records into top-level fields. Source of the rules: the classes of these names in Apache Kafka 4.3's
+`org.apache.kafka.connect.transforms`, and Confluent's AvroData for the place of a schema's name in Avro: a named type's
+own name, else `connect.name`, and `connect.version`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from kafka_s3_platform.connect.avro.structs import TIMESTAMP, Avro, Field, declare_field, make_optional
+from kafka_s3_platform.connect.config.keys.transform_catalogue import Inserted, split_field_path
+from kafka_s3_platform.connect.java.numbers import (
+    INTEGER_BITS,
+    encode_decimal,
+    parse_java_decimal,
+    round_to_float32,
+    wrap_int,
+)
+from kafka_s3_platform.connect.transforms.edits import Columns, Edit, Plan
+from kafka_s3_platform.core.model.batches import NO_TIMESTAMP
+from kafka_s3_platform.core.model.connect import ConnectBatch, DataError, Mask, Outcome, Side
+from kafka_s3_platform.core.model.json_values import require_exact
+
+FieldValues = Mapping[str, Any]
+
+
+def require_map(value: Any, purpose: str) -> dict[str, Any]:
+    """Return the schemaless value if it is a map. Raise DataError if not."""
+    if not isinstance(value, dict):
+        require_exact(value)
+        raise DataError(f"Only Map objects supported in absence of schema for [{purpose}], found: {_name_class(value)}")
+    return value
+
+
+def collect_defaults(fields: Sequence[Field], *, replace_nulls: bool) -> dict[str, Any]:
+    """Return the replacements of nulls, by field. Empty unless `replace_nulls`."""
+    if replace_nulls:
+        return {f.name: f.default for f in fields if f.optional and f.default is not None}
+    return {}
+
+
+def fill_nulls(value: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value with defaults in place of nulls."""
+    if not defaults:
+        return value
+    nulls = {name: default for name, default in defaults.items() if value.get(name) is None}
+    return {**value, **nulls} if nulls else value
+
+
+def _name_class(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+class InsertField(Edit):
+    """Adds metadata of the record, or a fixed value, as fields."""
+
+    PURPOSE = "field insertion"
+    NODES: Mapping[str, Any] = {
+        "topic.field": "string",
+        "partition.field": "int",
+        "offset.field": "long",
+        "timestamp.field": TIMESTAMP,
+        "static.field": "string",
+    }
+
+    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
+        super().__init__(executing_class, side)
+        self._values = values
+        self._inserted: list[tuple[str, Inserted]] = [(o, values[o]) for o in self.NODES if values[o] is not None]
+        self._names = [inserted.name for _, inserted in self._inserted]
+
+    def read_columns(self, batch: ConnectBatch) -> Columns:
+        return [self._read_column(option, batch) for option, _ in self._inserted]
+
+    def plan_schemaless(self) -> Plan:
+        def change(value: Any, *inserted: Any) -> dict[str, Any]:
+            pairs = zip(self._names, inserted, strict=True)
+            return {**require_map(value, self.PURPOSE), **{name: v for name, v in pairs if v is not None}}
+
+        return Plan(change)
+
+    def plan_schema(self, avro: Avro) -> Plan:
+        names = self._names
+        required = {inserted.name for _, inserted in self._inserted if inserted.required}
+        declarations = [
+            declare_field(inserted_field.name, self.NODES[o], optional=not inserted_field.required)
+            for o, inserted_field in self._inserted
+        ]
+        updated = avro.replace_fields([*avro.list_declarations(self.PURPOSE), *declarations]).schema()
+        fields = avro.fields(avro.root, self.PURPOSE)
+        defaults = collect_defaults(fields, replace_nulls=self._values["replace.null.with.default"])
+
+        def change(value: dict[str, Any], *inserted: Any) -> dict[str, Any]:
+            if None in inserted:
+                _refuse_null_required(required, names, inserted)
+            return {**fill_nulls(value, defaults), **dict(zip(names, inserted, strict=True))}
+
+        return Plan(change, updated)
+
+    def _read_column(self, option: str, batch: ConnectBatch) -> list[Any]:
+        if option == "static.field":
+            return [self._values["static.value"]] * batch.num_rows
+        if option == "timestamp.field":
+            return [None if time == NO_TIMESTAMP else time for time in batch.timestamps.tolist()]
+        column: list[Any] = batch.records.column(option.removesuffix(".field")).to_pylist()
+        return column
+
+
+def _refuse_null_required(required: set[str], names: Sequence[str], inserted: Sequence[Any]) -> None:
+    for name, field_value in zip(names, inserted, strict=True):
+        if field_value is None and name in required:
+            raise DataError(f"Invalid value: null used for required field: {name}")
+
+
+class ReplaceField(Edit):
+    """Drops, keeps and renames fields."""
+
+    PURPOSE = "field replacement"
+
+    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
+        super().__init__(executing_class, side)
+        self._exclude = frozenset(values["exclude"])
+        self._include = frozenset(values["include"])
+        self._renames: Mapping[str, str] = values["renames"]
+        self._replace_nulls: bool = values["replace.null.with.default"]
+
+    def plan_schemaless(self) -> Plan:
+        renamed = self._renames.get
+
+        def change(value: Any) -> dict[str, Any]:
+            fields = require_map(value, self.PURPOSE).items()
+            return {renamed(name, name): field_value for name, field_value in fields if self._keeps_field(name)}
+
+        return Plan(change)
+
+    def plan_schema(self, avro: Avro) -> Plan:
+        declarations = [field for field in avro.list_declarations(self.PURPOSE) if self._keeps_field(field["name"])]
+        pairs = [(field["name"], self._renames.get(field["name"], field["name"])) for field in declarations]
+        fields = [{**field, "name": new_name} for field, (_, new_name) in zip(declarations, pairs, strict=True)]
+        defaults = collect_defaults(avro.fields(avro.root, self.PURPOSE), replace_nulls=self._replace_nulls)
+
+        def change(value: dict[str, Any]) -> dict[str, Any]:
+            get = fill_nulls(value, defaults).get
+            return {new_name: get(old_name) for old_name, new_name in pairs}
+
+        return Plan(change, avro.replace_fields(fields).schema())
+
+    def _keeps_field(self, name: str) -> bool:
+        return name not in self._exclude and (not self._include or name in self._include)
+
+
+class ExtractField(Edit):
+    """Replaces the key or value by one of its fields: null if a value without a schema does not have the field."""
+
+    PURPOSE = "field extraction"
+
+    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
+        super().__init__(executing_class, side)
+        self._values = values
+        self._path = split_field_path(values["field"], values["field.syntax.version"])
+
+    def plan_schemaless(self) -> Plan:
+        *outer_names, last_name = self._path
+
+        def change(value: Any) -> Any:
+            fields = require_map(value, self.PURPOSE)
+            for name in outer_names:
+                inner = fields.get(name)
+                if inner is None:
+                    return None
+                fields = require_map(inner, "nested field access")
+            return fields.get(last_name)
+
+        return Plan(change)
+
+    def plan_schema(self, avro: Avro) -> Plan:
+        avro.fields(avro.root, self.PURPOSE)
+        node = avro.root
+        steps = []
+        for name in self._path:
+            field = self._field(avro, node, name)
+            replaces_nulls = self._values["replace.null.with.default"] and field.optional
+            steps.append((name, field.default if replaces_nulls else None))
+            node = field.node
+
+        def change(value: Any) -> Any:
+            inner = value
+            for name, default in steps:
+                inner = inner.get(name)
+                if inner is None:
+                    inner = default
+                if inner is None:
+                    return None
+            return inner
+
+        return Plan(change, replace(avro, root=node).schema())
+
+    def _field(self, avro: Avro, node: Any, name: str) -> Field:
+        fields = avro.fields(node, self.PURPOSE) if avro.find_type(node) == "struct" else []
+        for field in fields:
+            if field.name == name:
+                return field
+        raise DataError(f"Unknown field: {self._values['field']}")
+
+
+class HoistField(Edit):
+    """Makes the key or value the only field of a new record, even if it is null."""
+
+    nulls_pass = False
+
+    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
+        super().__init__(executing_class, side)
+        self._name: str = values["field"]
+
+    def plan_schemaless(self) -> Plan:
+        return Plan(lambda value: {self._name: value})
+
+    def plan_schema(self, avro: Avro) -> Plan:
+        inner, optional = avro.inner(avro.root)
+        field = declare_field(self._name, inner if optional else avro.root, optional=optional)
+        return Plan(lambda value: {self._name: value}, avro.make_nameless_record([field]).schema())
+
+
+class ValueToKey(Edit):
+    """Replaces the key by a record of fields of the value."""
+
+    PURPOSE = "copying fields from value to key"
+    nulls_pass = False
+
+    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
+        super().__init__(executing_class, side)
+        self._values = values
+        self._fields: tuple[str, ...] = values["fields"]
+
+    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        changed = self.apply(batch.value, batch.key, (), selected)
+        return self.build_outcome(replace(batch, key=changed.payload()), changed.faults)
+
+    def plan_schemaless(self) -> Plan:
+        def change(value: Any) -> dict[str, Any]:
+            get = require_map(value, self.PURPOSE).get
+            return {name: get(name) for name in self._fields}
+
+        return Plan(change)
+
+    def plan_schema(self, avro: Avro) -> Plan:
+        declared = {field["name"]: field for field in avro.list_declarations(self.PURPOSE)}
+        for name in self._fields:
+            if name not in declared:
+                raise DataError(f"Field does not exist: {name}")
+        fields = [field for field in avro.fields(avro.root, self.PURPOSE) if field.name in self._fields]
+        defaults = collect_defaults(fields, replace_nulls=self._values["replace.null.with.default"])
+
+        def change(value: dict[str, Any]) -> dict[str, Any]:
+            get = fill_nulls(value, defaults).get
+            return {name: get(name) for name in self._fields}
+
+        return Plan(change, avro.make_nameless_record([declared[name] for name in self._fields]).schema())
+
+
+class MaskField(Edit):
+    """Replaces fields by the empty value of their type, or by a replacement. Schemas do not change."""
+
+    PURPOSE = "mask fields"
+    nulls_pass = False
+
+    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
+        super().__init__(executing_class, side)
+        self._values = values
+        self._fields: tuple[str, ...] = values["fields"]
+        self._replacement: str | None = values["replacement"]
+
+    def plan_schemaless(self) -> Plan:
+        def change(value: Any) -> dict[str, Any]:
+            fields = require_map(value, self.PURPOSE)
+            return {**fields, **{name: self._mask_schemaless(fields[name]) for name in self._fields if name in fields}}
+
+        return Plan(change)
+
+    def plan_schema(self, avro: Avro) -> Plan:
+        fields = avro.fields(avro.root, self.PURPOSE)
+        masks = {f.name: self._compile_mask(avro, f.node) for f in fields if f.name in self._fields}
+        defaults = collect_defaults(fields, replace_nulls=self._values["replace.null.with.default"])
+
+        def change(value: dict[str, Any]) -> dict[str, Any]:
+            filled = fill_nulls(value, defaults)
+            return {**filled, **{name: mask(filled.get(name)) for name, mask in masks.items()}}
+
+        return Plan(change, avro.origin)
+
+    def _mask_schemaless(self, value: Any) -> Any:
+        names = {bool: "boolean", int: "int64", str: "string", list: "array", dict: "map"}
+        names |= dict.fromkeys((float, Decimal), "float64")
+        if value is None:
+            return None
+        return self._build_plain_mask(names.get(type(value), type(value).__name__))
+
+    def _compile_mask(self, avro: Avro, node: Any) -> Callable[[Any], Any]:
+        """Compile a mask of a field. If its type cannot be masked, only records with the field fail."""
+        try:
+            mask = self._build_mask(avro, node)
+        except DataError as error:
+            return _compile_refusal(error)
+        return lambda value: None if value is None else mask
+
+    def _build_mask(self, avro: Avro, node: Any) -> Any:
+        logical = avro.find_logical_type(node)
+        if logical == "Decimal":
+            definition = avro.definition(avro.inner(node)[0])
+            return encode_decimal(
+                parse_java_decimal(self._replacement or "0"), definition.get("scale", 0), definition.get("size")
+            )
+        if logical and self._replacement is not None:
+            raise DataError("Cannot mask value of type class java.util.Date with custom replacement.")
+        return self._build_plain_mask(avro.find_type(node))
+
+    def _build_plain_mask(self, type_: str) -> Any:
+        if self._replacement is not None:
+            return _parse_replacement(type_, self._replacement)
+        if type_ in INTEGER_BITS:
+            return 0
+        empty = {"float32": 0.0, "float64": 0.0, "boolean": False, "string": "", "array": [], "map": {}}
+        if type_ not in empty:
+            raise DataError(f"Cannot mask value of type: {type_}")
+        return empty[type_]
+
+
+def _compile_refusal(error: DataError) -> Callable[[Any], None]:
+    def mask(value: Any) -> None:
+        if value is not None:
+            raise error
+
+    return mask
+
+
+def _parse_replacement(type_: str, replacement: str) -> Any:
+    if type_ == "string":
+        return replacement
+    if type_ in INTEGER_BITS:
+        # Narrowed in two steps, to a long and then to the type.
+        return wrap_int(wrap_int(int(parse_java_decimal(replacement)), 64), INTEGER_BITS[type_])
+    if type_ in {"float32", "float64"}:
+        number = float(parse_java_decimal(replacement))
+        if type_ == "float32":
+            return round_to_float32(number)
+        return number
+    raise DataError(f"Cannot mask value of type {type_} with custom replacement.")
+
+
+PURPOSE = "updating schema metadata"
+
+
+class SetSchemaMetadata(Edit):
+    """Sets name and version of schemas. Values keep their content, but nulls may become defaults."""
+
+    def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
+        super().__init__(executing_class, side)
+        self._name: str | None = values["schema.name"]
+        self._version: int | None = values["schema.version"]
+        self._replace_nulls: bool = values["replace.null.with.default"]
+
+    def plan_schemaless(self) -> Plan:
+        raise DataError(f"Schema required for [{PURPOSE}]")
+
+    def plan_schema(self, avro: Avro) -> Plan:
+        updated = replace(self._rename_schema(avro), version=self._version or avro.version).schema()
+        if avro.find_type(avro.root) != "struct":
+            return Plan(lambda value: value, updated)
+        defaults = collect_defaults(avro.fields(avro.root, PURPOSE), replace_nulls=self._replace_nulls)
+        return Plan(lambda value: fill_nulls(value, defaults), updated)
+
+    def _rename_schema(self, avro: Avro) -> Avro:
+        """Return the schema with the new name and version. A named type gets the name itself, others an attribute."""
+        inner, optional = avro.inner(avro.root)
+        if isinstance(inner, list):
+            raise DataError(f"a union of several types has no name or version [{PURPOSE}]")
+        version = {} if self._version is None else {"connect.version": self._version}
+        definition = {**avro.definition(inner), **version}
+        if isinstance(inner, str) and inner in avro.names:
+            name = self._name or inner
+            return avro.replace_record(name, {**definition, "name": name, **self._replace_connect_name(definition)})
+        renamed = {**definition, **({} if self._name is None else {"connect.name": self._name})}
+        return replace(avro, root=make_optional(renamed) if optional else renamed)
+
+    def _replace_connect_name(self, definition: Mapping[str, Any]) -> dict[str, Any]:
+        if self._name and "connect.name" in definition:
+            return {"connect.name": self._name}
+        return {}
+
+
+@dataclass(frozen=True)
+class _FieldBranch:
+    """A field of a flattened record. It is a leaf if `branches` is None, else a record with these branches."""
+
+    name: str
+    flat_name: str
+    branches: "tuple[_FieldBranch, ...] | None"
+
+
+class Flatten(Edit):
+    """Turns nested records into top-level fields. A field becomes optional if a record around it is."""
+
+    PURPOSE = "flattening"
+
+    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
+        super().__init__(executing_class, side)
+        self._delimiter: str = values["delimiter"]
+
+    def plan_schemaless(self) -> Plan:
+        def change(value: Any) -> dict[str, Any]:
+            out: dict[str, Any] = {}
+            self._flatten_map(require_map(value, self.PURPOSE), "", out)
+            return out
+
+        return Plan(change)
+
+    def plan_schema(self, avro: Avro) -> Plan:
+        avro.fields(avro.root, self.PURPOSE)
+        inner, optional = avro.inner(avro.root)
+        flattening = _Flattening(avro, self._join_names)
+        branches = flattening.compile_branches(inner, "", _OuterAttributes(optional))
+        updated = avro.replace_fields(flattening.fields)
+
+        def change(value: dict[str, Any]) -> dict[str, Any]:
+            out: dict[str, Any] = {}
+            _flatten_record(value, branches, out)
+            return out
+
+        return Plan(change, updated.schema())
+
+    def _flatten_map(self, value: dict[str, Any], prefix: str, out: dict[str, Any]) -> None:
+        for name, inner in value.items():
+            flat_name = self._join_names(prefix, name)
+            if isinstance(inner, dict):
+                self._flatten_map(inner, flat_name, out)
+            else:
+                out[flat_name] = inner
+
+    def _join_names(self, prefix: str, name: str) -> str:
+        return f"{prefix}{self._delimiter}{name}" if prefix else name
+
+
+@dataclass(frozen=True)
+class _OuterAttributes:
+    """The attributes of a field inherited from the records around it."""
+
+    optional: bool
+    defaults: Mapping[str, Any] | None = None
+    names: tuple[str, ...] = ()
+
+
+class _Flattening:
+    """Walks through the fields of a record: `branches` returns how to flatten values, `fields` collects new fields."""
+
+    def __init__(self, avro: Avro, joined: Callable[[str, str], str]) -> None:
+        self._avro = avro
+        self._join_names = joined
+        self.fields: list[dict[str, Any]] = []
+
+    def compile_branches(self, node: Any, prefix: str, outer: _OuterAttributes) -> tuple[_FieldBranch, ...]:
+        name = self._avro.inner(node)[0]
+        if name in outer.names:
+            raise DataError(f"{name} holds itself: a recursive schema cannot be flattened")
+        inner_outer = replace(outer, names=(*outer.names, name))
+        declared = self._avro.definition(name)["fields"]
+        return tuple(
+            self._compile_branch(field, self._join_names(prefix, field["name"]), inner_outer) for field in declared
+        )
+
+    def _compile_branch(self, field: Mapping[str, Any], flat_name: str, outer: _OuterAttributes) -> _FieldBranch:
+        """Compile one field of a record that is flattened, and all fields below it."""
+        type_ = self._avro.find_type(field["type"])
+        inner, nullable = self._avro.inner(field["type"])
+        optional = outer.optional or nullable
+        default = field.get("default")
+        # The default of a record holds defaults for its fields.
+        if default is None and outer.defaults is not None:
+            default = outer.defaults.get(field["name"])
+        if type_ == "struct":
+            inner_outer = _OuterAttributes(optional, default, outer.names)
+            return _FieldBranch(field["name"], flat_name, self.compile_branches(inner, flat_name, inner_outer))
+        if type_ in {"map", "union", "null"}:
+            raise DataError(
+                f"Flatten transformation does not support {type_.upper()} for record with schemas "
+                f"(for field {flat_name})."
+            )
+        self.fields.append(_flatten_field(field, flat_name, inner, default, optional=optional))
+        return _FieldBranch(field["name"], flat_name, None)
+
+
+def _flatten_field(
+    declared: Mapping[str, Any], name: str, node: Any, default: Any, *, optional: bool
+) -> dict[str, Any]:
+    attributes = {key: value for key, value in declared.items() if key not in {"name", "type", "default"}}
+    field = {"name": name, "type": make_optional(node, default) if optional else node, **attributes}
+    if optional or default is not None:
+        return {**field, "default": default}
+    return field
+
+
+def _flatten_record(value: Mapping[str, Any] | None, branches: tuple[_FieldBranch, ...], out: dict[str, Any]) -> None:
+    for branch in branches:
+        inner = None if value is None else value.get(branch.name)
+        if branch.branches is None:
+            out[branch.flat_name] = inner
+        else:
+            _flatten_record(inner, branch.branches, out)

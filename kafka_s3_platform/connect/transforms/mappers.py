@@ -1,0 +1,286 @@
+"""Mappers: a user's own transforms. They work on whole batches or, with RecordMapper, on one record at a time."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.connect.transforms.edits import RowNumbers, replace_payload
+from kafka_s3_platform.connect.transforms.headers import HEADERS, replace_column
+from kafka_s3_platform.core.config.plugins import choose_cause, mask_options
+from kafka_s3_platform.core.errors import PermanentError, PlatformError, TransientError
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.connect import (
+    NO_SCHEMA,
+    ConnectBatch,
+    Int32s,
+    Mask,
+    Outcome,
+    Payload,
+    RecordFailure,
+    Schema,
+    Side,
+)
+from kafka_s3_platform.core.model.json_values import require_exact
+
+
+@dataclass(frozen=True)
+class MappedRecord:
+    """The input of RecordMapper.map, and a possible output: `dataclasses.replace(record, value=...)`.
+
+    `key` and `value` are decoded: bytes, str, a number, a list or dict, None; a value of a union of several types is a
+    tuple `(branch, value)`. A changed key or value must fit `key_schema` or `value_schema`; None: it has no schema. The
+    kafka partition, offset and timestamp (epoch ms) identify the source record and must not change.
+    """
+
+    key: Any
+    value: Any
+    headers: tuple[tuple[str, bytes | None], ...]
+    topic: str
+    kafka_partition: int
+    offset: int
+    timestamp: int
+    key_schema: Schema | None = None
+    value_schema: Schema | None = None
+
+
+class RecordMapper(ABC):
+    """Base class of mappers that see one record at a time, like Zooz's `KafkaMessageMapper`.
+
+    `transforms.<alias>.type` is the dotted name of the subclass. It gets the other options of the alias. Zooz's own
+    example, and the two that its documents describe:
+
+        class UpperCaseMapper(RecordMapper):
+            def map(self, record):
+                return [record.value.decode().upper()]
+
+        class LinesMapper(RecordMapper):                      # one to many
+            def map(self, record):
+                return record.value.splitlines()
+
+        class DebugFilter(RecordMapper):                      # filter
+            def map(self, record):
+                return [] if b"DEBUG" in record.value else [record]
+
+    An exception is a failure of that record only. An error of `kafka_s3_platform.plugins` ends the run. The
+    same record must always give the same outputs, whatever other records are in the batch.
+
+    All options except `public_options` are secret: plans and reports hold a digest of them only.
+    """
+
+    public_options: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = options
+
+    @abstractmethod
+    def map(self, record: MappedRecord) -> Iterable[Any]:
+        """Return any number of outputs. Each is a MappedRecord, or a new value without a schema."""
+
+    def apply(self, batch: ConnectBatch) -> Outcome:
+        """Map all records of a batch, in order."""
+        sources: list[int] = []
+        mapped: list[MappedRecord] = []
+        failures: list[RecordFailure] = []
+        for position, record in enumerate(_iterate_records(batch)):
+            results = self._map(record)
+            if isinstance(results, RecordFailure):
+                failures.append(results)
+            else:
+                sources += [position] * len(results)
+                mapped += results
+        return Outcome(_build_batch(batch, np.array(sources, np.intp), mapped), tuple(failures))
+
+    def _map(self, record: MappedRecord) -> list[MappedRecord] | RecordFailure:
+        try:
+            require_exact(record.key)
+            require_exact(record.value)
+            return [_check_output(record, output) for output in self.map(record)]
+        except PlatformError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises is this record's fault
+            return RecordFailure(
+                record.offset, "TRANSFORMATION", _qualify_class(type(self)), _qualify_class(type(error)), str(error)
+            )
+
+
+class MapperStep:
+    """Runs a user's class as a step. Checks its result, and merges it with the other records.
+
+    Messages about failures do not show its secret options.
+    """
+
+    def __init__(
+        self, executing_class: str, make_mapper: Callable[[], Any], topic: str, secrets: Sequence[str] = ()
+    ) -> None:
+        self.executing_class = executing_class
+        self._topic = topic
+        self._secrets = secrets
+        with self._translate_errors(f"the transform {executing_class} on topic {topic}", "check its options"):
+            self._mapper = make_mapper()
+
+    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        selected_batch = batch if selected is None else batch.take(np.flatnonzero(selected))
+        outcome = self._apply_mapper(selected_batch)
+        if selected is None:
+            return outcome
+        merged = _merge_batches(batch.take(np.flatnonzero(~selected)), outcome.batch)
+        return replace(outcome, batch=merged)
+
+    def _apply_mapper(self, batch: ConnectBatch) -> Outcome:
+        where = f"the transform {self.executing_class} on topic {self._topic}, offsets {_describe_offsets(batch)}"
+        with self._translate_errors(where, "a fault of one record belongs into Outcome.failures"):
+            outcome: Outcome = self._mapper.apply(batch)
+        if reason := _find_flaw(batch, outcome.batch):
+            raise PermanentError(f"{where} gave back {reason}; see kafka_s3_platform.core.model.connect.ConnectBatch")
+        return replace(outcome, failures=tuple(map(self._mask_secrets, outcome.failures)))
+
+    def _mask_secrets(self, failure: RecordFailure) -> RecordFailure:
+        return replace(failure, message=mask_options(failure.message, self._secrets))
+
+    @contextmanager
+    def _translate_errors(self, where: str, advice: str) -> Iterator[None]:
+        """End the run with every error of a user's class. The platform's own errors keep their type."""
+        try:
+            yield
+        except PlatformError as error:
+            if choose_cause(error, self._secrets) is not None:
+                raise
+            # The error's text shows a secret: raise the same kind of error without it.
+            kind = TransientError if isinstance(error, TransientError) else PermanentError
+            raise kind(mask_options(str(error), self._secrets)) from None
+        except Exception as error:  # noqa: BLE001 - a user's code
+            message = mask_options(f"{_qualify_class(type(error))}: {error}", self._secrets)
+            raise PermanentError(f"{where} failed: {message}; {advice}") from choose_cause(error, self._secrets)
+
+
+def number_ordinals(offsets: Sequence[int] | Any) -> Int32s:
+    """Return the ordinals of records in order: 0, 1, ... within each offset."""
+    if not len(offsets):
+        return np.empty(0, np.int32)
+    is_first = np.concatenate([[True], np.diff(offsets) != 0])
+    firsts = np.flatnonzero(is_first)
+    ordinals: Int32s = (np.arange(len(offsets)) - firsts[np.cumsum(is_first) - 1]).astype(np.int32)
+    return ordinals
+
+
+def _qualify_class(class_: type) -> str:
+    if class_.__module__ == "builtins":
+        return class_.__qualname__
+    return f"{class_.__module__}.{class_.__qualname__}"
+
+
+def _describe_offsets(batch: ConnectBatch) -> str:
+    if batch.num_rows:
+        return f"{batch.offsets[0]} to {batch.offsets[-1]}"
+    return "of an empty batch"
+
+
+def _iterate_records(batch: ConnectBatch) -> Iterable[MappedRecord]:
+    records = batch.records
+    columns = [records.column(name).to_pylist() for name in ("headers", "topic", "partition")]
+    payloads = [batch.key.objects, batch.value.objects]
+    schemas = [_list_schemas(batch.key), _list_schemas(batch.value)]
+    rows = zip(*payloads, *columns, batch.offsets.tolist(), batch.timestamps.tolist(), *schemas, strict=True)
+    for key, value, headers, *rest in rows:
+        pairs = tuple((header["key"], header["value"]) for header in headers or ())
+        yield MappedRecord(key, value, pairs, *rest)
+
+
+def _list_schemas(payload: Payload) -> list[Schema | None]:
+    return [None if code == NO_SCHEMA else payload.schemas[code] for code in payload.codes.tolist()]
+
+
+def _check_output(record: MappedRecord, output: Any) -> MappedRecord:
+    if not isinstance(output, MappedRecord):
+        return replace(record, value=output, value_schema=None)
+    if (output.kafka_partition, output.offset, output.timestamp) != (
+        record.kafka_partition,
+        record.offset,
+        record.timestamp,
+    ):
+        raise ValueError("a mapper may not change the kafka partition, offset or timestamp of a record")
+    return output
+
+
+def _build_batch(batch: ConnectBatch, sources: RowNumbers, mapped: list[MappedRecord]) -> ConnectBatch:
+    sources_batch = batch.take(sources)
+    records = replace_column(sources_batch.records, "topic", pa.array([record.topic for record in mapped], pa.string()))
+    headers = pa.array([list(map(_make_header, record.headers)) or None for record in mapped], HEADERS)
+    mapped_batch = replace(
+        sources_batch,
+        records=replace_column(records, "headers", headers),
+        ordinals=number_ordinals(sources_batch.offsets),
+    )
+    mapped_batch = _replace_mapped(mapped_batch, "key", [(record.key, record.key_schema) for record in mapped])
+    return _replace_mapped(mapped_batch, "value", [(record.value, record.value_schema) for record in mapped])
+
+
+def _make_header(header: tuple[str, bytes | None]) -> dict[str, Any]:
+    return {"key": header[0], "value": header[1]}
+
+
+def _replace_mapped(batch: ConnectBatch, side: Side, mapped: list[tuple[Any, Schema | None]]) -> ConnectBatch:
+    """Replace a payload if a record changed it. If not, it keeps the bytes it was read as."""
+    source: Payload = getattr(batch, side)
+    pairs = zip(mapped, _pair_schemas(source), strict=True)
+    if all(
+        new_object is old_object and schema == old_schema for (new_object, schema), (old_object, old_schema) in pairs
+    ):
+        return batch
+    return replace_payload(batch, side, _build_payload(mapped))
+
+
+def _build_payload(objects: Iterable[tuple[Any, Schema | None]]) -> Payload:
+    schemas: dict[Schema, int] = {}
+    values = []
+    codes = []
+    for value, schema in objects:
+        values.append(value)
+        codes.append(NO_SCHEMA if schema is None or value is None else schemas.setdefault(schema, len(schemas)))
+    return Payload(None, np.array(codes, np.int32), list(schemas), values)
+
+
+def _merge_batches(first: ConnectBatch, second: ConnectBatch) -> ConnectBatch:
+    """Merge the records of two batches in order, and number them again within each offset."""
+    records = pa.Table.from_batches([first.records, second.records]).combine_chunks()
+    offsets = np.concatenate([first.offsets, second.offsets])
+    ordinals = np.concatenate([_read_ordinals(first), _read_ordinals(second)])
+    order = np.lexsort((ordinals, offsets))
+    merged = ConnectBatch(
+        records=records.to_batches()[0] if len(order) else first.records,
+        key=_build_payload([*_pair_schemas(first.key), *_pair_schemas(second.key)]),
+        value=_build_payload([*_pair_schemas(first.value), *_pair_schemas(second.value)]),
+    ).take(order)
+    return replace(merged, ordinals=number_ordinals(merged.offsets))
+
+
+def _read_ordinals(batch: ConnectBatch) -> Int32s:
+    if batch.ordinals is None:
+        return np.zeros(batch.num_rows, np.int32)
+    return batch.ordinals
+
+
+def _pair_schemas(payload: Payload) -> Iterable[tuple[Any, Schema | None]]:
+    return zip(payload.objects, _list_schemas(payload), strict=True)
+
+
+def _find_flaw(source: ConnectBatch, result: ConnectBatch) -> str | None:
+    """Find the flaw in the result of a user's class for a batch."""
+    if result.records.schema != RECORD_SCHEMA:
+        return "records of another schema"
+    if not len(result.key) == len(result.value) == result.num_rows == len(_read_ordinals(result)):
+        return f"not as many keys, values and ordinals as records ({result.num_rows})"
+    offsets = result.offsets
+    ordinals = _read_ordinals(result)
+    steps = np.diff(offsets)
+    ordinal_steps = np.diff(ordinals)
+    if not np.all((steps > 0) | ((steps == 0) & (ordinal_steps > 0))):
+        return "records that do not ascend by offset and ordinal"
+    if not np.isin(offsets, source.offsets).all():
+        return "offsets that it was not given"
+    return None

@@ -1,0 +1,45 @@
+"""Reports on hours from the index: the facts on an hour's page, with its completeness."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import chain
+
+from kafka_s3_platform.core.archive.request import HourReport
+from kafka_s3_platform.core.model.segment import Scan, Segment
+from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.store.row_filter import SegmentFilter
+
+
+def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: timedelta) -> Iterator[HourReport]:
+    """Report each of `hours`. Compacted segments count too: an hour keeps its numbers when its day is merged."""
+    hours = sorted(hours)
+    segments = group_segments_by_hour(snapshot, hours)
+    state = snapshot.state
+    scans: dict[datetime | None, list[Scan]] = defaultdict(list)
+    folded = state.read_folded(hours)
+    for scan in chain(state.scans, *(month.scans for month in folded)):
+        if scan.filtered_count or scan.dead_letter_count:
+            scans[state.hour_of(scan.kafka_partition, scan.start_offset)].append(scan)
+    for hour in hours:
+        yield HourReport(
+            hour,
+            tuple(segments.get(hour, ())),
+            state.judge.find_verdict(hour, lateness),
+            state.is_scanned(hour),
+            sum(s.filtered_count for s in scans[hour]),
+            sum(s.dead_letter_count for s in scans[hour]),
+        )
+
+
+def group_segments_by_hour(snapshot: IndexSnapshot, hours: Sequence[datetime]) -> dict[datetime, list[Segment]]:
+    """Group the hourly segments of the ascending `hours`, live or compacted since, by the start of their hour."""
+    by_hour: dict[datetime, list[Segment]] = defaultdict(list)
+    if not hours:
+        return by_hour
+    selection = SegmentFilter(chunk="hourly", chunk_starts=(hours[0], hours[-1] + HOUR))
+    for segment in (*snapshot.select_segments(selection), *snapshot.select_segments(selection, retired=True)):
+        if segment.chunk_start is not None:
+            by_hour[segment.chunk_start].append(segment)
+    return by_hour

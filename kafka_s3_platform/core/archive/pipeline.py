@@ -1,0 +1,526 @@
+"""Convert and transform the records read from Kafka, and assign them to their buckets.
+
+Every stage decides for each record: it passes, it is left out, or it fails. So each record is counted as written, as
+filtered, or as failed.
+
+Connect's `schema.compatibility` chooses the schema to write each record with. Each scanned range starts without a
+schema, and the Registry's versions order the schemas. So hours can be archived in any order. Versions have a meaning
+within one subject: each subject of a range has a schema of its own. A record with another schema than its object is
+projected (Confluent S3 sink, "Schema Evolution"). If this fails, it keeps its own schema, as under NONE: the order of
+records in a range decides the newest schema so far, and no record may wait for ever because of others.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafka_s3_platform.connect.avro.projection import ProjectionError, list_lacking_fields, project_values
+from kafka_s3_platform.connect.converters.framed import RecordConverter
+from kafka_s3_platform.connect.transforms import new_chain
+from kafka_s3_platform.core.archive.failures import BadRecords
+from kafka_s3_platform.core.archive.task import ScanTask
+from kafka_s3_platform.core.config.formats import find_format
+from kafka_s3_platform.core.config.settings import Compatibility
+from kafka_s3_platform.core.formats.format_io import find_unsafe_keys, find_unsafe_values
+from kafka_s3_platform.core.kafka.dead_letters import DeadLetterQueue, build_record_error, check_tolerance
+from kafka_s3_platform.core.model.connect import (
+    DATA_EXCEPTION,
+    NO_SCHEMA,
+    ConnectBatch,
+    Int32s,
+    Int64s,
+    Mask,
+    Outcome,
+    Payload,
+    RecordFailure,
+    Schema,
+)
+from kafka_s3_platform.core.model.notes import Notes
+from kafka_s3_platform.core.model.times import HOUR_MS, TIME_BASED
+from kafka_s3_platform.core.partitioners.extractors import extract_times, new_extractor
+from kafka_s3_platform.core.partitioners.partitioners import find_hour_starts, new_partitioner
+from kafka_s3_platform.core.segments.target import Bucket, BucketPart
+from kafka_s3_platform.core.segments.writers import build_put_failures
+
+Targets = tuple[Sequence[Schema | None], Int32s]
+"""The schemas to write with, None for records without one, and for each record its index among them."""
+
+Step = Callable[[ConnectBatch], Outcome]
+
+_READER = "org.apache.kafka.clients.consumer.KafkaConsumer"
+_SERIALIZATION = "org.apache.kafka.common.errors.SerializationException"
+_NOTHING: Mapping[int, str] = {}
+
+_NO_HOUR = -(2**63)
+
+
+class SchemaTargets:
+    """Chooses the schema to write each record of one range with.
+
+    NONE: the record's own schema. Each schema has its own open objects, so two alternating schemas do not start a new
+    object at each change. BACKWARD and FULL: the newest schema so far of its subject. FORWARD: the oldest so far.
+    """
+
+    def __init__(self, compatibility: Compatibility, notes: Notes | None = None) -> None:
+        self._compatibility = compatibility
+        self._reached: dict[str | None, Schema] = {}
+        self._notes = Notes() if notes is None else notes
+
+    def project(self, values: Payload) -> Payload:
+        """Return the next batch's values as they are written, each with its schema."""
+        schemas, schema_codes = self.choose(values)
+        has_other_schema = (values.codes != NO_SCHEMA) & (schema_codes != values.codes)
+        if not has_other_schema.any():
+            return values
+        codes = values.codes.copy()
+        objects = list(values.objects)
+        for source, target in np.unique(np.stack([values.codes, schema_codes])[:, has_other_schema], axis=1).T.tolist():
+            pair = values.schemas[source], schemas[target]
+            rows = np.flatnonzero((values.codes == source) & (schema_codes == target)).tolist()
+            for row, value in zip(rows, project_values([objects[row] for row in rows], *pair), strict=True):
+                if isinstance(value, ProjectionError):
+                    self._note_unprojected(*pair, value)
+                else:
+                    codes[row] = target
+                    objects[row] = value
+            self._note_missing_fields(*pair, int((codes[rows] == target).sum()))
+        return Payload(None, codes, [s for s in schemas if s is not None], objects)
+
+    def _note_unprojected(self, source: Schema, target: Schema, err: ProjectionError) -> None:
+        self._notes.note(
+            f"of version {source.version} of subject {source.subject} keep their own schema, apart from version"
+            f" {target.version}, which schema.compatibility={self._compatibility} chose for them",
+            str(err),
+        )
+
+    def _note_missing_fields(self, source: Schema, target: Schema, records: int) -> None:
+        fields = list_lacking_fields(source, target) if records else ()
+        if fields:
+            self._notes.note(
+                f"of version {source.version} of subject {source.subject} are written without the fields that version"
+                f" {target.version} lacks, which schema.compatibility={self._compatibility} chose for them",
+                ", ".join(fields),
+                records,
+            )
+
+    def choose(self, values: Payload) -> Targets:
+        """Return the schemas to write the next batch with, and for each record its index among them."""
+        if self._compatibility == "NONE" or not values.schemas:
+            return [*values.schemas, None], np.where(values.codes == NO_SCHEMA, len(values.schemas), values.codes)
+        return self._choose_by_version(values)
+
+    def find_versionless(self, values: Payload) -> np.ndarray:
+        """Mark the records with a schema without a version, if versions are needed to order schemas."""
+        if self._compatibility == "NONE":
+            return np.zeros(len(values), bool)
+        versionless = np.array([*(s.version is None for s in values.schemas), False])
+        mask: np.ndarray = versionless[values.codes]
+        return mask
+
+    def _choose_by_version(self, values: Payload) -> Targets:
+        """Choose for each record the newest (FORWARD: oldest) schema so far of its subject. Records are in order."""
+        schemas = [*values.schemas, *(s for s in self._reached.values() if s not in values.schemas)]
+        subjects = [schema.subject for schema in values.schemas]
+        schema_codes = np.full(len(values), len(schemas), np.int32)
+        for subject in dict.fromkeys(subjects):
+            codes = [code for code, other in enumerate(subjects) if other == subject]
+            rows = np.flatnonzero(np.isin(values.codes, codes))
+            if not len(rows):
+                continue
+            sources = self._find_sources(values, rows, self._reached.get(subject))
+            earlier_code = schemas.index(self._reached[subject]) if subject in self._reached else 0
+            schema_codes[rows] = np.where(sources > 0, values.codes[rows[sources - 1]], earlier_code)
+            self._reached[subject] = schemas[schema_codes[rows[-1]]]
+        return [*schemas, None], schema_codes
+
+    def _find_sources(self, values: Payload, rows: Int64s, earlier_schema: Schema | None) -> Int64s:
+        """Return, for each of `rows` of one subject, the number (from 1) of the row that gives it its schema.
+
+        It is the last row so far of the newest (FORWARD: oldest) version. 0: the schema is that of an earlier batch.
+        A transform may make several schemas of one version: so a record of that version is written with its own.
+        """
+        forward = self._compatibility == "FORWARD"
+        versions = np.array([s.version or 0 for s in values.schemas], np.int64)[values.codes[rows]]
+        # A key is a version and, as its rest, the number of a record.
+        size = len(rows) + 1
+        numbers = np.arange(1, size)
+        keys = versions * size + (-numbers if forward else numbers)
+        no_key = np.iinfo(np.int64).max if forward else -1
+        start = no_key if earlier_schema is None else (earlier_schema.version or 0) * size
+        pick = np.minimum if forward else np.maximum
+        best: Int64s = pick.accumulate(np.append(start, keys))[1:]
+        sources: Int64s = (-best if forward else best) % size
+        return sources
+
+
+@dataclass
+class Counts:
+    """Numbers of records of one range.
+
+    `filtered` were left out. `dead_letters` failed and are tolerated; `unresolved` failed and are not. `output` counts
+    written records: a transform may make several of one.
+    """
+
+    read: int = 0
+    filtered: int = 0
+    dead_letters: int = 0
+    unresolved: int = 0
+    output: int = 0
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The place of each record: its time and its hour (epoch ms), and its encoded partition as an index into `names`.
+
+    The hour is `_NO_HOUR` if the time is out of range.
+    """
+
+    times: Int64s
+    hours: Int64s
+    names: Sequence[str]
+    codes: Int32s
+
+
+class Pipeline:
+    """The stages for one range of a kafka partition.
+
+    `dead_letters` is None if no dead letter topic is set. `watermark_ms` is the latest time before the range: it
+    decides about late records. `bad` takes the records that fail and are not tolerated.
+    """
+
+    def __init__(
+        self, task: ScanTask, dead_letters: DeadLetterQueue | None, watermark_ms: int, bad: BadRecords
+    ) -> None:
+        self._task = task
+        self._dead_letters = dead_letters
+        self._bad = bad
+        self.counts = Counts()
+        self.notes = Notes()
+        self._steps = list(_list_steps(task, self.notes))
+        self._placer = _Placer(task)
+        self._targets = SchemaTargets(task.layout.schema_compatibility, self.notes)
+        self.watermark_ms = watermark_ms
+
+    def group_by_bucket(
+        self, records: pa.RecordBatch, unreadable_: Mapping[int, str] = _NOTHING
+    ) -> Iterator[BucketPart]:
+        """Yield the records of a batch by bucket, in offset order within each bucket, without failed ones.
+
+        The reader could not parse the headers of the `unreadable` records (offset -> reason): they fail too.
+        """
+        self._records = records
+        outcome = _set_unreadable_aside(ConnectBatch.of(records), unreadable_)
+        for step in self._steps:
+            outcome = _apply_step(outcome, step)
+        find_places, failures = self._placer.find_places(outcome.batch)
+        batch = outcome.batch
+        failures = (*outcome.failures, *failures)
+        if failures:
+            rows = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
+            batch = batch.take(rows)
+            find_places = replace(
+                find_places, times=find_places.times[rows], hours=find_places.hours[rows], codes=find_places.codes[rows]
+            )
+        self._handle_failures(failures)
+        failed_count = len({f.offset for f in failures})
+        passed_count = batch.num_rows if batch.ordinals is None else len(np.unique(batch.offsets))
+        self.counts.read += records.num_rows
+        self.counts.filtered += records.num_rows - failed_count - passed_count
+        self.counts.output += batch.num_rows
+        if batch.num_rows:
+            yield from self._split_by_bucket(batch, find_places)
+        self._bad.join(records)
+
+    def refuse(
+        self,
+        failures: Sequence[RecordFailure],
+        output_count: int,
+        *,
+        is_one_of_many: bool = False,
+        is_tolerable: bool = True,
+    ) -> None:
+        """Note records of the current part that their format cannot hold: `output_count` outputs are not written.
+
+        If the format cannot hold the schema itself (`is_tolerable` is false), the records are not tolerated: all
+        records of a topic may have this schema. If a mapper made several records of one (`is_one_of_many`), others of
+        them may be written already.
+
+        Raises:
+            RecordError: the record is one of many, and errors are not tolerated, or its letter was refused.
+        """
+        task = self._task
+        if is_one_of_many:
+            check_tolerance(task.records.errors, failures, task.writer.topic, task.kafka_partition)
+        unresolved = self._handle_failures(failures, is_tolerable=is_tolerable or is_one_of_many)
+        if is_one_of_many and unresolved:
+            raise build_record_error(unresolved, task.writer.topic, task.kafka_partition)
+        self.counts.output -= output_count
+
+    def _handle_failures(
+        self, failures: Sequence[RecordFailure], *, is_tolerable: bool = True
+    ) -> Sequence[RecordFailure]:
+        """Send failed records to the dead letter topic, or note them as unresolved. Return the unresolved ones."""
+        failed_count = len({f.offset for f in failures})
+        if self._task.records.errors.tolerance == "none" or not is_tolerable:
+            unresolved_failures = failures
+        elif self._dead_letters is not None:
+            unresolved_failures = self._dead_letters.send(self._records, failures)
+        else:
+            unresolved_failures = ()
+        self._bad.note(unresolved_failures)
+        unresolved_count = len({f.offset for f in unresolved_failures})
+        self.counts.unresolved += unresolved_count
+        self.counts.dead_letters += failed_count - unresolved_count
+        return unresolved_failures
+
+    def _split_by_bucket(self, batch: ConnectBatch, find_places: _Places) -> Iterator[BucketPart]:
+        """Yield the rows of each bucket, with the values projected to the schemas that they are written with."""
+        late = self._find_late(batch.timestamps, find_places.hours)
+        values = batch.value if self._task.layout.is_envelope else self._targets.project(batch.value)
+        schemas, schema_codes = _list_schemas(values, is_needed=not self._task.layout.is_envelope)
+        keys, key_codes = _list_schemas(batch.key, is_needed=self._task.layout.keys_format is not None)
+        topics = batch.records.column("topic").dictionary_encode()
+        hours = pa.array(find_places.hours).dictionary_encode()
+        names = topics.dictionary.to_pylist()
+        codes = _combine_codes(
+            find_places.codes, hours.indices.to_numpy(), topics.indices.to_numpy(), schema_codes, key_codes
+        )
+        for rows in _group_rows(codes):
+            first = rows[0]
+            hour = int(find_places.hours[first])
+            topic = names[topics.indices[int(first)].as_py()]
+            bucket = Bucket(
+                None if hour == _NO_HOUR else hour,
+                find_places.names[find_places.codes[first]],
+                None if topic == self._task.writer.topic else topic,
+                schemas[schema_codes[first]],
+                keys[key_codes[first]],
+            )
+            part = batch.take(rows)
+            if values is not batch.value and (values.codes[rows] != batch.value.codes[rows]).any():
+                part = replace(part, value=values.take(rows))
+            yield BucketPart(bucket, part, find_places.times[rows], int(late[rows].sum()))
+
+    def _find_late(self, times: Int64s, hours: Int64s) -> Mask:
+        """Mark the late records. An earlier record had a time past the late one's hour and the allowed lateness."""
+        is_in_range = hours != _NO_HOUR
+        times_reached = times if self._placer.by_record_time else hours
+        latest = np.maximum.accumulate(
+            np.append(self.watermark_ms, np.where(is_in_range, times_reached, self.watermark_ms))
+        )
+        self.watermark_ms = int(latest[-1])
+        late: Mask = is_in_range & (
+            np.where(is_in_range, hours, 0) + HOUR_MS + self._task.archive.allowed_lateness_ms <= latest[:-1]
+        )
+        return late
+
+
+def _set_unreadable_aside(batch: ConnectBatch, unreadable: Mapping[int, str]) -> Outcome:
+    is_unreadable = np.isin(batch.offsets, list(unreadable)) if unreadable else np.zeros(0, bool)
+    if not is_unreadable.any():
+        return Outcome(batch)
+    failures = (
+        RecordFailure(o, "HEADER_CONVERTER", _READER, _SERIALIZATION, unreadable[o])
+        for o in batch.offsets[is_unreadable].tolist()
+    )
+    return Outcome(batch.take(np.flatnonzero(~is_unreadable)), tuple(failures))
+
+
+def _apply_step(outcome: Outcome, step: Step) -> Outcome:
+    if not outcome.batch.num_rows:
+        return outcome
+    step_outcome = step(outcome.batch)
+    return Outcome(step_outcome.batch, (*outcome.failures, *step_outcome.failures))
+
+
+def _list_steps(task: ScanTask, notes: Notes) -> Iterator[Step]:
+    """List the steps for the settings.
+
+    The envelope format keeps the bytes of values. They are decoded only if a transform, a partitioner or an extractor
+    reads them.
+    """
+    layout = task.layout
+    records = task.records
+    looks_at_values = layout.partitioner not in {"Default", *TIME_BASED} or layout.timestamp_extractor not in {
+        "Record",
+        "Wallclock",
+    }
+    if not layout.is_envelope or looks_at_values or records.transforms:
+        yield _Conversion(task, notes).apply
+    if records.transforms:
+        yield new_chain(records.transforms, task.writer.topic).apply
+    if not layout.is_envelope:
+        yield _WritableCheck(task).apply
+
+
+class _Conversion:
+    """Convert the values, and also the keys if something reads them."""
+
+    def __init__(self, task: ScanTask, notes: Notes) -> None:
+        # An envelope keeps the bytes, so it lacks nothing.
+        self._notes = Notes() if task.layout.is_envelope else notes
+        records = task.records
+        topic = task.writer.topic
+        self._value = RecordConverter(records.value, topic, "value")
+        reads_keys = task.layout.keys_format is not None or bool(records.transforms)
+        self._key: RecordConverter | None = RecordConverter(records.key, topic, "key") if reads_keys else None
+
+    def apply(self, batch: ConnectBatch) -> Outcome:
+        values = self._value.convert(batch.records)
+        self._notes.join(values.notes)
+        batch = replace(batch.take(values.positions), value=values.payload)
+        if self._key is None or not batch.num_rows:
+            return Outcome(batch, values.failures)
+        keys = self._key.convert(batch.records)
+        self._notes.join(keys.notes)
+        return Outcome(replace(batch.take(keys.positions), key=keys.payload), (*values.failures, *keys.failures))
+
+
+class _WritableCheck:
+    """Refuse or leave out records that the sink cannot write. This step checks the results of the transforms."""
+
+    def __init__(self, task: ScanTask) -> None:
+        self._layout = task.layout
+        self._targets = SchemaTargets(task.layout.schema_compatibility)
+        self._with_schema: bool | None = None
+
+    def apply(self, batch: ConnectBatch) -> Outcome:
+        nulls = batch.value.is_null
+        if self._layout.null_values == "ignore" and nulls.any():
+            batch = batch.take(np.flatnonzero(~nulls))
+            nulls = np.zeros(batch.num_rows, bool)
+        refusals = list(self._find_refusals(batch, nulls)) if batch.num_rows else []
+        failures = (build_put_failures(batch.offsets[mask], reason) for mask, reason in refusals)
+        return Outcome(batch, tuple(chain.from_iterable(failures)))
+
+    def _find_refusals(self, batch: ConnectBatch, nulls: Mask) -> Iterator[tuple[Mask, str]]:
+        """Yield the rows that the object format cannot hold, once for each reason."""
+        if self._layout.null_values == "fail":
+            yield nulls, "the value is null; behavior.on.null.values=ignore or write lets such records pass"
+        yield (
+            self._find_mixed_schemas(batch.value, nulls),
+            "records with and without a schema cannot be mixed, and the first one of this range was of the other kind",
+        )
+        yield (
+            self._targets.find_versionless(batch.value),
+            f"schema.compatibility={self._layout.schema_compatibility} needs the Registry's version of its schema",
+        )
+        yield (
+            find_unsafe_values(batch, self._layout) & ~nulls,
+            "the value holds the separator of records, so it would read back as several records",
+        )
+        if self._layout.keys_format is not None:
+            no_key = batch.key.is_null
+            yield no_key, "the key is null, and an object of keys (store.kafka.keys) holds none"
+            yield find_unsafe_keys(batch, self._layout) & ~no_key, "the key holds the separator of records"
+
+    def _find_mixed_schemas(self, values: Payload, nulls: Mask) -> Mask:
+        """Mark records with a schema if the first value of the range had none, or the other way round."""
+        if find_format(self._layout.format).needs_schema:
+            # the writer of such a format refuses every record without a schema, the first one too
+            return np.zeros(len(nulls), bool)
+        has_schema = values.codes != NO_SCHEMA
+        if self._with_schema is None and not nulls.all():
+            self._with_schema = bool(has_schema[np.flatnonzero(~nulls)[0]])
+        mixed: Mask = ~nulls & (has_schema != self._with_schema)
+        return mixed
+
+
+class _Placer:
+    """Find the place of each record: its hour in the archive, and its encoded partition."""
+
+    def __init__(self, task: ScanTask) -> None:
+        self._task = task
+        layout = task.layout
+        self._partitioner = new_partitioner(layout)
+        self.by_record_time = layout.timestamp_extractor != "Wallclock"
+        self._extractor = None if layout.timestamp_extractor in {"Record", "Wallclock"} else new_extractor(layout)
+        # A record's own time, if out of range, cannot name its folder. The time of an extractor can.
+        self._sets_apart = self._extractor is None and layout.partitioner in TIME_BASED
+
+    def find_places(self, batch: ConnectBatch) -> tuple[_Places, tuple[RecordFailure, ...]]:
+        """Return the place of each record, and failures for records without one: their find_places have no meaning."""
+        hours = self._find_hours(batch)
+        times, failures = self._extract_times(batch, hours)
+        encoding = self._partitioner.encode(batch, times)
+        layout = self._task.layout
+        names = [*encoding.names, layout.out_of_range_folder, layout.tombstone_partition]
+        codes = encoding.codes
+        if self._sets_apart:
+            codes = np.where(hours == _NO_HOUR, len(names) - 2, codes)
+        if self._writes_tombstones:
+            codes = np.where(batch.value.is_null, len(names) - 1, codes)
+        return _Places(times, hours, names, codes), (*failures, *encoding.failures)
+
+    @property
+    def _writes_tombstones(self) -> bool:
+        layout = self._task.layout
+        return layout.null_values == "write" and not layout.is_envelope
+
+    def _find_hours(self, batch: ConnectBatch) -> Int64s:
+        """Return for each record the start of its hour in epoch ms, or `_NO_HOUR` outside of the archive's span."""
+        task = self._task
+        if not self.by_record_time:
+            starts, hours = (np.array(c, np.int64) for c in zip(*task.hour_offsets, strict=True))
+            planned: Int64s = hours[np.searchsorted(starts, batch.offsets, side="right") - 1]
+            return planned
+        times = batch.timestamps
+        valid = (times >= task.earliest_ms) & (times < task.latest_ms)
+        inside = times if valid.all() else np.where(valid, times, task.earliest_ms)
+        return np.where(valid, find_hour_starts(inside, task.layout.timezone), _NO_HOUR)
+
+    def _extract_times(self, batch: ConnectBatch, hours: Int64s) -> tuple[Int64s, list[RecordFailure]]:
+        """Return for each record the time (epoch ms) that chooses its folder, and failures for records without one."""
+        if not self.by_record_time:
+            return hours, []
+        if self._extractor is None:
+            return np.where(hours == _NO_HOUR, self._task.earliest_ms, batch.timestamps), []
+        extracted = extract_times(self._extractor, batch)
+        missing = extracted.times.is_null().to_numpy(zero_copy_only=False)
+        if self._writes_tombstones:
+            missing &= ~batch.value.is_null
+        offsets = batch.offsets
+        name = type(self._extractor).__name__
+        failures = [
+            RecordFailure(
+                int(offsets[row]),
+                "TASK_PUT",
+                name,
+                DATA_EXCEPTION,
+                extracted.reasons.get(row, "the timestamp extractor has no answer"),
+            )
+            for row in np.flatnonzero(missing).tolist()
+        ]
+        return extracted.times.fill_null(self._task.earliest_ms).to_numpy(), failures
+
+
+def _list_schemas(payload: Payload, *, is_needed: bool) -> tuple[Sequence[Schema | None], Int32s]:
+    """List the schemas of objects, None for records without one, and for each record its index among them."""
+    if not is_needed or not payload.schemas:
+        return [None], np.zeros(len(payload), np.int32)
+    return [*payload.schemas, None], np.where(payload.codes == NO_SCHEMA, len(payload.schemas), payload.codes)
+
+
+def _combine_codes(*codes: npt.NDArray[np.integer]) -> Int64s:
+    """Return for each row one code of its combination of `codes`: two rows have one if they agree in all of them."""
+    combined = np.zeros(len(codes[0]), np.int64)
+    for other in codes:
+        if len(other) and (other == other[0]).all():
+            continue
+        # numbered anew each time: the product of all the counts could overflow 64 bits
+        pair = combined * (int(other.max()) + 2) + other + 1
+        combined = pa.array(pair).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return combined
+
+
+def _group_rows(codes: Int64s) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the rows of each code. The codes ascend, and so do the rows of one code."""
+    if (codes == codes[0]).all():
+        yield np.arange(len(codes))
+        return
+    order = np.argsort(codes, kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)

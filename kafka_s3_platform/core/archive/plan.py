@@ -1,0 +1,385 @@
+"""Plan the offsets of a run, from the answers to ListOffsets and from the index.
+
+o(t) is the first offset of a record with timestamp t or later. It only chooses the offsets to scan. An hour is complete
+by coverage and by recorded high watermarks (`IndexState`). o(t) cannot decide it: compaction and retention move it, and
+one record with a time far ahead, or a control marker, can be o(t) of many hours.
+
+The functions here send no request, except by the lookup of the caller.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import TypeVar
+
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import OffsetGapError, PlatformError
+from kafka_s3_platform.core.kafka.admin import TopicDescription
+from kafka_s3_platform.core.kafka.answers import Answers, OffsetAtTime, Untold
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.core.model.segment import HourRange
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.model.times import HOUR, to_epoch_ms
+
+CELL = 1_000_000
+"""A segment ends at every multiple of this offset, rounded up to a whole number of `flush.size`.
+
+So the segments are the same however the cells are shared out to tasks (docs/adr/0004).
+"""
+
+HOURS_AHEAD = 26
+"""Hours beyond now to look up: a day, as a record's time may be ahead by a day, and an hour at each end."""
+
+T = TypeVar("T")
+
+OffsetLookup = Callable[[Iterable[int], Sequence[int]], Answers[int, Mapping[int, OffsetAtTime]]]
+"""A function of kafka partitions and timestamps (ms). It finds the first offset at or after each time."""
+
+
+class _UnansweredError(Exception):
+    """The broker does not answer for one kafka partition. An error of the whole cluster is raised as it is."""
+
+    def __init__(self, failure: PlatformError) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+@dataclass(frozen=True)
+class PlanInput:
+    """What a plan is made from: the settings, the observed logs, the index, and a function for ListOffsets."""
+
+    config: ConnectorConfig
+    description: TopicDescription
+    frontiers: Mapping[int, Frontier]
+    state: IndexState
+    lookup: OffsetLookup
+    failures: Mapping[int, PlatformError] = field(default_factory=dict)
+    """Kafka partition -> error, if it has no frontier."""
+    cut_off: Mapping[int, tuple[Gap, ...]] = field(default_factory=dict)
+    """Kafka partition -> offsets lost before they were archived. New records at these offsets are archived."""
+
+    def without(self, failures: Mapping[int, PlatformError]) -> "PlanInput":
+        """Return the same without these kafka partitions."""
+        healthy = {p: f for p, f in self.frontiers.items() if p not in failures}
+        return replace(self, frontiers=healthy, failures={**self.failures, **failures})
+
+    @property
+    def now(self) -> datetime:
+        return next(iter(self.frontiers.values())).observed_at
+
+    @property
+    def lateness(self) -> timedelta:
+        return timedelta(milliseconds=self.config.archive.allowed_lateness_ms)
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """The ranges of one kafka partition, split at the ends of segments, with facts for the scan.
+
+    `marks` are pairs (offset, ms): the record at the offset has this timestamp or a later one. `failure` names offsets
+    deleted by retention before they were archived, if these may not be recorded as gaps. It is reported
+    after the ranges are archived.
+    """
+
+    kafka_partition: int
+    ranges: tuple[OffsetRange, ...]
+    marks: tuple[tuple[int, int], ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    failure: OffsetGapError | None = None
+
+    @property
+    def needed(self) -> RangeSet:
+        return RangeSet(self.ranges)
+
+
+@dataclass(frozen=True)
+class ReservablePlan:
+    """Reservations of one run. `frontiers` belong to the kafka partitions that did not fail."""
+
+    reads: tuple[ReadPlan, ...]
+    hours: tuple[HourRange, ...]
+    frontiers: tuple[Frontier, ...]
+    observed_at: datetime
+    failures: Mapping[int, PlatformError] = field(default_factory=dict)
+    """Kafka partition -> the error that prevents its reservation, or names its lost offsets."""
+
+    cut_off: tuple[Gap, ...] = ()
+
+    @property
+    def needed(self) -> dict[int, RangeSet]:
+        return {r.kafka_partition: r.needed for r in self.reads if r.ranges}
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        return (*self.cut_off, *(g for r in self.reads for g in r.gaps))
+
+    @property
+    def waiting(self) -> dict[int, int]:
+        """Kafka partition -> last stable offset, if an open transaction holds it back."""
+        waiting = (f for f in self.frontiers if f.last_stable_offset < f.high_watermark)
+        return {f.kafka_partition: f.last_stable_offset for f in waiting}
+
+
+def plan_hours(plan_input: PlanInput, hours: Sequence[datetime]) -> ReservablePlan:
+    """Plan the contiguous, ascending `hours`.
+
+    The plan's failures name each kafka partition with records deleted before they were archived. The remaining records
+    are still read, because retention goes on deleting, unless nothing of the kafka partition was archived before.
+    """
+    answers = plan_input.lookup(plan_input.frontiers, list_bounds(plan_input.config, hours))
+    offsets_at = answers.any_or_raise()
+    plan_input = plan_input.without(answers.failures)
+
+    def plan(frontier: Frontier) -> tuple[ReadPlan, list[HourRange]]:
+        offsets = _PartitionOffsets(plan_input, frontier, offsets_at[frontier.kafka_partition])
+        read_plan = offsets.plan_read(hours)
+        ranges = [offsets.find_hour_range(hour) for hour in hours]
+        # if records are lost, the hours stay due until somebody allows the gap
+        return read_plan, ranges if read_plan.failure is None else [
+            replace(find_hour_range, end_offset=None) for find_hour_range in ranges
+        ]
+
+    plans, failures = _plan_each(plan_input, plan)
+    planned_hours = [find_hour_range for _, hour_ranges in plans.values() for find_hour_range in hour_ranges]
+    planned_hours += [HourRange(hour, kafka_partition, None, None) for kafka_partition in failures for hour in hours]
+    return _build_plan(plan_input, [read_plan for read_plan, _ in plans.values()], planned_hours, failures)
+
+
+def list_bounds(config: ConnectorConfig, hours: Sequence[datetime]) -> list[int]:
+    """Return the timestamps for `plan_hours` to look up: starts of hours, and ends of the lateness after them."""
+    starts = {to_epoch_ms(hour) for hour in hours}
+    lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
+    ends = {to_epoch_ms(hour + HOUR + lateness) for hour in hours}
+    return sorted(starts | ends)
+
+
+def plan_until_now(plan_input: PlanInput) -> ReservablePlan:
+    """Plan all readable offsets that are not archived, of any hour. Failures are as in `plan_hours`."""
+    plans, failures = _plan_each(plan_input, lambda frontier: _plan_read_until_now(plan_input, frontier))
+    return _build_plan(plan_input, list(plans.values()), (), failures)
+
+
+def _plan_each(plan_input: PlanInput, plan: Callable[[Frontier], T]) -> tuple[dict[int, T], dict[int, PlatformError]]:
+    """Plan each kafka partition. Return the plans, and the errors of kafka partitions without a plan."""
+    plans: dict[int, T] = {}
+    failures = dict(plan_input.failures)
+    for kafka_partition, frontier in sorted(plan_input.frontiers.items()):
+        try:
+            plans[kafka_partition] = plan(frontier)
+        except _UnansweredError as err:
+            failures[kafka_partition] = err.failure
+    return dict(Answers(plans, failures).any_or_raise()), failures
+
+
+def _build_plan(
+    plan_input: PlanInput, reads: Sequence[ReadPlan], hours: Sequence[HourRange], failures: Mapping[int, PlatformError]
+) -> ReservablePlan:
+    # A frontier without a kafka partition proves nothing. Lost offsets prevent completeness by themselves.
+    frontiers = tuple(f for p, f in plan_input.frontiers.items() if p not in failures)
+    losses = {r.kafka_partition: r.failure for r in reads if r.failure is not None}
+    # without a current frontier, the next run compares with the same earlier one
+    cut_off = tuple(chain.from_iterable(gaps for p, gaps in sorted(plan_input.cut_off.items()) if p not in failures))
+    return ReservablePlan(tuple(reads), tuple(hours), frontiers, plan_input.now, {**failures, **losses}, cut_off)
+
+
+@dataclass(frozen=True)
+class _PartitionOffsets:
+    """The offsets o(t) of one kafka partition, and the rules to make ranges of them."""
+
+    plan_input: PlanInput
+    frontier: Frontier
+    offset_at: Mapping[int, OffsetAtTime]
+
+    def find_hour_range(self, hour: datetime) -> HourRange:
+        start = self.find_start(hour)
+        log_start = self.frontier.log_start_offset
+        return HourRange(hour, self.frontier.kafka_partition, start, self._find_end(hour, start), log_start)
+
+    def _find_end(self, hour: datetime, start: int) -> int | None:
+        """Return the end of the hour. Return None while more of it may come: the hour or a transaction is open."""
+        end_of_lateness = hour + HOUR + self.plan_input.lateness
+        if self.plan_input.now < end_of_lateness:
+            return None
+        offset = self.offset_at[to_epoch_ms(end_of_lateness)]
+        stable = self.frontier.last_stable_offset
+        if isinstance(offset, int) and offset <= stable:
+            return max(start, offset)
+        if stable == self.frontier.high_watermark:
+            return max(start, stable)
+        return None
+
+    def find_start(self, hour: datetime) -> int:
+        return find_hour_start(self.plan_input.state, self.frontier, self.offset_at[to_epoch_ms(hour)])
+
+    def plan_read(self, hours: Sequence[datetime]) -> ReadPlan:
+        """Plan the ranges to read for contiguous `hours`: what is readable of them and not archived."""
+        start = self.find_start(hours[0])
+        kafka_partition = self.frontier.kafka_partition
+        begin = find_read_start(self.plan_input.state, kafka_partition, hours[0], start)
+        lost = find_lost_offsets(self.plan_input.state, self.frontier, hours, self.plan_input.lateness)
+        gaps, failure = _record_or_refuse_gaps(
+            self.plan_input, self.frontier, lost, f"hour {hours[0]:%Y-%m-%dT%H:%M%z}"
+        )
+        readable = make_span(max(begin, self.frontier.log_start_offset), self._find_read_end(hours, start))
+        needed = readable - _find_archived(self.plan_input.state, self.frontier)
+        marks = [(o, t) for t, o in self.offset_at.items() if isinstance(o, int)]
+        return ReadPlan(
+            kafka_partition,
+            _split_ranges(self.plan_input, needed, [o for o, _ in marks]),
+            tuple(sorted(marks)),
+            gaps,
+            failure,
+        )
+
+    def _find_read_end(self, hours: Sequence[datetime], start: int) -> int:
+        """Return the offset to read up to for `hours`, which begin at `start`."""
+        last_hour = hours[-1]
+        plan_input = self.plan_input
+        # The newest closed hour (and an open one) is read up to now. The coverage then reaches the high watermark, and
+        # the closed hour is complete at once.
+        if last_hour + 2 * HOUR + plan_input.lateness > plan_input.now:
+            return self.frontier.last_stable_offset
+        end = find_readable_offset(self.frontier, self.offset_at[to_epoch_ms(last_hour + HOUR + plan_input.lateness)])
+        covered = _find_archived(plan_input.state, self.frontier)
+        if end > start and not covered.covers(start, end):
+            return end
+        if plan_input.state.judge.is_complete(last_hour, plan_input.lateness):
+            return start
+        return self._find_end_beyond(last_hour, start, covered)
+
+    def _find_end_beyond(self, last_hour: datetime, start: int, covered: RangeSet) -> int:
+        """Return an offset to read up to if o(t) of the last hour's end shows nothing that is not archived.
+
+        It is the next higher o(t) of a later time, so that every run makes progress.
+        """
+        end_offset = next((r.end_offset for r in covered if start in r), start)
+        hours_left = int((self.plan_input.now - last_hour) / HOUR) + HOURS_AHEAD
+        steps = [
+            to_epoch_ms(last_hour + HOUR * 2**n + self.plan_input.lateness)
+            for n in range(1, hours_left.bit_length() + 1)
+        ]
+        # all kafka partitions at once: the others look up the same
+        answers = self.plan_input.lookup(self.plan_input.frontiers, steps)
+        if failure := answers.failures.get(self.frontier.kafka_partition):
+            raise _UnansweredError(failure)
+        offset_at = answers.results[self.frontier.kafka_partition]
+        ends = [offset_at[t] for t in steps]
+        return next((o for o in ends if isinstance(o, int) and o > end_offset), self.frontier.last_stable_offset)
+
+
+def find_hour_start(state: IndexState, frontier: Frontier, answer: OffsetAtTime) -> int:
+    """Return the start of an hour with this o(t).
+
+    It is the log start if the kafka partition was added later, as all of it is archived. It is the log start also if
+    the broker does not report o(t): the hour may begin there.
+    """
+    if answer is Untold.UNTOLD or state.was_added(frontier.kafka_partition):
+        return frontier.log_start_offset
+    return find_readable_offset(frontier, answer)
+
+
+def _find_archived(state: IndexState, frontier: Frontier) -> RangeSet:
+    """Return the offsets that need not be read. Offsets recorded as deleted, but still in the log, must be.
+
+    A broker once reported a later log start for these.
+    """
+    log_offsets = make_span(frontier.log_start_offset, frontier.last_stable_offset)
+    return state.coverage(frontier.kafka_partition) - (state.deleted(frontier.kafka_partition) & log_offsets)
+
+
+def find_readable_offset(frontier: Frontier, answer: OffsetAtTime) -> int:
+    """Return o(t), or the last stable offset if no readable record is that late or the broker does not report o(t)."""
+    if isinstance(answer, int):
+        return min(answer, frontier.last_stable_offset)
+    return frontier.last_stable_offset
+
+
+def _plan_read_until_now(plan_input: PlanInput, frontier: Frontier) -> ReadPlan:
+    kafka_partition = frontier.kafka_partition
+    log_start = frontier.log_start_offset
+    archived = _find_archived(plan_input.state, frontier)
+    lost = find_deleted_offsets(plan_input.state, frontier)
+    gaps, failure = _record_or_refuse_gaps(plan_input, frontier, lost, "everything up to now")
+    needed = make_span(log_start, frontier.last_stable_offset) - archived
+    return ReadPlan(kafka_partition, _split_ranges(plan_input, needed, []), gaps=gaps, failure=failure)
+
+
+def find_read_start(state: IndexState, kafka_partition: int, hour: datetime, start: int) -> int:
+    """Return the offset to begin reading at for `hour`. `start` is its o(t) now.
+
+    Reading begins at the planned start of `hour`, or of the hour before it. Records may have been left unread there:
+    they came late, or in a transaction still open when the hour before was archived.
+    """
+    planned_starts = (state.hour_start(kafka_partition, h) for h in (hour - HOUR, hour))
+    return min([start, *(p for p in planned_starts if p is not None)])
+
+
+def find_lost_offsets(
+    state: IndexState, frontier: Frontier, hours: Sequence[datetime], lateness: timedelta
+) -> RangeSet:
+    """Return offsets deleted by retention before they were archived, if one of `hours` may have had some of them.
+
+    The judge knows about records deleted before archiving began: no run could have archived them.
+    """
+    deleted_offsets = find_deleted_offsets(state, frontier)
+    if not deleted_offsets:
+        return deleted_offsets
+    kafka_partition = frontier.kafka_partition
+    ranges: list[OffsetRange] = []
+    for hour in hours:
+        end = state.judge.find_end_of(kafka_partition, hour, lateness)
+        known_end = frontier.high_watermark if end is None else end
+        ranges += state.judge.find_may_hold(kafka_partition, hour, known_end)
+    return deleted_offsets & RangeSet(ranges)
+
+
+def find_deleted_offsets(state: IndexState, frontier: Frontier) -> RangeSet:
+    """Return the log's offsets, from the start of archiving on, deleted before they were archived or given up."""
+    kafka_partition = frontier.kafka_partition
+    first_start = state.find_first_log_start(kafka_partition)
+    archive_start = frontier.log_start_offset if first_start is None else first_start
+    # a truncated log may begin before that
+    unresolved = RangeSet(u.offsets for u in state.unresolved if u.kafka_partition == kafka_partition)
+    log_offsets = make_span(archive_start, frontier.log_start_offset) | unresolved & make_span(
+        0, frontier.log_start_offset
+    )
+    return log_offsets - state.coverage(kafka_partition)
+
+
+def _record_or_refuse_gaps(
+    plan_input: PlanInput, frontier: Frontier, lost: RangeSet, purpose: str
+) -> tuple[tuple[Gap, ...], OffsetGapError | None]:
+    """Return lost offsets as gaps if gaps are allowed, else as an error."""
+    if not lost or plan_input.config.archive.allow_gaps:
+        number = frontier.kafka_partition
+        return tuple(Gap(number, r.start_offset, r.end_offset, "retention") for r in lost), None
+    return (), OffsetGapError(
+        f"{plan_input.description.topic}-{frontier.kafka_partition}: offsets {', '.join(map(str, lost))} were deleted "
+        f"before they were archived, and {purpose} may have held some of them. To record the gap and archive the rest, "
+        f"set archive.allow.gaps=true"
+    )
+
+
+def _split_ranges(plan_input: PlanInput, needed: RangeSet, bounds: Sequence[int]) -> tuple[OffsetRange, ...]:
+    """Split the needed offsets at `bounds` and at every cell, where segments end.
+
+    So the ends of segments depend on offsets and configuration alone.
+    """
+    cell = compute_cell_size(plan_input.config)
+    pieces: list[OffsetRange] = []
+    for item in needed:
+        for piece in item.split(bounds):
+            pieces += piece.split(range(_round_up(piece.start_offset, cell), piece.end_offset, cell))
+    return tuple(pieces)
+
+
+def compute_cell_size(config: ConnectorConfig) -> int:
+    """Round `CELL` up to a whole number of `flush.size`."""
+    return _round_up(CELL, config.layout.flush_size or CELL)
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step

@@ -1,0 +1,175 @@
+"""Reads connector files into keys and values: JSON (in two forms) and Java properties."""
+
+import json
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import javaproperties
+from pydantic import SecretStr
+
+from kafka_s3_platform.core.errors import ConfigError
+
+ENVELOPE = frozenset({"name", "config", "tasks", "type"})
+"""The top-level keys of the documents that Connect's REST interface accepts and returns."""
+
+_PEM = "-----"
+"""The start of the first and the last line of a PEM text."""
+
+
+MAX_BYTES = 1_048_576
+"""The largest file that is read: every process reads all files of the folder."""
+
+
+@dataclass(frozen=True)
+class ConnectorFile:
+    """A connector file before its keys are judged. Values are as written, with `${env:NAME}` in them."""
+
+    path: Path
+    name: str
+    entries: Mapping[str, SecretStr]
+
+
+def read_connector_file(path: Path) -> ConnectorFile:
+    """Read a `.json` or `.properties` connector file.
+
+    Raises:
+        ConfigError: the file cannot be read or parsed (for JSON, with line and column), it holds a key twice, or a
+            value other than a string, number or boolean, or it declares no name or two names.
+    """
+    if path.suffix == ".properties":
+        entries, outer = read_properties(path), None
+    else:
+        entries, outer = _read_json(path)
+    return ConnectorFile(path, _find_name(path, outer, entries.get("name")), entries)
+
+
+def read_properties(path: Path) -> dict[str, SecretStr]:
+    """Read a file by the rules of `java.util.Properties`, as UTF-8 or, if it is no UTF-8, as ISO 8859-1.
+
+    Raises:
+        ConfigError: the file cannot be read, or it holds a malformed Unicode escape, a key twice, or a PEM text over
+            several lines.
+    """
+    return {key: SecretStr(value) for key, (_, value) in _parse_properties(path).items()}
+
+
+def find_property_lines(path: Path) -> dict[str, int]:
+    """Return the line of each key of a properties file. Raises as `read_properties`."""
+    return {key: line for key, (line, _) in _parse_properties(path).items()}
+
+
+def _parse_properties(path: Path) -> dict[str, tuple[int, str]]:
+    properties: dict[str, tuple[int, str]] = {}
+    line = 1
+    try:
+        for element in javaproperties.parse(_decode_text(_read_bytes(path))):
+            if isinstance(element, javaproperties.KeyValue):
+                if element.key.startswith(_PEM):
+                    # Before any of its lines becomes a key, which messages would show.
+                    raise ConfigError(
+                        f"{path}, line {line}: a PEM text over several lines, each of which would be a key. Write it "
+                        f"on one line, with \\n where its lines end, or into a file that a key names"
+                    )
+                if element.key in properties:
+                    # The path may lead to a wrong file, whose lines may be secret: the message shows none of them.
+                    first, _ = properties[element.key]
+                    raise ConfigError(f"{path}, line {line}: the key of line {first} again; keep one")
+                properties[element.key] = (line, element.value)
+            line += element.source.count("\n")
+    except javaproperties.InvalidUEscapeError:
+        raise ConfigError(f"{path}, line {line}: a malformed \\u escape; it takes four hexadecimal digits") from None
+    return properties
+
+
+def _read_json(path: Path) -> tuple[dict[str, SecretStr], str | None]:
+    document = _parse_json(path)
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: a connector file is a JSON object, this one is {type(document).__name__}")
+    config = document.get("config")
+    if not isinstance(config, dict):
+        return _read_texts(path, document), None
+    if unknown := sorted(document.keys() - ENVELOPE):
+        raise ConfigError(f"{path}: {', '.join(unknown)} beside `config` has no meaning; move it into `config`")
+    outer = document.get("name")
+    return _read_texts(path, config), None if outer is None else str(outer)
+
+
+def _parse_json(path: Path) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        return _refuse_twice(pairs, f"{path}")
+
+    def no_constant(name: str) -> Any:
+        raise ConfigError(f"{path}: {name} is no JSON value")
+
+    try:
+        # Numbers keep the digits that the file has: Connect, too, passes them on as text.
+        return json.loads(
+            _decode_text(_read_bytes(path)),
+            object_pairs_hook=unique,
+            parse_int=str,
+            parse_float=str,
+            parse_constant=no_constant,
+        )
+    except json.JSONDecodeError as err:
+        # Not chained: the error of the decoder holds the whole document, with its secrets.
+        where = f"{path}, line {err.lineno}, column {err.colno}"
+        raise ConfigError(f"{where}: invalid JSON: {err.msg}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: invalid JSON: nested too deep for any connector file") from None
+
+
+def _read_texts(path: Path, config: Mapping[str, Any]) -> dict[str, SecretStr]:
+    return {key: _read_text(path, key, value) for key, value in config.items()}
+
+
+def _read_text(path: Path, key: str, value: Any) -> SecretStr:
+    if isinstance(value, bool):
+        return SecretStr("true" if value else "false")
+    if isinstance(value, str):
+        return SecretStr(value)
+    raise ConfigError(f"{path}: the value of {key} is no string, number or boolean; leave the key out to unset it")
+
+
+def _refuse_twice(pairs: Iterable[tuple[str, Any]], where: str) -> dict[str, Any]:
+    entries: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in entries:
+            raise ConfigError(f"{where}: the key {key} is set twice; keep one")
+        entries[key] = value
+    return entries
+
+
+def _find_name(path: Path, outer: str | None, inner: SecretStr | None) -> str:
+    names = {name.strip() for name in (outer, inner.get_secret_value() if inner else None) if name}
+    if not names:
+        raise ConfigError(f"{path}: the connector has no name; set `name`")
+    if len(names) == 2:
+        raise ConfigError(
+            f"{path}: two names, {' and '.join(sorted(names))}; `name` and `config.name` must be the same"
+        )
+    return names.pop()
+
+
+def _decode_text(content: bytes) -> str:
+    try:
+        # Some editors begin a file with a byte order mark.
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("iso-8859-1")
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        status = path.stat()
+        # reading a pipe would wait for a writer, and with it all connectors
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"{path}: cannot be read: it is no regular file; put one there, or take it away")
+        if status.st_size > MAX_BYTES:
+            raise ConfigError(f"{path}: has {status.st_size:,} bytes; {MAX_BYTES:,} at most are read")
+        return path.read_bytes()
+    except OSError as err:
+        advice = "let this user read it" if isinstance(err, PermissionError) else "put it there, or take its link away"
+        raise ConfigError(f"{path}: cannot be read: {err.strerror}; {advice}") from err

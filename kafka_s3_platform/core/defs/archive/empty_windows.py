@@ -1,0 +1,71 @@
+"""Reports hours and days that are complete and hold no record: nothing is left to do for them, so no run shows them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Literal, TypeAlias
+
+import dagster as dg
+
+from kafka_s3_platform.core.defs.tick import Tick
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.status.index_look import IndexLook
+from kafka_s3_platform.core.upkeep.hour_states import find_empty_hours
+
+MAX_EMPTY = 200
+"""Most windows that a tick reports, of all topics together: Dagster stores them one by one, and other sensors wait."""
+
+DESCRIPTION = "Complete, and no record of it is in this archive. No run was needed."
+
+Window: TypeAlias = tuple[datetime, Sequence[datetime]]
+"""The start of an hour or a day, and the starts of its hours."""
+
+
+@dataclass
+class EmptyWindows:
+    """Reports the empty hours (`hourly`) or days (`daily`) of a connector's topics, in the process of its sensor."""
+
+    group: Literal["hourly", "daily"]
+    _reported: dict[str, tuple[int, datetime]] = field(default_factory=dict)
+    """By topic: index version and newest window up to which all empty windows are reported."""
+
+    def report(
+        self,
+        topic: TopicAssets,
+        newest: datetime | None,
+        list_windows: Callable[[], Iterable[Window]],
+        index_look: IndexLook,
+        tick: Tick,
+    ) -> None:
+        """Report the topic's empty windows up to `newest`, the oldest first, as materializations without records.
+
+        `list_windows` lists, in order, the windows that Dagster does not show. Nothing is reported until the start of
+        Dagster's partitions is known.
+        """
+        room = MAX_EMPTY - sum(isinstance(event, dg.AssetMaterialization) for event in tick.observations)
+        if newest is None or topic.first_hour is None or room <= 0:
+            return
+
+        what = f"the index of topic {topic.topic}"
+        version = tick.read_store(what, lambda: index_look.read(topic, lambda snapshot: snapshot.state.version))
+        if version is None or self._reported.get(topic.topic) == (version, newest):
+            return
+        windows = [*list_windows()]
+        hours = [hour for _, hours_of_window in windows for hour in hours_of_window]
+        read = partial(find_empty_hours, hours=hours, lateness=topic.lateness)
+        empty_hours = tick.read_store(what, lambda: index_look.read(topic, read))
+        if empty_hours is None:
+            return  # not read: the next tick tries again
+        empty = {*empty_hours}
+        starts = [start for start, hours_of_window in windows if empty.issuperset(hours_of_window)]
+        self._add_materializations(topic, starts[:room], version, tick)
+        if len(starts) <= room:
+            self._reported[topic.topic] = version, newest
+
+    def _add_materializations(self, topic: TopicAssets, starts: Sequence[datetime], version: int, tick: Tick) -> None:
+        windows = topic.hours if self.group == "hourly" else topic.days
+        metadata = {"dagster/partition_row_count": 0, "complete": True, "index_version": version}
+        keys = map(windows.key, starts)
+        asset = topic.key(self.group)
+        tick.observations += [dg.AssetMaterialization(asset, DESCRIPTION, metadata, key) for key in keys]

@@ -1,0 +1,223 @@
+"""The daily chunks of a connector's topics, and their check: one op, and so one run, for all picked topics."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import date, datetime, timezone
+from typing import TypeAlias
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+
+from kafka_s3_platform.core.defs.archive.checks import DAILY_CHECK, ERROR, MAX_ROWS, WARN
+from kafka_s3_platform.core.defs.failures import count_retries, join_errors, make_assets_failure, raise_dagster_failures
+from kafka_s3_platform.core.defs.metadata import (
+    Metadata,
+    make_kafka_partitions_table,
+    make_metadata_table,
+    make_segments_metadata,
+)
+from kafka_s3_platform.core.defs.resources import SparkResource
+from kafka_s3_platform.core.defs.restore.form import make_form_metadata
+from kafka_s3_platform.core.defs.topic import TopicAssets, make_topic_assets
+from kafka_s3_platform.core.errors import PlatformError, TransientError
+from kafka_s3_platform.core.instance.names import make_op_name
+from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.status.index_look import IndexLook
+from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.text import count_noun
+from kafka_s3_platform.core.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, read_day_segments
+
+DayEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
+Outcomes: TypeAlias = Mapping[tuple[str, date], CompactReport | PlatformError]
+
+STAYS = (
+    "Days that the run had committed stay merged. All others are as they were: their hours stay readable, and the next "
+    "run merges them."
+)
+
+
+def make_daily_check(topic: TopicAssets) -> dg.AssetCheckSpec:
+    """Make the spec of the check."""
+    return dg.AssetCheckSpec(
+        DAILY_CHECK,
+        asset=topic.key("daily"),
+        description="No past day has hourly segments to merge, and each day of the run holds as many records as its "
+        "merged hourly segments. `kafka-s3 verify` counts all days.",
+    )
+
+
+def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) -> dg.AssetCheckEvaluation:
+    """Evaluate the check after a run of these days; without any, only find days to merge.
+
+    Counts no other days: the cost would grow with the age of the archive.
+    """
+    findings = index.read(topic, lambda snapshot: (_find_due_days(topic, snapshot), _find_differences(snapshot, days)))
+    due_days, differences = findings or ([], [])
+    problems = [
+        *([f"Hourly segments to merge: of {count_noun(len(due_days), 'past day')}."] if due_days else []),
+        *([f"Other counts than their hours: {count_noun(len(differences), 'day')} of the run."] if differences else []),
+        *([] if findings else ["Nothing is archived yet."]),
+    ]
+    columns = ["day", "daily_records", "hourly_records"]
+    return dg.AssetCheckEvaluation(
+        asset_key=topic.key("daily"),
+        check_name=DAILY_CHECK,
+        passed=not due_days and not differences,
+        description=" ".join(problems) or None,
+        metadata={
+            "due_days": len(due_days),
+            "days_to_merge": make_metadata_table([{"day": day.isoformat()} for day in due_days[:MAX_ROWS]], ["day"]),
+            "counted_days": len(days),
+            "different_counts": make_metadata_table(differences[:MAX_ROWS], columns),
+        },
+        severity=ERROR if differences else WARN,
+    )
+
+
+def _find_due_days(topic: TopicAssets, snapshot: IndexSnapshot) -> list[date]:
+    zone = ZoneInfo(topic.config.layout.timezone)
+    return list_due_days(snapshot, zone, topic.lateness, datetime.now(timezone.utc))
+
+
+def _find_differences(snapshot: IndexSnapshot, days: Sequence[date]) -> list[dict[str, str | int]]:
+    rows: list[dict[str, str | int]] = []
+    for day in days:
+        daily = _count_records(read_day_segments(snapshot, day), "daily")
+        hourly = _count_records(read_day_segments(snapshot, day, retired=True), "hourly")
+        if daily != hourly:
+            rows.append({"day": day.isoformat(), "daily_records": daily, "hourly_records": hourly})
+    return rows
+
+
+def _count_records(segments: Iterable[Segment], chunk: str) -> int:
+    return sum(segment.record_count for segment in segments if segment.chunk == chunk)
+
+
+def make_daily_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
+    """Make `<connector>/daily/<topic>` of each topic. One run merges the picked days of picked topics.
+
+    A permanent failure of a topic or a day stops no other. The run then fails, and names each failure.
+    """
+    connector = topics[0].config
+
+    def daily(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[DayEvent]:
+        picked_topics = [topic for topic in topics if topic.key("daily") in context.selected_asset_keys]
+        days = _read_days(context, picked_topics)
+        with raise_dagster_failures(context, STAYS):
+            outcomes = _compact(picked_topics, days, context.run.run_id, spark) if picked_topics else {}
+            _raise_transient(context, outcomes)
+            failures = _join_failures(picked_topics, outcomes)
+            # evaluated before the first event, so that a retry yields no event twice
+            evaluations = _evaluate_all(context, topics, days, has_failed=bool(failures))
+        yield from _make_events(context.run, picked_topics, outcomes)
+        yield from evaluations
+        if failures:
+            raise make_assets_failure(context, failures, len(picked_topics), STAYS)
+
+    return make_topic_assets(
+        daily,
+        name=make_op_name("daily", connector.name),
+        specs=[_make_spec(topic) for topic in topics],
+        checks=[make_daily_check(topic) for topic in topics],
+        pool=f"{connector.name}/daily",
+    )
+
+
+def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        topic.key("daily"),
+        deps=[topic.key("hourly")],
+        **topic.shown_in("daily"),
+        kinds=topic.kinds,
+        partitions_def=topic.offered_days,
+        # The events of days are the op's own: Dagster adds none for an output that is not there.
+        skippable=True,
+        description=f"The hourly segments of topic `{topic.topic}`, merged by day into larger ones, in offset order.",
+        metadata={"dagster/uri": f"s3://{topic.config.store.bucket}/{topic.config.layout.daily_dir}/{topic.topic}"},
+    )
+
+
+def _read_days(context: dg.AssetExecutionContext, topics: Sequence[TopicAssets]) -> list[date]:
+    """Return the days of the run. Checks may be evaluated without any."""
+    if not topics and not context.has_partition_key and not context.has_partition_key_range:
+        return []
+    return [date.fromisoformat(key) for key in context.partition_keys]
+
+
+def _compact(topics: Sequence[TopicAssets], days: Sequence[date], run_id: str, spark: SparkResource) -> Outcomes:
+    # not needed to load definitions
+    from kafka_s3_platform.core.upkeep.compact.run import compact_days
+
+    requests = [CompactRequest(topic.config, topic.topic, day, run_id) for topic in topics for day in days]
+    return compact_days(requests, spark.make_runner())
+
+
+def _raise_transient(context: dg.AssetExecutionContext, outcomes: Outcomes) -> None:
+    """Raise a transient error if Dagster may retry the step. Merging twice does no harm."""
+    if context.op_execution_context.retry_number < count_retries(context):
+        for outcome in outcomes.values():
+            if isinstance(outcome, TransientError):
+                raise outcome
+
+
+def _join_failures(topics: Sequence[TopicAssets], outcomes: Outcomes) -> dict[dg.AssetKey, PlatformError]:
+    """Return each failed topic's error. It names all failed days."""
+    errors: dict[dg.AssetKey, PlatformError] = {}
+    for topic in topics:
+        days = {day: err for (name, day), err in outcomes.items() if name == topic.topic}
+        failures = {day.isoformat(): err for day, err in days.items() if isinstance(err, PlatformError)}
+        if failures:
+            errors[topic.key("daily")] = join_errors(failures)
+    return errors
+
+
+def _make_events(
+    run: dg.DagsterRun, topics: Sequence[TopicAssets], outcomes: Outcomes
+) -> Iterator[dg.AssetMaterialization]:
+    by_name = {topic.topic: topic for topic in topics}
+    for (name, day), outcome in outcomes.items():
+        if isinstance(outcome, CompactReport):
+            topic = by_name[name]
+            metadata = make_day_metadata(outcome, topic.config.store.bucket)
+            metadata |= make_form_metadata(run, topic, days=[day.isoformat()])
+            yield dg.AssetMaterialization(topic.key("daily"), partition=day.isoformat(), metadata=metadata)
+
+
+def _evaluate_all(
+    context: dg.AssetExecutionContext, topics: Sequence[TopicAssets], days: Sequence[date], *, has_failed: bool
+) -> list[dg.AssetCheckEvaluation]:
+    """Evaluate the checks. An error of theirs does not replace the error of a failed run."""
+    try:
+        return list(_evaluate_selected(context, topics, days))
+    except PlatformError as err:
+        if not has_failed:
+            raise
+        context.log.warning("the checks were not evaluated: %s", err)
+        return []
+
+
+def _evaluate_selected(
+    context: dg.AssetExecutionContext, topics: Sequence[TopicAssets], days: Sequence[date]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Evaluate the selected checks."""
+    selected_keys = {key.asset_key for key in context.selected_asset_check_keys}
+    selected_topics = [topic for topic in topics if topic.key("daily") in selected_keys]
+    if selected_topics:
+        with closing(IndexLook("compacted", selected_topics)) as index:
+            for topic in selected_topics:
+                yield evaluate_days(topic, index, days)
+
+
+def make_day_metadata(report: CompactReport, bucket: str) -> Metadata:
+    """Make the metadata of one day. The rate is the whole run's."""
+    rate = report.run_record_count / report.seconds if report.seconds else 0.0
+    return {
+        **make_segments_metadata(report.day.segments, bucket),
+        "hourly_objects_left": dg.MetadataValue.int(report.day.hourly_count),
+        "hourly_objects_of_values_only": dg.MetadataValue.int(len(report.day.unmergeable)),
+        **({"out_of_range_records": dg.MetadataValue.int(n)} if (n := report.out_of_range_count) else {}),
+        "merged_objects": dg.MetadataValue.int(len(report.merged)),
+        "run_records_per_second": dg.MetadataValue.float(rate),
+        "index_version": dg.MetadataValue.int(report.version),
+        "kafka_partitions": make_kafka_partitions_table(report.day.segments),
+    }

@@ -1,0 +1,149 @@
+"""Converts reports and index rows to Dagster metadata. Numbers stay numbers, so that Dagster can plot them."""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import dagster as dg
+
+from kafka_s3_platform.core.archive.request import ArchiveReport, HourReport
+from kafka_s3_platform.core.config.environment import DAGSTER_URL, read_page_url
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.text import count_noun, format_size
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Metadata = dict[str, dg.MetadataValue]
+
+
+def find_dagster_path() -> str:
+    """Return the path of Dagster's UI, with which links begin. Log a wrong one: a link is no reason to fail."""
+    try:
+        return urlsplit(read_page_url(DAGSTER_URL, os.environ) or "").path
+    except ConfigError as err:
+        logger.warning("links are made as if it were not set: %s", err)
+        return ""
+
+
+NOT_COMPLETE = (
+    "archived, not complete before the topic is archived up to where its log ends once the hour and the allowed "
+    "lateness are over: run `kafka-s3 archive` without hours then"
+)
+
+
+def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, can_drop: bool) -> Metadata:
+    """Make the metadata of one hour. Only `run_records_per_second` is about the whole run."""
+    rate = report.record_count / report.seconds if report.seconds else 0.0
+    verdict = hour.verdict
+    is_hindered = verdict.open or verdict.out_of_range_count
+    is_ahead = hour.scanned and not hour.complete and not verdict.out_of_range_count
+    return {
+        # its page begins with this
+        **({"verdict": dg.MetadataValue.text(str(verdict))} if verdict.lacking or is_hindered else {}),
+        "complete": dg.MetadataValue.bool(hour.complete),
+        **({"not_complete": dg.MetadataValue.text(NOT_COMPLETE)} if is_ahead else {}),
+        **make_segments_metadata(hour.segments, bucket),
+        **_make_dropped_counts(hour, can_drop=can_drop),
+        **({"taken_over_offsets": dg.MetadataValue.int(n)} if (n := verdict.taken_over_count) else {}),
+        "gaps": dg.MetadataValue.int(len(verdict.lacking)),
+        "unresolved_offsets": dg.MetadataValue.int(verdict.open_counts["unresolved"]),
+        **({"out_of_range_records": dg.MetadataValue.int(n)} if (n := verdict.out_of_range_count) else {}),
+        "scanned": dg.MetadataValue.bool(hour.scanned),
+        "run_records_per_second": dg.MetadataValue.float(rate),
+        "index_version": dg.MetadataValue.int(report.version),
+        "kafka_partitions": make_kafka_partitions_table(hour.segments, verdict.lacking),
+        **({"waiting_for_transactions": _make_waiting(report.waiting)} if report.waiting else {}),
+    }
+
+
+def make_segments_metadata(segments: Sequence[Segment], bucket: str) -> Metadata:
+    """Make counts, bytes and addresses of the objects of an hour or a day."""
+    record_count = sum(s.record_count for s in segments)
+    late_count = sum(s.late_count for s in segments)
+    object_count = sum(len(s.objects) for s in segments)
+    object_bytes = sum(o.size for s in segments for o in s.objects)
+    return {
+        "dagster/partition_row_count": dg.MetadataValue.int(record_count),
+        "size": dg.MetadataValue.text(f"{format_size(object_bytes)} in {count_noun(object_count, 'object')}"),
+        "late_records": dg.MetadataValue.int(late_count),
+        "record_bytes": dg.MetadataValue.int(sum(s.record_bytes for s in segments)),
+        "objects": dg.MetadataValue.int(object_count),
+        "object_bytes": dg.MetadataValue.int(object_bytes),
+        "uris": dg.MetadataValue.json([make_uri(bucket, s) for s in segments]),
+    }
+
+
+def _make_dropped_counts(report: HourReport | ArchiveReport, *, can_drop: bool) -> Metadata:
+    """Count records that were read, and written to no object. Also show 0 if the connector can drop records."""
+    counts = {"filtered_records": report.filtered_count, "dead_letters": report.dead_letter_count}
+    return {name: dg.MetadataValue.int(count) for name, count in counts.items() if count or can_drop}
+
+
+def make_totals_metadata(report: ArchiveReport, *, can_drop: bool) -> Metadata:
+    """Make the totals of a run over everything up to now."""
+    return {
+        "records": dg.MetadataValue.int(report.record_count),
+        "record_bytes": dg.MetadataValue.int(report.record_bytes),
+        "objects": dg.MetadataValue.int(report.object_count),
+        "out_of_range_records": dg.MetadataValue.int(report.out_of_range_count),
+        **_make_dropped_counts(report, can_drop=can_drop),
+        "gaps": dg.MetadataValue.int(len(report.gaps)),
+        "hours": dg.MetadataValue.int(len(report.hours)),
+        "seconds": dg.MetadataValue.float(report.seconds),
+        "index_version": dg.MetadataValue.int(report.version),
+        **({"waiting_for_transactions": _make_waiting(report.waiting)} if report.waiting else {}),
+    }
+
+
+def make_kafka_partitions_table(segments: Iterable[Segment], gaps: Iterable[Gap] = ()) -> dg.TableMetadataValue:
+    """Make a row for each kafka partition: records, bytes, offsets, objects and gaps."""
+    by_kafka_partition = group_items(segments, lambda s: s.kafka_partition)
+    gaps_by_kafka_partition = group_items(gaps, lambda g: g.kafka_partition)
+    rows = [
+        _make_row(p, by_kafka_partition.get(p, []), gaps_by_kafka_partition.get(p, []))
+        for p in sorted({*by_kafka_partition, *gaps_by_kafka_partition})
+    ]
+    return make_metadata_table(
+        rows, ["kafka_partition", "records", "record_bytes", "objects", "start_offset", "end_offset", "gaps"]
+    )
+
+
+def make_metadata_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dg.TableMetadataValue:
+    """Make a table with columns even if it has no rows."""
+    schema = dg.TableSchema([dg.TableColumn(name) for name in columns])
+    return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], schema)
+
+
+def group_items(items: Iterable[T], key: Callable[[T], int]) -> dict[int, list[T]]:
+    """Group the items by the integer of `key`."""
+    groups: dict[int, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def make_uri(bucket: str, segment: Segment) -> str:
+    """Return the URI of a segment's object."""
+    return f"s3://{bucket}/{segment.key}"
+
+
+def _make_row(kafka_partition: int, segments: Sequence[Segment], gaps: Sequence[Gap]) -> dict[str, int | None]:
+    return {
+        "kafka_partition": kafka_partition,
+        "records": sum(s.record_count for s in segments),
+        "record_bytes": sum(s.record_bytes for s in segments),
+        "objects": len(segments),
+        "start_offset": min((s.start_offset for s in segments), default=None),
+        "end_offset": max((s.end_offset for s in segments), default=None),
+        "gaps": len(gaps),
+    }
+
+
+def _make_waiting(waiting: Mapping[int, int]) -> dg.TableMetadataValue:
+    rows = [{"kafka_partition": p, "last_stable_offset": offset} for p, offset in sorted(waiting.items())]
+    return make_metadata_table(rows, ["kafka_partition", "last_stable_offset"])

@@ -1,0 +1,116 @@
+"""The form of a restore, Dagster's launchpad: a sample of what a person writes there, and links that open it filled."""
+
+import json
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote, urlencode
+
+import dagster as dg
+
+from kafka_s3_platform.core.defs.metadata import find_dagster_path
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.instance.names import make_op_name
+from kafka_s3_platform.core.instance.work import name_restored_op
+
+
+def name_restore_job(connector: str) -> str:
+    """Return the name of a connector's restore job."""
+    return make_op_name("restore", connector)
+
+
+def write_form(connector: str, selection: Mapping[str, object], to: Mapping[str, object]) -> str:
+    """Return the config of a run as YAML."""
+    lines = ["ops:", f"  {name_restored_op(connector)}:", "    config:"]
+    for group, fields in (("what", selection), ("to", to)):
+        # JSON is YAML, and a day in quotes is no date
+        lines += [f"      {group}:", *(f"        {name}: {json.dumps(value)}" for name, value in fields.items())]
+    return "\n".join(lines) + "\n"
+
+
+def describe_form(connector: str, selection: Mapping[str, object]) -> str:
+    """Return the part of a restored asset's description that explains its form."""
+    sample = write_form(connector, selection, {"topic": "copy_of_{topic}", "create_topic": True})
+    return (
+        "Press *Materialize*, say what is restored and where to, and launch. `what` chooses records, `to` is the "
+        "target, `values` changes what is sent, `how` has dry runs, limits and strictness.\n\n"
+        f"```yaml\n{sample}```"
+    )
+
+
+def make_form_metadata(run: dg.DagsterRun, topic: TopicAssets, **selection: list[str]) -> dict[str, dg.MetadataValue]:
+    """Make the metadata of an hour's or a day's page that leads to the restore form, filled with the hour or the day.
+
+    It is a link. A run of the command line does not know the UI's name of this code location. So it has the config as
+    text, for the form of the restored asset. There is no metadata where a restore of the hour would send other records
+    than those on the page.
+    """
+    connector, key = topic.config.name, topic.key("restored")
+    if not _can_select_by_time(topic, selection.get("hours", ())):
+        return {}
+    if not topic.is_native:
+        key = dg.AssetKey([connector, "restored"])
+        selection["topics"] = [topic.topic]
+    origin = run.remote_job_origin
+    if origin is None:
+        return {"restore": make_form_link(None, connector, key, selection)}
+    repository = origin.repository_origin
+    place = f"{repository.repository_name}@{repository.code_location_origin.location_name}"
+    return {"restore": make_form_link(place, connector, key, selection)}
+
+
+def make_form_link(
+    place: str | None, connector: str, key: dg.AssetKey, selection: Mapping[str, object]
+) -> dg.MetadataValue:
+    """Make a link to the form of the asset `key`, filled with `selection`. Without a place, it is the config as text.
+
+    `place` is the repository and the code location as the UI calls them: `<repository>@<location>`.
+    """
+    form = write_form(connector, selection, {"topic": "", "create_topic": True})
+    if place is None:
+        return dg.MetadataValue.md(f"```yaml\n{form}```")
+    asset_query = {f"assetSelection[0][assetKey][path][{n}]": part for n, part in enumerate(key.path)}
+    asset_query["assetSelection[0][opNames][0]"] = name_restored_op(connector)
+    query = urlencode({"config": form, **asset_query}, safe="[]:/")
+    # Without a host, it leads to the Dagster on whose page it is, by whatever name the browser reached that.
+    prefix = find_dagster_path()
+    path = f"/locations/{quote(place, safe='@')}/jobs/{name_restore_job(connector)}/playground/setup"
+    return dg.MetadataValue.url(f"{prefix}{path}?{query}")
+
+
+def _can_select_by_time(topic: TopicAssets, hours: Sequence[str]) -> bool:
+    """Return True if a restore selected by these hours, or days, sends just the records that the archive has in them.
+
+    A restore selects by the time of records, which need not be the time in an object's key.
+    """
+    # what restores is not needed to load definitions
+    from kafka_s3_platform.connect.sources.objects import has_record_times
+    from kafka_s3_platform.core.restore.target_topic import routes_by_record, routes_by_topic
+
+    config = topic.config
+    steps = config.records.transforms
+    if not topic.is_native and (config.reader is None or routes_by_topic(steps) or routes_by_record(steps)):
+        return False
+    if topic.is_native or has_record_times(config.reader or config):
+        # Hours of a restore are those of timestamps, and there hours are those of places in the log.
+        return config.layout.timestamp_extractor != "Wallclock"
+    # Of classes of a user nothing is known. Tombstones are in one folder for all times.
+    is_own = "." in f"{config.layout.partitioner}{config.layout.timestamp_extractor}"
+    return not is_own and config.layout.null_values != "write" and all(_has_folders(topic, hour) for hour in hours)
+
+
+def _has_folders(topic: TopicAssets, hour: str) -> bool:
+    """Return True if records of this hour lie in folders that hold no others."""
+    from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
+    from kafka_s3_platform.core.layouts.new_layout import new_key_reader
+    from kafka_s3_platform.core.layouts.segment_key import ReadKey
+
+    start, end = topic.hours.start(hour), topic.hours.end(hour)
+    try:
+        keys = make_sample_keys(topic.config, Sample(topic.topic, start))
+    except ConfigError:
+        return False  # folders of a field
+    key = new_key_reader(topic.config.reader or topic.config).read(keys[0])
+    if not isinstance(key, ReadKey) or key.window is None:
+        return False
+    first, past = (moment.timestamp() * 1000 for moment in (start, end))
+    return first <= key.window[0] and key.window[1] <= past

@@ -1,0 +1,242 @@
+"""Makes the request of a restore from the config of a run."""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.connect.config.keys.converters import is_registry_option
+from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
+from kafka_s3_platform.connect.restore.outgoing.keys import find_step, parse_outgoing, read_outgoing_file
+from kafka_s3_platform.core.config.folder import find_connectors_folder, find_run_file
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.defs.restore.config import (
+    AnyRestoreConfig,
+    ForeignRestoreConfig,
+    ForeignTargetConfig,
+    RestoreConfig,
+    WhatConfig,
+    find_options,
+)
+from kafka_s3_platform.core.defs.restore.values import read_time, takes_paths
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.extensions import load_extensions
+from kafka_s3_platform.core.instance.windows import Windows, find_restorable_windows
+from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, RestoreRequest, Thaw
+from kafka_s3_platform.core.restore.target_topic import (
+    Regex,
+    Rename,
+    Template,
+    TopicMap,
+    apply_routers,
+    name_target_topic,
+    routes_by_topic,
+)
+
+logger = logging.getLogger(__name__)
+
+READ_HERE = frozenset(
+    {
+        "what.hours",
+        "what.days",
+        "what.from_time",
+        "what.to_time",
+        "what.after",
+        "to.topic",
+        "to.rename_regex",
+        "to.topic_map",
+        "to.worker",
+        "values.outgoing_file",
+        "how.restore_id",
+    }
+)
+"""Options that this module reads one by one. Each of the others fills the field of the request that it declares."""
+
+
+def make_restore_request(topic: TopicAssets, config: RestoreConfig, restore_id: str, run_id: str) -> RestoreRequest:
+    """Return the request of a restore from a run's config.
+
+    Raises:
+        ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
+    """
+    _check_selection(config.what)
+    outgoing = _read_outgoing(config)
+    request = _make_request(topic, config, outgoing, restore_id, run_id)
+    return replace(request, to_topic=_name_target(config.to.topic, outgoing, topic.topic))
+
+
+def make_foreign_request(
+    topics: TopicAssets, config: ForeignRestoreConfig, restore_id: str, run_id: str
+) -> ForeignSource:
+    """Return the request that a config makes for a source connector; `topics` stands for all of its topics.
+
+    Raises:
+        ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
+    """
+    _check_selection(config.what, names_topics=bool(config.what.topics))
+    request = _make_request(topics, config, _read_outgoing(config), restore_id, run_id)
+    return ForeignSource(request, tuple(config.what.topics), read_rename(config.to), config.what.after)
+
+
+def _check_selection(selection: WhatConfig, *, names_topics: bool = False) -> None:
+    """Raise ConfigError if nothing selects records, as in the form of a restore when it opens."""
+    if selection.has_times or selection.everything:
+        return
+    bounds = {*selection.from_offset, *selection.to_offset}
+    if not bounds and names_topics:
+        return
+    if not bounds:
+        raise ConfigError(
+            "what: nothing says which records to restore: name what.hours, what.days, what.from_time and what.to_time, "
+            "or offsets, or set what.everything to true"
+        )
+    if "all" not in bounds and not selection.kafka_partitions:
+        raise ConfigError(
+            f"what: the offsets are of kafka partitions {', '.join(sorted(bounds))}, and others would be restored "
+            f"whole: name all that are to be restored (--kafka-partitions, what.kafka_partitions)"
+        )
+
+
+def _make_request(
+    topic: TopicAssets, config: AnyRestoreConfig, outgoing: Outgoing, restore_id: str, run_id: str
+) -> RestoreRequest:
+    zone = ZoneInfo(topic.config.layout.timezone)
+    selection = config.what
+    return RestoreRequest(
+        config=topic.config,
+        topic=topic.topic,
+        to_topic="",
+        restore_id=restore_id,
+        run_id=run_id,
+        target=_read_target(config.to.worker),
+        from_time=read_time("what.from_time", selection.from_time, zone) if selection.from_time is not None else None,
+        to_time=read_time("what.to_time", selection.to_time, zone) if selection.to_time is not None else None,
+        windows=tuple(_find_selected_windows(topic, selection)),
+        records=RecordFilter(**_read_request_values(config, "records")),
+        outgoing=outgoing,
+        thaw=Thaw(**_read_request_values(config, "thaw")),
+        connectors=_load_known_connectors(find_connectors_folder(os.environ)),
+        **_read_request_values(config),
+    )
+
+
+def _read_request_values(config: AnyRestoreConfig, part: str = "") -> dict[str, Any]:
+    """Return the fields of the request that options fill, or those of its field `part`."""
+    values = {}
+    for path, option in find_options(type(config)).items():
+        group, _, name = path.partition(".")
+        part_of_field, _, field = (option.into or name).rpartition(".")
+        if part_of_field == part and path not in READ_HERE:
+            values[field] = option.request_value(path, getattr(getattr(config, group), name))
+    return values
+
+
+def _load_known_connectors(folder: Path) -> tuple[ConnectorConfig, ...]:
+    """Load the connectors whose files load: a broken file of another connector does not stop a restore."""
+    if not folder.is_dir():
+        return ()
+    [load_connectors] = load_extensions("load_connectors")
+    files = load_connectors(folder, os.environ)
+    for path, problem in files.broken.items():
+        logger.warning("whether %s archives the target is not known: %s", path, problem)
+    return cast("tuple[ConnectorConfig, ...]", files.connectors)
+
+
+def _find_selected_windows(topic: TopicAssets, selection: WhatConfig) -> Iterator[tuple[datetime, datetime]]:
+    """Yield the windows of single hours and days. ConfigError where the connector has no such hour or day."""
+    hours, days = find_restorable_windows(topic.config)
+    for name, windows, texts in (("what.hours", hours, selection.hours), ("what.days", days, selection.days)):
+        for text in texts:
+            key = text if windows.is_key(text) else _find_chunk(name, windows, topic, text)
+            yield windows.start(key), windows.end(key)
+
+
+def _find_chunk(name: str, windows: Windows, topic: TopicAssets, text: str) -> str:
+    zone = ZoneInfo(topic.config.layout.timezone)
+    # a partition key of Dagster's may have minutes, which no hour begins with, or be one that the clocks skip
+    is_key = windows.definition.has_partition_key(text)
+    moment = windows.start(text) if is_key else read_time(name, text, zone)
+    key = windows.key(moment)
+    if not windows.definition.has_partition_key(key):
+        raise ConfigError(f"{name} {text!r} is no start of one that has begun since 1970")
+    if is_key or windows.start(key) != moment:
+        raise ConfigError(
+            f"{name} {text!r} is no start of one: it is within {key}. Take that, or what.from_time and "
+            f"what.to_time (--from, --to)"
+        )
+    return key
+
+
+def _read_outgoing(config: AnyRestoreConfig) -> Outgoing:
+    """Return what becomes of records on their way to the target."""
+    entries: Mapping[str, str] = {}
+    values = config.values
+    if values.outgoing_file is not None:
+        entries = read_outgoing_file(_find_file("values.outgoing_file", values.outgoing_file), os.environ)
+    _refuse_trusted(values.outgoing, entries)
+    outgoing = parse_outgoing({**entries, **values.outgoing})
+    return replace(outgoing, **_read_request_values(config, "outgoing"))
+
+
+def _refuse_trusted(entries_of_run: Mapping[str, str], entries: Mapping[str, str]) -> None:
+    """Refuse keys that only the file may set, so that a run cannot send the file's secrets to another place."""
+    steps = {find_step(name) for name in entries} - {None}
+    for name in entries_of_run:
+        if name.endswith(".location"):
+            raise ConfigError(
+                f"values.outgoing {name}: names a file of the machine; set it in a file for values.outgoing_file"
+            )
+    for name in entries_of_run:
+        if is_registry_option(name):
+            raise ConfigError(
+                f"values.outgoing {name}: which registry is asked, and how one gets in there, is not for the config of "
+                f"a run to say; set it in a file for values.outgoing_file"
+            )
+        if find_step(name) in steps:
+            raise ConfigError(
+                f"values.outgoing {name}: {find_step(name)} is of values.outgoing_file, which may give it secrets: "
+                f"take it as it is, or name one of your own"
+            )
+
+
+def _name_target(template: str, outgoing: Outgoing, topic: str) -> str:
+    """Return the name that the config gives to the target. ConfigError where it gives none."""
+    if template:
+        return name_target_topic(Template(template), topic)
+    if not routes_by_topic(outgoing.transforms):
+        raise ConfigError("to.topic is empty, and no RegexRouter names the target: name the topic to write to")
+    return name_target_topic(Template(apply_routers(outgoing.transforms, topic)), topic)
+
+
+def read_rename(to: ForeignTargetConfig) -> Rename | None:
+    """Return the rule that a config gives, or None. ConfigError where it gives several."""
+    if (to.rename_regex is None) != (to.rename_replacement is None):
+        raise ConfigError("to.rename_regex and to.rename_replacement are a pair: set both, or none")
+    rules: list[Rename] = []
+    if to.topic is not None:
+        rules.append(Template(to.topic))
+    if to.rename_regex is not None:
+        rules.append(Regex(to.rename_regex, to.rename_replacement or ""))
+    if to.topic_map:
+        rules.append(TopicMap(to.topic_map))
+    if len(rules) > 1:
+        raise ConfigError("to.topic, to.rename_regex and to.topic_map each name the target: keep one")
+    return rules[0] if rules else None
+
+
+def _read_target(worker: str | None) -> KafkaSettings | None:
+    if worker is None:
+        return None
+    [read_target_cluster] = load_extensions("read_target_cluster")
+    return cast("KafkaSettings", read_target_cluster(_find_file("to.worker", worker)))
+
+
+def _find_file(key: str, name: str) -> Path:
+    if takes_paths():
+        return Path(name)
+    return find_run_file(name, key, os.environ)

@@ -1,0 +1,137 @@
+"""Schedules: request the newest closed hour every hour, and the newest past day every day. None is requested twice."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+
+from kafka_s3_platform.core.defs.compact.folder_sensor import fingerprint_days
+from kafka_s3_platform.core.defs.jobs import Job
+from kafka_s3_platform.core.defs.runs import Requests, ShownHours, list_windows
+from kafka_s3_platform.core.defs.tick import Tick
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.instance.names import make_op_name
+from kafka_s3_platform.core.status.discovery import find_gone_topics, find_topics_folder
+from kafka_s3_platform.core.status.index_look import IndexLook
+from kafka_s3_platform.core.status.topic import find_newest_closed_hour, fingerprint_inputs
+from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.upkeep.compact.days import list_due_days
+
+AFTER_LATENESS = timedelta(minutes=2)
+DAILY_HOUR = 1
+
+
+def make_hourly_schedule(
+    topics: Sequence[TopicAssets], job: Job, status: dg.DefaultScheduleStatus
+) -> dg.ScheduleDefinition:
+    """Make a schedule that requests the newest closed hour of each topic, shortly after the allowed lateness."""
+    minute = int((topics[0].lateness + AFTER_LATENESS).total_seconds() // 60) % 60
+
+    @dg.schedule(
+        name=make_op_name("hourly", topics[0].config.name),
+        job=job,
+        cron_schedule=f"{minute} * * * *",
+        execution_timezone=topics[0].config.layout.timezone,
+        default_status=status,
+        description=f"Requests the newest closed hour of each topic of connector {topics[0].config.name}, shortly "
+        "after its end and the allowed lateness. Older hours are requested by the lag sensor.",
+    )
+    def hourly(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
+        gone = find_gone_topics(topics[0].config, find_topics_folder())
+        present = [topic for topic in topics if topic.topic not in gone]
+        tick = Tick({}, context.log)
+        now = context.scheduled_execution_time
+        requests = Requests(context.instance, [topic.key("hourly") for topic in topics])
+        shown = ShownHours(context.instance)
+        tick.evaluate_each("hours", present, lambda topic: _request_hour(topic, requests, shown, now))
+        tick.requests += requests.make(job.name)
+        return tick.schedule_result("the newest closed hour is archived, being archived, or was tried already")
+
+    return hourly
+
+
+def make_daily_schedule(
+    topics: Sequence[TopicAssets], job: Job, status: dg.DefaultScheduleStatus
+) -> dg.ScheduleDefinition:
+    """Make a schedule that requests the newest past day of each topic if the index holds hourly segments of it.
+
+    This is yesterday, or an earlier day if the allowed lateness is longer than the part of today that has passed.
+    """
+    lateness = topics[0].lateness + AFTER_LATENESS
+    minute = int(lateness.total_seconds() // 60) % 60
+    hours = int(lateness.total_seconds() // 3600)
+
+    @dg.schedule(
+        name=make_op_name("daily", topics[0].config.name),
+        job=job,
+        cron_schedule=f"{minute} {(DAILY_HOUR + hours) % 24} * * *",
+        execution_timezone=topics[0].config.layout.timezone,
+        default_status=status,
+        description=f"Requests that the newest past day of each topic of connector {topics[0].config.name} be merged "
+        "into larger objects. Older days are requested by the folder sensor.",
+    )
+    def daily(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
+        tick = Tick({}, context.log)
+        now = context.scheduled_execution_time
+        index = IndexLook("daily", topics)
+        requests = Requests(context.instance, [topic.key("daily") for topic in topics])
+        with closing(index):
+            tick.evaluate_each("days", topics, lambda topic: _request_day(topic, index, requests, now, tick))
+        tick.requests += requests.make(job.name)
+        return tick.schedule_result(
+            "the newest day that is over is compacted, being compacted, was tried already, or holds nothing"
+        )
+
+    return daily
+
+
+def make_verify_schedule(
+    topics: Sequence[TopicAssets], job: Job, status: dg.DefaultScheduleStatus
+) -> dg.ScheduleDefinition:
+    """Make a schedule that checks the objects once a day, after the night's compaction."""
+    return dg.ScheduleDefinition(
+        name=make_op_name("verify", topics[0].config.name),
+        job=job,
+        cron_schedule="0 6 * * *",
+        execution_timezone=topics[0].config.layout.timezone,
+        default_status=status,
+        description=f"Checks once a day that the objects of connector {topics[0].config.name} are in S3 as the index "
+        "records them.",
+    )
+
+
+def _request_hour(topic: TopicAssets, requests: Requests, shown: ShownHours, now: datetime) -> None:
+    key = topic.key("hourly")
+    hour = find_newest_closed_hour(now, topic.lateness, topic.first_offered)
+    if hour is None or hour in shown.of(topic):
+        return
+    busy = list_windows(requests.list_unfinished(key), topic.hours)
+    # without Kafka: the lag sensor asks it, and tries failed hours again after a change
+    fingerprint = fingerprint_inputs(["schedule", topic.config_digest, hour.isoformat()])
+    if not _holds(busy, hour):
+        requests.ask(key, [topic.hours.key(hour)], fingerprint)
+
+
+def _request_day(topic: TopicAssets, index: IndexLook, requests: Requests, now: datetime, tick: Tick) -> None:
+    key = topic.key("daily")
+    zone = ZoneInfo(topic.config.layout.timezone)
+    newest = (now - topic.lateness).astimezone(zone).date() - timedelta(days=1)
+
+    def read(snapshot: IndexSnapshot) -> str | None:
+        if newest not in list_due_days(snapshot, zone, topic.lateness, datetime.now(timezone.utc)):
+            return None
+        return fingerprint_days(topic, [newest], snapshot)
+
+    fingerprint = tick.read_store(f"the index of topic {topic.topic}", lambda: index.read(topic, read))
+    if fingerprint is None:
+        return
+    busy = list_windows(requests.list_unfinished(key), topic.days)
+    partition_key = newest.isoformat()
+    if not _holds(busy, topic.days.start(partition_key)):
+        requests.ask(key, [partition_key], fingerprint)
+
+
+def _holds(windows: Sequence[tuple[datetime, datetime]], moment: datetime) -> bool:
+    return any(start <= moment < end for start, end in windows)

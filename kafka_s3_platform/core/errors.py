@@ -1,0 +1,311 @@
+"""The exception tree.
+
+PlatformError
+|- TransientError            the same call may succeed later: retried with backoff
+|  |- FullDiskError          of this machine
+|  |- BrokerUnavailableError
+|  |- StoreUnavailableError
+|  |- RegistryUnavailableError
+|  |- SparkUnavailableError  what this machine or the cluster of Spark lacks may be there next time
+|  |- IndexConflictError     another commit came first: read the index and plan again
+|  |- BusyError              another run is at work on what this one would touch
+|  |- OpenTransactionError   the last stable offset waits for a producer
+|- PermanentError            the same call fails again until somebody acts: never retried
+   |- ConfigError            a connector or worker file
+   |- AuthorizationError     credentials or rights, Kafka's or S3's
+   |- MissingTopicError, TopicRecreatedError, LogTruncatedError
+   |- MissingBucketError, ForeignObjectError
+   |- ClockError             this machine's clock and another differ
+   |- OffsetGapError         offsets were deleted before they were read
+   |- SupersededError        a later reservation holds this run's ranges
+   |- IntegrityError         an object or a row contradicts another
+   |  |- IndexDamagedError   files of an index are missing or broken
+   |- RecordError            a record cannot be archived or sent as asked, and errors are not tolerated
+   |- UnresolvedOffsetsError some offsets could not be archived; everything else was
+   |- PreflightError         a restore that the target would not keep as it is
+
+Every message says what was tried, on which topic, kafka partition, range or key, and what to do. It begins with a
+code, by which `docs/runbook.md` says more.
+"""
+
+import errno
+import re
+from collections.abc import Iterator
+from enum import StrEnum, unique
+from typing import Self
+
+from kafka_s3_platform.core.text import escape_unprintable, make_anchor
+
+HEAL_OBJECT = (
+    "put an undamaged copy back, from the bucket's versions or a backup. While Kafka holds the records, they can also "
+    "be archived again, under another connector name and another topics.dir"
+)
+"""What to do about a damaged object. No command mends one: Kafka may hold fewer records now than were archived."""
+
+
+@unique
+class ErrorCode(StrEnum):
+    """Names a kind of errors for people and searches: what the user sees, and what the runbook has a section for.
+
+    A code stays what it is; a new kind gets a new one. `meaning` is the sentence in the section's heading.
+    """
+
+    meaning: str
+
+    def __new__(cls, code: str, meaning: str) -> Self:
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    KAFKA_DOWN = "KS-KAFKA-DOWN", "No broker answers"
+    KAFKA_NAME = "KS-KAFKA-NAME", "No address is found for a broker's name"
+    KAFKA_TLS = "KS-KAFKA-TLS", "The broker's port speaks another protocol than security.protocol says"
+    KAFKA_CERT = "KS-KAFKA-CERT", "A certificate is not accepted between Kafka and us"
+    KAFKA_LOGIN = "KS-KAFKA-LOGIN", "The broker refuses the login"
+    KAFKA_RIGHTS = "KS-KAFKA-RIGHTS", "A right at Kafka is missing"
+    KAFKA_TOPIC = "KS-KAFKA-TOPIC", "The cluster has no such topic"
+    KAFKA_RECREATED = "KS-KAFKA-RECREATED", "The topic was deleted and created again"
+    KAFKA_TRUNCATED = "KS-KAFKA-TRUNCATED", "The log has lost what was read before"
+    KAFKA_GAP = "KS-KAFKA-GAP", "Offsets were deleted before they were archived"
+    KAFKA_TRANSACTION = "KS-KAFKA-TRANSACTION", "An open transaction holds records back"
+    STORE_DOWN = "KS-STORE-DOWN", "The store does not answer"
+    STORE_FAILS = "KS-STORE-FAILS", "The store is overloaded, failing, or its disk is full"
+    STORE_TLS = "KS-STORE-TLS", "The store's port speaks TLS and the URL says http, or the other way round"
+    STORE_CERT = "KS-STORE-CERT", "The store's certificate is not accepted"
+    STORE_LOGIN = "KS-STORE-LOGIN", "The store does not accept the credentials"
+    STORE_RIGHTS = "KS-STORE-RIGHTS", "The store forbids the request"
+    STORE_BUCKET = "KS-STORE-BUCKET", "The bucket does not exist"
+    STORE_REGION = "KS-STORE-REGION", "The bucket is in another region, or behind another endpoint"
+    STORE_REFUSED = "KS-STORE-REFUSED", "The store does not take a request as it is"
+    STORE_OBJECT = "KS-STORE-OBJECT", "An object is missing, or was replaced"
+    STORE_FOREIGN = "KS-STORE-FOREIGN", "Somebody else's object is in the way"
+    REGISTRY_DOWN = "KS-REGISTRY-DOWN", "The Schema Registry does not answer"
+    REGISTRY_TLS = "KS-REGISTRY-TLS", "The registry's port speaks TLS and the URL says http, or the other way round"
+    REGISTRY_CERT = "KS-REGISTRY-CERT", "The registry's certificate is not accepted"
+    REGISTRY_LOGIN = "KS-REGISTRY-LOGIN", "The registry refuses the credentials"
+    REGISTRY_URL = "KS-REGISTRY-URL", "What answers at the URL is no Schema Registry"
+    REGISTRY_SCHEMA = "KS-REGISTRY-SCHEMA", "The registry does not take a schema"
+    INDEX_CONFLICT = "KS-INDEX-CONFLICT", "Another commit to the index came first"
+    INDEX_DAMAGED = "KS-INDEX-DAMAGED", "Files of the index are missing or broken"
+    ARCHIVE_TOPIC = "KS-ARCHIVE-TOPIC", "Nothing of the topic is archived"
+    ARCHIVE_DATA = "KS-ARCHIVE-DATA", "Stored data contradicts the index"
+    ARCHIVE_RECORD = "KS-ARCHIVE-RECORD", "A record cannot be archived or sent as asked"
+    ARCHIVE_UNRESOLVED = "KS-ARCHIVE-UNRESOLVED", "Some offsets could not be archived"
+    RUN_SUPERSEDED = "KS-RUN-SUPERSEDED", "A later run or client has taken over"
+    RUN_BUSY = "KS-RUN-BUSY", "Another run, or a consumer, is at work there"
+    RESTORE_REFUSED = "KS-RESTORE-REFUSED", "The target would not keep what a restore sends"
+    CONFIG = "KS-CONFIG", "A file, a setting or an argument cannot be used as it is"
+    CLOCK = "KS-CLOCK", "This machine's clock and another differ"
+    JAVA = "KS-JAVA", "There is no Java, or it is too old"
+    SPARK = "KS-SPARK", "Spark does not start, or gave a task up"
+    DISK = "KS-DISK", "There is no room on this machine's disk"
+    DAGSTER = "KS-DAGSTER", "Dagster's storage does not answer"
+    OTHER = "KS-OTHER", "Any other error"
+
+    @property
+    def heading(self) -> str:
+        """The heading of its section in `docs/runbook.md`."""
+        return f"{self.value}: {self.meaning}"
+
+    @property
+    def section(self) -> str:
+        """The place of its section in the repository."""
+        return f"docs/runbook.md#{make_anchor(self.heading)}"
+
+
+_CODED = re.compile(r"\[(KS-[A-Z-]+)\]")
+
+
+def find_code(text: str) -> ErrorCode | None:
+    """Return the code in the text of an error, the first of several. None: it has none."""
+    codes = {code.value: code for code in ErrorCode}
+    return next((codes[name] for name in _CODED.findall(text) if name in codes), None)
+
+
+class PlatformError(Exception):
+    """Base of every error that this platform raises on purpose. Its text is printable, foreign names included.
+
+    The text begins with the code of the class, or of the kind that was given: what it ends with may be a command to be
+    copied. If it holds the text of another error, it has the code of that one, which is the cause.
+    """
+
+    code = ErrorCode.OTHER
+
+    def __init__(self, *args: object, code: ErrorCode | None = None) -> None:
+        super().__init__(*args)
+        if code is not None:
+            self.code = code
+
+    def __str__(self) -> str:
+        return self.text if _CODED.search(self.text) else f"[{self.code.value}] {self.text}"
+
+    @property
+    def text(self) -> str:
+        """What it says, without its code."""
+        return escape_unprintable(super().__str__())
+
+    def retell(self, text: str) -> "PlatformError":
+        """Return an error of the same class and kind with another text."""
+        return type(self)(text, code=self.code)
+
+
+class TransientError(PlatformError):
+    """The same call may succeed later."""
+
+
+class FullDiskError(TransientError):
+    """A disk of this machine is full."""
+
+    code = ErrorCode.DISK
+
+
+class BrokerUnavailableError(TransientError):
+    """No broker answered in time."""
+
+    code = ErrorCode.KAFKA_DOWN
+
+
+class StoreUnavailableError(TransientError):
+    """The object store did not answer, or answered that it is overloaded or full."""
+
+    code = ErrorCode.STORE_DOWN
+
+
+class RegistryUnavailableError(TransientError):
+    """The Schema Registry did not answer, or answered that it has a fault of its own."""
+
+    code = ErrorCode.REGISTRY_DOWN
+
+
+class SparkUnavailableError(TransientError):
+    """Spark does not start. A container or a cluster that is mended needs nobody to ask for the runs again."""
+
+    code = ErrorCode.SPARK
+
+
+class IndexConflictError(TransientError):
+    """The index moved on between reading and committing."""
+
+    code = ErrorCode.INDEX_CONFLICT
+
+
+class BusyError(TransientError):
+    """Another run is at work on what this one would touch: it has to end first."""
+
+    code = ErrorCode.RUN_BUSY
+
+
+class OpenTransactionError(TransientError):
+    """The last stable offset is held back by an open transaction."""
+
+    code = ErrorCode.KAFKA_TRANSACTION
+
+
+class PermanentError(PlatformError):
+    """The same call fails again until somebody changes something."""
+
+
+class ConfigError(PermanentError):
+    """A connector file or the worker file cannot be used as it is."""
+
+    code = ErrorCode.CONFIG
+
+
+class AuthorizationError(PermanentError):
+    """Credentials were refused or lack a right."""
+
+
+class MissingTopicError(PermanentError):
+    """The topic does not exist on the cluster."""
+
+    code = ErrorCode.KAFKA_TOPIC
+
+
+class TopicRecreatedError(PermanentError):
+    """The topic's id differs from the archived one: it was deleted and created again."""
+
+    code = ErrorCode.KAFKA_RECREATED
+
+
+class LogTruncatedError(PermanentError):
+    """The log ends before, or diverges from, what is already archived."""
+
+    code = ErrorCode.KAFKA_TRUNCATED
+
+
+class MissingBucketError(PermanentError):
+    """The bucket does not exist."""
+
+    code = ErrorCode.STORE_BUCKET
+
+
+class ForeignObjectError(PermanentError):
+    """An object that this platform did not write is in the way."""
+
+    code = ErrorCode.STORE_FOREIGN
+
+
+class ClockError(PermanentError):
+    """This machine's clock differs from the store's, or from a broker's, by more than is allowed."""
+
+    code = ErrorCode.CLOCK
+
+
+class OffsetGapError(PermanentError):
+    """Offsets that were to be archived no longer exist on the broker."""
+
+    code = ErrorCode.KAFKA_GAP
+
+
+class SupersededError(PermanentError):
+    """A later reservation holds ranges of this run, which may no longer commit."""
+
+    code = ErrorCode.RUN_SUPERSEDED
+
+
+class IntegrityError(PermanentError):
+    """Stored data contradicts the index."""
+
+    code = ErrorCode.ARCHIVE_DATA
+
+
+class IndexDamagedError(IntegrityError):
+    """Files of an index are missing or broken. Until they are put back, nobody knows what is archived."""
+
+    code = ErrorCode.INDEX_DAMAGED
+
+
+class RecordError(PermanentError):
+    """A record cannot be archived or sent as asked, and errors are not tolerated."""
+
+    code = ErrorCode.ARCHIVE_RECORD
+
+
+class UnresolvedOffsetsError(PermanentError):
+    """Some offsets could not be archived. Raised after all the others are committed."""
+
+    code = ErrorCode.ARCHIVE_UNRESOLVED
+
+
+class PreflightError(PermanentError):
+    """The target would delete, reject or alter what a restore sends."""
+
+    code = ErrorCode.RESTORE_REFUSED
+
+
+def explain_full_disk(err: BaseException) -> FullDiskError | None:
+    """Return the error to raise if `err` was caused by a disk of this machine that is full, or the user's share."""
+    for cause in iterate_causes(err):
+        if isinstance(cause, OSError) and cause.errno in {errno.ENOSPC, errno.EDQUOT}:
+            place = cause.filename or "no file is named: mostly a temporary one, in TMPDIR or SPARK_LOCAL_DIRS"
+            return FullDiskError(f"{cause.strerror} ({place}). Make room on this machine's disk, and run again")
+    return None
+
+
+def iterate_causes(err: BaseException) -> Iterator[BaseException]:
+    """Yield the error and what it was raised from, the innermost last."""
+    cause: BaseException | None = err
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__

@@ -1,0 +1,24 @@
+"""Loads what the parts `connect` and `operate` add to the core: the core imports nothing of them.
+
+A part lists its additions in `EXTENSIONS` of its `__init__`: for a name that the core asks for, the object as
+`module:attribute`. The module is imported when it is asked for. A part that is not installed adds nothing.
+"""
+
+import importlib
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+PARTS = ("kafka_s3_platform.connect", "kafka_s3_platform.operate")
+
+
+@cache
+def load_extensions(name: str) -> tuple[Any, ...]:
+    """Return the objects that the installed parts add under a name. Most names have one, or none."""
+    parts = [importlib.import_module(part) for part in PARTS if find_spec(part) is not None]
+    return tuple(_load_object(part.EXTENSIONS[name]) for part in parts if name in part.EXTENSIONS)
+
+
+def _load_object(place: str) -> object:
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,280 @@
+"""The history of connectors' runs in Dagster's instance: failures, durations, and when a topic last came back.
+
+A topic is proven to come back by a verified restore, or by a verification that read every object.
+"""
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+
+import dagster as dg
+
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.instance.home import find_instance
+from kafka_s3_platform.core.instance.work import (
+    KIND_OF_GROUP,
+    RESTORE_TAG,
+    digest_key,
+    find_failed_assets,
+    find_work,
+    list_picked_keys,
+    list_subjects,
+    name_restored_op,
+    name_work_jobs,
+    read_how,
+    read_run_error,
+)
+from kafka_s3_platform.core.model.health import EndedRun, FailedRun, Proof, RunHistory, RunningRestore
+
+DEEP = "deep verification"
+MOST_EVENTS = 50
+"""Number of a topic's last events in which the last proof is searched: dry runs may lie after it."""
+
+_Fetch = Callable[[dg.AssetKey, int], dg.EventRecordsResult]
+
+
+def make_deep_proof(key: dg.AssetKey, record_count: int) -> dg.AssetObservation:
+    """Make the event of a verification that has read every object of the topic, and found all well."""
+    return dg.AssetObservation(key, description=DEEP, metadata={"verified": True, "records": record_count})
+
+
+class Proofs:
+    """Reads the last proof of each topic, and caches it. Only a new event costs more than a small query."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[dg.AssetKey, int], Proof | None] = {}
+
+    def read(
+        self, instance: dg.DagsterInstance, connectors: Iterable[str], keys: Iterable[dg.AssetKey]
+    ) -> Mapping[str, Mapping[str, Proof]]:
+        """Return the last proofs of the connectors' topics, whose assets are among `keys`."""
+        names = frozenset(connectors)
+        restored_keys = [
+            key for key in keys if len(key.path) > 2 and key.path[1] == "restored" and key.path[0] in names
+        ]
+        by_connector: dict[str, dict[str, Proof]] = defaultdict(dict)
+        for record in instance.get_asset_records(restored_keys) if restored_keys else ():
+            entry = record.asset_entry
+            # Dagster's own storages keep no last observation beside the asset
+            observation = next(iter(instance.fetch_observations(entry.asset_key, 1).records), None)
+            last_events = (
+                (entry.last_materialization_record, instance.fetch_materializations),
+                (observation, instance.fetch_observations),
+            )
+            proofs = [
+                proof
+                for event, fetch in last_events
+                if event and (proof := self._find_proof(entry.asset_key, event, fetch))
+            ]
+            if proofs:
+                by_connector[entry.asset_key.path[0]][entry.asset_key.path[-1]] = max(
+                    proofs, key=lambda proof: proof.at
+                )
+        return by_connector
+
+    def _find_proof(self, key: dg.AssetKey, last_event: dg.EventLogRecord, fetch: _Fetch) -> Proof | None:
+        place = (key, last_event.storage_id)
+        if place not in self._read:
+            proof = _read_proof(last_event)
+            events: Sequence[dg.EventLogRecord] = () if proof else fetch(key, MOST_EVENTS).records
+            self._read[place] = proof or next(filter(None, map(_read_proof, events)), None)
+        return self._read[place]
+
+
+def _read_proof(record: dg.EventLogRecord) -> Proof | None:
+    """Return the proof that the event is, or None. A dry run, or a restore finished before, has compared nothing."""
+    entry = record.event_log_entry
+    event = entry.asset_materialization or entry.asset_observation
+    metadata = {name: value.value for name, value in event.metadata.items()} if event else {}
+    records = metadata.get("records")
+    if not metadata.get("verified") or not isinstance(records, int) or not records:
+        return None
+    if metadata.get("dry_run") or metadata.get("already_finished"):
+        return None
+    source = DEEP if event and event.description == DEEP else "restore"
+    return Proof(datetime.fromtimestamp(entry.timestamp, timezone.utc), source, records)
+
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED_RUNS = 1000
+"""Number of the last changed runs that the first call reads. Later calls read the runs that changed since."""
+
+OVERLAP = timedelta(minutes=2)
+"""Time before the last call from which a call reads changed runs: the clocks of two machines may differ."""
+
+_ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run that ended, and its topics: all of them, and those that `failed`. Work without topics has the topic ""."""
+
+    run_id: str
+    kind: str
+    ended_at: datetime
+    seconds: float | None
+    is_success: bool
+    touched: frozenset[str]
+    failed: frozenset[str]
+
+
+class NoInstanceError(Exception):
+    """There is no instance of Dagster here, or it cannot be opened."""
+
+
+class RunHistories:
+    """Reads the histories of connectors from Dagster's instance. Each call reads only what changed since the last one.
+
+    The first call opens the instance. Canceled runs are ignored: somebody wanted their end.
+    """
+
+    def __init__(self) -> None:
+        self._since: datetime | None = None
+        self._connectors: frozenset[str] = frozenset()
+        self._last: dict[tuple[str, str], _Run] = {}
+        self._failed: dict[tuple[str, str, str], _Run] = {}
+        self._succeeded: dict[tuple[str, str, str], _Run] = {}
+        self._errors: dict[str, str] = {}
+        self._runs_of_day: dict[tuple[str, str], _Run] = {}
+        self._proofs = Proofs()
+
+    def read(self, connectors: Sequence[str]) -> dict[str, RunHistory]:
+        """Return the history of each of `connectors`, and of others that Dagster knows assets of.
+
+        Raises NoInstanceError, and the errors of Dagster's storage.
+        """
+        instance = self._instance
+        jobs = name_work_jobs(connectors)
+        started_at = datetime.now(timezone.utc)
+        if not self._connectors.issuperset(connectors):
+            # of a connector that was not there yet, no earlier run was noted
+            self._since = None
+        updated_after = None if self._since is None else self._since - OVERLAP
+        records = instance.get_run_records(
+            dg.RunsFilter(statuses=_ENDED, updated_after=updated_after),
+            limit=REMEMBERED_RUNS,
+            order_by="update_timestamp",
+        )
+        keys = instance.all_asset_keys()
+        subjects = list_subjects(connectors, keys)
+        for record in records:
+            for name, kind in find_work(record.dagster_run, jobs):
+                run = _make_run(record, name, kind, subjects.get((name, kind), {}))
+                self._note(name, run)
+                self._runs_of_day[name, run.run_id] = run
+        self._runs_of_day = {
+            key: run for key, run in self._runs_of_day.items() if started_at - run.ended_at < timedelta(days=1)
+        }
+        self._since, self._connectors = started_at, frozenset(connectors)
+        restores = self._list_restores(connectors, jobs)
+        ended: dict[str, list[EndedRun]] = defaultdict(list)
+        for (name, kind), run in sorted(self._last.items()):
+            ended[name].append(EndedRun(kind, run.ended_at, run.seconds, run.is_success))
+        failures = self._list_failures(connectors)
+        proofs = self._proofs.read(instance, connectors, keys)
+        topics: dict[str, set[str]] = defaultdict(set)  # topics with an event of a sensor
+        for key in keys:
+            if len(key.path) == 3 and key.path[1] == "kafka":
+                topics[key.path[0]].add(key.path[2])
+        runs = Counter(name for name, _ in self._runs_of_day)
+        failed_runs = Counter(name for (name, _), run in self._runs_of_day.items() if not run.is_success)
+        return {
+            name: RunHistory(
+                tuple(failures.get(name, ())),
+                tuple(ended[name]),
+                tuple(restores.get(name, ())),
+                proofs.get(name, {}),
+                frozenset(topics[name]),
+                runs[name],
+                failed_runs[name],
+            )
+            for name in {*connectors, *topics}
+        }
+
+    def _list_restores(
+        self, connectors: Sequence[str], jobs: Mapping[str, tuple[str, str]]
+    ) -> dict[str, list[RunningRestore]]:
+        restores: dict[str, list[RunningRestore]] = {name: [] for name in connectors}
+        for run in self._instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
+            for name, kind in find_work(run, jobs):
+                if kind == "restore":
+                    named_id = read_how(run, name_restored_op(name)).get("restore_id")
+                    # the id in its config, or that of the first run of its retries
+                    restore_id = str(run.tags.get(RESTORE_TAG) or named_id or run.root_run_id or run.run_id)
+                    restores[name].append(RunningRestore(run.run_id, restore_id))
+        return restores
+
+    def _note(self, connector: str, run: _Run) -> None:
+        last_run = self._last.get((connector, run.kind))
+        if last_run is None or run.ended_at >= last_run.ended_at:
+            self._last[connector, run.kind] = run
+        for topic in run.touched:
+            last_by_topic = self._failed if topic in run.failed else self._succeeded
+            last_of_topic = last_by_topic.get((connector, run.kind, topic))
+            if last_of_topic is None or run.ended_at >= last_of_topic.ended_at:
+                last_by_topic[connector, run.kind, topic] = run
+
+    def _list_failures(self, connectors: Iterable[str]) -> Mapping[str, Sequence[FailedRun]]:
+        """List the failed runs with topics that did not succeed since, and the last failed run without such topics."""
+        topics: dict[tuple[str, _Run], set[str]] = defaultdict(set)
+        recovered: dict[str, _Run] = {}
+        for (connector, kind, topic), run in self._failed.items():
+            success = self._succeeded.get((connector, kind, topic))
+            if success is None or success.ended_at <= run.ended_at:
+                topics[connector, run].add(topic)
+            elif connector not in recovered or run.ended_at > recovered[connector].ended_at:
+                recovered[connector] = run
+        for connector, run in recovered.items():
+            topics.setdefault((connector, run), set())
+        runs = {run.run_id for _, run in topics}
+        self._errors = {run_id: self._errors.get(run_id) or read_run_error(self._instance, run_id) for run_id in runs}
+        failed_runs: dict[str, list[FailedRun]] = {name: [] for name in connectors}
+        for (connector, run), failed_topics in topics.items():
+            names = tuple(sorted(filter(None, failed_topics or run.failed)))
+            if connector in failed_runs:
+                failed_run = FailedRun(
+                    run.run_id, run.kind, run.ended_at, self._errors[run.run_id], not failed_topics, names
+                )
+                failed_runs[connector].append(failed_run)
+        return {name: sorted(runs, key=lambda run: run.ended_at, reverse=True) for name, runs in failed_runs.items()}
+
+    @cached_property
+    def _instance(self) -> dg.DagsterInstance:
+        try:
+            instance = find_instance()
+        except PlatformError as err:
+            raise NoInstanceError(str(err)) from err
+        except Exception as err:
+            # the text of a database's error may hold what its address does
+            raise NoInstanceError(f"Dagster's instance cannot be opened: {type(err).__name__}") from err
+        if instance is None:
+            raise NoInstanceError("there is no instance of Dagster: set DAGSTER_HOME, or go to a dagster.yaml's folder")
+        return instance
+
+
+def _make_run(record: dg.RunRecord, connector: str, kind: str, topics: Mapping[str, str]) -> _Run:
+    """Build the `_Run` of a record. `topics` are the connector's, by the digests of their assets."""
+    run = record.dagster_run
+    ended_at = record.end_time or record.update_timestamp.replace(tzinfo=timezone.utc).timestamp()
+    seconds = None if record.start_time is None else max(0.0, ended_at - record.start_time)
+    picked_topics = {
+        digest_key(key): "".join(key.path[2:])
+        for key in list_picked_keys(run, connector)
+        if key.path[0] == connector and len(key.path) > 1 and KIND_OF_GROUP.get(key.path[1]) == kind
+    }
+    run_topics = picked_topics or topics or {"": ""}
+    failed_topics = {run_topics[digest] for digest in find_failed_assets(run, run_topics)}
+    is_success = run.status is dg.DagsterRunStatus.SUCCESS
+    return _Run(
+        run.run_id,
+        kind,
+        datetime.fromtimestamp(ended_at, timezone.utc),
+        seconds,
+        is_success,
+        frozenset(run_topics.values()),
+        frozenset(failed_topics if failed_topics or is_success else run_topics.values()),
+    )

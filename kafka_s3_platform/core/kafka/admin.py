@@ -1,0 +1,295 @@
+"""A cluster's topics, their configs and ACLs, and the cluster itself."""
+
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from kafka_s3_platform.core.errors import (
+    BrokerUnavailableError,
+    ConfigError,
+    MissingTopicError,
+    PermanentError,
+    PlatformError,
+)
+from kafka_s3_platform.core.kafka.answers import Answers, ask_in_parts
+from kafka_s3_platform.core.kafka.offset_admin import TOPICS_AT_ONCE, FoundTopic, OffsetAdmin, read_operations
+from kafka_s3_platform.core.model.segment import TopicAcl, TopicGeneration
+
+# How long to wait before asking again whether a new topic can be used.
+POLL_SECONDS = 0.05
+
+logger = logging.getLogger(__name__)
+
+_ANY = {"UNKNOWN", "ANY"}
+ACL_OPERATIONS = frozenset(AclOperation.__members__) - _ANY
+ACL_PERMISSIONS = frozenset(AclPermissionType.__members__) - _ANY
+"""What an ACL may say, by Kafka's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic: its id, its kafka partitions in ascending order, and the configs set on the topic itself.
+
+    `operations` are Kafka's names of the admin client's rights on it, None if unknown; `acls` None if they are unknown;
+    `replication_factor` is the least of its kafka partitions.
+    """
+
+    topic: str
+    topic_id: str
+    kafka_partitions: tuple[int, ...]
+    configs: Mapping[str, str]
+    acls: tuple[TopicAcl, ...] | None = None
+    operations: frozenset[str] | None = None
+    replication_factor: int | None = None
+    configs_in_force: Mapping[str, str] = field(default_factory=dict)
+    """Those set on the topic, and the broker's defaults."""
+
+    @property
+    def generation(self) -> TopicGeneration:
+        """As the index keeps it."""
+        configs = tuple(sorted(self.configs.items()))
+        return TopicGeneration(self.topic, self.topic_id, self.kafka_partitions, configs, self.acls)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """A cluster: its id, its number of brokers, and the admin client's rights on it, None if unknown.
+
+    `broker_id` is the id of any broker; `addresses` is broker id -> host and port.
+    """
+
+    cluster_id: str
+    broker_count: int
+    operations: frozenset[str] | None
+    broker_id: int = -1
+    addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+
+
+@final
+class ClusterAdmin(OffsetAdmin):
+    """One cluster's admin client.
+
+    Every call raises BrokerUnavailableError when no broker answers within `timeout_seconds`, AuthorizationError when
+    credentials or rights are refused, and MissingTopicError when the topic or a kafka partition of it is absent.
+    """
+
+    def __enter__(self) -> "ClusterAdmin":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def describe_topic(self, topic: str) -> TopicDescription:
+        """Return the topic's id, kafka partitions, configs and ACLs."""
+        return self.describe_topics([topic]).all_or_raise()[topic]
+
+    def describe_topics(self, topics: Iterable[str]) -> Answers[str, TopicDescription]:
+        """Describe topics. As in all calls about many, each has an answer or a failure."""
+        described = self.find_topics(topics)
+        entries = self._config_entries(described.results)
+        try:
+            acls = self._topic_acls(entries.results) if entries.results else {}
+        except PlatformError as err:
+            return Answers({}, {**dict.fromkeys(entries.results, err), **entries.failures, **described.failures})
+        return described.zip(entries).checked(lambda topic, both: _build_description(*both, acls.get(topic)))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Return the cluster's id, its brokers and the principal's rights on it."""
+        future = self._client.describe_cluster(include_authorized_operations=True, request_timeout=self._timeout)
+        cluster = self._answer(future, "describing the cluster")
+        addresses = {int(node.id): (str(node.host), int(node.port)) for node in cluster.nodes}
+        broker_id = min(addresses, default=-1)
+        operations = read_operations(cluster)
+        return ClusterDescription(str(cluster.cluster_id), len(addresses), operations, broker_id, addresses)
+
+    def topic_acls(self, topic: str) -> tuple[TopicAcl, ...] | None:
+        """Return the ACLs of the topic's literal name, in order; None if the cluster keeps or shows none."""
+        return self._topic_acls([topic])[topic]
+
+    def _topic_acls(self, topics: Collection[str]) -> dict[str, tuple[TopicAcl, ...] | None]:
+        """Do as `topic_acls` for many topics. One request brings the ACLs of every literal name."""
+        only = next(iter(topics)) if len(topics) == 1 else None
+        anything: Any = None
+        acl_filter = AclBindingFilter(
+            ResourceType.TOPIC,
+            only if only is not None else anything,
+            ResourcePatternType.LITERAL,
+            anything,
+            anything,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        whose = f"topic {only}" if only is not None else f"{len(topics)} topics"
+        try:
+            future = self._client.describe_acls(acl_filter, request_timeout=self._timeout)
+            bindings = self._answer(future, f"reading the ACLs of {whose}")
+            # The client also returns an empty list if the cluster refuses to answer, or keeps no ACLs at all.
+            if not bindings and not self._shows_acls():
+                return dict.fromkeys(topics)
+        except PermanentError as err:
+            logger.debug("the ACLs of %s are unknown: %s", whose, err)
+            return dict.fromkeys(topics)
+        acls: dict[str, list[TopicAcl]] = {topic: [] for topic in topics}
+        for acl in bindings:
+            if acl.name in acls:
+                acls[acl.name].append(TopicAcl(acl.principal, acl.host, acl.operation.name, acl.permission_type.name))
+        return {topic: tuple(sorted(of_topic)) for topic, of_topic in acls.items()}
+
+    def _shows_acls(self) -> bool:
+        """Return True if the cluster has an authorizer, and the principal may read its ACLs."""
+        cluster = self.describe_cluster()
+        if cluster.operations is None or cluster.operations.isdisjoint({"DESCRIBE", "ALL"}):
+            return False
+        return bool(self.broker_config(cluster.broker_id, "authorizer.class.name"))
+
+    def broker_config(self, broker_id: int, name: str) -> str | None:
+        """Return a config of a broker. None: it has none, or does not show it (DESCRIBE_CONFIGS on the cluster)."""
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker_id))
+        futures = self._client.describe_configs([resource], request_timeout=self._timeout)
+        try:
+            entry = self._answer(futures[resource], f"reading {name} of broker {broker_id}").get(name)
+        except PermanentError as err:
+            logger.debug("%s", err)
+            return None
+        return None if entry is None else entry.value
+
+    def create_topic_acls(self, topic: str, acls: Iterable[TopicAcl]) -> None:
+        """Add the ACLs to the topic's literal name; existing ones stay."""
+        bindings = [
+            AclBinding(
+                ResourceType.TOPIC,
+                topic,
+                ResourcePatternType.LITERAL,
+                acl.principal,
+                acl.host,
+                AclOperation[acl.operation],
+                AclPermissionType[acl.permission],
+            )
+            for acl in acls
+        ]
+        if not bindings:
+            return
+        for binding, future in self._client.create_acls(bindings, request_timeout=self._timeout).items():
+            self._answer(future, f"giving topic {topic} an ACL for {binding.principal}")
+
+    def topic_exists(self, topic: str) -> bool:
+        """Return True if the topic is there."""
+        try:
+            self.find_topics([topic]).all_or_raise()
+        except MissingTopicError:
+            return False
+        return True
+
+    def topic_configs(self, topic: str) -> dict[str, str]:
+        """Return every config in force on the topic, the broker's defaults included."""
+        return self.topic_configs_of([topic]).all_or_raise()[topic]
+
+    def topic_configs_of(self, topics: Iterable[str]) -> Answers[str, dict[str, str]]:
+        """Do as `topic_configs` for many topics."""
+        return self._config_entries(topics).checked(lambda _, entries: _read_values(entries))
+
+    def create_topic(
+        self,
+        topic: str,
+        kafka_partitions: int,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create the topic and wait until it can be used. PermanentError if it exists.
+
+        -1 takes the broker's default replication factor.
+        """
+        what = f"creating topic {topic} with {kafka_partitions} kafka partitions"
+        new = NewTopic(topic, kafka_partitions, replication_factor, config=dict(configs or {}))
+        self._create(new, what, operation_timeout=self._timeout)
+        deadline = time.monotonic() + self._timeout
+        while not self._is_usable(topic, kafka_partitions):
+            if time.monotonic() > deadline:
+                raise BrokerUnavailableError(
+                    f"{what}: not every kafka partition has a leader that answers after {self._timeout:g} s"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def delete_unused_topic(self, topic: str, topic_id: str) -> bool:
+        """Delete the topic if it has this id and was never written to. Return True if it was deleted."""
+        try:
+            description = self.describe_topic(topic)
+            written = (log.high_watermark for log in self.frontiers(topic, description.kafka_partitions).values())
+            if description.topic_id != topic_id or any(written):
+                return False
+            futures = self._client.delete_topics([topic], request_timeout=self._timeout)
+            self._answer(futures[topic], f"deleting topic {topic}")
+        except PlatformError as err:
+            logger.warning("topic %s, which was just created, stays: %s", topic, err)
+            return False
+        return True
+
+    def check_new_topic(
+        self, topic: str, kafka_partitions: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> None:
+        """Raise as `create_topic`, but create nothing; ConfigError for a config the brokers refuse."""
+        new = NewTopic(topic, kafka_partitions, replication_factor, config=dict(configs))
+        self._create(new, f"asking whether creating topic {topic} is possible", validate_only=True)
+
+    def _create(self, new: NewTopic, what: str, **how: Any) -> None:
+        try:
+            futures = self._client.create_topics([new], request_timeout=self._timeout, **how)
+        except ValueError as err:
+            # librdkafka takes no more than 100,000 kafka partitions
+            raise ConfigError(f"{what}: {err}") from err
+        self._answer(futures[new.topic], what)
+
+    def _is_usable(self, topic: str, kafka_partitions: int) -> bool:
+        """Check if leaders answer: metadata names them before they know they lead, so they are asked themselves."""
+        try:
+            return bool(self.frontiers(topic, range(kafka_partitions)))
+        except (BrokerUnavailableError, MissingTopicError):
+            return False
+
+    def _config_entries(self, topics: Iterable[str]) -> Answers[str, Sequence[ConfigEntry]]:
+        def ask(some: Sequence[str]) -> Answers[str, Sequence[ConfigEntry]]:
+            resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in some]
+            by_resource = self._client.describe_configs(resources, request_timeout=self._timeout)
+            futures = {resource.name: future for resource, future in by_resource.items()}
+            answers = self._answers(futures, lambda topic: f"reading the configs of topic {topic} (DESCRIBE_CONFIGS)")
+            return answers.checked(lambda _, entries: [*entries.values()])
+
+        return ask_in_parts(tuple(dict.fromkeys(topics)), TOPICS_AT_ONCE, ask)
+
+
+def _build_description(
+    topic: FoundTopic, entries: Sequence[ConfigEntry], acls: tuple[TopicAcl, ...] | None
+) -> TopicDescription:
+    return TopicDescription(
+        topic=topic.topic,
+        topic_id=topic.topic_id,
+        kafka_partitions=topic.kafka_partitions,
+        configs=_read_values(entry for entry in entries if _is_set_on_topic(entry)),
+        acls=acls,
+        operations=topic.operations,
+        replication_factor=min(map(len, topic.replicas.values()), default=None),
+        configs_in_force=_read_values(entries),
+    )
+
+
+def _read_values(entries: Iterable[ConfigEntry]) -> dict[str, str]:
+    return {entry.name: str(entry.value) for entry in entries if entry.value is not None}
+
+
+def _is_set_on_topic(entry: ConfigEntry) -> bool:
+    return ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG

@@ -1,0 +1,308 @@
+"""The common part of all our librdkafka clients: properties, logging, the reasons of failures, calls of admin clients.
+
+Each call has a bound on how long its answer may take.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Literal, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ClusterMetadata
+
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import AuthorizationError, BrokerUnavailableError, PlatformError
+from kafka_s3_platform.core.kafka.answers import Answers
+from kafka_s3_platform.core.kafka.failures import BROKERS_DOWN, classify_error, explain_silence, raise_kafka_error
+from kafka_s3_platform.core.waits import waiting_for
+
+logger = logging.getLogger(__name__)
+
+
+class Reasons:
+    """The errors reported by librdkafka about its connections. They explain a missing answer."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, KafkaError] = {}
+        self._closed = ""
+        self._failed_addresses: set[str] = set()
+
+    def __call__(self, error: KafkaError) -> None:
+        self._latest[error.code()] = error
+        address, is_bootstrap, _ = error.str().partition("/bootstrap: ")
+        if is_bootstrap:
+            self._failed_addresses.add(address)
+
+    def __str__(self) -> str:
+        # That brokers are down, librdkafka says of any failure, and counts them wrongly: another reason says why.
+        messages = [error.str() for code, error in self._latest.items() if code != BROKERS_DOWN]
+        if self._closed and not any("Disconnected" in message for message in messages):
+            messages.append(self._closed)
+        messages = messages or [error.str() for error in self._latest.values()]
+        return "; ".join(messages) or "no connection error was reported"
+
+    def note_log(self, line: str) -> None:
+        """Note a line of librdkafka's log about a closed connection: no error reports it."""
+        if ": Disconnected" in line:
+            self._closed = line.rpartition("]: ")[2]
+
+    def are_refusals(self, address_count: int) -> bool:
+        """Return True if no broker takes a connection, or one closes it without a word.
+
+        Each failing one of `address_count` bootstrap servers is reported. "All brokers down" may be missing: librdkafka
+        reports it once, when its count of brokers up comes to 0, and on a busy machine it miscounts.
+        """
+        return (
+            BROKERS_DOWN in self._latest or bool(self._closed) or len(self._failed_addresses) >= max(1, address_count)
+        )
+
+    def forget(self) -> None:
+        """Forget earlier errors: the client was answered again, so they explain nothing any more."""
+        self._latest.clear()
+        self._failed_addresses.clear()
+        self._closed = ""
+
+    def failure(self, error: KafkaException | KafkaError, what: str) -> PlatformError:
+        """Return the error to raise for `error`; refused credentials explain whatever else went wrong."""
+        return self.refusal(what) or classify_error(error, what, str(self) if self._latest or self._closed else "")
+
+    def silence(self, what: str) -> PlatformError:
+        """Return the error to raise when no answer came: AuthorizationError if credentials or rights were refused."""
+        return self.refusal(what) or explain_silence(what, str(self))
+
+    def refusal(self, what: str) -> AuthorizationError | None:
+        """Return the error to raise if credentials, rights or a certificate were refused."""
+        for error in self._latest.values():
+            failure = classify_error(error, what)
+            if isinstance(failure, AuthorizationError):
+                return failure
+        return None
+
+
+UNVERIFIED = {
+    "enable.ssl.certificate.verification": ("false", "any certificate is taken for theirs"),
+    "ssl.endpoint.identification.algorithm": ("none", "the certificate of any other server is taken for theirs"),
+}
+"""What turns the verification of brokers off: property, value, and what it means."""
+
+_told: set[tuple[str, str]] = set()
+"""The brokers that this process has already warned of."""
+
+
+def _warn_of_unverified(properties: Mapping[str, Any]) -> None:
+    """Warn once per process, so once per run, of unverified brokers."""
+    if not str(properties.get("security.protocol", "")).lower().endswith("ssl"):
+        return
+    servers = str(properties["bootstrap.servers"])
+    for name, (value, means) in UNVERIFIED.items():
+        if str(properties.get(name, "")).lower() == value and (servers, name) not in _told:
+            _told.add((servers, name))
+            logger.warning(
+                "the brokers %s are not verified, since %s=%s: %s, and whoever stands between can read and change all "
+                "records and sees how we authenticate. Remove that key, and name the authority in ssl.ca.location",
+                servers,
+                name,
+                value,
+                means,
+            )
+
+
+class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
+    """Logs librdkafka's lines at debug level: important ones reach the caller in an exception."""
+
+    def __init__(self, reasons: Reasons) -> None:
+        super().__init__(logging.getLogger("kafka_s3_platform.core.kafka.librdkafka"))
+        self._reasons = reasons
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if args:
+            self._reasons.note_log(str(args[-1]))
+        super().log(min(level, logging.DEBUG), msg, *args, **kwargs)
+
+
+def open_admin(settings: KafkaSettings, reasons: Reasons) -> AdminClient:
+    """Open an admin client; ConfigError for properties unknown to librdkafka."""
+    try:
+        return AdminClient(_merge_properties(settings, "admin", reasons, {}, {}))
+    except KafkaException as err:
+        raise_kafka_error(err, f"configuring an admin client of {settings.bootstrap_servers}")
+
+
+def open_consumer(
+    settings: KafkaSettings, reasons: Reasons, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
+) -> Consumer:
+    """Open a consumer: the worker file overrides `defaults`, nothing overrides `fixed`."""
+    try:
+        return Consumer(_merge_properties(settings, "consumer", reasons, defaults, fixed))
+    except KafkaException as err:
+        raise_kafka_error(err, f"configuring a consumer of {settings.bootstrap_servers}")
+
+
+def open_producer(
+    settings: KafkaSettings, reasons: Reasons, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
+) -> Producer:
+    """Open a producer: the worker file overrides `defaults`, nothing overrides `fixed`."""
+    try:
+        return Producer(_merge_properties(settings, "producer", reasons, defaults, fixed))
+    except KafkaException as err:
+        raise_kafka_error(err, f"configuring a producer to {settings.bootstrap_servers}")
+
+
+def fetch_metadata(
+    client: AdminClient | Consumer, topic: str | None, seconds: float, reasons: Reasons, what: str
+) -> ClusterMetadata:
+    """Return a broker's metadata of the topic, or of all topics. Also raises the error of the topic itself."""
+    try:
+        # Asking for one topic also brings its leaders into librdkafka's cache.
+        metadata = client.list_topics(topic, timeout=seconds)
+    except KafkaException as err:
+        client.poll(0)
+        raise reasons.failure(err, what) from err
+    if topic is not None:
+        topic_metadata = metadata.topics.get(topic)
+        if topic_metadata is None:
+            raise BrokerUnavailableError(f"{what}: the broker answered nothing of the topic, which cannot be")
+        if topic_metadata.error is not None:
+            raise reasons.failure(topic_metadata.error, what)
+    return metadata
+
+
+def _merge_properties(
+    settings: KafkaSettings,
+    client: Literal["admin", "consumer", "producer"],
+    reasons: Reasons,
+    defaults: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+) -> dict[str, Any]:
+    quiet = _QuietLogger(reasons)
+    # A producer, which an admin client is to librdkafka, creates the topic that it asks for, if the broker lets it.
+    ours = {"allow.auto.create.topics": False, "error_cb": reasons, "logger": quiet}
+    configured = settings.properties(client)
+    _warn_of_unverified(configured)
+    return {**defaults, **configured, **fixed, **ours}
+
+
+# What librdkafka is given for one call.
+TIMEOUT_SECONDS = 30.0
+GRACE_SECONDS = 5.0
+"""How much longer we wait for a future than librdkafka waits, and how long after a refusal."""
+
+BEGIN_SECONDS = 2.0
+"""How much longer after the grace, where nothing was begun and connections are refused or closed."""
+
+_answered: set[str] = set()
+"""The clusters that have answered this process. One that goes away then may be restarting: it is waited for."""
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+class AdminCalls:
+    """One cluster's admin client.
+
+    A client that `begins` a command or a run soon reports refused connections to the cluster's addresses.
+    """
+
+    def __init__(
+        self, settings: KafkaSettings, timeout_seconds: float = TIMEOUT_SECONDS, *, begins: bool = False
+    ) -> None:
+        self.settings = settings
+        self._begins = begins
+        self._bootstrap_servers = settings.bootstrap_servers
+        self._timeout = timeout_seconds
+        self._reasons = Reasons()
+        self._opened = ExitStack()
+        self._client: AdminClient = self._opened.enter_context(open_admin(settings, self._reasons))
+
+    def close(self) -> None:
+        """Serve librdkafka's last events, and end it.
+
+        Left to Python's cycle collector, which may run in a thread of librdkafka's, it would abort the process
+        (confluent-kafka-python's pull request 2131).
+        """
+        self._client.poll(0)
+        self._opened.close()
+
+    def ask(self, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:
+        """Return the answer to a call, which gets the admin client and its request timeout; `what` is for errors."""
+        answer: T = self._answer(call(self._client, self._timeout), what)
+        return answer
+
+    def _metadata(self, topic: str | None, what: str) -> ClusterMetadata:
+        """Return a broker's metadata of the topic, or of all topics.
+
+        First wait for GRACE_SECONDS only, to report a refusal soon, and then for the whole timeout.
+        """
+        try:
+            return self._listed(topic, min(GRACE_SECONDS, self._timeout), what)
+        except BrokerUnavailableError:
+            return self._listed(topic, self._timeout, what)
+
+    def _listed(self, topic: str | None, seconds: float, what: str) -> ClusterMetadata:
+        where = f"{what} at {self._bootstrap_servers}"
+        with self._waiting():
+            metadata = fetch_metadata(self._client, topic, seconds, self._reasons, where)
+        self._note_answer()
+        return metadata
+
+    def _answers(self, calls: "Mapping[K, Future[Any]]", what: Callable[[K], str]) -> Answers[K, Any]:
+        """Return the answers to the questions of one call. Raises the error if no broker answers the call."""
+        results: dict[K, Any] = {}
+        failures: dict[K, PlatformError] = {}
+        for key, future in calls.items():
+            try:
+                results[key] = self._wait(future, what(key))
+            except KafkaException as err:
+                failures[key] = self._failure(err, what(key))
+                failures[key].__cause__ = err
+        return Answers(results, failures)
+
+    def _answer(self, future: "Future[Any]", what: str) -> Any:
+        try:
+            return self._wait(future, what)
+        except KafkaException as err:
+            raise self._failure(err, what) from err
+
+    def _wait(self, future: "Future[Any]", what: str) -> Any:
+        """Wait for the answer. librdkafka repeats refused calls until its time is over; we wait for the grace only."""
+        question = f"{what} at {self._bootstrap_servers}"
+        with self._waiting():
+            try:
+                answer = future.result(timeout=GRACE_SECONDS)
+            except FutureTimeoutError:
+                self._client.poll(0)
+                if refusal := self._reasons.refusal(question):
+                    raise refusal from None
+                answer = self._late(future, question)
+        self._note_answer()
+        return answer
+
+    def _waiting(self) -> AbstractContextManager[None]:
+        return waiting_for(f"Kafka at {self._bootstrap_servers}")
+
+    def _note_answer(self) -> None:
+        self._reasons.forget()
+        _answered.add(self._bootstrap_servers)
+
+    def _late(self, future: "Future[Any]", question: str) -> Any:
+        """Wait on for a late answer, unless in vain. A busy machine hears late of a refusal."""
+        ends = time.monotonic() + self._timeout
+        addresses = self._bootstrap_servers.split(",")
+        while True:
+            are_refusals = self._reasons.are_refusals(len(addresses))
+            is_in_vain = self._begins and are_refusals and self._bootstrap_servers not in _answered
+            rest = max(0.0, ends - time.monotonic())
+            try:
+                return future.result(timeout=min(BEGIN_SECONDS, rest))
+            except FutureTimeoutError as err:
+                self._client.poll(0)
+                if is_in_vain or not rest:
+                    raise self._reasons.silence(f"{question}: no answer in time") from err
+
+    def _failure(self, err: KafkaException, what: str) -> PlatformError:
+        self._client.poll(0)
+        return self._reasons.failure(err, f"{what} at {self._bootstrap_servers}")

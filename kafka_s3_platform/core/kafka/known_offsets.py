@@ -1,0 +1,72 @@
+"""Offsets of timestamps in many topics, asked about ahead and together."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.kafka.answers import Answers, OffsetAtTime, Untold
+from kafka_s3_platform.core.kafka.offset_admin import Place
+
+Wanted: TypeAlias = Mapping[str, tuple[Iterable[int], Sequence[int]]]
+"""Topic -> its kafka partitions, and the timestamps in epoch ms, to ask about."""
+
+
+class AskOffsets(Protocol):
+    """Asks a cluster for o(t) of many topics, as `OffsetAdmin.offsets_for_times_of`."""
+
+    def __call__(self, questions: Wanted, /) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]: ...
+
+
+class KnownOffsets:
+    """Answers about o(t) of topics, kept for one plan and not asked for again in it.
+
+    The plan of a topic asks for its offsets alone. If a few requests asked ahead for all topics, the answer is here. So
+    requests do not grow with the topics, and no plan depends on asking ahead. A failure is kept too: a leader that is
+    down does not take its time once for each topic.
+    """
+
+    def __init__(self, ask: AskOffsets) -> None:
+        self._ask = ask
+        self._found: dict[Place, dict[int, OffsetAtTime]] = {}
+        self._failures: dict[Place, PlatformError] = {}
+
+    def ask_ahead(self, questions: Wanted) -> None:
+        """Ask for the unknown part."""
+        missing: dict[str, tuple[list[int], Sequence[int]]] = {}
+        for topic, (kafka_partitions, times) in questions.items():
+            unknown = [p for p in kafka_partitions if not self._knows((topic, p), times)]
+            if unknown:
+                missing[topic] = (unknown, times)
+        if not missing:
+            return
+        answers = self._ask(missing)
+        for topic, (kafka_partitions, _) in missing.items():
+            offsets = answers.results.get(topic)
+            for kafka_partition in kafka_partitions:
+                place = topic, kafka_partition
+                if offsets is not None and kafka_partition in offsets.results:
+                    self._found.setdefault(place, {}).update(offsets.results[kafka_partition])
+                else:
+                    failure = offsets.failures[kafka_partition] if offsets is not None else answers.failures[topic]
+                    self._failures[place] = failure
+
+    def doubt(self, topic: str, kafka_partition: int, time: int) -> None:
+        """Mark an answer as unknown."""
+        self._found[topic, kafka_partition][time] = Untold.UNTOLD
+
+    def of_topic(self, topic: str) -> "partial[Answers[int, Mapping[int, OffsetAtTime]]]":
+        """Return the lookup of one topic: a function of kafka partitions and timestamps."""
+        return partial(self._look_up, topic)
+
+    def _look_up(
+        self, topic: str, kafka_partitions: Iterable[int], times: Sequence[int]
+    ) -> Answers[int, Mapping[int, OffsetAtTime]]:
+        numbers = tuple(kafka_partitions)
+        self.ask_ahead({topic: (numbers, times)})
+        failures = {p: self._failures[topic, p] for p in numbers if (topic, p) in self._failures}
+        answered = [p for p in numbers if p not in failures]
+        return Answers({p: {t: self._found.get((topic, p), {})[t] for t in times} for p in answered}, failures)
+
+    def _knows(self, place: Place, times: Sequence[int]) -> bool:
+        return place in self._failures or self._found.get(place, {}).keys() >= {*times}

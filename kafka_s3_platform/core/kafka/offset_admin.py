@@ -1,0 +1,539 @@
+"""Questions to a cluster about topics and offsets: the bounds of logs, and the records of times.
+
+Every question is asked of many topics at once. A question about one topic is the same with one topic.
+"""
+
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
+
+from kafka_s3_platform.core.config.settings import KafkaSettings
+from kafka_s3_platform.core.errors import BrokerUnavailableError, MissingTopicError, PlatformError
+from kafka_s3_platform.core.kafka.answers import (
+    Answers,
+    LogEnds,
+    OffsetAtTime,
+    RecordOffset,
+    Untold,
+    ask_again,
+    ask_in_parts,
+    check_frontier,
+    check_log_ends,
+    check_time_offset,
+)
+from kafka_s3_platform.core.kafka.client import TIMEOUT_SECONDS, AdminCalls
+from kafka_s3_platform.core.kafka.failures import NO_LEADER
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.text import find_nearest
+
+TimeOffsets = Mapping[int, RecordOffset | None]
+"""Timestamp in epoch ms -> the first record at or after it, as one answer of a broker says."""
+
+OffsetSearch = Generator[Sequence[int], Answers[int, TimeOffsets], Answers[int, TimeOffsets]]
+"""Yields the timestamps to ask about next, receives the answers by kafka partition, and returns those to all."""
+
+
+def search_offsets(times: Sequence[int]) -> OffsetSearch:
+    """Search the offsets of `times`, ascending, in all kafka partitions of one topic.
+
+    o(t) never falls as t grows, so between two timestamps with equal answers nothing is asked: long spans of empty
+    hours cost few questions. The searches of many topics take their steps together, and share their requests.
+    """
+    answers = yield [*times[:1], *times[1:][-1:]]
+    spans = [(0, len(times) - 1)] if times else []
+    while spans and answers.results:
+        answers = _fill_spans(times, spans, answers)
+        one_answer = next(iter(answers.results.values()))
+        # Where both ends of a span differ, its middle is asked: a step between them is found in few questions.
+        halves = [(low, (low + high) // 2, high) for low, high in spans if not one_answer.keys() >= {*times[low:high]}]
+        if not halves:
+            break
+        middles = yield [times[middle] for _, middle, _ in halves]
+        answers = answers.zip(middles).checked(lambda _, both: {**both[0], **both[1]})
+        spans = []
+        for low, middle, high in halves:
+            spans += [(low, middle), (middle, high)]
+    return answers
+
+
+def _fill_spans(
+    times: Sequence[int], spans: Iterable[tuple[int, int]], answers: Answers[int, TimeOffsets]
+) -> Answers[int, TimeOffsets]:
+    """Fill in the answers inside spans with equal answers at both ends in every kafka partition."""
+    offsets_by_time = answers.results.values()
+    inside: dict[int, int] = {}
+    for low, high in spans:
+        if all(offsets[times[low]] == offsets[times[high]] for offsets in offsets_by_time):
+            inside |= dict.fromkeys(times[low + 1 : high], times[low])
+    return answers.checked(lambda _, offsets: {**offsets, **{t: offsets[at] for t, at in inside.items()}})
+
+
+LEADERS_SECONDS = 5.0
+"""How long leaders are remembered: planning may ask for each of a thousand kafka partitions alone."""
+
+TOPICS_AT_ONCE = 250
+"""Topics of one request: a broker answers with some kB of each, its configs above all."""
+
+PLACES_AT_ONCE = 6_000
+"""Kafka partitions that are asked about together. Each answer takes about 1 kB of this process while it is awaited."""
+
+CALLS_IN_FLIGHT = 64
+"""ListOffsets calls that are under way at once; a plan may have thousands of hours to ask for."""
+
+ANSWERS_IN_FLIGHT = 24_000
+"""Answers that are awaited at once, over all calls."""
+
+Place = tuple[str, int]
+"""A topic and a kafka partition of it."""
+
+Where = Callable[[Place], str]
+"""Names for an error what was tried, and of which kafka partition."""
+
+A = TypeVar("A")
+
+OffsetFutures = Mapping[TopicPartition, "Future[ListOffsetsResultInfo]"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    """A broker's metadata of a topic. `leaders` holds the kafka partitions with a leader now.
+
+    `operations` are Kafka's names of the admin client's rights on it, None if unknown; `replicas` is kafka partition ->
+    ids of the brokers that hold it.
+    """
+
+    topic: str
+    topic_id: str
+    kafka_partitions: tuple[int, ...]
+    leaders: Mapping[int, int]
+    replicas: Mapping[int, tuple[int, ...]]
+    operations: frozenset[str] | None
+
+
+class OffsetAdmin(AdminCalls):
+    """An admin client that lists topics, and asks the leaders of kafka partitions for offsets.
+
+    A call about many topics raises no broker's error: each topic has an answer or a failure. Without any answer, every
+    topic has that failure.
+    """
+
+    def __init__(
+        self, settings: KafkaSettings, timeout_seconds: float = TIMEOUT_SECONDS, *, begins: bool = False
+    ) -> None:
+        super().__init__(settings, timeout_seconds, begins=begins)
+        self._seen: dict[str, tuple[float, FoundTopic]] = {}
+
+    def find_topics(self, topics: Iterable[str]) -> Answers[str, FoundTopic]:
+        """Find the topics: one request for each TOPICS_AT_ONCE of them. librdkafka then knows their leaders."""
+
+        def ask(some: Sequence[str]) -> Answers[str, FoundTopic]:
+            futures = self._client.describe_topics(
+                TopicCollection([*some]), include_authorized_operations=True, request_timeout=self._timeout
+            )
+            return self._answers(futures, lambda topic: f"describing topic {topic}").checked(_read_topic)
+
+        answers = ask_in_parts(tuple(dict.fromkeys(topics)), TOPICS_AT_ONCE, ask)
+        now = time.monotonic()
+        self._seen |= {topic: (now, found_topic) for topic, found_topic in answers.results.items()}
+        return Answers(
+            answers.results, {topic: self._suggest_topic(topic, err) for topic, err in answers.failures.items()}
+        )
+
+    def topics(self) -> frozenset[str]:
+        """Return the names of all topics visible to the admin client."""
+        return frozenset(self._metadata(None, "listing topics").topics)
+
+    def find_near_topic(self, topic: str) -> str | None:
+        """Return the name of a topic like this one, None if there is none or no answer."""
+        try:
+            return find_nearest(topic, self._known_names)
+        except PlatformError:
+            return None
+
+    def _suggest_topic(self, topic: str, err: PlatformError) -> PlatformError:
+        """Return the error of a missing topic with the nearest name, if there is one like it."""
+        if not isinstance(err, MissingTopicError):
+            return err
+        near = self.find_near_topic(topic)
+        suggestion = err.retell(f"{err.text}. Did you mean {near}?") if near else err
+        suggestion.__cause__ = err.__cause__
+        return suggestion
+
+    @cached_property
+    def _known_names(self) -> frozenset[str]:
+        """All topics, as they were when the first of those asked about was missing."""
+        return self.topics()
+
+    def frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> dict[int, Frontier]:
+        """Return log start, last stable offset and high watermark of each kafka partition, now.
+
+        Raises the error of the first kafka partition without an answer; `try_frontiers` goes on with the others.
+        """
+        return dict(self.try_frontiers(topic, kafka_partitions).all_or_raise())
+
+    def try_frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
+        """Do as `frontiers`, with the error of each kafka partition without an answer.
+
+        Raises only errors of all kafka partitions: the topic is absent, or no broker answers.
+        """
+        return self.frontiers_of({topic: kafka_partitions}).all_or_raise()[topic]
+
+    def frontiers_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, Frontier]]:
+        """Do as `try_frontiers` for many topics."""
+        return self.add_log_starts(self.log_ends_of(kafka_partitions))
+
+    def log_ends_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, LogEnds]]:
+        """Return the ends of logs. Ask for offsets of timestamps after this, and before `add_log_starts`.
+
+        Then no record missing from the answers lies below an end: it came later. And records deleted by retention
+        meanwhile lie below the log start: an answer moved by it is not taken for the first record.
+        """
+        where = _naming("reading the ends of the logs of topic")
+        observed_at = datetime.now(timezone.utc)
+
+        def ask(some: Iterable[Place]) -> Answers[Place, LogEnds]:
+            return self._led(some, where, lambda led: self._ends(led, observed_at, where))
+
+        return self._of_topics(kafka_partitions, lambda places: ask_again(ask(places), ask))
+
+    def add_log_starts(self, looked: Answers[str, Answers[int, LogEnds]]) -> Answers[str, Answers[int, Frontier]]:
+        """Ask for the log starts of known ends. Failures of the ends stay failures."""
+        where = _naming("reading the log starts of topic")
+        ends = {(topic, p): end for topic, logs in looked.results.items() for p, end in logs.results.items()}
+
+        def ask(some: Iterable[Place]) -> Answers[Place, Frontier]:
+            return self._led(
+                some, where, lambda led: self._offsets(self._ask(dict.fromkeys(led, OffsetSpec.earliest())), where)
+            ).checked(lambda place, start: check_frontier(place[1], start.offset, ends[place], where(place)))
+
+        starts = self._of_topics(
+            {topic: tuple(topic_ends.results) for topic, topic_ends in looked.results.items()},
+            lambda places: ask_again(ask(places), ask),
+        )
+        return looked.zip(starts).checked(
+            lambda _, both: Answers(both[1].results, {**both[0].failures, **both[1].failures})
+        )
+
+    def _ends(self, places: Collection[Place], observed_at: datetime, where: Where) -> Answers[Place, LogEnds]:
+        """Ask for the last stable offset after the high watermark is known.
+
+        In this order, only an open transaction puts it below the high watermark, and not new records.
+        """
+        latest = self._ask(dict.fromkeys(places, OffsetSpec.latest()), IsolationLevel.READ_UNCOMMITTED)
+        ends = self._offsets(latest, where)
+        stable = self._offsets(self._ask(dict.fromkeys(ends.results, OffsetSpec.latest())), where)
+
+        def check(place: Place, infos: tuple[ListOffsetsResultInfo, ListOffsetsResultInfo]) -> LogEnds:
+            end, stable_end = infos
+            return check_log_ends((end.offset, stable_end.offset), end.leader_epoch, observed_at, where(place))
+
+        return ends.zip(stable).checked(check)
+
+    def newest_records(
+        self, kafka_partitions: Mapping[str, Iterable[int]]
+    ) -> Answers[str, Answers[int, tuple[int, int]]]:
+        """Return offset and epoch ms of each kafka partition's record with the latest timestamp.
+
+        Answered since Kafka 3.0.
+        """
+        where = _naming("looking for the newest record of topic")
+
+        def ask(some: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
+            newest = self._newest(some, IsolationLevel.READ_COMMITTED)
+            offsets = newest.checked(lambda place, info: check_time_offset(info.offset, info.timestamp, where(place)))
+            records: dict[Place, tuple[int, int]] = {}
+            for place, offset in offsets.results.items():
+                timestamp_ms = newest.results[place].timestamp
+                if offset is not None and timestamp_ms >= 0:
+                    records[place] = offset, timestamp_ms
+            return Answers(records, offsets.failures)
+
+        return self._of_topics(kafka_partitions, ask)
+
+    def offsets_for_times(
+        self, topic: str, kafka_partitions: Iterable[int], timestamps_ms: Sequence[int]
+    ) -> Answers[int, Mapping[int, OffsetAtTime]]:
+        """Return o(t) by kafka partition and timestamp t: the first committed record at t or later.
+
+        The answers are of slightly different moments. A kafka partition with one unanswered timestamp has no answer at
+        all.
+        """
+        return self.offsets_for_times_of({topic: (kafka_partitions, timestamps_ms)}).all_or_raise()[topic]
+
+    def offsets_for_times_of(
+        self, questions: Mapping[str, tuple[Iterable[int], Sequence[int]]]
+    ) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]:
+        """Do as `offsets_for_times` for many topics with kafka partitions and timestamps of their own."""
+        times = {topic: sorted(set(timestamps_ms)) for topic, (_, timestamps_ms) in questions.items()}
+        for topic_times in times.values():
+            if topic_times and topic_times[0] < 0:
+                raise ValueError(f"a timestamp below 0 has a meaning of its own in ListOffsets: {topic_times[0]}")
+        where = _naming("looking for the leaders of topic")
+
+        def ask(places: Iterable[Place]) -> Answers[Place, Mapping[int, OffsetAtTime]]:
+            leaders = ask_again(self._leaders(places, where), lambda some: self._leaders(some, where))
+            first_answers = self._search_times(leaders.results, times)
+            doubted = self._doubted(first_answers.results)
+            # Records may have come since then. So an answer counts as wrong only if the second one is the same.
+            again = self._search_times(doubted, _collect_times(doubted))
+            unknown = again.checked(lambda place, offsets: {t: _mark_untold(offsets[t]) for t in doubted[place]})
+            certain = {p: offsets for p, offsets in first_answers.results.items() if p not in again.failures}
+            offsets = {p: {**by_time, **unknown.results.get(p, {})} for p, by_time in certain.items()}
+            return Answers(offsets, {**leaders.failures, **first_answers.failures, **again.failures})
+
+        return self._of_topics({topic: kafka_partitions for topic, (kafka_partitions, _) in questions.items()}, ask)
+
+    def _doubted(self, answers: Mapping[Place, TimeOffsets]) -> dict[Place, list[int]]:
+        """Return, by kafka partition, timestamps answered with no record though a later record exists.
+
+        A record of an open transaction counts: as long as it is the newest one, brokers name no committed one.
+        """
+        silent: dict[Place, list[int]] = {}
+        for place, offsets in answers.items():
+            times = [time_ms for time_ms, offset in offsets.items() if offset is None]
+            if times:
+                silent[place] = times
+        if not silent:
+            return {}
+        newest_infos = self._newest(silent, IsolationLevel.READ_UNCOMMITTED)
+        # A broker before Kafka 3.0 cannot tell the newest record. Then every such answer of it is doubted.
+        newest = {place: max(times) for place, times in silent.items()}
+        newest |= {place: info.timestamp if info.offset >= 0 else -1 for place, info in newest_infos.results.items()}
+        doubted: dict[Place, list[int]] = {}
+        for place, times in silent.items():
+            earlier = [time_ms for time_ms in times if time_ms <= newest[place]]
+            if earlier:
+                doubted[place] = earlier
+        return doubted
+
+    def _newest(
+        self, places: Iterable[Place], isolation_level: IsolationLevel
+    ) -> Answers[Place, ListOffsetsResultInfo]:
+        where = _naming("looking for the newest record of topic")
+        spec = OffsetSpec.max_timestamp()
+        return self._led(
+            places, where, lambda led: self._offsets(self._ask(dict.fromkeys(led, spec), isolation_level), where)
+        )
+
+    def _search_times(self, places: Iterable[Place], times: Mapping[str, Sequence[int]]) -> Answers[Place, TimeOffsets]:
+        """Search the offsets of each topic's times. The topics' searches take their steps together."""
+        open_places: Mapping[str, Sequence[int]] = _group_places(places)
+        searches = {topic: search_offsets(times[topic]) for topic in open_places}
+        steps = {topic: next(search) for topic, search in searches.items()}
+        results: dict[Place, TimeOffsets] = {}
+        failures: dict[Place, PlatformError] = {}
+        while steps:
+            topic_answers = _sort_by_topic(open_places, self._at_times(_list_questions(open_places, steps)))
+            open_places = {topic: tuple(topic_answers[topic].results) for topic in steps}
+            for topic in tuple(steps):
+                try:
+                    steps[topic] = searches[topic].send(topic_answers[topic])
+                except StopIteration as end:
+                    del steps[topic]
+                    last: Answers[int, TimeOffsets] = end.value
+                    results |= {(topic, p): offsets for p, offsets in last.results.items()}
+                    failures |= {(topic, p): failure for p, failure in last.failures.items()}
+        return Answers(results, failures)
+
+    def _at_times(self, questions: Mapping[Place, Sequence[int]]) -> Answers[Place, TimeOffsets]:
+        """Ask for these timestamps. A kafka partition without an answer to one of them is not asked for the others."""
+        results: dict[Place, dict[int, RecordOffset | None]] = {place: {} for place in questions}
+        failures: dict[Place, PlatformError] = {}
+        layers = _list_layers(questions)
+        at_once = max(1, min(CALLS_IN_FLIGHT, ANSWERS_IN_FLIGHT // max(1, len(questions))))
+        for start in range(0, len(layers), at_once):
+            some = [{p: t for p, t in layer.items() if p not in failures} for layer in layers[start : start + at_once]]
+            futures_of_layers = [self._ask_layer(layer) for layer in some]
+            for layer, futures in zip(some, futures_of_layers, strict=True):
+                answers = self._at_layer(layer, futures)
+                failures |= answers.failures
+                for place, offset in answers.results.items():
+                    results[place][layer[place]] = offset
+        return Answers({place: offsets for place, offsets in results.items() if place not in failures}, failures)
+
+    def _ask_layer(self, layer: Mapping[Place, int]) -> OffsetFutures:
+        return self._ask({place: OffsetSpec.for_timestamp(time_ms) for place, time_ms in layer.items()})
+
+    def _at_layer(self, layer: Mapping[Place, int], futures: OffsetFutures) -> Answers[Place, RecordOffset | None]:
+        def where(place: Place) -> str:
+            return _naming(f"looking for timestamp {layer[place]} ms in topic")(place)
+
+        def answered(futures: OffsetFutures) -> Answers[Place, RecordOffset | None]:
+            return self._offsets(futures, where).checked(
+                lambda place, info: check_time_offset(info.offset, info.timestamp, where(place))
+            )
+
+        def ask(places: Iterable[Place]) -> Answers[Place, RecordOffset | None]:
+            return self._led(
+                places, where, lambda led: answered(self._ask_layer({place: layer[place] for place in led}))
+            )
+
+        return ask_again(answered(futures), ask)
+
+    def _of_topics(
+        self,
+        kafka_partitions: Mapping[str, Iterable[int]],
+        ask: Callable[[Sequence[Place]], Answers[Place, A]],
+    ) -> Answers[str, Answers[int, A]]:
+        """Ask about kafka partitions of topics, PLACES_AT_ONCE together, and sort the answers by topic."""
+        numbers = {topic: tuple(some) for topic, some in kafka_partitions.items()}
+        described = self._known(dict.fromkeys(numbers, ()))
+        places = [(topic, p) for topic in described.results for p in numbers[topic]]
+        answers = ask_in_parts(places, PLACES_AT_ONCE, ask)
+        by_topic = _sort_by_topic({topic: numbers[topic] for topic in described.results}, answers)
+        return Answers(by_topic, described.failures)
+
+    def _led(
+        self, places: Iterable[Place], where: Where, ask: Callable[[Collection[Place]], Answers[Place, A]]
+    ) -> Answers[Place, A]:
+        """Ask about the kafka partitions with a leader; return also the errors of the others."""
+        leaders = self._leaders(places, where)
+        answers = ask(tuple(leaders.results))
+        return Answers(answers.results, {**leaders.failures, **answers.failures})
+
+    def _leaders(self, places: Iterable[Place], where: Where) -> Answers[Place, int]:
+        """Return the id of each kafka partition's leader, then in librdkafka's cache.
+
+        ListOffsets is asked only of kafka partitions that had one some seconds ago at most. For any other, librdkafka
+        asks for metadata in our thread. If the answer arrives meanwhile, a thread of librdkafka ends that question and
+        frees its memory, still in use by ours: the process crashes
+        (`rd_kafka_topic_partition_list_query_leaders_async_worker` of librdkafka 2.16).
+        """
+        by_topic = _group_places(places)
+        described = self._known(by_topic)
+        leaders: dict[Place, int] = {}
+        failures: dict[Place, PlatformError] = {}
+        for topic, kafka_partitions in by_topic.items():
+            for kafka_partition in kafka_partitions:
+                place = topic, kafka_partition
+                if topic in described.failures:
+                    failures[place] = described.failures[topic]
+                elif kafka_partition in described.results[topic].leaders:
+                    leaders[place] = described.results[topic].leaders[kafka_partition]
+                elif kafka_partition in described.results[topic].kafka_partitions:
+                    failures[place] = BrokerUnavailableError(f"{where(place)} has no leader at the moment")
+                else:
+                    failures[place] = MissingTopicError(f"{where(place)}: the topic has no such kafka partition")
+        return Answers(leaders, failures)
+
+    def _known(self, needed: Mapping[str, Collection[int]]) -> Answers[str, FoundTopic]:
+        """Find the topics, unless the leaders of these kafka partitions were just seen."""
+        since = time.monotonic() - LEADERS_SECONDS
+        recent: dict[str, FoundTopic] = {}
+        for topic, kafka_partitions in needed.items():
+            seen_at, found_topic = self._seen.get(topic, (since, None))
+            if found_topic is not None and seen_at > since and found_topic.leaders.keys() >= {*kafka_partitions}:
+                recent[topic] = found_topic
+        answers = self.find_topics(topic for topic in needed if topic not in recent)
+        return Answers({**recent, **answers.results}, answers.failures)
+
+    def _ask(
+        self,
+        specs: Mapping[Place, OffsetSpec],
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> OffsetFutures:
+        requests = {TopicPartition(*place): spec for place, spec in specs.items()}
+        if not requests:
+            return {}
+        return self._client.list_offsets(requests, isolation_level=isolation_level, request_timeout=self._timeout)
+
+    def _offsets(self, futures: OffsetFutures, where: Where) -> Answers[Place, ListOffsetsResultInfo]:
+        infos: dict[Place, ListOffsetsResultInfo] = {}
+        failures: dict[Place, PlatformError] = {}
+        for tp, future in futures.items():
+            place = tp.topic, tp.partition
+            try:
+                infos[place] = self._wait(future, where(place))
+            except KafkaException as err:
+                failures[place] = self._refusal(err, where(place))
+        return Answers(infos, failures)
+
+    def _refusal(self, err: KafkaException, where: str) -> PlatformError:
+        # After any error, the leaders may have changed.
+        self._seen.clear()
+        # librdkafka looks for leaders itself. If one is gone since we looked, this code is all that it tells.
+        leaderless = err.args[0].code() == NO_LEADER
+        failure = BrokerUnavailableError(f"{where} has no leader any more") if leaderless else self._failure(err, where)
+        failure.__cause__ = err
+        return failure
+
+
+def _naming(what: str) -> Where:
+    return lambda place: f"{what} {place[0]}, kafka partition {place[1]}"
+
+
+def _read_topic(topic: str, described: Any) -> FoundTopic:
+    if not described.partitions:
+        raise BrokerUnavailableError(
+            f"describing topic {topic}: the broker names no kafka partition of it, which cannot be; the next try asks "
+            f"again"
+        )
+    return FoundTopic(
+        topic,
+        str(described.topic_id),
+        tuple(sorted(p.id for p in described.partitions)),
+        # A leader that is not among the brokers has no address.
+        {p.id: p.leader.id for p in described.partitions if p.leader is not None and p.leader.host},
+        {p.id: tuple(sorted(node.id for node in p.replicas)) for p in described.partitions},
+        read_operations(described),
+    )
+
+
+def read_operations(described: Any) -> frozenset[str] | None:
+    """Return the names of the authorized operations, None if the cluster does not return them."""
+    operations = described.authorized_operations
+    if operations:
+        return frozenset(operation.name for operation in operations)
+    return None
+
+
+def _mark_untold(offset: RecordOffset | None) -> OffsetAtTime:
+    return Untold.UNTOLD if offset is None else offset
+
+
+def _group_places(places: Iterable[Place]) -> dict[str, list[int]]:
+    grouped: dict[str, list[int]] = {}
+    for topic, kafka_partition in places:
+        grouped.setdefault(topic, []).append(kafka_partition)
+    return grouped
+
+
+def _sort_by_topic(by_topic: Mapping[str, Iterable[int]], answers: Answers[Place, A]) -> dict[str, Answers[int, A]]:
+    results: dict[str, dict[int, A]] = {topic: {} for topic in by_topic}
+    failures: dict[str, dict[int, PlatformError]] = {topic: {} for topic in by_topic}
+    for (topic, kafka_partition), answer in answers.results.items():
+        results[topic][kafka_partition] = answer
+    for (topic, kafka_partition), failure in answers.failures.items():
+        failures[topic][kafka_partition] = failure
+    return {topic: Answers(results[topic], failures[topic]) for topic in by_topic}
+
+
+def _list_questions(
+    by_topic: Mapping[str, Iterable[int]], steps: Mapping[str, Sequence[int]]
+) -> dict[Place, Sequence[int]]:
+    return {(topic, p): times for topic, times in steps.items() for p in by_topic[topic]}
+
+
+def _collect_times(doubted: Mapping[Place, Iterable[int]]) -> dict[str, list[int]]:
+    times: dict[str, set[int]] = {}
+    for (topic, _), place_times in doubted.items():
+        times.setdefault(topic, set()).update(place_times)
+    return {topic: sorted(place_times) for topic, place_times in times.items()}
+
+
+def _list_layers(questions: Mapping[Place, Sequence[int]]) -> list[dict[Place, int]]:
+    """List the first timestamp of each kafka partition, then the second of each: one call asks each about one."""
+    layers: list[dict[Place, int]] = []
+    for place, times in questions.items():
+        for n, time_ms in enumerate(times):
+            if n == len(layers):
+                layers.append({})
+            layers[n][place] = time_ms
+    return layers

@@ -1,0 +1,141 @@
+"""The contract of readers, and the limit of how fast they read.
+
+They read a bounded range of a kafka partition as record batches, once, to its end.
+"""
+
+import time
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from kafka_s3_platform.core.model.gaps import Gap, Unreadable
+from kafka_s3_platform.core.model.offsets import OffsetRange
+
+BURST_SECONDS = 1.0
+"""How much unused budget is kept."""
+
+
+class Throttle:
+    """Token buckets for records and for bytes; None leaves its side unbounded.
+
+    A task has its own share: the caller divides a limit by the number of concurrent tasks.
+    """
+
+    def __init__(self, records_per_second: float | None = None, bytes_per_second: float | None = None) -> None:
+        self._records = _Bucket(records_per_second) if records_per_second else None
+        self._bytes = _Bucket(bytes_per_second) if bytes_per_second else None
+
+    def take(self, records: int, size: int) -> None:
+        """Spend `records` and `size` bytes; sleep until the overdraft is earned."""
+        # Both buckets are charged even if one alone makes the task wait.
+        wait = max(self._records.spend(records) if self._records else 0, self._bytes.spend(size) if self._bytes else 0)
+        if wait > 0:
+            time.sleep(wait)
+
+    def records_at_once(self, most: int) -> int:
+        """Return `most`, but at most the records of one second, so a low rate flows evenly."""
+        if self._records:
+            return min(most, max(1, int(self._records.rate)))
+        return most
+
+
+class _Bucket:
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self._tokens = rate * BURST_SECONDS
+        self._filled_at = time.monotonic()
+
+    def spend(self, amount: int) -> float:
+        """Spend the amount. Return the seconds to wait."""
+        now = time.monotonic()
+        earned = (now - self._filled_at) * self.rate
+        self._tokens = min(self._tokens + earned, self.rate * BURST_SECONDS) - amount
+        self._filled_at = now
+        return -self._tokens / self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEnd:
+    """The result of reading a range.
+
+    `position` is the offset that proved the end: of a record, or of the kafka partition's end, at or past the range's
+    end. `leader_epoch` is the epoch of the batch with the range's last offset, perhaps only a marker's. If compaction
+    has left no batch there, it is the epoch of the next batch: no later epoch begins below the end. It is None if
+    unknown, since librdkafka delivers records only. `bytes` counts keys, values and headers. Of the offsets in
+    `unreadable`, which are in order, nothing was delivered.
+    """
+
+    position: int
+    leader_epoch: int | None
+    gaps: tuple[Gap, ...]
+    records: int
+    bytes: int
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """The end of a log of a leader epoch and earlier ones: at `end_offset` a later epoch begins.
+
+    `leader_epoch` is the latest of these in the log. If it is None, both are unknown: it ends there or before.
+    """
+
+    leader_epoch: int | None
+    end_offset: int
+
+
+class RangeRead:
+    """Iterate the batches of a range once; then `end` has the result.
+
+    `failures` are the offsets of records not delivered unchanged, and the reasons. An offset is there
+    before the batch with its record is yielded.
+    """
+
+    def __init__(self, batches: Generator[pa.RecordBatch, None, ReadEnd], failures: Mapping[int, str]) -> None:
+        self.failures = failures
+        self._batches = batches
+        self._end: ReadEnd | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        self._end = yield from self._batches
+
+    @property
+    def end(self) -> ReadEnd:
+        """The result. ValueError before the last batch was taken."""
+        if self._end is None:
+            raise ValueError("the range is not read to its end")
+        return self._end
+
+
+class RecordReader(Protocol):
+    """Reads bounded offset ranges of one topic.
+
+    Batches have RECORD_SCHEMA and hold committed records in offset order; their bounds depend only on the range, the
+    offsets and the content. Ranges of a kafka partition read one after another, each from the end of the last, are
+    read straight through.
+    """
+
+    def read(self, kafka_partition: int, offsets: OffsetRange, leader_epoch: int | None = None) -> RangeRead:
+        """Read one range; `leader_epoch` belongs to the record before it, to detect a truncated log."""
+
+    def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
+        """Return the end of the log of up to `leader_epoch` if below `offset`; None if it reaches there."""
+
+    def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
+        """Return the timestamp in epoch ms at this offset, aborted or not; None if the log has nothing there.
+
+        IntegrityError if the record cannot be read.
+        """
+
+    def close(self) -> None:
+        """Release connections and buffers."""
+
+
+class ClosableReader(RecordReader, Protocol):
+    """A reader whose connections end with a `with` block."""
+
+    def __enter__(self) -> RecordReader: ...
+
+    def __exit__(self, *_: object) -> None: ...

@@ -1,0 +1,215 @@
+"""The health of connectors' topics: their lag, lateness and risk, and the errors of unknown values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum
+
+from kafka_s3_platform.core.text import count_noun
+
+
+class Level(IntEnum):
+    """The severity of a risk."""
+
+    FINE = 0
+    WARN = 1
+    FAIL = 2
+
+    @property
+    def answer(self) -> str:
+        """The answer to whether something is at risk: `no`, `soon` or `yes`."""
+        return ("no", "soon", "yes")[self]
+
+
+@dataclass(frozen=True)
+class Risk:
+    """The risk of losing records of one topic at one moment. `text` is empty if nothing is at risk.
+
+    Kafka soon deletes unarchived records of `hours`, [from, to). It may delete the oldest from `lost_at` on.
+    """
+
+    level: Level
+    text: str
+    hours: tuple[datetime, datetime] | None = None
+    lost_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class ArchivedTotals:
+    """The archived and left-out records of a topic, since the beginning.
+
+    `record_bytes` counts keys, values and headers before archiving. `segments` counts segments that readers need now:
+    an hour merged into its day counts in the day, of which there are `day_segments`. `segment_bytes` are the bytes of
+    their objects, without the objects beside them. `gap_offsets` counts offsets by the reason of the gap,
+    `yesterday_records` the records of the last full day (UTC).
+    """
+
+    records: int
+    late_records: int
+    record_bytes: int
+    segments: int
+    segment_bytes: int
+    dead_letters: int
+    gap_offsets: Mapping[str, int] = field(default_factory=dict)
+    day_segments: int = 0
+    yesterday_records: int = 0
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Records of a topic proven to come back: by a verified restore, or by a verification of every object."""
+
+    at: datetime
+    how: str
+    records: int
+
+
+@dataclass(frozen=True)
+class TopicHealth:
+    """The health of a topic in one look. None means unknown: `kafka_error`, `store_error` or `risk` has the reason.
+
+    `lag` counts offsets of all kafka partitions. `newest_complete` and `oldest_incomplete` are the starts of hours in
+    UTC: None also if no hour is complete yet, or none is late. Kafka keeps the oldest unarchived record for at least
+    `retention_left` seconds; 0 if its age is unknown, None also if nothing can be lost. Lag and age are not known of a
+    topic truncated or created again, until somebody decides.
+    """
+
+    topic: str
+    lag: int | None = None
+    risk: Risk | None = None
+    newest_complete: datetime | None = None
+    oldest_incomplete: datetime | None = None
+    retention_left: float | None = None
+    unresolved_offsets: int | None = None
+    totals: ArchivedTotals | None = None
+    proof: Proof | None = None
+    kafka_error: str = ""
+    store_error: str = ""
+
+    @property
+    def is_index_known(self) -> bool:
+        """True if the index was read. If not, no hour was looked at, and Kafka alone may be why."""
+        return self.unresolved_offsets is not None
+
+    @property
+    def is_known(self) -> bool:
+        """True if Kafka and the store have answered everything."""
+        return not self.kafka_error and not self.store_error
+
+    @property
+    def is_well(self) -> bool:
+        """True if everything is known, and nothing is at risk."""
+        return self.is_known and self.risk is not None and self.risk.level is Level.FINE
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run that failed.
+
+    `kind` is the run's work: `archive`, `compact`, `restore`, `verify` or `upkeep`. `is_over`: later runs of that
+    kind succeeded for all `topics` that failed. If not, `topics` are the others. They are empty if the work has none.
+    """
+
+    run_id: str
+    kind: str
+    ended_at: datetime
+    message: str
+    is_over: bool
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """The last ended run of a kind."""
+
+    kind: str
+    ended_at: datetime
+    seconds: float | None
+    is_success: bool
+
+
+@dataclass(frozen=True)
+class RunningRestore:
+    """A restore under way. None: it has no plan yet, or restores objects of other tools.
+
+    `planned_records` is exact, or an upper bound if records are filtered. `sent_records` is the sum of the last
+    checkpoints. When all are sent, they are read back.
+    """
+
+    run_id: str
+    restore_id: str
+    topic: str | None = None
+    to_topic: str | None = None
+    planned_records: int | None = None
+    sent_records: int | None = None
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """A connector's runs in Dagster's instance.
+
+    `failures` are the failed runs without later success, and the last one with it. `proofs` are by topic. Restores
+    without records (dry runs, empty ones) are in none of these. `topics` are those known to Dagster from a sensor.
+    `day_runs` and `day_failures` count the ended and the failed runs of the last 24 hours.
+    """
+
+    failures: tuple[FailedRun, ...] = ()
+    ended: tuple[EndedRun, ...] = ()
+    restores: tuple[RunningRestore, ...] = ()
+    proofs: Mapping[str, Proof] = field(default_factory=dict)
+    topics: frozenset[str] = frozenset()
+    day_runs: int = 0
+    day_failures: int = 0
+
+    def find_failure(self, topic: str) -> FailedRun | None:
+        """Return the topic's failure, preferably one without later success."""
+        of_topic = (failure for failure in self.failures if not failure.topics or topic in failure.topics)
+        return min(of_topic, key=lambda failure: (failure.is_over, -failure.ended_at.timestamp()), default=None)
+
+
+@dataclass(frozen=True)
+class ConnectorHealth:
+    """The health of a connector in one look. `error` has the reason if nothing of its topics is known.
+
+    `is_kafka_up` and `is_store_up`: its cluster and its store answer; None if they were not asked. A source connector
+    has no topics: it archives nothing. `history` is None, with the reason in `history_error`, if Dagster's instance did
+    not answer or there is none. `removed_topics` were archived and are no more: `removal` has the reason and advice.
+    `is_removed`: the connector itself is no more.
+    """
+
+    connector: str
+    looked_at: datetime
+    topics: tuple[TopicHealth, ...] = ()
+    error: str = ""
+    is_kafka_up: bool | None = None
+    is_store_up: bool | None = None
+    history: RunHistory | None = None
+    history_error: str = ""
+    removed_topics: tuple[str, ...] = ()
+    removal: str = ""
+    is_removed: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """True if Kafka and the store have answered everything about every topic."""
+        return not self.error and all(topic.is_known for topic in self.topics)
+
+    @property
+    def is_well(self) -> bool:
+        """True if everything is known, and nothing is at risk. A run that failed is no risk by itself."""
+        return not self.error and all(topic.is_well for topic in self.topics)
+
+
+def group_errors(topics: Sequence[TopicHealth]) -> dict[str, list[str]]:
+    """Return the topics of each error: they share a cluster and a store."""
+    topics_by_error: dict[str, list[str]] = {}
+    for topic in topics:
+        for error in filter(None, (topic.kafka_error, topic.store_error)):
+            topics_by_error.setdefault(error, []).append(topic.topic)
+    return topics_by_error
+
+
+def format_place(connector: str, topics: Sequence[str]) -> str:
+    """Return `connector/topic`, with the number of the other topics if there are more."""
+    more = f" and {count_noun(len(topics) - 1, 'more topic')}" if len(topics) > 1 else ""
+    return "/".join([connector, *topics[:1]]) + more

@@ -1,0 +1,66 @@
+"""All that a Schema Registry holds at one moment, also what no archived record names."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import urlsplit
+
+from kafka_s3_platform.core.model.schema import ArchivedSchema
+
+DEFAULT_CONTEXT = "."
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeSettings:
+    """The own settings of a subject, or of the whole registry (`subject` is empty).
+
+    `mode` and `compatibility` are None where the scope has none of its own. `others` are the other settings, as JSON.
+    """
+
+    subject: str
+    mode: str | None
+    compatibility: str | None
+    others: str = "{}"
+
+
+@dataclass(frozen=True)
+class RegistryContents:
+    """The schemas and settings of the registry at `url`.
+
+    `schemas` has each schema once, with all subjects and versions that it has, the soft-deleted ones too. A context has
+    ids of its own: the `registry_url` of its schemas names it. `deleted` are the soft-deleted versions of subjects.
+    `settings` are those of each scope that has some. `unreadable` are versions that the registry lists and does not
+    give.
+    """
+
+    url: str
+    schemas: tuple[ArchivedSchema, ...] = ()
+    deleted: tuple[tuple[str, int], ...] = ()
+    settings: tuple[ScopeSettings, ...] = ()
+    unreadable: tuple[tuple[str, int], ...] = ()
+
+    @cached_property
+    def subjects(self) -> tuple[str, ...]:
+        """The subjects, ascending."""
+        return tuple(sorted({subject for subject, _ in self.versions}))
+
+    @cached_property
+    def versions(self) -> dict[tuple[str, int], ArchivedSchema]:
+        """The schema of each version of a subject."""
+        versions = {}
+        for schema in self.schemas:
+            versions.update(dict.fromkeys(((place.subject, place.version) for place in schema.subjects), schema))
+        return versions
+
+
+def name_registry(url: str) -> str:
+    """Return the name of the registry at `url` in keys of objects and assets: its host and path."""
+    parts = urlsplit(url.partition(",")[0])
+    return re.sub("[^A-Za-z0-9.-]+", "_", f"{parts.netloc.rpartition('@')[2]}{parts.path}").strip("_")
+
+
+def find_context(subject: str) -> str:
+    """Return the context of a subject: `:.fleet:orders-value` is in `.fleet`."""
+    if not subject.startswith(":."):
+        return DEFAULT_CONTEXT
+    return subject[1:].partition(":")[0]

@@ -1,0 +1,73 @@
+"""Topics are asked about one after the other, each for itself, until nobody answers."""
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+from kafka_s3_platform.core.errors import (
+    BrokerUnavailableError,
+    IndexConflictError,
+    MissingBucketError,
+    PlatformError,
+    StoreUnavailableError,
+)
+
+NO_ANSWER = (BrokerUnavailableError, StoreUnavailableError)
+
+MAX_UNANSWERED = 2
+"""After so many topics in a row without an answer, nobody is asked any more: topics share a cluster and a store."""
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
+
+SHARED_ERRORS = (IndexConflictError, MissingBucketError, StoreUnavailableError)
+"""Errors that every other topic would get too: they end the run. All topics of a run share a store and an index."""
+
+
+class Silence:
+    """Counts topics in a row without an answer."""
+
+    def __init__(self) -> None:
+        self._errors: list[PlatformError] = []
+
+    def note(self, outcome: object) -> None:
+        """Note what came of a topic: its error, or anything else."""
+        self._errors = [*self._errors, outcome] if isinstance(outcome, NO_ANSWER) else []
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether the last topic got no answer."""
+        return bool(self._errors)
+
+    @property
+    def error(self) -> PlatformError | None:
+        """The last error, once so many topics got no answer that no other is to be asked about."""
+        return self._errors[-1] if len(self._errors) >= MAX_UNANSWERED else None
+
+
+def try_each(
+    keys: Iterable[K], ask: Callable[[K], R], shared: tuple[type[PlatformError], ...] = ()
+) -> tuple[dict[K, R], dict[K, PlatformError]]:
+    """Return the answers of `ask` for each key, and the errors of the others. Raise errors that are `shared` by all."""
+    answers: dict[K, R] = {}
+    failures: dict[K, PlatformError] = {}
+    silence = Silence()
+    for key in keys:
+        if silence.error is not None:
+            failures[key] = silence.error.retell(
+                "not tried, since the topics before it got no answer; run again when there is one"
+            )
+            continue
+        try:
+            answers[key] = ask(key)
+            silence.note(None)
+        except shared:
+            raise
+        except PlatformError as err:
+            failures[key] = err
+            silence.note(err)
+    return answers, failures
+
+
+def try_topics(topics: Iterable[str], ask: Callable[[str], R]) -> tuple[dict[str, R], dict[str, PlatformError]]:
+    """Return the answers of `ask` for each topic, and the errors of the others. Raises errors that all topics share."""
+    return try_each(topics, ask, SHARED_ERRORS)

@@ -1,0 +1,220 @@
+"""Our own archive as the source of a restore: the content of its index, checked before the first record is sent."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from kafka_s3_platform.connect.restore.outgoing.schemas import SchemaMapping, map_schemas
+from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream, check_decoding
+from kafka_s3_platform.connect.restore.outgoing.values import ValueSettings
+from kafka_s3_platform.core.kafka.producer import count_timestamp_zero
+from kafka_s3_platform.core.restore.filters.stage import check_filter, filter_batches
+from kafka_s3_platform.core.restore.preflight.goal import Checked, DryRunCount, Goal, StreamCount
+from kafka_s3_platform.core.restore.preflight.keeping import changes_sizes
+from kafka_s3_platform.core.restore.preflight.target import (
+    PreflightFinding,
+    check_largest_record,
+    make_doubt,
+    make_refusal,
+    make_remark,
+)
+from kafka_s3_platform.core.restore.preflight.thaw import describe_cold
+from kafka_s3_platform.core.restore.replay.spec import UNSENDABLE_TIMESTAMPS
+from kafka_s3_platform.core.restore.request import RecordFilter, RestoreRequest
+from kafka_s3_platform.core.restore.restore_source import NewPlan
+from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, check_same, make_archive_target, make_plan
+from kafka_s3_platform.core.restore.source.archive_stream import StreamTask, describe_differences, make_archive_stream
+from kafka_s3_platform.core.restore.source.base import TargetPlan
+from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.core.store.index import TopicIndex
+from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
+
+MAX_NAMED = 20
+"""A preflight names so many objects at most and counts the others."""
+
+
+def check_archive(
+    request: RestoreRequest,
+    plan: ArchivePlan,
+    size: int,
+    objects: Sequence[ObjectInfo | None],
+    runner: TaskRunner,
+) -> list[PreflightFinding]:
+    """Return the findings about the archive's objects and records.
+
+    `size` is the number of kafka partitions of the target, now or when created. `objects` is the store's answer for
+    each planned object.
+
+    Raises:
+        ConfigError: the filter, the transforms or the partitioner cannot be used.
+    """
+    check_filter(request.records)
+    OutgoingStream(request.outgoing, request.topic, 0, size, request.to_topic)
+    return [
+        *describe_cold(objects),
+        *_check_formats(request, plan),
+        *_check_objects(request, plan, objects, runner),
+        *(make_remark(f"the archive lacks some of what was asked for: {gap}") for gap in plan.gaps),
+        *([] if plan.objects else [make_remark(f"the archive of {request.topic} holds no record in the window")]),
+    ]
+
+
+def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[PreflightFinding]:
+    """Refuse objects of values only, unless bad objects are left out."""
+    if request.on_error != "fail":
+        yield from (make_doubt(f"{sentence}; they are left out") for sentence in plan.values_only)
+        return
+    yield from (
+        make_refusal(
+            f"{sentence}. Leave them out with windows of offsets (--from-offset, --to-offset) or with "
+            f"--behavior-on-error ignore or log (how.behavior_on_error); what they hold is restored by a file of an "
+            f"S3SourceConnector"
+        )
+        for sentence in plan.values_only
+    )
+
+
+def remark_left_out(text: str) -> PreflightFinding:
+    """Make the finding for a bad object left out by `behavior.on.error`."""
+    return make_remark(f"left out: {text}")
+
+
+def _check_objects(
+    request: RestoreRequest, plan: ArchivePlan, objects: Sequence[ObjectInfo | None], runner: TaskRunner
+) -> Iterator[PreflightFinding]:
+    damaged = describe_differences(
+        request.topic, plan.objects, objects, ObjectStore(request.config.store), request.on_error
+    )
+    say = make_refusal if request.on_error == "fail" else remark_left_out
+    yield from (say(text) for text in damaged[:MAX_NAMED])
+    if len(damaged) > MAX_NAMED:
+        yield say(f"{len(damaged) - MAX_NAMED} more objects are missing or replaced")
+    # Records are read only if the restore can go on: reading takes long, and a refusal is certain already.
+    if not damaged or request.on_error != "fail":
+        readable = (o for o, info in zip(plan.objects, objects, strict=True) if info is not None and not info.is_cold)
+        yield from _check_timestamps(request, replace(plan, objects=tuple(readable)), runner)
+
+
+def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> Iterator[PreflightFinding]:
+    tasks = _find_suspects(request, plan)
+    results = runner.run_grouped(count_unsendable, tasks, request.config.tasks_max, lambda task: task.stream.facts.size)
+    counts = {p: n for p, n in results if n}
+    if counts:
+        named = ", ".join(f"{n:,} in kafka partition {p}" for p, n in sorted(counts.items()))
+        what = f"{sum(counts.values()):,} records have timestamp 0 ({named}), which the Kafka client cannot send"
+        if plan.allow_unsendable_timestamps:
+            yield make_remark(f"{what}: they get the time of the restore, which was allowed")
+        else:
+            yield make_refusal(
+                f"{what}: allow that they get the time of the restore, --allow-unsendable-timestamps "
+                f"(how.allow_unsendable_timestamps), or leave them out by time or offset"
+            )
+
+
+@dataclass(frozen=True)
+class PassingCountTask:
+    """A stream, and the filter of its counted records."""
+
+    stream: StreamTask
+    records: RecordFilter
+
+
+def _find_suspects(request: RestoreRequest, plan: ArchivePlan) -> list[PassingCountTask]:
+    """Make a task for each kafka partition that reads the objects with bounds around a timestamp of 0.
+
+    These objects alone do not show the latest record of each key, so every passing record counts.
+    """
+    first = min(UNSENDABLE_TIMESTAMPS)
+    last = max(UNSENDABLE_TIMESTAMPS)
+    chosen = plan.selection
+    selection = replace(chosen, from_ms=max(chosen.from_ms, first), to_ms=min(chosen.to_ms, last + 1))
+    possible = selection.from_ms < selection.to_ms
+    suspects = [o for o in plan.objects if possible and selection.overlaps(o)]
+    reduced = replace(plan, selection=selection, objects=tuple(suspects))
+    streams = (make_archive_stream(request, reduced, p) for p in reduced.kafka_partitions)
+    return [PassingCountTask(stream, replace(request.records, latest_per_key=False)) for stream in streams]
+
+
+def count_unsendable(task: PassingCountTask, _: Attempt) -> tuple[int, int]:
+    """Return the kafka partition, and the number of the task's records with an unsendable timestamp."""
+    stream = filter_batches(task.stream.records(ObjectStore(task.stream.store)), task.records)
+    return task.stream.kafka_partition, sum(map(count_timestamp_zero, stream))
+
+
+def count_exactly(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> list[StreamCount]:
+    """Read everything in the plan to count the passing records before anything is sent."""
+    tasks = [PassingCountTask(make_archive_stream(request, plan, p), request.records) for p in plan.kafka_partitions]
+    counts = runner.run_grouped(count_selected, tasks, request.config.tasks_max, lambda task: task.stream.facts.size)
+    return sorted(counts, key=lambda c: c.kafka_partition)
+
+
+def count_selected(task: PassingCountTask, _: Attempt) -> StreamCount:
+    """Count the records of one task that pass its filter."""
+    stream = task.stream.records(ObjectStore(task.stream.store))
+    count = StreamCount(task.stream.topic, task.stream.kafka_partition)
+    for batch in filter_batches(stream, task.records):
+        count = count.add(batch)
+    return replace(count, facts=stream.facts)
+
+
+@dataclass(frozen=True)
+class ArchiveSource:
+    """The archive of `request.topic`. It goes to one topic, and its index knows the number of records."""
+
+    request: RestoreRequest
+
+    def complete(self) -> Self:
+        """Return the source as it is: a connector's file adds nothing."""
+        check_decoding(self.request.config.name, self.request.config.records, self.request.outgoing)
+        return self
+
+    def read_plan(self, content: bytes) -> ArchivePlan:
+        """Read the stored plan, and check that it belongs to the request."""
+        plan = ArchivePlan.from_json(content, self.request.documents.plan)
+        check_same(self.request, plan)
+        return plan
+
+    def make_plan(self) -> NewPlan[ArchivePlan]:
+        """Choose objects from the index as it is now."""
+        return NewPlan(make_plan(self.request))
+
+    def plan_targets(self, plan: ArchivePlan) -> tuple[TargetPlan, ...]:
+        """Return the one target topic."""
+        return (make_archive_target(self.request, plan),)
+
+    def check(self, plan: ArchivePlan, goals: Sequence[Goal], runner: TaskRunner) -> Checked:
+        """Compare the objects with the plan, and look for records that cannot be sent."""
+        [goal] = goals
+        objects = ObjectStore(self.request.config.store).heads([o.key for o in plan.objects])
+        findings = check_archive(self.request, plan, goal.size, objects, runner)
+        return Checked(tuple(findings), tuple(o.key for o in objects if o is not None and o.is_cold))
+
+    def count(self, plan: ArchivePlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
+        """Count the records that pass the filter. Whether the target takes the largest of them is certain then."""
+        [goal] = goals
+        counts = count_exactly(self.request, plan, runner)
+        largest = max((c.largest_record_bytes for c in counts), default=0)
+        is_certain = not changes_sizes(self.request)
+        findings = check_largest_record(self.request, goal.plan, goal.target.configs, largest) if is_certain else ()
+        return DryRunCount(tuple(counts), is_exact=True, findings=tuple(findings))
+
+    def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
+        """Register the archived schemas in the target's registry if the request maps schema ids.
+
+        A second call finds them registered.
+        """
+        request = goal.request
+        config = request.config
+        outgoing = request.outgoing
+        if not (outgoing.key or outgoing.value or outgoing.map_schema_ids or outgoing.transforms):
+            return None
+        snapshot = TopicIndex.of(config, topic).peek()
+        schemas = snapshot.state.schemas if snapshot else ()
+        mapping: SchemaMapping | None = None
+        if outgoing.map_schema_ids and outgoing.target_registry is not None:
+            mapping = map_schemas(outgoing.target_registry, schemas, config.records, topic, request.to_topic)
+        return ValueSettings(outgoing, config.records, topic, request.to_topic, mapping, tuple(schemas))
+
+    def make_streams(self, plan: ArchivePlan) -> list[StreamTask]:
+        """Make a stream for each kafka partition of the plan."""
+        return [make_archive_stream(self.request, plan, kafka_partition) for kafka_partition in plan.kafka_partitions]

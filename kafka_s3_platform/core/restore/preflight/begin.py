@@ -1,0 +1,189 @@
+"""Begin a restore: create its target if asked, note the end offsets of the target, store the plan in the bucket."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from kafka_s3_platform.connect.restore.outgoing.partitioning import SOURCE
+from kafka_s3_platform.core.errors import (
+    ConfigError,
+    MissingTopicError,
+    PreflightError,
+    SupersededError,
+    TopicRecreatedError,
+)
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.core.restore.preflight.checks import Target, describe_if_there, observe_target, raise_refusals
+from kafka_s3_platform.core.restore.preflight.target import check_configs, make_topic_configs
+from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.source.base import TargetPlan, TargetStart
+from kafka_s3_platform.core.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.core.store.objects import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+
+def create_target(request: RestoreRequest, plan: TargetPlan, size: int, target: Target, admin: ClusterAdmin) -> Target:
+    """Create the target topic with `size` kafka partitions, and return it as it is then."""
+    configs, _ = make_topic_configs(request, plan, target.configs.now, target.not_taken)
+    # -1: the brokers use their own default.
+    admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
+    logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
+    # Observe again: only the created topic shows the configs of its brokers.
+    return observe_target(request, admin)
+
+
+def check_created(request: RestoreRequest, plan: TargetPlan, created: Target) -> None:
+    """Check a topic created just now.
+
+    Raises:
+        PreflightError: its brokers' defaults, seen only in the new topic, would not keep the records.
+    """
+    raise_refusals(request, list(check_configs(request, plan, created.configs, {})))
+
+
+def take_back(created: Iterable[Target], admin: ClusterAdmin) -> str:
+    """Delete targets created just now and not used by anybody. Return a sentence about it."""
+    deleted: list[str] = []
+    remaining: list[str] = []
+    for description in (target.description for target in created):
+        if description is not None:
+            is_deleted = admin.delete_unused_topic(description.topic, description.topic_id)
+            (deleted if is_deleted else remaining).append(description.topic)
+    sentences = [f"created to learn this, and deleted again: {', '.join(deleted)}"] * bool(deleted)
+    sentences += [f"created, and left there: {', '.join(remaining)}"] * bool(remaining)
+    return (
+        f"{'; '.join(sentences)}. Create the target yourself, with what is asked for above, and run again"
+        if sentences
+        else ""
+    )
+
+
+def read_target_start(request: RestoreRequest, target: Target) -> TargetStart:
+    """Return the target before the first record: its id and its end offsets."""
+    if target.description is None:
+        raise MissingTopicError(f"topic {request.to_topic} was just created and is not there; run again")
+    offsets = tuple((p, frontier.high_watermark) for p, frontier in sorted(target.frontiers.items()))
+    return TargetStart(target.description.topic_id, offsets)
+
+
+def check_target(request: RestoreRequest, start: TargetStart, current: TopicDescription | None) -> TopicDescription:
+    """Return the topic if it is unchanged since the restore began.
+
+    Raises:
+        MissingTopicError, TopicRecreatedError: see `check_same_topic`.
+        PreflightError: keys choose the kafka partition, and the topic has another number of them now.
+    """
+    topic = check_same_topic(request, start, current)
+    partitioning = request.outgoing.partitioning
+    count = len(start.offsets)
+    now = len(topic.kafka_partitions)
+    if partitioning != SOURCE and count != now:
+        raise PreflightError(
+            f"restore {request.restore_id} deals records out by {partitioning} over the {count} kafka partitions that "
+            f"{request.to_topic} had when it began; now it has {now}. Records of one key would lie in two of them, out "
+            f"of order. Restore to another topic, under another restore id"
+        )
+    return topic
+
+
+def check_same_topic(request: RestoreRequest, start: TargetStart, current: TopicDescription | None) -> TopicDescription:
+    """Return the topic if the restore began with it.
+
+    Raises:
+        MissingTopicError: it was deleted.
+        TopicRecreatedError: another topic of this name was created since.
+    """
+    another = "Restore under another restore id"
+    if current is None:
+        raise MissingTopicError(
+            f"restore {request.restore_id}: its target topic {request.to_topic} was deleted since it began. {another}"
+        )
+    if current.topic_id != start.topic_id:
+        raise TopicRecreatedError(
+            f"restore {request.restore_id} began with target topic {request.to_topic} of id {start.topic_id}; the one "
+            f"there now has id {current.topic_id}: it was deleted and created again. {another}"
+        )
+    return current
+
+
+def check_new_id(request: RestoreRequest, store: ObjectStore) -> None:
+    """Check that a restore without a plan shares no document with another restore.
+
+    Raises:
+        ConfigError: its plan would lie at the key of another restore's report.
+        PreflightError: an object lies under its report's key: a report without its plan, or another restore's plan.
+    """
+    named = request.restore_id.removesuffix(".report")
+    if named != request.restore_id:
+        raise ConfigError(
+            f"restore id {request.restore_id}: its plan would be the object {request.documents.plan}, which is the "
+            f"report of restore id {named}. Take one that does not end with .report"
+        )
+    if store.head(request.documents.report) is not None:
+        raise PreflightError(
+            f"restore id {request.restore_id}: it has no plan, and where its report is to be, "
+            f"{request.documents.report}, something lies: the report of a restore whose plan was deleted, or the plan "
+            "of another restore id. Take another restore id"
+        )
+
+
+def store_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -> None:
+    """Create the plan's object. From then on this restore id has exactly one plan.
+
+    Raises:
+        SupersededError: another run has just begun the same restore.
+    """
+    try:
+        store.put_new(request.documents.plan, document)
+    except PreconditionError as err:
+        raise SupersededError(
+            f"restore {request.restore_id}: another run has just begun it ({request.documents.plan}). Let it finish, "
+            "or end it and run again"
+        ) from err
+
+
+def read_stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreReport | None:
+    """Read the report of a finished restore. None if the restore is not finished."""
+    try:
+        return RestoreReport.from_json(store.get(request.documents.report), request.documents.report)
+    except NotFoundError:
+        return None
+
+
+def read_finished_report(
+    request: RestoreRequest, starts: Mapping[str, TargetStart], store: ObjectStore
+) -> RestoreReport | None:
+    """Return the report of a finished restore, with notes on later deletions. None if it is not finished.
+
+    The numbers are of its time: no record is sent or read now.
+
+    Raises:
+        MissingTopicError, TopicRecreatedError: a target topic was deleted, or created again.
+    """
+    done = read_stored_report(request, store)
+    if done is None:
+        return None
+    with ClusterAdmin(request.target_kafka) as admin:
+        since: list[str] = []
+        for name, start in starts.items():
+            since += _describe_deleted(request, name, start, admin)
+    return replace(
+        done,
+        already_finished=True,
+        dry_run=request.dry_run,
+        notes=(*done.notes, *since),
+        doubts=(*done.doubts, *since),
+    )
+
+
+def _describe_deleted(request: RestoreRequest, to_topic: str, start: TargetStart, admin: ClusterAdmin) -> Iterator[str]:
+    check_same_topic(replace(request, to_topic=to_topic), start, describe_if_there(admin, to_topic))
+    logs = admin.frontiers(to_topic, [number for number, _ in start.offsets])
+    for number, offset in start.offsets:
+        begins = logs[number].log_start_offset
+        if begins > offset:
+            yield (
+                f"{to_topic}-{number} begins at offset {begins} now: what was in offsets [{offset}, {begins}) when the "
+                f"restore ended has been deleted since"
+            )

@@ -1,0 +1,315 @@
+"""Check the target before the first record is sent, and report all findings at once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, match_topics
+from kafka_s3_platform.core.errors import MissingTopicError, PlatformError, PreflightError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin, ClusterDescription, TopicDescription
+from kafka_s3_platform.core.kafka.failures import LOWER_TIMEOUT
+from kafka_s3_platform.core.kafka.transactional_producer import read_transaction_timeout_ms
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.segment import TopicAcl
+from kafka_s3_platform.core.restore.preflight.target import (
+    PreflightFinding,
+    TargetConfigs,
+    check_acls,
+    check_configs,
+    check_kafka_partition_count,
+    check_replication,
+    check_rights,
+    choose_topic_size,
+    make_refusal,
+    make_remark,
+    make_topic_configs,
+)
+from kafka_s3_platform.core.restore.request import Delivery, RestoreRequest
+from kafka_s3_platform.core.restore.source.base import TargetPlan
+from kafka_s3_platform.core.text import count_noun
+
+OTHER_CLUSTER_SECONDS = 5.0
+"""Longest wait for the id of another connector's cluster."""
+
+SAY_SO = "Restore to another topic, or say that the source topic is meant: --allow-source-topic (to.allow_source_topic)"
+"""It names the option of `kafka-s3 restore`, and in brackets the field of a run's config."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The target topic as it was found. `description` is None if the topic does not exist yet: `near` is a similar one.
+
+    For a topic to be created, `not_taken` is config name -> the reason why its brokers reject that config.
+    `uncreatable` is the reason why they would not create the topic without these configs either.
+    """
+
+    description: TopicDescription | None
+    configs: TargetConfigs
+    frontiers: Mapping[int, Frontier]
+    cluster: ClusterDescription | None = None
+    acls: tuple[TopicAcl, ...] | None = None
+    not_taken: Mapping[str, str] = field(default_factory=dict)
+    uncreatable: str | None = None
+    near: str | None = None
+    most_transaction_ms: str | None = None
+    """The brokers' longest timeout of transactions. None: they do not show it."""
+
+    def kafka_partition_count(self, request: RestoreRequest, plan: TargetPlan) -> int:
+        """Return how many kafka partitions it has, or gets when created; after the start, as many as at the start."""
+        if plan.start is not None:
+            return len(plan.start.offsets)
+        if self.description:
+            return len(self.description.kafka_partitions)
+        return choose_topic_size(request, plan)
+
+
+def observe_target(request: RestoreRequest, admin: ClusterAdmin) -> Target:
+    """Ask the cluster about the target topic."""
+    now = datetime.now(timezone.utc)
+    topic = request.to_topic
+    cluster = admin.describe_cluster()
+    most = admin.broker_config(cluster.broker_id, "transaction.max.timeout.ms")
+    description = describe_if_there(admin, topic)
+    if description is None:
+        acls = admin.topic_acls(topic) if request.restore_acls else None
+        near = admin.find_near_topic(topic)
+        return Target(None, TargetConfigs(topic, {}, now), {}, cluster, acls, near=near, most_transaction_ms=most)
+    configs = TargetConfigs(topic, description.configs_in_force, now)
+    frontiers = admin.frontiers(topic, description.kafka_partitions)
+    return Target(description, configs, frontiers, cluster, description.acls, most_transaction_ms=most)
+
+
+def describe_if_there(admin: ClusterAdmin, topic: str) -> TopicDescription | None:
+    """Return the topic as its cluster describes it. None: it does not exist."""
+    try:
+        return admin.describe_topic(topic)
+    except MissingTopicError:
+        return None
+
+
+def inspect_target(request: RestoreRequest, plan: TargetPlan, target: Target) -> list[PreflightFinding]:
+    """Check the target alone, whatever the source of the records is."""
+    return [
+        *_check_merged_topics(plan, request.delivery),
+        *_check_delivery(request, target),
+        *_check_schema_mapping(request),
+        *_check_found_target(request, plan, target),
+        *_check_rights_and_acls(request, plan, target),
+        *_describe_size(plan),
+        *_check_source(request, plan, target),
+        *_find_loops(request, target),
+    ]
+
+
+def _check_merged_topics(plan: TargetPlan, delivery: Delivery) -> Iterator[PreflightFinding]:
+    """Refuse targets for several source topics that cannot be merged."""
+    if len(plan.topics) < 2:
+        return
+    topics = " and ".join(plan.topics)
+    if delivery == "at_least_once":
+        yield make_refusal(
+            f"{topics} go to {plan.to_topic} together: with delivery=at_least_once a run that goes on finds what has "
+            f"arrived by its content, and equal records of two topics are not told apart. Restore with exactly_once, "
+            f"or to a topic for each"
+        )
+
+
+def _check_delivery(request: RestoreRequest, target: Target) -> Iterator[PreflightFinding]:
+    """Refuse transactions rejected by the brokers, and restores that `at_least_once` cannot resume.
+
+    Without a marker, a resuming run compares a kafka partition of the target with the archive, record by record.
+    """
+    if request.delivery != "at_least_once":
+        timeout, most = read_transaction_timeout_ms(request.target_kafka), target.most_transaction_ms
+        if most is not None and timeout > int(most):
+            what = f"the transaction timeout is {timeout} ms, and transaction.max.timeout.ms of a broker is {most}"
+            yield make_refusal(f"{what}. {LOWER_TIMEOUT}")
+        return
+    if request.outgoing.partitioning != "source":
+        yield make_refusal(
+            "delivery=at_least_once keeps kafka partition numbers: where keys decide them, restore with exactly_once"
+        )
+    if request.outgoing.has_mapper:
+        yield make_refusal(
+            "a mapper may make several records of one, and with delivery=at_least_once a run that goes on cannot count "
+            "those that have arrived: restore with exactly_once"
+        )
+
+
+def _check_schema_mapping(request: RestoreRequest) -> Iterator[PreflightFinding]:
+    """Refuse to map schema ids without archived schemas or without a target registry.
+
+    Schemas are archived if the connector's file names their registry.
+    """
+    records = request.config.records
+    outgoing = request.outgoing
+    if outgoing.map_schema_ids and records.key.registry is None and records.value.registry is None:
+        yield make_refusal(
+            f"schema ids cannot be mapped: the file of connector {request.config.name} names no registry, so no schema "
+            f"was archived. Name the converters that the records were written with (value.converter, "
+            f"value.converter.schema.registry.url) and archive once more while that registry answers"
+        )
+    if outgoing.map_schema_ids and outgoing.target_registry is None:
+        yield make_refusal("schema ids are mapped to those of the target's registry: name it (schema.registry.url)")
+
+
+def raise_refusals(request: RestoreRequest, findings: Sequence[PreflightFinding]) -> None:
+    """Raise PreflightError with all refusing findings, if there is one."""
+    refusals = [f.text for f in findings if f.refuses]
+    if refusals:
+        listed = "".join(f"\n{n}. {text}" for n, text in enumerate(refusals, 1))
+        raise PreflightError(
+            f"restore {request.restore_id} of {request.topic} to {request.to_topic} is refused before its first "
+            f"record:{listed}"
+        )
+
+
+def _check_found_target(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+    if target.description is None:
+        yield from _check_missing_target(request, plan, target)
+        return
+    yield from check_target_configs(request, plan, target)
+    yield from check_kafka_partition_count(request, plan, len(target.description.kafka_partitions), is_new=False)
+    # Records since the start of the restore are its own, or lie between them and are counted when it is verified.
+    before = dict(plan.start.offsets) if plan.start else {}
+    ends = {p: before.get(p, f.high_watermark) for p, f in target.frontiers.items()}
+    counts = {p: ends[p] - f.log_start_offset for p, f in target.frontiers.items() if ends[p] > f.log_start_offset}
+    if counts:
+        yield make_remark(
+            f"{request.to_topic} is not empty: up to {count_noun(sum(counts.values()), 'record')}, in "
+            f"{count_noun(len(counts), 'kafka partition')}, before what is restored"
+            + (", until retention.bytes deletes them to make room" if target.configs.retention_bytes >= 0 else ""),
+        )
+
+
+def check_target_configs(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+    """Find records of the plan that an existing target's configs would delete, reject or alter."""
+    starts = dict(plan.start.offsets) if plan.start else {}
+    # Number of offsets that each kafka partition got since this restore began.
+    arrived = {p: max(0, f.high_watermark - starts.get(p, f.high_watermark)) for p, f in target.frontiers.items()}
+    yield from check_configs(request, plan, target.configs, arrived)
+
+
+def _check_missing_target(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+    if not request.create_topic:
+        # nobody means the topic of the archived records
+        meant = f" Did you mean {target.near}?" if target.near and target.near not in plan.topics else ""
+        size = count_noun(choose_topic_size(request, plan), "kafka partition")
+        yield make_refusal(
+            f"target topic {request.to_topic} does not exist.{meant} Create it with {size}, or let the restore create "
+            f"it: --create-topic (to.create_topic)",
+        )
+        return
+    _, changes = make_topic_configs(request, plan, target.configs.now, target.not_taken)
+    yield from changes
+    if target.uncreatable is not None:
+        yield make_refusal(f"{request.to_topic} would not be created: {target.uncreatable}")
+    yield from check_kafka_partition_count(request, plan, choose_topic_size(request, plan), is_new=True)
+    yield from check_replication(request, target.cluster.broker_count if target.cluster else None)
+
+
+def _check_rights_and_acls(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+    topic = target.description.operations if target.description else None
+    yield from check_rights(request, topic, target.cluster.operations if target.cluster else None)
+    yield from check_acls(request, plan, target.acls)
+
+
+def _describe_size(plan: TargetPlan) -> Iterator[PreflightFinding]:
+    if plan.objects and plan.record_bytes is not None:
+        yield make_remark(
+            f"{plan.to_topic} gets up to {plan.largest_bytes:,} bytes of keys, values and headers for each replica,"
+            f" before compression"
+        )
+
+
+def _check_source(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+    # The id finds the same topic behind another address. The name finds a topic deleted and created again.
+    same_id = target.description is not None and target.description.topic_id == plan.topic_id
+    same_name = request.to_topic == request.topic and _is_source_cluster(request, target)
+    if same_id or same_name:
+        what = (
+            f"{request.to_topic} is the source topic itself: what is restored to it is archived again, and its readers "
+            f"see those records twice"
+        )
+        yield (
+            make_remark(what)
+            if request.allow_source_topic
+            else make_refusal(f"{what}. {SAY_SO}{_name_the_cluster(request)}")
+        )
+    if dict(plan.configs).get("message.timestamp.type") == "LogAppendTime":
+        yield make_remark(
+            f"{request.topic} had message.timestamp.type=LogAppendTime: the times are restored, as CreateTime",
+        )
+
+
+def _is_source_cluster(request: RestoreRequest, target: Target) -> bool:
+    """Return True if the target's cluster is the records' own. For objects of another sink only the file names it.
+
+    A cluster may have other addresses than the named ones, so the brokers' addresses are compared as well.
+    """
+    named = request.config.source and request.config.source.cluster
+    if not named:
+        return _share_addresses(request.config.kafka, request.target_kafka)
+    cluster = target.cluster
+    # Without a port it is the id of a cluster.
+    if ":" not in named:
+        # A cluster without an answer counts as the source: a refusal is the safe side.
+        return cluster is None or cluster.cluster_id == named
+    brokers = {f"{host}:{port}" for host, port in cluster.addresses.values()} if cluster else set()
+    return bool((brokers | _split_addresses(request.target_kafka.bootstrap_servers)) & _split_addresses(named))
+
+
+def _name_the_cluster(request: RestoreRequest) -> str:
+    if request.config.source is None or request.config.source.cluster:
+        return ""
+    return ". If the objects are of another cluster, name that in the connector's file: archive.source.cluster"
+
+
+def _find_loops(request: RestoreRequest, target: Target) -> Iterator[PreflightFinding]:
+    """Find a feedback loop: a connector that archives the target."""
+    # The request's own file comes last: it wins over another one of its name. A source connector archives nothing: of a
+    # sink restored by its own file as a source, the sink counts.
+    connectors = {config.name: config for config in (*request.connectors, request.config) if config.source is None}
+    for config in connectors.values():
+        # `_check_source` finds the source topic itself.
+        if config is request.config and request.to_topic == request.topic:
+            continue
+        if request.to_topic in (*config.topics, *match_topics(config, [request.to_topic])):
+            yield from _describe_loop(request, config, target)
+
+
+def _describe_loop(request: RestoreRequest, config: ConnectorConfig, target: Target) -> Iterator[PreflightFinding]:
+    same = _is_same_cluster(config.kafka, request.target_kafka, target)
+    if same is None:
+        yield make_remark(
+            f"connector {config.name} archives a topic named {request.to_topic} of a cluster that does not answer: if "
+            f"that is the target's cluster, what is restored is archived again"
+        )
+    elif same:
+        what = (
+            f"{request.to_topic} is archived by connector {config.name} too: what is restored to it is archived again"
+        )
+        is_loop = request.config.source is not None and request.to_topic == request.topic
+        yield make_refusal(f"{what}. {SAY_SO}") if is_loop and not request.allow_source_topic else make_remark(what)
+
+
+def _is_same_cluster(kafka: KafkaSettings, other: KafkaSettings, target: Target) -> bool | None:
+    """Return True if two addresses belong to one cluster. None if nobody can find out."""
+    if _share_addresses(kafka, other):
+        return True
+    try:
+        with ClusterAdmin(kafka, OTHER_CLUSTER_SECONDS) as admin:
+            cluster_id = admin.describe_cluster().cluster_id
+    except PlatformError:
+        return None
+    if target.cluster is None:
+        return None
+    return cluster_id == target.cluster.cluster_id
+
+
+def _share_addresses(one: KafkaSettings, other: KafkaSettings) -> bool:
+    return bool(_split_addresses(one.bootstrap_servers) & _split_addresses(other.bootstrap_servers))
+
+
+def _split_addresses(bootstrap_servers: str) -> set[str]:
+    return {address.strip() for address in bootstrap_servers.split(",")}

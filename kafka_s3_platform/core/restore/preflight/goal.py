@@ -1,0 +1,154 @@
+"""A target topic with its part of the plan, and a source's findings before the first record is sent.
+
+The target's brokers validate the creation of a topic, before anything is created.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.connect.restore.outgoing.stream import SentSettings
+from kafka_s3_platform.connect.restore.outgoing.values import ValueSettings
+from kafka_s3_platform.core.errors import ConfigError, PermanentError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, count_record_bytes
+from kafka_s3_platform.core.restore.preflight.begin import check_target
+from kafka_s3_platform.core.restore.preflight.checks import Target, check_target_configs, observe_target
+from kafka_s3_platform.core.restore.preflight.target import (
+    DECIDED,
+    PreflightFinding,
+    choose_topic_size,
+    make_topic_configs,
+)
+from kafka_s3_platform.core.restore.request import ReadFacts, RestoreRequest
+from kafka_s3_platform.core.restore.source.base import TargetPlan
+
+
+def check_creation(request: RestoreRequest, plan: TargetPlan, target: Target, admin: ClusterAdmin) -> Target:
+    """Find the configs of a new topic that the brokers reject, and the reason to refuse it without these too.
+
+    Brokers of another version have other configs or allow other values. Nothing is created. If the restore creates no
+    topic, the target is returned unchanged.
+    """
+    if target.description is not None or not request.create_topic:
+        return target
+    configs = _make_configs(request, plan, target)
+    if _try_creation(request, plan, admin, configs) is None:
+        return target
+    needed = {name: value for name, value in configs.items() if name in DECIDED}
+    # Each config by itself: an error about all of them may name only one that the brokers reject.
+    alone = (
+        (name, _try_creation(request, plan, admin, {**needed, name: configs[name]}))
+        for name in configs.keys() - DECIDED
+    )
+    checked = replace(target, not_taken={name: err.text for name, err in alone if isinstance(err, ConfigError)})
+    refusal = _try_creation(request, plan, admin, _make_configs(request, plan, checked))
+    if refusal is None:
+        return checked
+    return replace(checked, uncreatable=str(refusal))
+
+
+def _make_configs(request: RestoreRequest, plan: TargetPlan, target: Target) -> dict[str, str]:
+    return make_topic_configs(request, plan, target.configs.now, target.not_taken)[0]
+
+
+def _try_creation(
+    request: RestoreRequest, plan: TargetPlan, admin: ClusterAdmin, configs: dict[str, str]
+) -> PermanentError | None:
+    size = choose_topic_size(request, plan)
+    replicas = request.replication_factor or -1
+    try:
+        admin.check_new_topic(request.to_topic, size, replicas, configs)
+    except PermanentError as err:
+        return err
+    return None
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One target topic as it was found, and its part of the plan. `request` names it and its source topics."""
+
+    request: RestoreRequest
+    plan: TargetPlan
+    target: Target
+
+    @property
+    def size(self) -> int:
+        """Number of kafka partitions of the target, now or when created."""
+        return self.target.kafka_partition_count(self.request, self.plan)
+
+    def sent(self, values: ValueSettings | None) -> SentSettings:
+        """Return how the records of a stream are changed before they are sent there."""
+        request = self.request
+        return SentSettings(self.plan.to_topic, self.size, request.records, request.outgoing, request.on_error, values)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The findings of a source about its objects. `cold_keys` are the keys of those in cold storage."""
+
+    findings: tuple[PreflightFinding, ...]
+    cold_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StreamCount:
+    """Count of a stream that a dry run has read. Bytes are of keys, values and headers.
+
+    `newest` is the latest timestamp (epoch ms), NO_TIMESTAMP if no record has one.
+    """
+
+    topic: str
+    kafka_partition: int
+    record_count: int = 0
+    record_bytes: int = 0
+    largest_record_bytes: int = 0
+    newest: int = NO_TIMESTAMP
+    facts: ReadFacts = field(default_factory=ReadFacts)
+
+    def add(self, batch: pa.RecordBatch) -> "StreamCount":
+        """Return the count with the records of a batch, never empty."""
+        sizes = count_record_bytes(batch)
+        return replace(
+            self,
+            record_count=self.record_count + batch.num_rows,
+            record_bytes=self.record_bytes + int(sizes.sum()),
+            largest_record_bytes=max(self.largest_record_bytes, int(sizes.max())),
+            newest=max(self.newest, pc.max(batch.column("timestamp").cast(pa.int64())).as_py()),
+        )
+
+
+@dataclass(frozen=True)
+class DryRunCount:
+    """Counts of a dry run that reads every object. `streams` is None if reading has failed."""
+
+    streams: tuple[StreamCount, ...] | None = None
+    is_exact: bool = False
+    findings: tuple[PreflightFinding, ...] = ()
+
+
+def observe_goals(request: RestoreRequest, plans: Iterable[TargetPlan], admin: ClusterAdmin) -> list[Goal]:
+    """Observe the target topics, and check those of a begun restore.
+
+    Raises:
+        MissingTopicError, TopicRecreatedError, PreflightError: one has changed since the restore began.
+    """
+    return [_observe_goal(request, plan, admin) for plan in plans]
+
+
+def _observe_goal(request: RestoreRequest, plan: TargetPlan, admin: ClusterAdmin) -> Goal:
+    topic = plan.to_topic if plan.to_topic in plan.topics else ", ".join(plan.topics)
+    goal_request = replace(request, topic=topic, to_topic=plan.to_topic)
+    target = observe_target(goal_request, admin)
+    if plan.start is not None:
+        check_target(goal_request, plan.start, target.description)
+    return Goal(goal_request, plan, check_creation(goal_request, plan, target, admin))
+
+
+def find_new_refusals(begun: Goal, now: Goal) -> list[str]:
+    """Judge the target's configs of `now` as if the restore began with them. Return the refusals."""
+    configs = replace(begun.target.configs, configs=now.target.configs.configs)
+    findings = check_target_configs(begun.request, begun.plan, replace(begun.target, configs=configs))
+    return [finding.text for finding in findings if finding.refuses]

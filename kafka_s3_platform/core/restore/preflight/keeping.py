@@ -1,0 +1,83 @@
+"""Upper bounds of a restore's log bytes and time, to compare a topic's retention with. Pure.
+
+Retention may delete records an hour after they were verified. So an unknown number counts as too much.
+"""
+
+from collections.abc import Mapping
+
+from kafka_s3_platform.connect.config.keys.transforms import keeps_content
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.source.base import ObjectFacts, TargetPlan, estimate_seconds
+
+RECORD_OVERHEAD = 128
+"""Bytes of a record besides keys, values and headers, in Kafka's record format 2.
+
+61 for a batch, because a batch may hold a single record if records come slowly. Up to 24 for the record's own
+fields. The rest is for the lengths of 20 empty headers.
+"""
+
+WITH_LENGTHS = 3
+"""Factor for the bytes of headers: a header has two lengths of a byte or more, and at least a byte in it.
+
+The number of headers is unknown, so all bytes may be of headers.
+"""
+
+CONTROL_BATCH = 78
+"""Bytes of the end of a transaction. Where records come slowly, each may be a transaction of its own."""
+
+PROVENANCE_OVERHEAD = 160
+"""The three headers of `--provenance-headers`: 76 bytes of names, 50 of digits, and their lengths."""
+
+SLOWER = 3
+"""A restore may take so many times as long as estimated."""
+
+MARGIN_MS = 3_600_000
+
+
+def bound_largest_log(request: RestoreRequest, plan: TargetPlan, arrived: Mapping[int, int]) -> int | None:
+    """Return the most bytes of restored records in a kafka partition of the target. None: unknown.
+
+    `arrived` is kafka partition of the target -> number of its offsets since this restore began. Aborted records of
+    killed runs, read by nobody, count too.
+    """
+    if plan.record_count is None or changes_sizes(request):
+        return None
+    overhead = _sum_overhead(request)
+    largest = WITH_LENGTHS * max((average_record_bytes(o) for o in plan.objects), default=0) + overhead
+    if not plan.facts.keeps_numbers:
+        # The keys of all records may belong to one kafka partition.
+        return _sum_bytes(plan.objects, overhead) + max(arrived.values(), default=0) * largest
+    sizes = (_sum_bytes(plan.objects_of(p), overhead) + arrived.get(p, 0) * largest for p in plan.kafka_partitions)
+    return max(sizes, default=0)
+
+
+def changes_sizes(request: RestoreRequest) -> bool:
+    """Return True if keys, values, headers or the number of records may differ from the archived ones."""
+    outgoing = request.outgoing
+    written_anew = outgoing.key is not None or outgoing.value is not None
+    return written_anew or not all(map(keeps_content, outgoing.transforms))
+
+
+def average_record_bytes(item: ObjectFacts) -> int:
+    """Return the mean bytes of the object's records, rounded up: its largest record is at least as large."""
+    if item.record_count and item.record_bytes:
+        return -(-item.record_bytes // item.record_count)
+    return 0
+
+
+def bound_restore_ms(request: RestoreRequest, plan: TargetPlan) -> int:
+    """Return a generous bound of the restore's time: sending, verifying, and waiting for cold objects."""
+    # If nobody knows how many records there are, one a byte is a safe upper bound.
+    counted = plan.largest_bytes if plan.record_count is None else plan.record_count
+    limited = counted / request.records_per_second if request.records_per_second else 0.0
+    seconds = SLOWER * max(estimate_seconds(request, plan), limited) + request.thawing.wait_seconds
+    return round(seconds * 1000) + MARGIN_MS
+
+
+def _sum_overhead(request: RestoreRequest) -> int:
+    control = CONTROL_BATCH if request.delivery == "exactly_once" else 0
+    return RECORD_OVERHEAD + control + (PROVENANCE_OVERHEAD if request.outgoing.provenance_headers else 0)
+
+
+def _sum_bytes(objects: tuple[ObjectFacts, ...], overhead: int) -> int:
+    return sum(WITH_LENGTHS * o.largest_bytes + (o.wanted_count or 0) * overhead for o in objects)

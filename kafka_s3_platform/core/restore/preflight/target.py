@@ -1,0 +1,500 @@
+"""Check a target topic for changes to arriving records, and choose the configs of a new one. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kafka_s3_platform.core.kafka.admin import ACL_OPERATIONS, ACL_PERMISSIONS
+from kafka_s3_platform.core.kafka.producer import find_sent_codec
+from kafka_s3_platform.core.model.segment import TopicAcl
+from kafka_s3_platform.core.model.times import EPOCH, ONE_MS, to_epoch_ms
+from kafka_s3_platform.core.restore.preflight.keeping import (
+    RECORD_OVERHEAD,
+    average_record_bytes,
+    bound_largest_log,
+    bound_restore_ms,
+    changes_sizes,
+)
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.source.base import EARLIEST, LATEST, ObjectFacts, TargetPlan
+from kafka_s3_platform.core.text import count_noun
+
+FOREVER_MS = 2**63 - 1
+MAX_MESSAGE_BYTES = 1_048_588
+"""Kafka's default of max.message.bytes."""
+
+AFTER_MAX_MS = "message.timestamp.after.max.ms"
+BEFORE_MAX_MS = "message.timestamp.before.max.ms"
+DIFFERENCE_MAX_MS = "message.timestamp.difference.max.ms"
+"""Brokers before 3.6 have it instead of the other two, those before 4.0 beside them."""
+
+EVERYONE = "User:*"
+
+NOT_CARRIED_OVER = frozenset(
+    {
+        "min.insync.replicas",
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    }
+)
+"""Archived configs that depend on the source's brokers, not on the topic's records."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightFinding:
+    """One result of preflight. If it `refuses`, the restore stops before its first record.
+
+    If it `doubts`, the restore goes on, and its verdict is not green.
+    """
+
+    refuses: bool
+    text: str
+    doubts: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def make_refusal(text: str) -> PreflightFinding:
+    """Make a finding to stop the restore."""
+    return PreflightFinding(refuses=True, text=text)
+
+
+def make_remark(text: str) -> PreflightFinding:
+    """Make a finding without consequences."""
+    return PreflightFinding(refuses=False, text=text)
+
+
+def make_doubt(text: str) -> PreflightFinding:
+    """Make a finding that stops nothing, but lowers the verdict."""
+    return PreflightFinding(refuses=False, text=text, doubts=True)
+
+
+@dataclass(frozen=True)
+class TargetConfigs:
+    """The configs in force on a topic, parsed as Kafka parses them."""
+
+    topic: str
+    configs: Mapping[str, str]
+    now: datetime
+
+    @property
+    def policies(self) -> frozenset[str]:
+        """The values of cleanup.policy: `delete`, `compact` or both."""
+        return frozenset(p.strip() for p in self.configs.get("cleanup.policy", "delete").split(",") if p.strip())
+
+    def number(self, name: str, default: int) -> int:
+        """Return a config as a whole number, `default` if the topic does not show it."""
+        return int(self.configs.get(name) or default)
+
+    @property
+    def retention_bytes(self) -> int:
+        """Most bytes of a kafka partition. -1: there is no limit."""
+        if "delete" in self.policies:
+            return self.number("retention.bytes", -1)
+        return -1
+
+    @property
+    def now_ms(self) -> int:
+        return to_epoch_ms(self.now)
+
+
+def check_configs(
+    request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int, int]
+) -> Iterator[PreflightFinding]:
+    """Find records of the plan that the target would delete, reject or alter.
+
+    `arrived` is as in `bound_largest_log`.
+    """
+    yield from _check_compaction(request, plan, target)
+    times = plan.bound_times(target.now_ms)
+    if times is None:
+        return
+    oldest, newest = times
+    lasts = bound_restore_ms(request, plan)
+    yield from _check_retention(oldest, target, lasts)
+    yield from _check_retention_bytes(request, plan, target, arrived)
+    if plan.has_timestamps:
+        yield from _check_timestamp_type(target)
+    yield from _check_oldest(oldest, target, lasts)
+    if newest == LATEST:
+        yield from _remark_latest(target)
+    else:
+        yield from check_newest(newest, target)
+    yield from _check_message_size(request, plan, target)
+
+
+DECIDED = frozenset({"cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type"})
+"""Configs of every new topic: without them, its brokers' defaults may delete or alter records."""
+
+
+def make_topic_configs(
+    request: RestoreRequest, plan: TargetPlan, now: datetime, not_taken: Mapping[str, str]
+) -> tuple[dict[str, str], list[PreflightFinding]]:
+    """Change archived configs that would not keep the restored records. Each change gets a sentence.
+
+    `not_taken` is config name -> the reason why the target's brokers reject it.
+    """
+    archived = {name: value for name, value in plan.configs if name not in NOT_CARRIED_OVER}
+    changed = _override_configs(request, plan, TargetConfigs(request.to_topic, archived, now))
+    notes = [
+        make_remark(f"{request.to_topic} is created with {name}={value} instead of the archived {archived[name]}")
+        for name, value in changed.items()
+        if archived.get(name, value) != value and name not in not_taken
+    ]
+    notes += [
+        make_remark(
+            f"{request.to_topic} is created without the archived {name}={archived[name]}, which the target's "
+            f"brokers do not take: {why}"
+        )
+        for name, why in sorted(not_taken.items())
+        if name in archived
+    ]
+    return {name: value for name, value in (archived | changed).items() if name not in not_taken}, notes
+
+
+def _override_configs(request: RestoreRequest, plan: TargetPlan, archived: TargetConfigs) -> dict[str, str]:
+    """Return the `DECIDED` configs, and the limits of timestamps that would reject records."""
+    times = plan.bound_times(archived.now_ms)
+    if times is None:
+        return {}
+    oldest, newest = times
+    overrides = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "message.timestamp.type": "CreateTime",
+    }
+    # The topic gets cleanup.policy=delete. If the archive has no such limit, Kafka's default since 4.0 is an hour.
+    archived_configs = {"retention.ms": "-1", "retention.bytes": "-1", AFTER_MAX_MS: "3600000", **archived.configs}
+    judged = TargetConfigs(archived.topic, archived_configs | {"cleanup.policy": "delete"}, archived.now)
+    lasts = bound_restore_ms(request, plan)
+    if not list(_check_retention(oldest, judged, lasts)):
+        overrides["retention.ms"] = archived_configs["retention.ms"]
+    if not list(_check_retention_bytes(request, plan, judged, {})):
+        overrides["retention.bytes"] = archived_configs["retention.bytes"]
+    if [*_check_oldest(oldest, judged, lasts), *check_newest(newest, judged)]:
+        names = [BEFORE_MAX_MS, AFTER_MAX_MS, *({DIFFERENCE_MAX_MS} & archived_configs.keys())]
+        overrides |= dict.fromkeys(names, str(FOREVER_MS))
+    return overrides
+
+
+def choose_topic_size(request: RestoreRequest, plan: TargetPlan) -> int:
+    """Return how many kafka partitions a new target gets."""
+    # Records keep their number, so the highest one decides.
+    return request.target_kafka_partitions or max(plan.source_kafka_partitions, default=0) + 1
+
+
+def check_kafka_partition_count(
+    request: RestoreRequest, plan: TargetPlan, size: int, *, is_new: bool
+) -> Iterator[PreflightFinding]:
+    """Check that the target has every kafka partition number that records keep."""
+    needed = max(plan.kafka_partitions, default=-1) + 1
+    if request.outgoing.partitioning != "source":
+        return
+    if size < needed:
+        more = "Ask for more: --target-kafka-partitions (to.kafka_partitions)" if is_new else "Add kafka partitions"
+        yield make_refusal(
+            f"{request.to_topic} has {count_noun(size, 'kafka partition')}, records of {request.topic} go to kafka "
+            f"partition {needed - 1}: records keep their number. {more}, or choose a subset: --kafka-partitions "
+            f"(what.kafka_partitions), or let keys choose: --partitioning murmur2 (to.partitioning)",
+        )
+    elif size > max(plan.source_kafka_partitions, default=-1) + 1:
+        first = max(plan.source_kafka_partitions, default=-1) + 1
+        yield make_remark(
+            f"{request.to_topic} has {count_noun(size, 'kafka partition')}, {request.topic} had {first}: records keep "
+            f"their number, so kafka partitions from {first} on get none"
+        )
+
+
+def check_replication(request: RestoreRequest, broker_count: int | None) -> Iterator[PreflightFinding]:
+    """Check the number of brokers for a new topic's replicas."""
+    factor = request.replication_factor
+    if factor is not None and broker_count is not None and factor > broker_count:
+        yield make_refusal(
+            f"{request.to_topic} would be created with replication factor {factor}, and its cluster has {broker_count} "
+            f"brokers: ask for {broker_count} at most, --replication-factor (to.replication_factor)"
+        )
+
+
+def choose_restorable_acls(acls: Iterable[TopicAcl]) -> tuple[TopicAcl, ...]:
+    """Return the archived ACLs without those that would lock everyone out, including the restore itself."""
+    return tuple(acl for acl in acls if not _locks_out(acl))
+
+
+def check_acls(
+    request: RestoreRequest, plan: TargetPlan, there: tuple[TopicAcl, ...] | None
+) -> Iterator[PreflightFinding]:
+    """Report the effect of restoring the ACLs. `there` are the target's ACLs, None if its cluster shows none."""
+    if not request.restore_acls:
+        return
+    archived = plan.acls
+    option = "--restore-acls (to.acls)"
+    if archived is None:
+        yield make_refusal(
+            f"the ACLs of {request.topic} are not archived: its cluster keeps none, or its archiver may not read them "
+            f"(DESCRIBE and DESCRIBE_CONFIGS on the cluster). Leave {option} away"
+        )
+    elif there is None:
+        yield make_refusal(
+            f"the cluster of {request.to_topic} keeps no ACLs, or does not show them (DESCRIBE and DESCRIBE_CONFIGS on "
+            f"the cluster): leave {option} away, or give the rights"
+        )
+    else:
+        yield from _check_archived_acls(request, archived, there)
+
+
+def _check_archived_acls(
+    request: RestoreRequest, archived: tuple[TopicAcl, ...], there: tuple[TopicAcl, ...]
+) -> Iterator[PreflightFinding]:
+    if strange := [a for a in archived if a.operation not in ACL_OPERATIONS or a.permission not in ACL_PERMISSIONS]:
+        yield make_refusal(
+            f"{len(strange)} of the archived ACLs of {request.topic} are none of Kafka's, such as {strange[0]}: "
+            f"somebody wrote to the index. Leave --restore-acls (to.acls) away"
+        )
+    new = [acl for acl in choose_restorable_acls(archived) if acl not in there]
+    if new:
+        yield make_remark(f"{request.to_topic} gets {len(new)} ACLs: {'; '.join(map(str, new))}")
+    if new and not there:
+        yield make_remark(
+            f"{request.to_topic} has no ACLs now: where its cluster allows everyone what has none "
+            f"(allow.everyone.if.no.acl.found), from then on only those named may use it"
+        )
+    for acl in (acl for acl in new if acl.principal == EVERYONE):
+        yield make_remark(f"with --restore-acls, everyone may use {request.to_topic} as the ACL says: {acl}")
+    for acl in filter(_locks_out, archived):
+        yield make_remark(
+            f"{request.to_topic} does not get the ACL {acl}: it would lock out everyone. Add it afterwards"
+        )
+
+
+def _locks_out(acl: TopicAcl) -> bool:
+    return acl.permission == "DENY" and acl.principal == EVERYONE
+
+
+def check_rights(
+    request: RestoreRequest, topic: frozenset[str] | None, cluster: frozenset[str] | None
+) -> Iterator[PreflightFinding]:
+    """Find missing rights by the operations reported as authorized. `topic` None: no such topic.
+
+    Rights on transactional ids are tried later, before anything is created: Kafka has no request for them.
+    """
+    named = request.to_topic
+    if missing := [] if topic is None else _list_missing_rights(topic, "WRITE", "READ", "DESCRIBE"):
+        yield make_refusal(
+            f"the target's credentials lack {' and '.join(missing)} on {named}: records are written, and read back to "
+            f"verify them. Grant them, also WRITE on transactional ids restore.* and READ on groups restore.*"
+        )
+    if cluster is None:
+        return
+    if topic is None and request.create_topic and _list_missing_rights(cluster, "CREATE"):
+        yield make_remark(
+            f"the target's credentials lack CREATE on the cluster: creating {named} fails, unless a right on topics of "
+            f"its name allows it"
+        )
+    if request.restore_acls and _list_missing_rights(cluster, "ALTER"):
+        yield make_refusal(
+            f"the target's credentials lack ALTER on the cluster: the ACLs of {named} cannot be restored"
+        )
+
+
+def _list_missing_rights(granted: frozenset[str], *needed: str) -> list[str]:
+    if "ALL" in granted:
+        return []
+    return [name for name in needed if name not in granted]
+
+
+def _check_compaction(request: RestoreRequest, plan: TargetPlan, target: TargetConfigs) -> Iterator[PreflightFinding]:
+    if "compact" not in target.policies:
+        return
+    policy = f"{target.topic} has cleanup.policy={target.configs['cleanup.policy']}"
+    # Topics merged there may share a key, though each restores it once.
+    is_alone = len(plan.topics) == 1
+    if is_alone and plan.facts.is_snapshot and plan.facts.keeps_numbers and not changes_sizes(request):
+        yield make_remark(
+            f"{policy}: each key is restored once, so compaction removes no value, only tombstones after "
+            f"delete.retention.ms; restored records replace older ones of their keys"
+        )
+        return
+    yield make_refusal(
+        f"{policy}: compaction would remove restored records that share a key. Set retention.ms=-1 and "
+        f"retention.bytes=-1 on it, then cleanup.policy=delete, for the restore, and all of them back after it",
+    )
+
+
+def _check_retention(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
+    limit = target.number("retention.ms", -1) if "delete" in target.policies else -1
+    # Retention goes by the timestamps of records, and they have to be there until the restore ends.
+    if 0 <= limit < _find_age(oldest, target, lasts):
+        yield make_refusal(
+            f"{target.topic} has retention.ms={limit}: {_write_oldest(oldest)} would be deleted soon after they "
+            f"arrive, or before the restore has ended, which is given {timedelta(milliseconds=lasts)}. Set "
+            f"retention.ms=-1, or longer, on it{_write_choice(oldest)}",
+        )
+
+
+def _find_age(oldest: int, target: TargetConfigs, lasts: int) -> int:
+    """Return the age (ms) of the oldest record at the end of the restore. No record is older than FOREVER_MS."""
+    return min(FOREVER_MS, target.now_ms + lasts - oldest)
+
+
+def _write_oldest(oldest: int) -> str:
+    if oldest == EARLIEST:
+        return "records may be of any age, as no name of an object has their timestamps, and old ones"
+    return f"records as old as {_write_moment(oldest)}"
+
+
+def _write_choice(oldest: int) -> str:
+    return ", or choose records that are not too old: --from (what.from_time)" if oldest == EARLIEST else ""
+
+
+def _check_retention_bytes(
+    request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int, int]
+) -> Iterator[PreflightFinding]:
+    limit = target.retention_bytes
+    if limit < 0:
+        return
+    most = bound_largest_log(request, plan, arrived)
+    what = f"{target.topic} has retention.bytes={limit}"
+    if most is None:
+        yield make_refusal(
+            f"{what}, and the bytes of restored records in a kafka partition's log are unknown: their "
+            f"objects have no sizes, or they are re-encoded on their way. The first of them may be deleted. Set "
+            f"retention.bytes=-1 on it for the restore"
+        )
+    elif most > limit:
+        earlier = ", with what earlier runs have sent or left there" if any(arrived.values()) else ""
+        yield make_refusal(
+            f"{what}: restored records take up to {most:,} bytes of a kafka partition's log, with what Kafka adds to "
+            f"each record, batch and transaction{earlier}, and the first of them may be deleted. Set "
+            f"retention.bytes=-1, or that many, on it for the restore"
+        )
+
+
+def _check_timestamp_type(target: TargetConfigs) -> Iterator[PreflightFinding]:
+    if target.configs.get("message.timestamp.type") == "LogAppendTime":
+        yield make_refusal(
+            f"{target.topic} has message.timestamp.type=LogAppendTime: every record would get the time of the restore. "
+            f"Set message.timestamp.type=CreateTime on it",
+        )
+
+
+def _check_oldest(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
+    for name in (BEFORE_MAX_MS, DIFFERENCE_MAX_MS):
+        limit = target.number(name, FOREVER_MS)
+        if limit < _find_age(oldest, target, lasts):
+            yield make_refusal(
+                f"{target.topic} has {name}={limit}: {_write_oldest(oldest)} are rejected, or may be before the "
+                f"restore has ended, which is given {timedelta(milliseconds=lasts)}. Raise it to "
+                f"{FOREVER_MS}{_write_choice(oldest)}",
+            )
+
+
+def check_newest(newest: int, target: TargetConfigs) -> Iterator[PreflightFinding]:
+    """Refuse records too far in the future for the target."""
+    for name, limit in _list_limits_after(target):
+        # Without the restore's duration: as time passes, late records come nearer to now.
+        if newest - target.now_ms > limit:
+            yield make_refusal(
+                f"{target.topic} has {name}={limit}: it rejects records as late as {_write_moment(newest)}. Raise it "
+                f"to {FOREVER_MS}",
+            )
+
+
+def _remark_latest(target: TargetConfigs) -> Iterator[PreflightFinding]:
+    """Remark on a limit if the times of records are unknown. The brokers reject later ones: none is lost."""
+    for name, limit in _list_limits_after(target):
+        if limit < FOREVER_MS:
+            yield make_remark(
+                f"{target.topic} has {name}={limit}: records that lie so far in the future, if there are any, would "
+                f"stop the restore at the first of them. A dry run that reads everything shows it: --exact (how.exact)"
+            )
+
+
+def _list_limits_after(target: TargetConfigs) -> list[tuple[str, int]]:
+    return [(name, target.number(name, FOREVER_MS)) for name in (AFTER_MAX_MS, DIFFERENCE_MAX_MS)]
+
+
+def _check_message_size(request: RestoreRequest, plan: TargetPlan, target: TargetConfigs) -> Iterator[PreflightFinding]:
+    """Find records above max.message.bytes, by the index.
+
+    The bytes of an object and the number of its records bound its largest record from both sides.
+    """
+    limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
+    what = f"{target.topic} has max.message.bytes={limit}"
+    certain = _find_large(request, plan, limit)
+    archived = _read_archived_limit(plan)
+    if certain is not None:
+        holds = f"{what}: object {certain.key} holds records of {average_record_bytes(certain):,} bytes and more"
+        yield _judge_large(request, plan, holds, limit)
+        return
+    largest = max((o.largest_bytes for o in plan.objects), default=0)
+    if limit < archived and largest + RECORD_OVERHEAD > limit:
+        yield make_remark(
+            f"{what}, the archived topic allowed {archived}: records above the limit, if there are any, would stop the "
+            f"restore at the first of them. A dry run that reads everything shows it: --exact (how.exact)",
+        )
+
+
+def check_largest_record(
+    request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, largest: int
+) -> Iterator[PreflightFinding]:
+    """Judge a too large record. `largest` is the largest sum of key, value and headers of a record."""
+    limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
+    if largest > limit:
+        holds = f"{target.topic} has max.message.bytes={limit}: a record has {largest:,} bytes"
+        yield _judge_large(request, plan, holds, limit)
+
+
+def choose_codec(request: RestoreRequest, plan: TargetPlan, limit: int) -> str:
+    """Return the compression of records before they are sent: by the target's worker file.
+
+    If it has none, records that the target accepts only compressed, as the archived topic did, are compressed. Brokers
+    compare the compressed bytes with max.message.bytes.
+    """
+    codec = find_sent_codec(request.target_kafka)
+    if codec is not None:
+        return codec
+    is_needed = _find_large(request, plan, limit) is not None and limit >= _read_archived_limit(plan)
+    return "zstd" if is_needed else "none"
+
+
+def _find_large(request: RestoreRequest, plan: TargetPlan, limit: int) -> ObjectFacts | None:
+    """Find an object with some records that certainly have more bytes before compression."""
+    if plan.facts.chooses or changes_sizes(request):
+        return None
+    return next((o for o in plan.objects if average_record_bytes(o) > limit), None)
+
+
+def _read_archived_limit(plan: TargetPlan) -> int:
+    return int(dict(plan.configs).get("max.message.bytes", MAX_MESSAGE_BYTES))
+
+
+def _judge_large(request: RestoreRequest, plan: TargetPlan, holds: str, limit: int) -> PreflightFinding:
+    """Judge records above the limit before compression."""
+    archived = _read_archived_limit(plan)
+    if limit < archived:
+        return make_refusal(f"{holds}. Raise it, or leave them out by time or offset")
+    if find_sent_codec(request.target_kafka) == "none":
+        return make_refusal(
+            f"{holds}, and the target's worker file says producer.compression.type=none. The archived topic's limit "
+            f"was {archived}, so it took them compressed: leave that line out, or say zstd; or raise the limit"
+        )
+    if choose_codec(request, plan, limit) == "none":
+        return make_refusal(
+            f"{holds}. The archived topic's limit was {archived}, so it took them compressed. They would not be sent "
+            f"so: set producer.compression.type=zstd in the target's worker file; or raise the limit"
+        )
+    return make_remark(
+        f"{holds}. The archived topic's limit was {archived}, so it took them compressed, and they are sent "
+        f"compressed. A record that is too large even so stops the restore, with its source offset"
+    )
+
+
+def _write_moment(timestamp: int) -> str:
+    """Write a timestamp as a date, or as a number if no calendar holds it."""
+    try:
+        moment = EPOCH + timestamp * ONE_MS
+    except OverflowError:
+        return f"{timestamp} ms"
+    return moment.isoformat(timespec="milliseconds")

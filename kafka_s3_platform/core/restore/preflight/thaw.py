@@ -1,0 +1,75 @@
+"""Objects in cold storage classes: report them, request their copies, and wait for these."""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from kafka_s3_platform.connect.sources.objects import ForeignObject
+from kafka_s3_platform.core.config.settings import ThawTier
+from kafka_s3_platform.core.errors import BusyError
+from kafka_s3_platform.core.restore.preflight.target import PreflightFinding, make_remark
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 60.0
+"""Interval of asking the store for thawed objects. The fastest tier takes minutes."""
+REQUESTS_AT_ONCE = 16
+
+_NOT_ASKED_FOR = (
+    "say for how many days they are to be thawed: --thaw-days, how.thaw_days, or archive.source.thaw.days in the file "
+    "of a source connector"
+)
+_ASKED_FOR = "they were asked for; run again under this restore id when they are there: minutes to days, by their tier"
+
+
+def describe_cold(objects: Iterable[ObjectInfo | ForeignObject | None]) -> Iterator[PreflightFinding]:
+    """Report how many of these objects lie in cold storage."""
+    cold = [o.key for o in objects if o is not None and o.is_cold]
+    if cold:
+        yield make_remark(f"{len(cold)} objects lie in cold storage, such as {cold[0]}")
+
+
+def thaw_objects(request: RestoreRequest, keys: Sequence[str], store: ObjectStore) -> None:
+    """Request the cold ones of these objects once, and wait until all can be read.
+
+    If the request thaws nothing, cold objects are bad objects: `behavior.on.error` decides.
+
+    Raises:
+        BusyError: some are still cold when the wait is over, or the request thaws nothing. Glacier takes hours, so the
+            run may end and be started again.
+    """
+    thawing = request.thawing
+    if thawing.days is None:
+        if request.on_error == "fail" and (cold := _find_cold(keys, store)):
+            raise _make_cold_error(request, cold, _NOT_ASKED_FOR)
+        return
+    cold = _find_cold(keys, store)
+    # S3 refuses a second request for an object while the first is under way.
+    _request_thaws([o.key for o in cold if not o.thaw], thawing.days, thawing.tier or "Standard", store)
+    deadline = time.monotonic() + thawing.wait_seconds
+    while cold:
+        if time.monotonic() >= deadline:
+            raise _make_cold_error(request, cold, _ASKED_FOR)
+        logger.info("restore %s: waiting for %d objects from cold storage", request.restore_id, len(cold))
+        time.sleep(POLL_SECONDS)
+        cold = _find_cold([o.key for o in cold], store)
+
+
+def _find_cold(keys: Sequence[str], store: ObjectStore) -> list[ObjectInfo]:
+    return [info for info in store.heads(keys) if info is not None and info.is_cold]
+
+
+def _request_thaws(keys: Sequence[str], days: int, tier: ThawTier, store: ObjectStore) -> None:
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="thaw") as pool:
+        for request in [pool.submit(store.request_thaw, key, days, tier) for key in keys]:
+            request.result()
+
+
+def _make_cold_error(request: RestoreRequest, cold: Sequence[ObjectInfo], advice: str) -> BusyError:
+    named = ", ".join(o.key for o in cold[:5])
+    return BusyError(
+        f"restore {request.restore_id}: {len(cold)} objects lie in cold storage, such as {named}: {advice}"
+    )

@@ -1,0 +1,188 @@
+"""One stream of a restore and its target: the input of a task, what it leaves out, and its result."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+
+from kafka_s3_platform.connect.restore.outgoing.partitioning import SOURCE
+from kafka_s3_platform.connect.restore.outgoing.stream import SentSettings, SentStream
+from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.core.model.batches import count_record_bytes
+from kafka_s3_platform.core.restore.documents import StreamDocuments, read_left_out, save_left_out
+from kafka_s3_platform.core.restore.replay.checkpoint import Position
+from kafka_s3_platform.core.restore.replay.transactions import make_marker_name
+from kafka_s3_platform.core.restore.request import Delivery
+from kafka_s3_platform.core.restore.source.base import RecordStream
+from kafka_s3_platform.core.spark.runner import Attempt
+from kafka_s3_platform.core.store.objects import ObjectStore
+
+UNSENDABLE_TIMESTAMPS = frozenset({0})
+"""Timestamps (epoch ms) replaced by the Kafka client with the current time."""
+
+
+@dataclass(frozen=True)
+class ReplayTask:
+    """One stream and its target. `target_starts` is kafka partition of the target -> its end before the restore.
+
+    `place` is the plan's. `documents` are the keys of the stream's documents in `documents_store`.
+    `resumed`: an earlier run may have sent some of it. The rates are this task's share. `is_read_back_early`: it is
+    read back as soon as it is sent.
+    """
+
+    restore_id: str
+    plan_digest: str
+    delivery: Delivery
+    stream: RecordStream
+    sent: SentSettings
+    kafka: KafkaSettings = field(repr=False)
+    target_starts: tuple[tuple[int, int], ...]
+    documents_store: StoreSettings = field(repr=False)
+    documents: StreamDocuments
+    run_id: str
+    resumed: bool
+    max_message_bytes: int
+    codec: str
+    allow_unsendable_timestamps: bool
+    place: str
+    records_per_second: float | None = None
+    bytes_per_second: float | None = None
+    is_read_back_early: bool = False
+
+    @property
+    def marker_name(self) -> str:
+        """The transactional id, also the name of the consumer group with the progress marker."""
+        return make_marker_name(self.restore_id, self.kafka_partition, place=self.place, topic=self.named_topic)
+
+    @property
+    def kafka_partition(self) -> int:
+        return self.stream.facts.kafka_partition
+
+    @property
+    def to_topic(self) -> str:
+        return self.sent.to_topic
+
+    @property
+    def named_topic(self) -> str:
+        """The source's topic if a restore may have several, else empty."""
+        return self.stream.facts.named_topic
+
+    @property
+    def keeps_number(self) -> bool:
+        """True if records go to the kafka partition of the same number, and to no other."""
+        return self.sent.outgoing.partitioning == SOURCE
+
+    @property
+    def is_found_by_content(self) -> bool:
+        """True if comparing the target with the archive shows the target's progress.
+
+        It does not if another run may have left out other objects or records than this one. It does not either if
+        several topics of another sink go to one target: their equal records are indistinguishable.
+        """
+        is_same_each_time = self.sent.behavior_on_error == "fail" and not self.sent.records.latest_per_key
+        is_comparable = self.keeps_number and self.stream.facts.is_found_by_content
+        return is_comparable and is_same_each_time and not self.sent.outgoing.has_mapper
+
+    @property
+    def is_limited(self) -> bool:
+        """True if it is sent at a limited rate."""
+        return bool(self.records_per_second or self.bytes_per_second)
+
+    @property
+    def target_start(self) -> int:
+        """The end of the target's kafka partition of the same number, before the restore."""
+        return dict(self.target_starts)[self.kafka_partition]
+
+    @property
+    def reached(self) -> tuple[tuple[int, int], ...]:
+        """Kafka partitions of the target that may get records, and the end of each before the restore."""
+        if self.keeps_number:
+            return ((self.kafka_partition, self.target_start),)
+        return self.target_starts
+
+    def is_first_try(self, attempt: Attempt) -> bool:
+        """Return True if nothing was sent yet, as far as this run knows."""
+        return not self.resumed and attempt.number == 0
+
+    def beside(self, store: ObjectStore) -> ObjectStore:
+        """Return the store of the documents: `store` itself if both are the same."""
+        if self.documents_store == store.settings:
+            return store
+        return ObjectStore(self.documents_store)
+
+    def sent_stream(self, store: ObjectStore, start_offset: int = 0) -> SentStream:
+        """Return the records to send from source offset `start_offset` on, without objects left out by `decided`."""
+        return SentStream(self.stream, self.sent, store, start_offset, partial(_split_portions, self))
+
+    def decided(self, store: ObjectStore) -> "ReplayTask":
+        """Return this task with a stream that leaves out the decided objects."""
+        return replace(self, stream=replace(self.stream, left_out=self.left_out(store)))
+
+    def left_out(self, store: ObjectStore) -> Mapping[str, str] | None:
+        """Read the bad objects to leave out, with reasons. None before the decision."""
+        return read_left_out(self.beside(store), self.documents.left_out, self.plan_digest)
+
+    @property
+    def where(self) -> str:
+        """Both ends, for messages."""
+        number = f"-{self.kafka_partition}" if self.keeps_number else ""
+        return f"{self.stream.facts.topic}-{self.kafka_partition} to {self.to_topic}{number}"
+
+    @property
+    def any_timestamp(self) -> frozenset[int]:
+        if self.allow_unsendable_timestamps:
+            return UNSENDABLE_TIMESTAMPS
+        return frozenset()
+
+    def result(self, start: Position, sent: int, sent_bytes: int, end: Position) -> "ReplayResult":
+        return ReplayResult(
+            kafka_partition=self.kafka_partition,
+            size=self.stream.facts.size,
+            found_count=start.record_count,
+            sent_count=sent,
+            sent_bytes=sent_bytes,
+            position=end,
+            topic=self.named_topic,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """`found_count` records were in the target already; `position` is the end of the stream.
+
+    `left_out` are keys of bad objects, `topic` is the stream's `named_topic`.
+    """
+
+    kafka_partition: int
+    size: int
+    found_count: int
+    sent_count: int
+    sent_bytes: int
+    position: Position
+    left_out: tuple[str, ...] = ()
+    topic: str = ""
+
+
+def _split_portions(task: ReplayTask, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Split a batch into portions for about a second at the rates, so that a low rate flows instead of pulsing."""
+    step = float(batch.num_rows)
+    if task.records_per_second:
+        step = min(step, task.records_per_second)
+    if task.bytes_per_second:
+        step = min(step, task.bytes_per_second * batch.num_rows / max(int(count_record_bytes(batch).sum()), 1))
+    length = max(1, int(step))
+    for start in range(0, batch.num_rows, length):
+        yield batch.slice(start, length)
+
+
+def decide_left_out(task: ReplayTask, store: ObjectStore, sent_below: int) -> None:
+    """Read the whole stream to find the bad objects to leave out, unless an earlier try did so.
+
+    Raises:
+        IntegrityError: the target may hold records of a bad object, since it holds those below `sent_below`.
+    """
+    if task.sent.behavior_on_error == "fail" or task.left_out(store) is not None:
+        return
+    bad = task.stream.find_bad_objects(store)
+    save_left_out(task.beside(store), task.documents.left_out, task.plan_digest, bad, sent_below)

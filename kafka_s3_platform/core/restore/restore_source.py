@@ -1,0 +1,70 @@
+"""Interface of a restore's sources: our own archive, and objects of another sink."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
+
+from kafka_s3_platform.connect.restore.outgoing.values import ValueSettings
+from kafka_s3_platform.core.restore.preflight.goal import Checked, DryRunCount, Goal
+from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.source.base import RecordStream, RestorePlan, TargetPlan
+from kafka_s3_platform.core.spark.runner import TaskRunner
+
+P = TypeVar("P", bound=RestorePlan)
+
+
+@dataclass(frozen=True)
+class NewPlan(Generic[P]):
+    """A plan before it is stored.
+
+    `claim` stores the documents needed in the bucket before the plan. A run after a killed one makes the plan again,
+    and claims again.
+    """
+
+    plan: P
+    claim: Callable[[], None] = lambda: None
+
+
+class RestoreSource(Protocol[P]):
+    """Source of a restore's records. Every other method is called on the result of `complete`."""
+
+    @property
+    def request(self) -> RestoreRequest:
+        """The request."""
+        ...
+
+    def complete(self) -> Self:
+        """Return the source with the settings of the connector's file in its request.
+
+        Raises:
+            ConfigError: the source cannot do it.
+        """
+        ...
+
+    def read_plan(self, content: bytes) -> P:
+        """Read the stored plan. PreflightError or IntegrityError if it does not belong to the request."""
+        ...
+
+    def make_plan(self) -> NewPlan[P]:
+        """Choose objects from the current source."""
+        ...
+
+    def plan_targets(self, plan: P) -> tuple[TargetPlan, ...]:
+        """Return the part of each target topic."""
+        ...
+
+    def check(self, plan: P, goals: Sequence[Goal], runner: TaskRunner) -> Checked:
+        """Check the objects, and how their records are written. The targets are checked already."""
+        ...
+
+    def count(self, plan: P, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
+        """Read everything to count the records."""
+        ...
+
+    def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
+        """Return the settings to rewrite keys and values of a source topic. None: they stay as they are."""
+        ...
+
+    def make_streams(self, plan: P) -> Sequence[RecordStream]:
+        """Make a stream for each source kafka partition with records to restore."""
+        ...

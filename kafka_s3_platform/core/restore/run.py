@@ -1,0 +1,337 @@
+"""The restore use case for every source: plan, preflight, replay, verify, mapping, report.
+
+A restore may be killed at any point and run again under the same restore id. The plan in the bucket records the
+objects to send. Arrived records are found by the progress markers, which are committed with them (`exactly_once`), or
+by matching the target with the archive (`at_least_once`).
+"""
+
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from kafka_s3_platform.connect.restore.outgoing.stream import changes_count
+from kafka_s3_platform.connect.restore.outgoing.values import ValueSettings
+from kafka_s3_platform.core.errors import PreflightError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.transactional_producer import try_transactions
+from kafka_s3_platform.core.model.notes import DoubtNote
+from kafka_s3_platform.core.restore.execution import Execution
+from kafka_s3_platform.core.restore.preflight.begin import (
+    check_created,
+    check_new_id,
+    create_target,
+    read_finished_report,
+    read_target_start,
+    store_plan,
+    take_back,
+)
+from kafka_s3_platform.core.restore.preflight.checks import Target, inspect_target, raise_refusals
+from kafka_s3_platform.core.restore.preflight.goal import Goal, observe_goals
+from kafka_s3_platform.core.restore.preflight.target import (
+    MAX_MESSAGE_BYTES,
+    PreflightFinding,
+    choose_codec,
+    choose_restorable_acls,
+    make_remark,
+)
+from kafka_s3_platform.core.restore.preflight.thaw import thaw_objects
+from kafka_s3_platform.core.restore.replay.spec import ReplayTask
+from kafka_s3_platform.core.restore.request import ReadFacts, RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.restore_source import P, RestoreSource
+from kafka_s3_platform.core.restore.source.base import (
+    BYTES_PER_SECOND,
+    RestorePlan,
+    TargetPlan,
+    TargetStart,
+    estimate_seconds,
+)
+from kafka_s3_platform.core.spark.runner import TaskRunner
+from kafka_s3_platform.core.store.errors import NotFoundError
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.promises import check_promises
+from kafka_s3_platform.core.text import count_noun
+
+logger = logging.getLogger(__name__)
+
+
+def name_topics(request: RestoreRequest, goals: Sequence[Goal]) -> RestoreRequest:
+    """Return the request with all of its topics, for messages and the report."""
+    topics = sorted(chain.from_iterable(goal.plan.topics for goal in goals))
+    targets = ", ".join(goal.plan.to_topic for goal in goals)
+    return replace(request, topic=", ".join(topics) or "no topic", to_topic=targets or "nothing")
+
+
+def log_plan(
+    request: RestoreRequest, goals: Sequence[Goal], stream_count: int, findings: Sequence[PreflightFinding]
+) -> None:
+    """Log the plan, and a warning for each finding."""
+    named = name_topics(request, goals)
+    targets = [goal.plan for goal in goals]
+    logger.info(
+        "restore %s of %s to %s: %s%.1f MB in %d objects of %d kafka partitions, roughly %.0f s",
+        request.restore_id,
+        named.topic,
+        named.to_topic,
+        _format_count(targets),
+        sum(target.object_bytes for target in targets) / 1e6,
+        sum(len(target.objects) for target in targets),
+        stream_count,
+        _estimate_seconds(request, targets),
+    )
+    for finding in findings:
+        logger.warning("restore %s: %s", request.restore_id, finding)
+
+
+def _format_count(targets: Sequence[TargetPlan]) -> str:
+    count = _sum_known(target.record_count for target in targets)
+    if not targets or count is None:
+        return ""
+    return f"{'' if all(target.is_exact for target in targets) else 'at most '}{count_noun(count, 'record')}, "
+
+
+def _sum_known(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum. None if one of the numbers is unknown."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
+
+
+def _estimate_seconds(request: RestoreRequest, targets: Sequence[TargetPlan]) -> float:
+    """Return a rough estimate. If the number of records is unknown, only the bytes of the objects count."""
+    if _sum_known(target.record_count for target in targets) is None:
+        return sum(target.object_bytes for target in targets) / BYTES_PER_SECOND
+    # Of no target, sum() would give the int 0, which Dagster refuses as a float.
+    return math.fsum(estimate_seconds(request, target) for target in targets)
+
+
+def add_schema_ids(planned: RestoreReport, values: Mapping[str, ValueSettings | None]) -> RestoreReport:
+    """Add the schema ids registered at the target, and notes on them."""
+    pairs = set[tuple[int, int]]()
+    notes: list[str] = []
+    for settings in values.values():
+        if settings is None or settings.mapping is None:
+            continue
+        notes += settings.mapping.notes
+        for ids in (settings.mapping.key_ids, settings.mapping.value_ids):
+            pairs.update((ids or {}).items())
+    return replace(planned, schema_ids=tuple(sorted(pairs)), notes=(*planned.notes, *notes))
+
+
+def make_planned_report(
+    request: RestoreRequest, plan: RestorePlan, goals: Sequence[Goal], findings: Sequence[PreflightFinding]
+) -> RestoreReport:
+    """Make the report of a restore that has sent nothing yet. A number unknown to the source is 0."""
+    named = name_topics(request, goals)
+    targets = [goal.plan for goal in goals]
+    before_transforms = changes_count(request.outgoing, request.on_error)
+    is_exact = bool(targets) and all(target.is_exact for target in targets)
+    return RestoreReport(
+        restore_id=request.restore_id,
+        topic=named.topic,
+        to_topic=named.to_topic,
+        kafka_partitions=(),
+        record_count=_sum_known(target.record_count for target in targets) or 0,
+        record_bytes=_sum_known(target.record_bytes for target in targets) or 0,
+        exact=is_exact and not before_transforms,
+        out_of_range_count=sum(target.out_of_range_count for target in targets),
+        object_count=sum(len(target.objects) for target in targets),
+        object_bytes=sum(target.object_bytes for target in targets),
+        sent_count=0,
+        gaps=plan.gaps,
+        notes=tuple(dict.fromkeys(f.text for f in findings if not f.refuses)),
+        refusals=tuple(f.text for f in findings if f.refuses),
+        doubts=tuple(f.text for f in findings if f.doubts),
+        plan_key=request.documents.plan,
+        plan_digest=plan.digest,
+        estimated_seconds=_estimate_seconds(request, targets),
+        seconds=0.0,
+        verified=False,
+        dry_run=request.dry_run,
+        before_transforms=before_transforms,
+        terms=plan.terms,
+        skipped=plan.skipped,
+        skipped_count=plan.skipped_count,
+        gap_count=len(plan.gaps),
+        of_others=request.config.source is not None,
+    )
+
+
+def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
+    """Restore the request of the source, or resume it, or return the report if it is finished.
+
+    Raises:
+        PreflightError: a target would not keep the records, or the restore id belongs to another restore.
+        IntegrityError: an object is bad, and `behavior.on.error` is `fail`. No record of it was sent.
+        BusyError: objects are in cold storage.
+        TopicRecreatedError: a target is another topic than an earlier run of this id has sent to.
+        PlatformError: any other failure. If sending failed, the message ends with the progress of each stream.
+    """
+    source = source.complete()
+    request = source.request
+    store = ObjectStore(request.config.restore_store)
+    begun = _read_stored_plan(source, store)
+    if begun is not None:
+        plan = begun
+        targets = source.plan_targets(plan)
+        if (done := read_finished_report(request, _collect_starts(targets), store)) is not None:
+            logger.info("restore %s is finished already; nothing is sent", request.restore_id)
+            return done
+    else:
+        # Before planning, which may list a whole bucket.
+        check_new_id(request, store)
+        new_plan = source.make_plan()
+        plan = new_plan.plan
+        targets = source.plan_targets(plan)
+    with ClusterAdmin(request.target_kafka, begins=True) as admin:
+        goals = observe_goals(request, targets, admin)
+        findings: list[PreflightFinding] = []
+        for goal in goals:
+            findings += inspect_target(goal.request, goal.plan, goal.target)
+        checked = source.check(plan, goals, runner)
+        findings += checked.findings
+        if request.dry_run:
+            return _run_dry(source, plan, goals, findings, runner)
+        stream_count = len(source.make_streams(plan))
+        log_plan(request, goals, stream_count, findings)
+        raise_refusals(name_topics(request, goals), findings)
+        if begun is None and request.delivery == "exactly_once" and goals:
+            # its id is none of a stream: nobody is fenced
+            try_transactions(request.target_kafka, goals[0].plan.to_topic, f"restore.{request.restore_id}")
+        if stream_count:
+            runner.start()
+        # Before the first write: the store's conditional writes protect the plan from a second run.
+        check_promises(store, request.config.archive.restore_dir)
+        if begun is None:
+            # Before the plan: once it is stored, this restore id has begun, and nothing is claimed again.
+            new_plan.claim()
+            plan, goals = _begin_restore(request, plan, goals, admin, store)
+        # Observe again: the targets may have been created above, and the goals now have their start offsets.
+        goals = observe_goals(request, [goal.plan for goal in goals], admin)
+    thaw_objects(request, checked.cold_keys, ObjectStore(request.config.store))
+    values = {topic: source.make_values(goal, topic) for goal in goals for topic in goal.plan.topics}
+    tasks = _make_tasks(source, plan, goals, values, resumed=begun is not None)
+    planned = add_schema_ids(make_planned_report(request, plan, goals, findings), values)
+    return Execution(request, tasks, goals, store, runner).run(planned)
+
+
+def _read_stored_plan(source: RestoreSource[P], store: ObjectStore) -> P | None:
+    try:
+        content = store.get(source.request.documents.plan)
+    except NotFoundError:
+        return None
+    return source.read_plan(content)
+
+
+def _collect_starts(plans: Iterable[TargetPlan]) -> dict[str, TargetStart]:
+    return {plan.to_topic: plan.start for plan in plans if plan.start is not None}
+
+
+def _begin_restore(
+    request: RestoreRequest, plan: P, goals: Sequence[Goal], admin: ClusterAdmin, store: ObjectStore
+) -> tuple[P, list[Goal]]:
+    """Create missing targets, then the plan's object. From then on this restore id has exactly one plan."""
+    starts: dict[str, TargetStart] = {}
+    targets = _create_targets(goals, admin)
+    for goal, target in zip(goals, targets, strict=True):
+        if request.restore_acls:
+            # Before the plan is stored: if this run is killed here, the next one does it again.
+            admin.create_topic_acls(goal.plan.to_topic, choose_restorable_acls(goal.plan.acls or ()))
+        starts[goal.plan.to_topic] = read_target_start(goal.request, target)
+    begun = replace(plan, starts=dict(sorted(starts.items())))
+    store_plan(request, store, begun.to_json())
+    return begun, [replace(goal, plan=replace(goal.plan, start=starts[goal.plan.to_topic])) for goal in goals]
+
+
+def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
+    """Return the targets, the missing ones created. If one is refused, the created ones are deleted again."""
+    targets: list[Target] = []
+    created: list[Target] = []
+    try:
+        for goal in goals:
+            target = goal.target
+            if target.description is None:
+                target = create_target(goal.request, goal.plan, goal.size, target, admin)
+                created.append(target)
+                check_created(goal.request, goal.plan, target)
+            targets.append(target)
+    except PreflightError as err:
+        if taken_back := take_back(created, admin):
+            err.args = (f"{err.text}\n{taken_back}",)
+        raise
+    return targets
+
+
+def _make_tasks(
+    source: RestoreSource[P],
+    plan: P,
+    goals: Sequence[Goal],
+    values: Mapping[str, ValueSettings | None],
+    *,
+    resumed: bool,
+) -> list[ReplayTask]:
+    request = source.request
+    digest = plan.digest
+    goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}
+    starts = _collect_starts(goal.plan for goal in goals)
+    tasks = []
+    for stream in source.make_streams(plan):
+        goal = goal_of[stream.facts.topic]
+        limit = goal.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES)
+        task = ReplayTask(
+            restore_id=request.restore_id,
+            plan_digest=digest,
+            delivery=request.delivery,
+            stream=stream,
+            sent=goal.sent(values[stream.facts.topic]),
+            kafka=request.target_kafka,
+            target_starts=starts[goal.plan.to_topic].offsets,
+            documents_store=request.config.restore_store,
+            documents=request.documents.stream(stream.facts.kafka_partition, stream.facts.named_topic),
+            run_id=request.run_id,
+            resumed=resumed,
+            max_message_bytes=limit,
+            codec=choose_codec(request, goal.plan, limit),
+            allow_unsendable_timestamps=stream.facts.sends_any_timestamp,
+            place=plan.place,
+        )
+        tasks.append(task)
+    return tasks
+
+
+def _run_dry(
+    source: RestoreSource[P],
+    plan: P,
+    goals: Sequence[Goal],
+    findings: Sequence[PreflightFinding],
+    runner: TaskRunner,
+) -> RestoreReport:
+    """Report the plan of the restore. With `exact`, read everything to count it."""
+    request = source.request
+    stream_count = len(source.make_streams(plan))
+    if not request.exact:
+        log_plan(request, goals, stream_count, findings)
+        if any(goal.plan.record_count is None for goal in goals) or not goals:
+            what = "the number of records in the objects is unknown before they are read: --exact (how.exact) counts"
+            findings = [*findings, make_remark(what)]
+        return make_planned_report(request, plan, goals, findings)
+    counted = source.count(plan, goals, runner)
+    findings = [*findings, *counted.findings]
+    log_plan(request, goals, stream_count, findings)
+    planned = make_planned_report(request, plan, goals, findings)
+    if counted.streams is None:
+        return planned
+    read = sum((stream.facts for stream in counted.streams), ReadFacts())
+    read = replace(read, out_of_range_count=0, notes=tuple(dict.fromkeys(read.notes)))
+    return replace(
+        planned,
+        **vars(planned + read),
+        record_count=sum(stream.record_count for stream in counted.streams),
+        record_bytes=sum(stream.record_bytes for stream in counted.streams),
+        exact=counted.is_exact and not planned.before_transforms,
+        doubts=(*planned.doubts, *(note for note in read.notes if isinstance(note, DoubtNote))),
+    )

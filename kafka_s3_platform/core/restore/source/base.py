@@ -1,0 +1,310 @@
+"""Interface between a restore and its source: our own archive with its index, or listed objects of another sink.
+
+A source has plans and streams. Only the source itself knows the kind of plan. A fact unknown before an object is read
+is None.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.connect.sources.objects import BadObject
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.errors import PreflightError
+from kafka_s3_platform.core.model.connect import ConnectBatch
+from kafka_s3_platform.core.model.gaps import MissingRecords
+from kafka_s3_platform.core.model.segment import TopicAcl
+from kafka_s3_platform.core.restore.documents import (
+    PLAN_FORMAT,
+    check_digest,
+    hash_document,
+    parse_document,
+    read_header,
+)
+from kafka_s3_platform.core.restore.request import ReadFacts, RestoreRequest
+from kafka_s3_platform.core.restore.source.terms import RequestFacts, check_plan_field, check_plan_place, check_terms
+from kafka_s3_platform.core.store.objects import ObjectStore
+
+EARLIEST = -(2**63)
+LATEST = 2**63 - 1
+"""Bounds (epoch ms) of unknown timestamps."""
+
+RECORDS_PER_SECOND = 150_000
+BYTES_PER_SECOND = 60_000_000
+"""Bytes sent and verified by one task in a second on one core of a small machine. Only estimates use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStart:
+    """The target topic as it was before the first record: its id, and kafka partition -> high watermark."""
+
+    topic_id: str
+    offsets: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        if any(offset < 0 for _, offset in self.offsets):
+            raise ValueError(f"no log ends at one of the offsets {self.offsets}")
+
+    def offset(self, kafka_partition: int) -> int:
+        """Return the end of the kafka partition."""
+        return dict(self.offsets)[kafka_partition]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFacts:
+    """Facts of one object in a plan, before anybody reads it. None: unknown to the source.
+
+    `record_bytes` are the bytes of keys, values and headers. At most `wanted_count` of its records are restored.
+    `oldest` and `newest` (epoch ms) are bounds of the timestamps of the restored records.
+    """
+
+    key: str
+    kafka_partition: int
+    size: int
+    record_count: int | None = None
+    wanted_count: int | None = None
+    record_bytes: int | None = None
+    oldest: int | None = None
+    newest: int | None = None
+    is_out_of_range: bool = False
+
+    @property
+    def largest_bytes(self) -> int:
+        """Bytes of all its records; if unknown, bytes of the object."""
+        if self.record_bytes is None:
+            return self.size
+        return self.record_bytes
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """The part of one target topic, from any source. The checks of a target read it.
+
+    `start` is None before the restore has begun. `source_kafka_partitions` belong to the source's topics. `topic_id`,
+    `configs` and `acls` are the source topic's, if known. Without `has_timestamps` the objects hold no timestamps of
+    their records: these get the time of sending.
+    """
+
+    topics: tuple[str, ...]
+    to_topic: str
+    facts: RequestFacts
+    objects: tuple[ObjectFacts, ...]
+    is_exact: bool
+    start: TargetStart | None
+    source_kafka_partitions: tuple[int, ...]
+    topic_id: str | None = None
+    configs: tuple[tuple[str, str], ...] = ()
+    acls: tuple[TopicAcl, ...] | None = None
+    has_timestamps: bool = True
+
+    @property
+    def kafka_partitions(self) -> tuple[int, ...]:
+        """Source kafka partitions with records to restore."""
+        return tuple(sorted({o.kafka_partition for o in self.objects}))
+
+    def objects_of(self, kafka_partition: int) -> tuple[ObjectFacts, ...]:
+        return tuple(o for o in self.objects if o.kafka_partition == kafka_partition)
+
+    @property
+    def record_count(self) -> int | None:
+        """Records to restore, exact or an upper bound. None if unknown to the source."""
+        counts = [o.wanted_count for o in self.objects if o.wanted_count is not None]
+        return sum(counts) if len(counts) == len(self.objects) else None
+
+    @property
+    def record_bytes(self) -> int | None:
+        """Bytes of keys, values and headers, exact or an upper bound. None if unknown to the source."""
+        sizes = [o.record_bytes for o in self.objects if o.record_bytes is not None]
+        return sum(sizes) if len(sizes) == len(self.objects) else None
+
+    @property
+    def largest_bytes(self) -> int:
+        """Bytes of all records; if unknown, bytes of the objects."""
+        return sum(o.largest_bytes for o in self.objects)
+
+    @property
+    def object_bytes(self) -> int:
+        return sum(o.size for o in self.objects)
+
+    @property
+    def out_of_range_count(self) -> int:
+        """Records with out-of-range timestamps, exact or an upper bound."""
+        return sum(o.wanted_count or 0 for o in self.objects if o.is_out_of_range)
+
+    def bound_times(self, now_ms: int) -> tuple[int, int] | None:
+        """Return bounds of the sent timestamps: EARLIEST and LATEST where they are unknown. None: there is no object.
+
+        Records without a timestamp get `now_ms`.
+        """
+        if not self.objects:
+            return None
+        if not self.has_timestamps:
+            return now_ms, now_ms
+        oldest = min(EARLIEST if o.oldest is None else o.oldest for o in self.objects)
+        return oldest, max(LATEST if o.newest is None else o.newest for o in self.objects)
+
+
+def estimate_seconds(request: RestoreRequest, plan: TargetPlan) -> float:
+    """Return roughly how long sending and verifying takes: the slowest of records, bytes and rate limits decides."""
+    tasks = max(1, min(request.config.tasks_max, len(plan.kafka_partitions)))
+    # To find the latest record of each key, sending and verifying both read everything once before.
+    passes = 2 if plan.facts.is_snapshot else 1
+    count = plan.record_count or 0
+    at_once = [passes * count / RECORDS_PER_SECOND / tasks, passes * plan.largest_bytes / BYTES_PER_SECOND / tasks]
+    limits = ((count, request.records_per_second), (plan.largest_bytes, request.bytes_per_second))
+    return max(at_once + [size / limit for size, limit in limits if limit])
+
+
+class SourceRecords(Protocol):
+    """The wanted records of one stream, whole or decoded, and the facts of those read so far."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch | ConnectBatch]: ...
+
+    @property
+    def facts(self) -> ReadFacts: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamFacts:
+    """Facts of a stream that are known before its objects are read.
+
+    `topic` and `kafka_partition` are the source's, `store` has the objects. `named_topic` is the topic if one restore
+    may read several, else empty. `record_count`, and `record_bytes` of keys, values and headers, are exact or upper
+    bounds, None if unknown. `object_starts` are pairs of an object's first offset and the bytes of those before it.
+    """
+
+    topic: str
+    kafka_partition: int
+    store: StoreSettings = field(repr=False)
+    object_bytes: int
+    record_count: int | None = None
+    record_bytes: int | None = None
+    object_starts: tuple[tuple[int, int], ...] = ()
+    named_topic: str = ""
+    is_decoded: bool = False
+    """Objects hold decoded keys and values, to be encoded for the target; else whole records."""
+    is_found_by_content: bool = False
+    """Comparing its records with the target's shows how many have arrived."""
+    sends_any_timestamp: bool = False
+    """Records may be sent with a timestamp that the client replaces with the time of sending."""
+
+    @property
+    def size(self) -> int:
+        """The measure of progress: records if their number is known, else bytes of the objects."""
+        return self.object_bytes if self.record_count is None else self.record_count
+
+    @property
+    def bytes_to_send(self) -> int:
+        """The bytes of keys, values and headers. If they are unknown, the bytes of the objects."""
+        return self.object_bytes if self.record_bytes is None else self.record_bytes
+
+    def passed_bytes(self, next_source_offset: int) -> int:
+        """Return the approximate bytes of the objects before the offset. 0 if names hold no offsets."""
+        if not self.object_starts:
+            return 0
+        offsets, before = zip(*self.object_starts, strict=True)
+        return int(np.interp(next_source_offset, offsets, before))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordStream(ABC):
+    """Source of one task, for one source kafka partition. A task carries it to an executor.
+
+    `left_out` are the objects left out by this restore (key -> reason), None before the decision.
+    """
+
+    left_out: Mapping[str, str] | None = None
+
+    @property
+    @abstractmethod
+    def facts(self) -> StreamFacts:
+        """Facts of the stream as planned."""
+
+    @abstractmethod
+    def records(self, store: ObjectStore, start_offset: int = 0) -> SourceRecords:
+        """Read the wanted records from a source offset on."""
+
+    @abstractmethod
+    def find_bad_objects(self, store: ObjectStore) -> Iterable[BadObject]:
+        """Read everything to find the bad objects. Each `why` includes the restore's treatment of the object."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestorePlan:
+    """The plan of a restore as the bucket stores it. A subclass has the objects of one kind of source.
+
+    `terms` is the original request: a later request is compared with it. `place` is the `hash_place` of its connector:
+    restores of one id with documents at two places are two restores. `gaps` are requested records missing at the
+    source, `skipped` sentences about bad objects left out; `skipped` may be shortened, `skipped_count` is not.
+    `starts` has the targets, by topic, before the first record. It is None before the restore has begun.
+    """
+
+    kind: ClassVar[str]
+
+    restore_id: str
+    terms: Mapping[str, Any]
+    created_at: str
+    place: str
+    gaps: tuple[MissingRecords, ...] = ()
+    skipped: tuple[str, ...] = ()
+    skipped_count: int = 0
+    starts: Mapping[str, TargetStart] | None = None
+
+    @cached_property
+    def facts(self) -> RequestFacts:
+        """The facts of `terms`, with types."""
+        return RequestFacts.of(self.terms, self.restore_id)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the plan. Equal plans have equal digests."""
+        return hash_document(asdict(self))
+
+    def to_json(self) -> bytes:
+        """Write the plan, its format, its kind and its digest."""
+        header = {"format": PLAN_FORMAT, "kind": self.kind, "digest": self.digest}
+        return json.dumps(header | asdict(self), indent=1).encode()
+
+    @classmethod
+    def from_json(cls, content: bytes, key: str) -> Self:
+        """Read a plan of `to_json`.
+
+        Raises:
+            IntegrityError: it has another format, or was changed since.
+            PreflightError: it is of another kind.
+        """
+        header = read_header(content, key, "restore plan", PLAN_FORMAT)
+        if header.kind != cls.kind:
+            raise PreflightError(
+                f"restore plan {key} is of {header.kind or 'no kind'}, not of {cls.kind}, as this connector's are. "
+                f"Take another restore id"
+            )
+        plan = parse_document(content, cls, key)
+        check_digest(key, plan.digest, header.digest)
+        # Check the terms now: `facts` parses them only when it is used.
+        RequestFacts.of(plan.terms, key)
+        return plan
+
+    def check_same(
+        self, request: RestoreRequest, terms: Mapping[str, Any], to_topics: Collection[str], **expected: object
+    ) -> None:
+        """Check that the stored plan belongs to a request with these terms and targets.
+
+        Raises:
+            PreflightError: the restore id was used for something else before; each difference is named.
+            IntegrityError: one of the `expected` fields differs from the request's: somebody changed the plan.
+        """
+        # The terms first: if they are equal and other fields are not, somebody has changed the document.
+        check_terms(request, terms, self.terms, self.created_at)
+        check_plan_field(request, "restore_id", self.restore_id, request.restore_id)
+        for name, value in expected.items():
+            check_plan_field(request, name, getattr(self, name), value)
+        check_plan_place(request, self.place)
+        # A plan has no starts before its restore has begun.
+        check_plan_field(request, "starts", sorted(self.starts or to_topics), sorted(to_topics))

@@ -1,0 +1,253 @@
+"""The request of a restore as its plan stores it: compared with a later request, and read as typed facts."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timezone
+from typing import Any
+
+import msgspec
+
+from kafka_s3_platform.connect.config.keys.transforms import find_public_options
+from kafka_s3_platform.core.config.settings import (
+    ConnectorConfig,
+    ConverterSettings,
+    PredicateSettings,
+    RegistrySettings,
+    TransformSettings,
+)
+from kafka_s3_platform.core.errors import IntegrityError, PreflightError
+from kafka_s3_platform.core.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest
+
+_PLACE = re.compile(r"[0-9a-f]{8}")
+"""The form of a place. Moved documents keep their old place, so only the form is checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateFacts:
+    """A predicate of a transform."""
+
+    alias: str
+    type: str
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TransformFacts:
+    """A transform without secret values."""
+
+    alias: str
+    type: str
+    options: Mapping[str, str]
+    predicate: PredicateFacts | None = None
+    negate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingFacts:
+    """Requested changes of records before they are sent. Fields as in `Outgoing`."""
+
+    partitioning: str = "source"
+    transforms: tuple[TransformFacts, ...] = ()
+
+
+class RecordFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Requested records of the window. Fields as in `RecordFilter`, keys as text."""
+
+    keys: tuple[str, ...] = ()
+    key_prefixes: tuple[str, ...] = ()
+    key_regex: str | None = None
+    predicate: str | None = None
+    sql: str | None = None
+    latest_per_key: bool = False
+
+
+@dataclass(frozen=True)
+class RequestFacts:
+    """The facts of the request in a stored plan, as far as code depends on them.
+
+    A plan keeps its request as the JSON of `collect_request_terms`. This class is that JSON, read once. `after` is the
+    restore before this one. `records` is None if every record of the window was requested.
+    """
+
+    connector: str = ""
+    from_time: str | None = None
+    to_time: str | None = None
+    from_offset: int | Mapping[str, int] | None = None
+    to_offset: int | Mapping[str, int] | None = None
+    windows: tuple[tuple[str, str], ...] | None = None
+    after: str | None = None
+    records: RecordFacts | None = None
+    outgoing: OutgoingFacts | None = None
+
+    @staticmethod
+    def of(terms: Mapping[str, Any], plan: str) -> "RequestFacts":
+        """Read the facts in the terms of the plan with this key. IntegrityError if they are not a restore's."""
+        try:
+            return msgspec.convert(terms, RequestFacts)
+        except msgspec.ValidationError as err:
+            raise IntegrityError(f"restore plan {plan}: its terms are none of a restore: {err}") from err
+
+    @property
+    def transforms(self) -> tuple[TransformFacts, ...]:
+        return self.outgoing.transforms if self.outgoing else ()
+
+    @property
+    def partitioning(self) -> str:
+        """Distribution of records. `source` if the plan does not name it."""
+        return self.outgoing.partitioning if self.outgoing else "source"
+
+    @property
+    def chooses(self) -> bool:
+        """True if the content of a record decides about its restore: by a filter or a transform."""
+        return self.records is not None or bool(self.transforms)
+
+    @property
+    def keeps_numbers(self) -> bool:
+        """True if records keep the number of their kafka partition."""
+        return self.partitioning == "source"
+
+    @property
+    def is_snapshot(self) -> bool:
+        """True if each key is restored only once."""
+        return self.records is not None and self.records.latest_per_key
+
+    @property
+    def windows_named(self) -> tuple[str, ...]:
+        """Names of the terms that may have sent an object in part."""
+        return tuple(name for name in _PARTLY if getattr(self, name) is not None)
+
+
+_PARTLY = ("from_time", "to_time", "windows", "from_offset", "to_offset")
+
+
+def hash_place(config: ConnectorConfig) -> str:
+    """Return a short hash of the place of a restore's documents.
+
+    It distinguishes restores of one id with documents in different buckets or folders.
+    """
+    store = config.restore_store
+    where = [store.endpoint_url, store.bucket, config.archive.restore_dir]
+    return hashlib.sha256(json.dumps(where).encode()).hexdigest()[:8]
+
+
+def check_plan_place(request: RestoreRequest, place: str) -> None:
+    """Raise IntegrityError if a plan's place has no legal form: transactional ids are made of it."""
+    check_plan_field(request, "place", place, place if _PLACE.fullmatch(place) else hash_place(request.config))
+
+
+def check_plan_field(request: RestoreRequest, name: str, planned: object, expected: object) -> None:
+    """Raise IntegrityError if a field of a plan differs from the one made of these terms."""
+    if planned != expected:
+        raise IntegrityError(
+            f"restore plan {request.documents.plan}: its {name} is {planned}, what is asked for makes it {expected}: "
+            "somebody changed it. Restore to another topic, under another restore id"
+        )
+
+
+def check_terms(
+    request: RestoreRequest, requested: Mapping[str, Any], terms: Mapping[str, Any], created_at: str
+) -> None:
+    """Check that a stored plan was made for the same terms.
+
+    Raises:
+        PreflightError: the restore id was used for something else before; each difference is named.
+    """
+    # Both sides as JSON stores them: there tuples are lists.
+    before, now = (json.loads(json.dumps(side_terms)) for side_terms in (terms, requested))
+    differences = [
+        f"{name} was {before.get(name)}, is now {value}" for name, value in now.items() if before.get(name) != value
+    ]
+    if differences:
+        raise PreflightError(
+            f"restore id {request.restore_id} belongs to another restore ({request.documents.plan} of {created_at}): "
+            f"{'; '.join(differences)}. Ask for the same to resume that one, or take another restore id"
+        )
+
+
+def collect_request_terms(request: RestoreRequest) -> dict[str, Any]:
+    """Return the terms that identify a restore, as JSON."""
+    return {
+        "connector": request.config.name,
+        "topic": request.topic,
+        "to_topic": request.to_topic,
+        "from_time": _write_utc(request.from_time),
+        "to_time": _write_utc(request.to_time),
+        "from_offset": _write_offsets(request.from_offset),
+        "to_offset": _write_offsets(request.to_offset),
+        "kafka_partitions": None if request.kafka_partitions is None else sorted(set(request.kafka_partitions)),
+        "allow_unsendable_timestamps": request.allow_unsendable_timestamps,
+        "windows": [[_write_utc(start), _write_utc(end)] for start, end in sorted(request.windows)] or None,
+        "records": _collect_record_terms(request.records),
+        "outgoing": _collect_outgoing_terms(request.outgoing, request.restore_id),
+    }
+
+
+def _collect_record_terms(records: RecordFilter) -> dict[str, Any] | None:
+    """Return the set fields of the filter. None if none is set."""
+    terms = asdict(records) | {
+        name: [_write_key(k) for k in getattr(records, name)] for name in ("keys", "key_prefixes")
+    }
+    return {name: value for name, value in terms.items() if value not in ([], None, False)} or None
+
+
+def _collect_outgoing_terms(outgoing: Outgoing, restore_id: str) -> dict[str, Any] | None:
+    """Return the fields that differ from their defaults, without secrets. None if none differs."""
+    default = Outgoing()
+    changed = [f.name for f in fields(Outgoing) if getattr(outgoing, f.name) != getattr(default, f.name)]
+    return {name: _make_term(getattr(outgoing, name), restore_id) for name in changed} or None
+
+
+def _make_term(value: Any, restore_id: str) -> Any:
+    if isinstance(value, tuple):
+        return [_make_step_terms(step, restore_id) for step in value]
+    # Only the URL: credentials are secret, and may change between two runs.
+    if isinstance(value, RegistrySettings):
+        return value.url
+    if isinstance(value, ConverterSettings):
+        registry = value.registry and value.registry.url
+        return value.model_dump(mode="json", exclude={"registry"}) | {"registry": registry}
+    return value
+
+
+def _make_step_terms(step: TransformSettings | PredicateSettings, restore_id: str) -> dict[str, Any]:
+    options = {name: value.get_secret_value() for name, value in step.options.items()}
+    terms = {"alias": step.alias, "type": step.type, "options": _mask_options(step.type, options, restore_id)}
+    if isinstance(step, PredicateSettings):
+        return terms
+    predicate = step.predicate and _make_step_terms(step.predicate, restore_id)
+    return terms | {"predicate": predicate, "negate": step.negate}
+
+
+def _mask_options(type_: str, options: Mapping[str, str], restore_id: str) -> dict[str, str]:
+    """Return the options, secret ones as digests: equal values of one restore have equal digests."""
+    public = find_public_options(type_)
+    return {name: value if name in public else _digest_secret(value, restore_id) for name, value in options.items()}
+
+
+def _digest_secret(value: str, restore_id: str) -> str:
+    # Readers of the bucket see it: slow on purpose, and salted by the restore id, so that nobody can guess the value.
+    content = value.encode(errors="backslashreplace")
+    return f"scrypt:{hashlib.scrypt(content, salt=restore_id.encode(), n=2**14, r=8, p=1, dklen=16).hex()}"
+
+
+def _write_key(key: bytes) -> str:
+    """Write a key as text, or as hex if it is not UTF-8."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return f"hex:{key.hex()}"
+
+
+def _write_utc(moment: datetime | None) -> str | None:
+    if moment is None:
+        return None
+    return moment.astimezone(timezone.utc).isoformat()
+
+
+def _write_offsets(offsets: Offsets) -> Any:
+    if isinstance(offsets, Mapping):
+        return {str(p): o for p, o in sorted(offsets.items())}
+    return offsets

@@ -1,0 +1,120 @@
+"""Name the target topic: apply a template, a map, or the pair of a RegexRouter to the name of the source."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_s3_platform.connect.config.keys.transforms import routes_records
+from kafka_s3_platform.connect.transforms import new_chain
+from kafka_s3_platform.core.config.settings import TransformSettings
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.java.regex import compile_java_regex, replace_whole_match
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.connect import ConnectBatch
+
+TOPIC = "{topic}"
+"""Stands in a template for the name of the source topic."""
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""Legal names of topics in Kafka. It refuses `.` and `..` too."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A name, or a template such as `copy_of_{topic}`."""
+
+    text: str
+
+    def target(self, topic: str) -> str:
+        """Return the template with the name of `topic`."""
+        return self.text.replace(TOPIC, topic)
+
+    @property
+    def terms(self) -> str:
+        """As documents of restores store it."""
+        return self.text
+
+
+@dataclass(frozen=True)
+class Regex:
+    """The pair of a RegexRouter, as Java understands it. If the whole name does not match, it stays."""
+
+    regex: str
+    replacement: str
+
+    def target(self, topic: str) -> str:
+        """Return the new name of `topic`. ConfigError if Java would reject the pair."""
+        try:
+            return replace_whole_match(topic, compile_java_regex(self.regex), self.replacement)
+        except ValueError as err:
+            raise ConfigError(f"the rename rule {self.regex!r} -> {self.replacement!r}: {err}") from err
+
+    @property
+    def terms(self) -> dict[str, str]:
+        """As documents of restores store it."""
+        return {"regex": self.regex, "replacement": self.replacement}
+
+
+@dataclass(frozen=True)
+class TopicMap:
+    """Topics and their targets. A topic may have any name, also `regex` or `replacement`."""
+
+    targets: Mapping[str, str]
+
+    def target(self, topic: str) -> str:
+        """Return the target of `topic`. ConfigError if the map does not have it."""
+        if topic not in self.targets:
+            names = ", ".join(sorted(self.targets)) or "none"
+            raise ConfigError(f"the map of topics does not have {topic}, it has {names}")
+        return self.targets[topic]
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Return the form in documents of restores: the map itself, unless it resembles the document of a `Regex`."""
+        terms = dict(self.targets)
+        if set(terms) == {"regex", "replacement"}:
+            return {"topic_map": terms}
+        return terms
+
+
+Rename = Template | Regex | TopicMap
+
+
+def name_target_topic(rename: Rename, topic: str) -> str:
+    """Return the target of `topic`.
+
+    Raises:
+        ConfigError: the rule is wrong, does not have the topic, or gives an illegal name.
+    """
+    name = rename.target(topic)
+    if not _LEGAL.fullmatch(name) or name in {".", ".."}:
+        raise ConfigError(
+            f"topic {topic} would be restored to {name!r}, which Kafka does not allow as a topic's name: 1 to 249 "
+            f"letters, digits, '.', '_' and '-'. A template holds {TOPIC} for the source's name"
+        )
+    return name
+
+
+def apply_routers(transforms: Sequence[TransformSettings], topic: str) -> str:
+    """Apply the transforms that read only the topic of a record: they name the target before any record is read."""
+    steps = [step for step in transforms if _is_by_topic(step)]
+    nothing = {field.name: None if field.nullable else 0 for field in RECORD_SCHEMA}
+    record = pa.RecordBatch.from_pylist([nothing | {"topic": topic}], schema=RECORD_SCHEMA)
+    done = new_chain(steps, topic).apply(ConnectBatch.of(record))
+    return str(done.batch.records.column("topic")[0])
+
+
+def routes_by_topic(transforms: Sequence[TransformSettings]) -> bool:
+    """Return True if a transform changes the topic of records by the topic alone."""
+    return any(map(_is_by_topic, transforms))
+
+
+def routes_by_record(transforms: Sequence[TransformSettings]) -> bool:
+    """Return True if transforms may send records of one topic to several topics."""
+    return any(routes_records(step.type, step.predicate.type if step.predicate else None) for step in transforms)
+
+
+def _is_by_topic(step: TransformSettings) -> bool:
+    return step.type == "RegexRouter" and (step.predicate is None or step.predicate.type == "TopicNameMatches")

@@ -1,0 +1,232 @@
+"""One Spark task reads one kafka partition of a finished restore back and finds every archived record in it.
+
+It records the target offset of each source offset, as runs. Groups are translated by these.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kafka_s3_platform.connect.restore.outgoing.stream import SentStream
+from kafka_s3_platform.core.errors import IntegrityError, OffsetGapError
+from kafka_s3_platform.core.formats.columns import RecordDigest
+from kafka_s3_platform.core.restore.replay.checkpoint import save_document
+from kafka_s3_platform.core.restore.replay.spec import UNSENDABLE_TIMESTAMPS, ReplayTask
+from kafka_s3_platform.core.restore.replay.target_log import SubsequenceMatch, explain_open_transaction, find_target_log
+from kafka_s3_platform.core.restore.request import KafkaPartitionReport, LeftOut, ReadFacts, TargetReport
+from kafka_s3_platform.core.spark.runner import Attempt
+from kafka_s3_platform.core.store.objects import ObjectStore
+
+MAPPING_SCHEMA = pa.schema(
+    [
+        pa.field("source_offset", pa.int64(), nullable=False),
+        pa.field("target_offset", pa.int64(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+    ]
+)
+"""A row is a run: the record of source offset + i has target offset + i, for each i below count."""
+
+ROW_GROUP_RUNS = 131_072
+"""Number of runs before they are compressed: 3 MiB."""
+
+Runs = npt.NDArray[np.int64]
+"""Source offsets, target offsets and counts: three rows of one length."""
+
+
+class MappingWriter:
+    """Builds the mapping of one kafka partition from pairs of batches, in offset order.
+
+    It keeps the compressed runs in memory. Offsets that alternate regularly take next to nothing.
+    """
+
+    def __init__(self) -> None:
+        self._sink = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            MAPPING_SCHEMA,
+            compression="zstd",
+            use_dictionary=False,
+            column_encoding=dict.fromkeys(MAPPING_SCHEMA.names, "DELTA_BINARY_PACKED"),
+        )
+        self._runs: list[pa.RecordBatch] = []
+        self._run_count = 0
+        self._open: tuple[int, int, int] | None = None
+
+    def add(self, source: pa.RecordBatch, target: pa.RecordBatch) -> None:
+        """Add two batches of the same length, never empty, with equal records one by one."""
+        sources = source.column("offset").to_numpy()
+        targets = target.column("offset").to_numpy()
+        starts = np.flatnonzero((np.diff(sources) != 1) | (np.diff(targets) != 1)) + 1
+        starts = np.concatenate([[0], starts])
+        counts = np.diff(np.append(starts, len(sources)))
+        runs = np.stack([sources[starts], targets[starts], counts])
+        self._write(self._joined(runs))
+
+    def close(self) -> pa.Buffer:
+        """Return the mapping as a Parquet file."""
+        if self._open is not None:
+            self._buffer(np.array(self._open, np.int64).reshape(3, 1))
+        self._flush()
+        self._writer.close()
+        return self._sink.getvalue()
+
+    def _joined(self, runs: Runs) -> Runs:
+        """Put the open run before the others. If the first of them continues it, make one run of both."""
+        if self._open is None:
+            return runs
+        source, target, count = self._open
+        if (runs[0, 0], runs[1, 0]) == (source + count, target + count):
+            runs[:, 0] = source, target, count + runs[2, 0]
+            return runs
+        return np.concatenate([np.array(self._open, np.int64).reshape(3, 1), runs], axis=1)
+
+    def _write(self, runs: Runs) -> None:
+        """Buffer all runs but the last, which the next batch may continue."""
+        self._open = (int(runs[0, -1]), int(runs[1, -1]), int(runs[2, -1]))
+        self._buffer(runs[:, :-1])
+
+    def _buffer(self, runs: Runs) -> None:
+        if not runs.shape[1]:
+            return
+        self._runs.append(pa.RecordBatch.from_arrays([pa.array(row) for row in runs], schema=MAPPING_SCHEMA))
+        self._run_count += runs.shape[1]
+        if self._run_count >= ROW_GROUP_RUNS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._runs:
+            self._writer.write_table(pa.Table.from_batches(self._runs).combine_chunks())
+        self._runs = []
+        self._run_count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Records of a stream found in one kafka partition of the target, in order.
+
+    `extra_count` is the number of its other records: repeated ones, and those of other streams and writers. `target`
+    does not count them yet. `leader_epoch` is the one before reading, None if it is unknown.
+    """
+
+    target: TargetReport
+    found_count: int
+    extra_count: int
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True)
+class VerifiedStream:
+    """A completely found stream. `report` does not count extra records yet."""
+
+    report: KafkaPartitionReport
+    reached: tuple[Reached, ...]
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic, if a restore may have several, and kafka partition of the source."""
+        return self.report.topic, self.report.kafka_partition
+
+
+def verify_stream(task: ReplayTask, _: Attempt) -> VerifiedStream:
+    """Match the archived stream with the target, from the restore's start offset on, and store the offset mapping.
+
+    Raises:
+        IntegrityError: an archived record is missing in the target, or out of order.
+        OpenTransactionError: one is missing, and an open transaction may hide it.
+    """
+    store = ObjectStore(task.stream.facts.store)
+    tally = _Tally()
+    # If keys choose the kafka partition, a stream goes to several. Records have an order only within each of them.
+    decided = task.decided(store)
+    reached = tuple(_match_stream(decided, number, start, store, tally) for number, start in task.reached)
+    mapping = tally.mapping.close()
+    if tally.count and task.keeps_number:
+        save_document(task.beside(store), task.documents.mapping, mapping.to_pybytes())
+    return VerifiedStream(tally.report(task), reached)
+
+
+def _match_stream(task: ReplayTask, kafka_partition: int, start: int, store: ObjectStore, tally: "_Tally") -> Reached:
+    stream = task.sent_stream(store)
+    log = find_target_log(task.kafka, task.to_topic, kafka_partition, start)
+    match = SubsequenceMatch(stream.of(kafka_partition), log.read(), task.any_timestamp)
+    before = tally.count
+    try:
+        for source, target_batch in match:
+            tally.add(source, target_batch, mapped=task.keeps_number)
+    except OffsetGapError as err:
+        raise IntegrityError(
+            f"restore {task.where} cannot be verified: the target lost records meanwhile: {err}"
+        ) from err
+    target_batch = tally.count - before
+    if (missing := match.missing()) is not None:
+        if log.open_offset is not None:
+            raise explain_open_transaction(log)
+        raise IntegrityError(
+            f"restore {task.where} is not what was archived: the record of source offset {missing} was not found in "
+            f"{task.to_topic}-{kafka_partition} from target offset {start} on, after {target_batch:,} that "
+            f"were. Somebody deleted or changed records of the target, its retention or compaction did, or the cluster "
+            f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time; or, "
+            f"where objects hold values alone, what is kept of their offsets (metadata, an object `_….offsets` beside) "
+            f"is not what it was in an earlier run of this restore. "
+            f"Restore to another topic, under another id"
+        )
+    tally.note(stream)
+    target = TargetReport(task.to_topic, kafka_partition, start, log.end_offset, open_offset=log.open_offset)
+    return Reached(target, target_batch, match.extra_count, log.leader_epoch)
+
+
+class _Tally:
+    """Sums up the found records of one stream so far."""
+
+    def __init__(self) -> None:
+        self.mapping = MappingWriter()
+        self.count = self._altered = 0
+        self._digest = RecordDigest()
+        self._first: tuple[int, int] | None = None
+        self._last: tuple[int, int] | None = None
+        self._facts = ReadFacts()
+        self._left_out = LeftOut()
+
+    def note(self, stream: SentStream) -> None:
+        """Keep the stream's own report after it is read to its end. It is the same after every reading."""
+        self._facts = stream.facts
+        self._left_out = stream.left_out
+
+    def add(self, source: pa.RecordBatch, target: pa.RecordBatch, *, mapped: bool) -> None:
+        if mapped:
+            self.mapping.add(source, target)
+        self._digest.update(source)
+        self.count += source.num_rows
+        times = source.column("timestamp").cast(pa.int64())
+        self._altered += pc.sum(pc.is_in(times, pa.array(sorted(UNSENDABLE_TIMESTAMPS), pa.int64()))).as_py() or 0
+        first = (source.column("offset")[0].as_py(), target.column("offset")[0].as_py())
+        last = (source.column("offset")[-1].as_py(), target.column("offset")[-1].as_py())
+        # The kafka partitions of the target are compared one after the other, so source offsets may begin again.
+        self._first = min(self._first or first, first)
+        self._last = max(self._last or last, last)
+
+    def report(self, task: ReplayTask) -> KafkaPartitionReport:
+        """Build the report. It has offsets of the target only if the stream goes to one kafka partition."""
+        first = self._first or (None, None)
+        last = self._last or (None, None)
+        at_target = (first[1], last[1]) if task.keeps_number else (None, None)
+        return KafkaPartitionReport(
+            kafka_partition=task.kafka_partition,
+            record_count=self.count,
+            record_bytes=self._digest.record_bytes,
+            first_source_offset=first[0],
+            last_source_offset=last[0],
+            first_target_offset=at_target[0],
+            last_target_offset=at_target[1],
+            foreign_count=0,
+            altered_timestamps=self._altered,
+            digest=self._digest.hexdigest(),
+            mapping_key=task.documents.mapping if self.count and task.keeps_number else None,
+            left_out=self._left_out,
+            topic=task.named_topic,
+            **vars(self._facts),
+        )

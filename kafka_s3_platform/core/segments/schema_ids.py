@@ -1,0 +1,156 @@
+"""Archives the schemas of ids in records, so readers do not need the registry."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kafka_s3_platform.connect.avro.wire import NO_ID, parse_schema_name, read_schema_ids, read_schema_names
+from kafka_s3_platform.connect.converters.base import BadRecordError
+from kafka_s3_platform.connect.converters.registry import Registry, open_registry
+from kafka_s3_platform.core.config.settings import RecordSettings
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.model.connect import Side
+from kafka_s3_platform.core.model.schema import ArchivedSchema, find_references_flaw
+from kafka_s3_platform.core.model.state import IndexState
+
+logger = logging.getLogger(__name__)
+
+
+def collect_schema_ids(records: pa.RecordBatch, side: Side) -> set[int | str]:
+    """Collect the schema ids at the start of keys or values, and the ids and GUIDs in headers."""
+    column = records.column(side)
+    names = read_schema_names(records.column("headers"), side)
+    if names is None:
+        return {*collect_wire_schema_ids(column)}
+    ids: set[int | str] = set()
+    for text in names.unique().drop_null().to_pylist():
+        with suppress(ValueError):
+            ids.add(parse_schema_name(text)[0])
+    # Data with a schema named in a header are bare.
+    return ids | collect_wire_schema_ids(column.filter(names.is_null()))
+
+
+def collect_wire_schema_ids(column: pa.BinaryArray) -> set[int]:
+    """Collect the schema ids in keys or values of Confluent's wire format. No Python runs per record."""
+    ids = read_schema_ids(column)
+    # most records have the id of the record before: comparing neighbours is cheaper than a sort
+    firsts = ids[:1].tolist() + ids[1:][ids[1:] != ids[:-1]].tolist()
+    return set(firsts) - {NO_ID}
+
+
+def find_ambiguous_ids(archived: Sequence[ArchivedSchema], source: RecordSettings) -> dict[int, tuple[str, ...]]:
+    """Return ids of different schemas, with their registries: a record names an id, but no registry.
+
+    The registries of keys and of values may both be in use now, each for its own ids. Any other registry was in use
+    before, and its records cannot be recognized.
+    """
+    current_urls = [
+        open_registry(side.registry).url for side in (source.key, source.value) if side.registry is not None
+    ]
+    ambiguous: dict[int, tuple[str, ...]] = {}
+    for url in current_urls:
+        by_id: dict[int, dict[_Content, str]] = defaultdict(dict)
+        for schema in archived:
+            if schema.registry_url == url or schema.registry_url not in current_urls:
+                by_id[schema.schema_id].setdefault(_collect_content(schema), schema.registry_url)
+        ambiguous |= {number: tuple(sorted(urls.values())) for number, urls in by_id.items() if len(urls) > 1}
+    return ambiguous
+
+
+_Content = tuple[str, str, tuple[tuple[str, str, int], ...]]
+
+
+def _collect_content(schema: ArchivedSchema) -> _Content:
+    references = tuple((r.name, r.subject, r.version) for r in schema.schema_references)
+    return schema.schema_type, schema.schema_text, references
+
+
+@dataclass(frozen=True)
+class FetchedSchemas:
+    """`rows` are the schemas missing in the index. Each comes after its references.
+
+    `missing` are the ids and GUIDs not archived yet. `problem` is the reason, as a sentence.
+    """
+
+    rows: tuple[ArchivedSchema, ...] = ()
+    missing: tuple[int | str, ...] = ()
+    problem: str | None = None
+
+
+def fetch_archived_schemas(state: IndexState, ids: Iterable[int | str], records: RecordSettings) -> FetchedSchemas:
+    """Fetch the schemas with these ids and GUIDs, and their references, as rows to add to the index.
+
+    A silent registry delays no commit: retention deletes records meanwhile, and their bytes can be archived without the
+    schemas. The result names the missing ids. The next run fetches them: they are among the ids of the live segments.
+    """
+    archived = {(s.registry_url, name) for s in state.schemas for name in (s.schema_id, s.schema_guid) if name}
+    requested: set[int | str] = set(ids)
+    rows = []
+    problem = None
+    fetched: set[int | str] = set()
+    for settings in records.registries:
+        registry = open_registry(settings)
+        fetch = _SchemaFetch(registry, {i for url, i in archived if url == registry.url})
+        problem = fetch.fetch_all(sorted(requested, key=str)) or problem
+        rows += fetch.rows
+        fetched |= requested & fetch.archived_ids
+    missing = tuple(sorted(requested - fetched, key=str))
+    if missing and problem is None:
+        problem = f"schema ids {list(missing)} are named by records and by no schema of their registry"
+    if problem:
+        logger.warning("schemas %s are not archived, the next run tries again: %s", list(missing), problem)
+    return FetchedSchemas(tuple(rows), missing, problem)
+
+
+class _SchemaFetch:
+    """Fetches schemas not in `archived_ids` from one registry. Each comes after all its references, or not at all."""
+
+    def __init__(self, registry: Registry, archived_ids: set[int | str]) -> None:
+        self._registry = registry
+        self.archived_ids = archived_ids
+        self.rows: list[ArchivedSchema] = []
+        self._flaw: str | None = None
+
+    def fetch_all(self, ids: Iterable[int | str]) -> str | None:
+        """Fetch these schemas, and stop at the first error of the registry.
+
+        Return that error's text. Without such an error, return the flaw of a schema, or None.
+        """
+        for schema_id in ids:
+            try:
+                if isinstance(schema_id, int):
+                    self._fetch_one(schema_id)
+                elif schema_id not in self.archived_ids:
+                    self._fetch_by_guid(schema_id)
+            except PlatformError as err:
+                return str(err)
+        return self._flaw
+
+    def _fetch_by_guid(self, guid: str) -> None:
+        try:
+            schema_id = self._registry.find_id(guid)
+        except BadRecordError as err:
+            self._flaw = f"a record {err}"
+            return
+        # It may be there from a time at which the registry had no GUIDs.
+        self.archived_ids.discard(schema_id)
+        self._fetch_one(schema_id)
+
+    def _fetch_one(self, schema_id: int, referrers: tuple[int, ...] = ()) -> bool:
+        if schema_id in self.archived_ids:
+            return True
+        if flaw := find_references_flaw(referrers, schema_id):
+            self._flaw = f"schema {referrers[0] if referrers else schema_id} {flaw}"
+            return False
+        schema = self._registry.archived(schema_id)
+        if schema is None or not all(
+            self._fetch_one(r.schema_id, (*referrers, schema_id)) for r in schema.schema_references
+        ):
+            return False
+        self.archived_ids |= {schema_id, schema.schema_guid or schema_id}
+        self.rows.append(schema)
+        return True

@@ -1,0 +1,142 @@
+"""Lists what needs attention, the nearest loss first, for the page, `kafka-s3 health`, `/health`, mails and alerts.
+
+Topics of which the same is said are one concern, with their number.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kafka_s3_platform.core.errors import ErrorCode, find_code
+from kafka_s3_platform.core.model.health import ConnectorHealth, Level, format_place, group_errors
+
+ConcernKind = Literal["loss", "silent", "unknown", "late", "soon", "removed", "check"]
+
+
+@dataclass(frozen=True)
+class AlertCondition:
+    """A kind of concern. `section` is a heading of the documentation.
+
+    `check` is the health check that fails by it, empty if none does. `advice` is for mails, which nobody gets without.
+    `alerts` are those of `deploy/prometheus`.
+    """
+
+    severity: Literal["critical", "warning"]
+    section: str
+    check: str = ""
+    advice: str = ""
+    alerts: tuple[str, ...] = ()
+
+
+_AT_RISK = "docs/operating.md#what-is-at-risk"
+_LATE = "docs/operating.md#what-is-late"
+_CAUSES_FIRST = f"See {_AT_RISK}: what hinders archiving comes first."
+_WAIT = (
+    "See why it does not answer. Nothing else has to be done: what is due is archived when it answers again, for as "
+    "long as Kafka keeps it."
+)
+_CORRECT = "Correct the file; the others load. `kafka-s3 check FILE` explains it. What its connector archived stays."
+
+CONDITIONS: Mapping[ConcernKind, AlertCondition] = {
+    "loss": AlertCondition(
+        "critical", _AT_RISK, "at_risk", _CAUSES_FIRST, ("KafkaS3AtRisk", "KafkaS3RetentionLossNear")
+    ),
+    # it fails no check: that something is not known does
+    "silent": AlertCondition("critical", _LATE, "", _WAIT, ("KafkaS3KafkaDown", "KafkaS3StoreDown")),
+    "unknown": AlertCondition("critical", _LATE, "reachable", _CORRECT, ("KafkaS3NotKnown",)),
+    "late": AlertCondition("critical", _AT_RISK, "at_risk", _CAUSES_FIRST, ("KafkaS3AtRisk",)),
+    "soon": AlertCondition("warning", _AT_RISK, alerts=("KafkaS3AtRiskSoon",)),
+    "removed": AlertCondition("warning", "docs/operating.md#what-was-removed"),
+    "check": AlertCondition("critical", ""),
+}
+"""The nearest loss comes first, then causes, then what is late, which is rather their effect.
+
+Of what was removed, somebody may not know. `check` is what a health check of a user's own says, or that of the lag.
+"""
+
+_ORDER = [*CONDITIONS]
+
+
+@dataclass(frozen=True)
+class Concern:
+    """A sentence about `topics` of a connector, and `others` of other connectors. Without topics, about the connector.
+
+    `own_check` is the name of the user's health check that says so, about no connector.
+    """
+
+    kind: ConcernKind
+    connector: str
+    topics: tuple[str, ...]
+    sentence: str
+    others: int = 0
+    seconds_left: float = math.inf
+    own_check: str = ""
+
+    @property
+    def place(self) -> str:
+        """The name of the first topic, and the number of the others."""
+        return format_place(self.connector, (*self.topics, *[""] * self.others))
+
+    @property
+    def words(self) -> str:
+        """The sentence about the place."""
+        return f"{'not known: ' if self.kind == 'unknown' else ''}{self.sentence}"
+
+    @property
+    def text(self) -> str:
+        """The place and the sentence."""
+        return f"{self.place}: {self.words}" if self.place else self.words
+
+    @property
+    def condition(self) -> AlertCondition:
+        return CONDITIONS[self.kind]
+
+    @property
+    def check(self) -> str:
+        """The name of the health check that fails by it, empty if none does."""
+        return self.own_check or self.condition.check
+
+    @property
+    def section(self) -> str:
+        """The section of the documentation about it."""
+        return (
+            (find_code(self.sentence) or ErrorCode.OTHER).section if self.kind == "unknown" else self.condition.section
+        )
+
+
+def list_concerns(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
+    """List what needs attention, the nearest loss first, then causes, then what is late."""
+    concerns = [*_list_risks(connectors)]
+    for health in connectors:
+        for what, is_up in (("Kafka cluster", health.is_kafka_up), ("object store", health.is_store_up)):
+            if is_up is False:
+                concerns.append(
+                    Concern("silent", health.connector, (), f"its {what} does not answer, so nothing is archived.")
+                )
+        if health.removed_topics:
+            concerns.append(Concern("removed", health.connector, health.removed_topics, health.removal))
+        if health.error:
+            concerns.append(Concern("unknown", health.connector, (), health.error))
+        errors = group_errors(health.topics).items()
+        concerns += [Concern("unknown", health.connector, tuple(topics), error) for error, topics in errors]
+    return sorted(concerns, key=lambda c: (_ORDER.index(c.kind), c.seconds_left, c.connector, c.topics))
+
+
+def _list_risks(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
+    groups: dict[tuple[Level, str], list[tuple[float, str, str]]] = defaultdict(list)
+    for health in connectors:
+        for topic in health.topics:
+            if topic.risk is not None and topic.risk.level is not Level.FINE:
+                # an age that nobody knows is no loss that is seen to come
+                is_near = topic.risk.hours is not None and topic.retention_left is not None
+                seconds = topic.retention_left if is_near and topic.retention_left is not None else math.inf
+                groups[topic.risk.level, topic.risk.text].append((seconds, health.connector, topic.topic))
+    concerns = []
+    for (level, text), places in groups.items():
+        seconds, connector, _ = min(places)
+        topics = tuple(topic for _, name, topic in sorted(places) if name == connector)
+        kind: ConcernKind = "soon" if level is Level.WARN else "late" if math.isinf(seconds) else "loss"
+        concerns.append(Concern(kind, connector, topics, text, len(places) - len(topics), seconds))
+    return concerns

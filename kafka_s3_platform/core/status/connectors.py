@@ -1,0 +1,273 @@
+"""Finds the health of a connector's topics: Kafka is asked about many topics at once, and the index is read once."""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.model.gaps import count_reasons
+from kafka_s3_platform.core.model.health import ArchivedTotals, ConnectorHealth, Level, TopicHealth
+from kafka_s3_platform.core.model.silence import NO_ANSWER, Silence
+from kafka_s3_platform.core.status.backlog import Archived, Backlog
+from kafka_s3_platform.core.status.backlogs import Backlogs, read_archived
+from kafka_s3_platform.core.status.deadline import Deadline
+from kafka_s3_platform.core.status.discovery import (
+    find_gone_topics,
+    find_topics_folder,
+    give_topics,
+    recall_topics,
+    resolve_now,
+)
+from kafka_s3_platform.core.status.index_look import IndexLook
+from kafka_s3_platform.core.status.risk import RetentionLeft, find_retention_left, find_risk
+from kafka_s3_platform.core.status.topic import ArchivedTopic, find_newest_closed_hour
+from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.store.index_reads import SegmentSums
+
+logger = logging.getLogger(__name__)
+
+BROKER_SECONDS = 5.0
+"""The longest wait for one answer of the broker."""
+
+AT_ONCE = 8
+"""Number of connectors whose health is found at the same time."""
+
+
+FirstLooks = Mapping[tuple[str, str], datetime]
+"""The time of a process's first look at each topic, by connector and topic. A topic without one gets the time now."""
+
+
+def look_at_connectors(
+    configs: Sequence[ConnectorConfig], seconds: float, first_looks: FirstLooks | None = None
+) -> list[ConnectorHealth]:
+    """Find the health of connectors, AT_ONCE at a time: one whose cluster does not answer holds up no other."""
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
+        return [*pool.map(lambda config: look_at_connector(config, seconds, first_looks), configs)]
+
+
+def look_at_connector(
+    config: ConnectorConfig, seconds: float, first_looks: FirstLooks | None = None
+) -> ConnectorHealth:
+    """Find the health of all topics of a connector, in about `seconds`. What does not answer is reported as unknown.
+
+    A source connector has no topics here. A process that looks again and again passes `first_looks`. Then the archived
+    records are counted, too.
+    """
+    health = ConnectorHealth(config.name, datetime.now(timezone.utc))
+    if config.source is not None:
+        return health
+    try:
+        folder = find_topics_folder(os.environ)
+        deadline = Deadline(seconds)
+        resolved = _resolve_topics(config, folder, deadline)
+        gone_topics = find_gone_topics(resolved, folder)
+        topics = [ArchivedTopic(resolved, name) for name in resolved.topics if name not in gone_topics]
+        return _look_at_topics(health, topics, deadline, first_looks) if topics else health
+    except (PlatformError, OSError) as err:
+        is_kafka_up = False if isinstance(err, BrokerUnavailableError) else None
+        return replace(health, error=str(err), is_kafka_up=is_kafka_up)
+    except Exception as err:
+        # a defect of ours hides this connector only
+        logger.exception("connector %s", config.name)
+        return replace(health, error=f"{type(err).__name__}: {err}")
+
+
+def _resolve_topics(config: ConnectorConfig, folder: Path, deadline: Deadline) -> ConnectorConfig:
+    """Return the connector with the topics that match now, or with the remembered ones if the store is too slow."""
+    try:
+        return deadline.read_store("the list of topics", partial(resolve_now, config, folder), share=0.5)
+    except StoreUnavailableError:
+        recalled = recall_topics(config, folder).topics
+        if not recalled:
+            raise
+        return give_topics(config, recalled)
+
+
+def _look_at_topics(
+    health: ConnectorHealth, topics: Sequence[ArchivedTopic], deadline: Deadline, first_looks: FirstLooks | None
+) -> ConnectorHealth:
+    with (
+        closing(IndexLook("health", topics)) as index,
+        ClusterAdmin(topics[0].config.kafka, BROKER_SECONDS) as admin,
+    ):
+        topics_look = _TopicsLook(topics, index, admin, deadline, first_looks)
+        healths = tuple(topics_look.find_health(topic) for topic in topics)
+    return replace(health, topics=healths, is_kafka_up=topics_look.is_kafka_up, is_store_up=topics_look.is_store_up)
+
+
+class _TopicsLook:
+    """Finds the health of one topic of a connector after the other.
+
+    The topics share a cluster and a store: after some in a row without an answer, the others are not asked about.
+    """
+
+    def __init__(
+        self,
+        topics: Sequence[ArchivedTopic],
+        index: IndexLook,
+        admin: ClusterAdmin,
+        deadline: Deadline,
+        first_looks: FirstLooks | None,
+    ) -> None:
+        self._index = index
+        self._deadline = deadline
+        self._first_looks = first_looks
+        self._totals: dict[str, ArchivedTotals] = {}
+        self._backlogs = Backlogs(topics, admin, self._read_archived, deadline)
+        self._archived: dict[str, Archived] = {}
+        self._store_errors: dict[str, PlatformError] = {}
+        self._silence = Silence()
+        self._silent_kafka = _find_silence(admin)
+        self.is_kafka_up = self._silent_kafka is None
+        self._silent_store = ""
+
+    def find_health(self, topic: ArchivedTopic) -> TopicHealth:
+        """Return the topic's health. What did not answer is in it as an error."""
+        kafka_error, store_error = str(self._silent_kafka or ""), ""
+        backlog = None
+        try:
+            backlog = self._read(topic)
+            if backlog is not None and backlog.silent_store is not None:
+                store_error = self._note_silent_store(backlog.silent_store)
+        except StoreUnavailableError as err:
+            store_error = self._note_silent_store(err)
+        except PlatformError as err:
+            if topic.topic in self._store_errors:
+                store_error = str(err)
+            else:
+                kafka_error = str(err)
+        archived = self._archived.get(topic.topic)
+        totals = self._totals.get(topic.topic)
+        health = TopicHealth(topic.topic, kafka_error=kafka_error, store_error=store_error, totals=totals)
+        if archived is not None:
+            health = _add_archived(health, topic, archived)
+        if backlog is None:
+            return health
+        first_look = None if self._first_looks is None else self._first_looks[topic.config.name, topic.topic]
+        return _add_backlog(health, backlog, first_look)
+
+    def _note_silent_store(self, err: StoreUnavailableError) -> str:
+        """Return the first such error of the look for all topics: they share the index, and one reason is enough."""
+        self._silent_store = self._silent_store or str(err)
+        return self._silent_store
+
+    @property
+    def is_store_up(self) -> bool | None:
+        """True if the store answers. None if it was not asked."""
+        if self._silent_store:
+            return False
+        return True if self._archived or self._store_errors else None
+
+    def _read(self, topic: ArchivedTopic) -> Backlog | None:
+        """Return the topic's backlog. None if the cluster does not answer: then only its index is read."""
+        if self._silence.error is not None:
+            raise self._silence.error
+        backlog = None
+        try:
+            if self._silent_kafka is None:
+                backlog = self._backlogs.read(topic)
+            else:
+                self._deadline.read_store(f"the index of topic {topic.topic}", partial(self._read_archived, topic))
+        except NO_ANSWER as err:
+            self._silence.note(err)
+            raise
+        self._silence.note(None)
+        return backlog
+
+    def _read_archived(self, topic: ArchivedTopic) -> Archived:
+        try:
+            archived = read_archived(topic, self._index, is_known=True)
+            totals = self._index.read(topic, _count_totals) if self._first_looks is not None else None
+        except PlatformError as err:
+            self._store_errors[topic.topic] = err
+            raise
+        self._archived[topic.topic] = archived
+        if totals is not None:
+            self._totals[topic.topic] = totals
+        return archived
+
+
+def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
+    topic = snapshot.index.topic
+    sums = snapshot.connector_snapshot.segment_sums.get(topic, SegmentSums())
+    today = datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
+    hours = snapshot.connector_snapshot.count_hours(topic, today - timedelta(days=1))
+    return ArchivedTotals(
+        sums.records,
+        sums.late_records,
+        sums.record_bytes,
+        sums.segments,
+        sums.segment_bytes,
+        sum(scan.dead_letter_count for scan in snapshot.state.all_scans),
+        count_reasons(snapshot.state.judge.left_out),
+        sums.day_segments,
+        sum(records for hour, (records, _) in hours.items() if hour < today),
+    )
+
+
+def _find_silence(admin: ClusterAdmin) -> BrokerUnavailableError | None:
+    """Return the error of a cluster that does not answer at all. Other errors are reported for each topic."""
+    try:
+        admin.describe_cluster()
+    except BrokerUnavailableError as err:
+        return err
+    except PlatformError:
+        return None
+    return None
+
+
+def _add_archived(health: TopicHealth, topic: ArchivedTopic, archived: Archived) -> TopicHealth:
+    """Add the facts that the index alone shows: the newest complete hour, and the number of unresolved offsets."""
+    first = topic.start_hour
+    newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, first)
+    complete = None if newest is None else archived.state.judge.find_newest_complete(first, newest, topic.lateness)
+    unresolved = sum(len(item.offsets) for item in archived.state.unresolved)
+    return replace(health, newest_complete=complete, unresolved_offsets=unresolved)
+
+
+def _add_backlog(health: TopicHealth, backlog: Backlog, first_look: datetime | None) -> TopicHealth:
+    """Add lag, risk and the oldest incomplete hour. If something does not answer, leave out what it could change."""
+    try:
+        risk = find_risk(backlog, first_look)
+        retention_left = find_retention_left(backlog)
+        oldest = _find_oldest_incomplete(backlog)
+    except PlatformError as err:
+        return replace(health, kafka_error=str(err))
+    lag = None if backlog.undecided else sum(backlog.lag.values())
+    if backlog.silent_store is not None:
+        # the index is as it was read last: what was at risk then may be archived by now, and nothing is fine by that
+        return replace(health, lag=lag, risk=risk if risk.level is not Level.FINE else None)
+    health = replace(health, risk=risk, oldest_incomplete=oldest, lag=lag)
+    health = replace(health, retention_left=None if backlog.undecided else _bound_retention(retention_left))
+    if not backlog.failures:
+        return health
+    return replace(health, lag=None, retention_left=None, kafka_error="; ".join(map(str, backlog.failures.values())))
+
+
+def _bound_retention(retention_left: RetentionLeft | None) -> float | None:
+    if retention_left is None:
+        return None
+    return max(0.0, retention_left.seconds) if retention_left.is_age_known else 0.0
+
+
+def _find_oldest_incomplete(backlog: Backlog) -> datetime | None:
+    """Return the oldest hour that is over and not complete: one that is due, or that holds unresolved offsets.
+
+    An hour without records may be due, since nobody asked for it, and complete.
+    """
+    state = backlog.state
+    due_hours = (hour for hour in backlog.hours_left if not state.judge.is_complete(hour, backlog.topic.lateness))
+    first_offsets: dict[int, int] = {}
+    for item in state.unresolved:
+        first_offsets.setdefault(item.kafka_partition, item.start_offset)
+    hours = [hour for place in first_offsets.items() if (hour := state.hour_of(*place)) is not None]
+    return min([*islice(due_hours, 1), *hours], default=None)

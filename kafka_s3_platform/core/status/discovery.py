@@ -1,0 +1,194 @@
+"""Finds topics of connectors with `topics.regex` at Kafka, and remembers them in a file of Dagster's home.
+
+Every process of Dagster loads the definitions, also when Kafka does not answer. So loading only reads the file. The
+topics sensor and the commands ask Kafka and write the file. For a source connector, the folder sensor writes the topics
+with objects.
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from kafka_s3_platform.connect.sources.scan import compile_topic_filter
+from kafka_s3_platform.core.config.settings import ConnectorConfig, list_letter_topics, match_topics
+from kafka_s3_platform.core.errors import PlatformError, TransientError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.store.index import ConnectorIndex
+
+
+def find_memory(name: str, env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder `name` of remembered files, in Dagster's home, or in `.dagster` of the working directory."""
+    return Path(env.get("DAGSTER_HOME") or ".dagster") / name
+
+
+def write_remembered(path: Path, document: Any) -> None:
+    """Write a JSON file as a whole or not at all: other processes may read it at any time. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
+        json.dump(document, file, indent=2)
+    Path(file.name).replace(path)
+
+
+logger = logging.getLogger(__name__)
+
+BROKER_SECONDS = 5.0
+FIRST_LOOK_SECONDS = 0.5
+"""Time for Kafka's answer if no topic is remembered yet. A later answer is remembered for the next load."""
+
+
+@dataclass(frozen=True)
+class FoundTopics:
+    """Topics that the connector's pattern has ever matched. Kafka no longer has those in `gone`.
+
+    A gone topic stays in the list, since its archive stays too. `letters` are matching dead letter topics: they are
+    left out.
+    """
+
+    topics: tuple[str, ...]
+    gone: tuple[str, ...] = ()
+    letters: tuple[str, ...] = ()
+
+    @property
+    def letters_note(self) -> str:
+        """The end of a message: the dead letter topics left out."""
+        if not self.letters:
+            return ""
+        return f" (left out, as dead letter topics: {', '.join(self.letters)}; a file can name them in topics)"
+
+
+def find_topics_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of remembered topics."""
+    return find_memory("kafka_s3_topics", env)
+
+
+def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
+    """Ask Kafka for matching topics, and the store for archived ones. Remember the answer.
+
+    Raises the errors of the `kafka` package, and OSError if the answer cannot be written.
+    """
+    with ClusterAdmin(config.kafka, BROKER_SECONDS) as admin:
+        all_topics = admin.topics()
+    present = match_topics(config, all_topics)
+    topics = match_topics(config, {*present, *recall_topics(config, folder).topics, *_find_archived(config)})
+    gone_topics = tuple(t for t in topics if t not in present)
+    matching = FoundTopics(topics, gone_topics, list_letter_topics(config, all_topics))
+    if matching != recall_topics(config, folder):
+        write_remembered(_name_file(folder, config), asdict(matching))
+    return matching
+
+
+def recall_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
+    """Read the remembered topics. Leave out those outside of the present pattern."""
+    try:
+        document = json.loads(_name_file(folder, config).read_text())
+        topics = match_topics(config, document["topics"])
+        gone = match_topics(config, document["gone"])
+        letters = list_letter_topics(config, document["letters"])
+    except FileNotFoundError:
+        return FoundTopics(())
+    except (OSError, ValueError, KeyError, TypeError) as err:
+        logger.warning("%s cannot be read, so its topics are looked up anew: %s", _name_file(folder, config), err)
+        return FoundTopics(())
+    return FoundTopics(topics, gone, letters)
+
+
+def recall_listed_topics(config: ConnectorConfig, folder: Path) -> tuple[str, ...]:
+    """Return the topics of a source connector, from its file, else the remembered topics with objects."""
+    if config.topics:
+        return config.topics
+    try:
+        topics: list[str] = json.loads(_name_file(folder, config).read_text())["topics"]
+        return tuple(filter(compile_topic_filter(config, ()), topics))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, KeyError, TypeError) as err:
+        logger.warning("%s cannot be read, so its topics are found anew: %s", _name_file(folder, config), err)
+        return ()
+
+
+def remember_listed_topics(config: ConnectorConfig, topics: Iterable[str], folder: Path) -> None:
+    """Remember the topics of a source connector's objects. Raises OSError."""
+    write_remembered(_name_file(folder, config), asdict(FoundTopics(tuple(sorted(topics)))))
+
+
+def resolve_from_memory(connectors: Sequence[ConnectorConfig], folder: Path) -> tuple[ConnectorConfig, ...]:
+    """Return connectors with their remembered topics. If there is no file of a connector's topics yet, ask Kafka.
+
+    That waits FIRST_LOOK_SECONDS at most. Without an answer, the connector has no topics until the sensor finds some.
+    """
+    _look_for_first_topics(
+        [c for c in connectors if c.topics_regex is not None and not _name_file(folder, c).exists()], folder
+    )
+    return tuple(
+        give_topics(c, recall_topics(c, folder).topics) if c.topics_regex is not None else c for c in connectors
+    )
+
+
+def resolve_now(config: ConnectorConfig, folder: Path) -> ConnectorConfig:
+    """Return a command's connector with its matching topics, or the remembered ones if Kafka does not answer.
+
+    Raises the errors of the `kafka` package if none is remembered.
+    """
+    if config.topics_regex is None:
+        return config
+    try:
+        matching = look_for_topics(config, folder)
+        if matching.letters:
+            logger.info("connector %s: topics of its pattern%s", config.name, matching.letters_note)
+    except TransientError as err:
+        matching = recall_topics(config, folder)
+        if not matching.topics:
+            raise
+        logger.warning("connector %s: its topics are the remembered ones: %s", config.name, err)
+    return give_topics(config, matching.topics)
+
+
+def find_gone_topics(config: ConnectorConfig, folder: Path) -> frozenset[str]:
+    """Return the topics missing in Kafka's last answer, none for a connector with a list of topics."""
+    if config.topics_regex is not None:
+        return frozenset(recall_topics(config, folder).gone)
+    return frozenset()
+
+
+def give_topics(config: ConnectorConfig, topics: Iterable[str]) -> ConnectorConfig:
+    """Return the connector as if it named these topics."""
+    return config.model_copy(update={"topics": tuple(topics)})
+
+
+def _look_for_first_topics(connectors: Sequence[ConnectorConfig], folder: Path) -> None:
+    deadline = time.monotonic() + FIRST_LOOK_SECONDS
+    threads = [threading.Thread(target=_try_to_look, args=(c, folder), daemon=True) for c in connectors]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _try_to_look(config: ConnectorConfig, folder: Path) -> None:
+    try:
+        look_for_topics(config, folder)
+    except (PlatformError, OSError) as err:
+        logger.warning("connector %s: its topics are not known yet: %s", config.name, err)
+    except Exception:
+        logger.exception("connector %s: its topics are not known yet", config.name)
+
+
+def _find_archived(config: ConnectorConfig) -> list[str]:
+    """Return the topics with an index: the file of remembered topics may be lost with its machine."""
+    try:
+        snapshot = ConnectorIndex.of(config).peek()
+        return list(snapshot.topics) if snapshot else []
+    except PlatformError as err:
+        logger.warning("connector %s: its archived topics are not known: %s", config.name, err)
+        return []
+
+
+def _name_file(folder: Path, config: ConnectorConfig) -> Path:
+    return folder / f"{config.name}.json"

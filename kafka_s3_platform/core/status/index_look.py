@@ -1,0 +1,88 @@
+"""Reads the index of a connector once in a tick, and keeps it open: the next tick reads only new rows."""
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import TypeVar
+
+from kafka_s3_platform.core.config.settings import StoreSettings
+from kafka_s3_platform.core.lazy import lazy_property
+from kafka_s3_platform.core.status.topic import ArchivedTopic
+from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
+
+R = TypeVar("R")
+
+SHOWN_WITHIN = timedelta(days=7)
+"""Age of commits that a tick compares with Dagster's events: a killed run may have committed, and reported nothing.
+
+The first tick of a topic, without a cursor, compares all commits.
+"""
+
+_handles: dict[tuple[str, str, str], tuple[StoreSettings, ConnectorIndex]] = {}
+"""Open indexes by user, store and place. A handle keeps the settings of its opening, and is not used under others."""
+
+_lock = threading.Lock()
+
+
+class IndexLook:
+    """The index of a connector's `topics`, at the moment of the first read.
+
+    Each `user`, a sensor or a schedule, has a handle of its own. `close` caches the handle for the next IndexLook. A
+    read that outlasts its tick goes on, and caches the handle when it ends: so a slow store is read at last.
+    """
+
+    def __init__(self, user: str, topics: Sequence[ArchivedTopic]) -> None:
+        hour = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
+        # A full hour: later ticks with the same version ask for the same, and get it from memory.
+        self.since = hour - SHOWN_WITHIN
+        """Earlier commits are not compared with Dagster's events again."""
+        self._topics = topics
+        self._config = topics[0].config
+        index = ConnectorIndex.of(self._config)
+        self._place = (user, self._config.store.endpoint_url or "", index.uri)
+        self._reading = 0
+        self._is_closed = False
+        self._opened: ConnectorIndex | None = None
+
+    def read(self, topic: ArchivedTopic, use: Callable[[IndexSnapshot], R]) -> R | None:
+        """Return the result of `use`, None if nothing of the topic is archived yet.
+
+        The first call reads the states of all topics in one pass. Raises store errors.
+        """
+        with _lock:
+            self._reading += 1
+        try:
+            snapshot = self._find_snapshot(topic)
+            return None if snapshot is None else use(snapshot)
+        finally:
+            with _lock:
+                self._reading -= 1
+                self._cache_handle()
+
+    def close(self) -> None:
+        """Cache the handle for the next IndexLook, as soon as the last read ends."""
+        with _lock:
+            self._is_closed = True
+            self._cache_handle()
+
+    def _cache_handle(self) -> None:
+        if self._is_closed and not self._reading and self._opened is not None:
+            _handles[self._place] = self._config.store, self._opened
+
+    def _find_snapshot(self, topic: ArchivedTopic) -> IndexSnapshot | None:
+        snapshot = self._snapshot.topic(topic.topic) if self._snapshot else None
+        if snapshot is None or snapshot.is_empty:
+            return None
+        _ = snapshot.state  # raises here if its rows are wrong
+        return snapshot
+
+    @lazy_property
+    def _snapshot(self) -> ConnectorSnapshot | None:
+        with _lock:
+            store, handle = _handles.pop(self._place, (None, None))
+        index = handle if handle is not None and store == self._config.store else ConnectorIndex.of(self._config)
+        snapshot = index.peek()
+        if snapshot is not None:
+            snapshot.load_states(topic.topic for topic in self._topics)
+        self._opened = index
+        return snapshot

@@ -1,0 +1,595 @@
+"""Reads and writes the index of a connector: one Delta table for all of its topics, changed only by compare-and-swap.
+
+All kinds of rows share one schema; other columns of a kind are null. A row counts as long as it is present.
+
+A commit uses the table handle of its plan. The handle is never refreshed, and delta-rs's own retries are off. So a
+commit is a true compare-and-swap on the table's version, and its version is known before it is made.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+from kafka_s3_platform.core.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.core.errors import IndexConflictError, IndexDamagedError, StoreUnavailableError
+from kafka_s3_platform.core.lazy import lazy_property
+from kafka_s3_platform.core.model.segment import Fold, Segment, StoredChunk
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.store.delta_errors import is_expired
+from kafka_s3_platform.core.store.errors import PreconditionError
+from kafka_s3_platform.core.store.index_commit import Change, list_predicates, list_topic_rows, write_rows
+from kafka_s3_platform.core.store.index_files import IndexFile, NewFile, write_swap
+from kafka_s3_platform.core.store.index_reads import (
+    CHUNK_COLUMNS,
+    LATE_COLUMNS,
+    DataFile,
+    Part,
+    SegmentSums,
+    collect_chunks,
+    list_data_files,
+    list_late_terms,
+    read_rows,
+    select_distinct,
+    sum_files,
+    sum_hours,
+    sum_late,
+)
+from kafka_s3_platform.core.store.index_rows import (
+    DECODE_ERRORS,
+    FOLDED,
+    PERIOD,
+    RETIRED,
+    SEGMENT_KINDS,
+    TABLE_SCHEMA,
+    build_state,
+    decode_segments,
+    drop_future_times,
+    encode_rows,
+)
+from kafka_s3_platform.core.store.index_table import Handle, IndexTable, describe_index, refuse_other_index
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.promises import check_promises
+from kafka_s3_platform.core.store.row_filter import (
+    EVERY_SEGMENT,
+    AtLeast,
+    OneOf,
+    RowPredicate,
+    SegmentFilter,
+    Term,
+    match_values,
+)
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+CHECKPOINT_INTERVAL = 10
+"""The number of commits between checkpoints. To open an index costs about 4 ms for each commit after the last one."""
+
+FILTERED_COLUMNS = (
+    "kind,chunk,topic,version,committed_at,epoch,kafka_partition,start_offset,end_offset,chunk_start,min_timestamp,"
+    "max_timestamp,start_hour"
+)
+"""The columns of conditions on rows. delta-rs keeps their bounds for each file, and reads no other file."""
+
+
+CLOCK_TOLERANCE = timedelta(seconds=60)
+"""The allowed difference of the clocks of machines with the index, unless a connector sets it."""
+
+
+class ConnectorIndex:
+    """Opens the index of one connector. Creates the empty table if there is none.
+
+    It is read in full only once: opening it again reads the newer commits. An earlier snapshot then commits no more,
+    and only finishes its reads.
+    """
+
+    def __init__(
+        self,
+        store: StoreSettings,
+        index_dir: str,
+        connector: str,
+        clock_tolerance: timedelta = CLOCK_TOLERANCE,
+    ) -> None:
+        self.store = store
+        self.index_dir = index_dir
+        self.connector = connector
+        self.clock_tolerance = clock_tolerance
+        self.table = IndexTable(store, f"{index_dir}/connector={connector}")
+        self._newest: ConnectorSnapshot | None = None
+
+    @classmethod
+    def of(cls, config: ConnectorConfig) -> "ConnectorIndex":
+        """Return the connector's index. Opens nothing."""
+        tolerance = timedelta(milliseconds=config.archive.clock_tolerance_ms)
+        return cls(config.store, config.archive.index_dir, config.name, tolerance)
+
+    @property
+    def uri(self) -> str:
+        return self.table.uri
+
+    def open(self) -> "ConnectorSnapshot":
+        """Return the index as it is now, created if absent. Raises store errors."""
+        return self.peek() or self.table.run("create", self._create)
+
+    def peek(self) -> "ConnectorSnapshot | None":
+        """Return the index as it is now, None if nothing was archived yet. Only reads.
+
+        If the index was put back from a backup meanwhile, it is read anew.
+        """
+        previous, self._newest = self._newest, None
+        try:
+            handle = previous.update_handle() if previous else None
+            if previous is None or handle is None:
+                self._newest = ConnectorSnapshot(self, self.table.open())
+            else:
+                is_newer = handle.table.version() != previous.version
+                self._newest = ConnectorSnapshot(self, handle) if is_newer else previous
+        except TableNotFoundError:
+            return None
+        return self._newest
+
+    def check_promises(self) -> None:
+        """Check the promises for commits once in a process. Raises the errors of `promises.check_promises`."""
+        check_promises(ObjectStore(self.store), self.index_dir)
+
+    def _create(self) -> "ConnectorSnapshot":
+        """Create the table by one create-only object. A table created meanwhile by another run stays.
+
+        `DeltaTable.create` would give that table a second first commit, with another id.
+        """
+        self.check_promises()
+        with TemporaryDirectory() as folder:
+            DeltaTable.create(
+                folder,
+                TABLE_SCHEMA,
+                partition_by=[PERIOD],
+                description=describe_index(self.connector),
+                configuration={
+                    "delta.dataSkippingStatsColumns": FILTERED_COLUMNS,
+                    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+                },
+            )
+            commit = Path(IndexTable(self.store, folder).name_log_entry(0)).read_bytes()
+        # delta-rs gives the other files of the index no ACL either
+        objects = ObjectStore(self.store.model_copy(update={"canned_acl": None}))
+        with suppress(PreconditionError):
+            objects.put_new(self.table.name_log_entry(0), commit)
+        if (snapshot := self.peek()) is None:
+            raise StoreUnavailableError(
+                f"the index {self.uri} at {self.store.endpoint_url or 'AWS'} was created just now, and the store does "
+                f"not list it: its answers are behind. Run again"
+            )
+        return snapshot
+
+
+class ConnectorSnapshot:
+    """The index of a connector at one version, and the only way to commit on top of it."""
+
+    def __init__(self, index: ConnectorIndex, handle: Handle) -> None:
+        self.index = index
+        self._handle = handle
+        refuse_other_index(index.uri, index.connector, handle.table)
+        self.version: int = handle.table.version()
+        self._rows: dict[str, pa.Table] = {}
+        self._topics: dict[str, IndexSnapshot] = {}
+        self._segments: dict[tuple[str, str, SegmentFilter], pa.Table] = {}
+        self._chunks: dict[tuple[frozenset[str], SegmentFilter], Mapping[str, frozenset[StoredChunk]]] = {}
+        self._out_of_range: tuple[datetime, pa.Table] | None = None
+        self._late: dict[datetime, Mapping[str, tuple[int, int]]] = {}
+        self._hours: dict[datetime, Mapping[str, Mapping[datetime, tuple[int, int]]]] = {}
+
+    @property
+    def handle(self) -> Handle:
+        """The table at this version. It is opened again if the provider has other credentials now.
+
+        It is opened at the same version: a commit remains a compare-and-swap on it.
+        """
+        if self.index.table.options != self._handle.options:
+            with self._translate_expiry():
+                self._handle = self.index.table.open(self._handle.table.version())
+        return self._handle
+
+    @property
+    def table_id(self) -> str:
+        """The id of the Delta table. An earlier table at the same place had another id."""
+        return str(self.handle.table.metadata().id)
+
+    @property
+    def created_at(self) -> datetime:
+        return datetime.fromtimestamp((self.handle.table.metadata().created_time or 0) / 1000, timezone.utc)
+
+    def topic(self, topic: str) -> "IndexSnapshot":
+        """Return the snapshot of one topic at this version. Its state is made once."""
+        if topic not in self._topics:
+            self._topics[topic] = IndexSnapshot(TopicIndex(self.index, topic), self)
+        return self._topics[topic]
+
+    @lazy_property
+    def topics(self) -> tuple[str, ...]:
+        """The topics with rows in this version, in order."""
+        rows = self._read("state", (), ("topic",))
+        return tuple(sorted(set(rows.column("topic").to_pylist())))
+
+    def load_states(self, topics: Iterable[str]) -> None:
+        """Read the rows of many topics in one pass. Their states cost no further request."""
+        missing = sorted(set(topics) - set(self._rows))
+        if not missing:
+            return
+        self._rows |= self.read_states(missing)
+
+    def read_states(self, topics: Sequence[str]) -> Mapping[str, pa.Table]:
+        """Return the rows of many topics, without segments. They are not cached. Raises store errors."""
+        return _split_by_topic(self._read("state", [OneOf("topic", frozenset(topics))]), topics)
+
+    def read_state_rows(self, topic: str) -> pa.Table:
+        """Return the topic's rows, without segments. Raises store errors."""
+        self.load_states([topic])
+        return self._rows[topic]
+
+    def read_segment_rows(self, topic: str, kind: str, segment_filter: SegmentFilter) -> pa.Table:
+        """Return the topic's rows of segments in the filter. Raises store errors."""
+        key = (topic, kind, segment_filter)
+        if key not in self._segments:
+            self._segments[key] = self._read(
+                "segments", [*match_values(topic=topic, kind=kind), *segment_filter.list_terms()]
+            )
+        return self._segments[key]
+
+    def load_segments(self, topics: Iterable[str], kind: str, segment_filter: SegmentFilter) -> None:
+        """Read the segments of many topics in the filter in one pass. Selecting them costs no further request."""
+        missing = sorted({topic for topic in topics if (topic, kind, segment_filter) not in self._segments})
+        if not missing:
+            return
+        terms = [OneOf("topic", frozenset(missing)), *match_values(kind=kind), *segment_filter.list_terms()]
+        for topic, rows in _split_by_topic(self._read("segments", terms), missing).items():
+            self._segments[topic, kind, segment_filter] = rows
+
+    def read_out_of_range(self, since: datetime) -> pa.Table:
+        """Return the rows of live segments with records out of range, whose start hour is `since` or later.
+
+        They are of all topics. An earlier call with an earlier `since` may have added earlier ones.
+        """
+        if self._out_of_range is None or since < self._out_of_range[0]:
+            terms = [*match_values(kind="segment"), AtLeast("start_hour", since)]
+            self._out_of_range = since, self._read("segments", terms)
+        return self._out_of_range[1]
+
+    def list_chunks(self, topic: str, kinds: Collection[str], segment_filter: SegmentFilter) -> frozenset[StoredChunk]:
+        """Return the hours or days of the segments in the filter. They are read of all topics at once."""
+        key = (frozenset(kinds), segment_filter)
+        if key not in self._chunks:
+            columns = ("topic", *CHUNK_COLUMNS)
+            rows = self._read("segments", [OneOf("kind", frozenset(kinds)), *segment_filter.list_terms()], columns)
+            self._chunks[key] = collect_chunks(select_distinct(rows, columns))
+        return self._chunks[key].get(topic, frozenset())
+
+    def count_late(self, topic: str, since: datetime) -> tuple[int, int]:
+        """Count the records of the hours from `since` on, and the late ones among them."""
+        if since not in self._late:
+            rows = self._read("segments", list_late_terms(since), ("topic", *LATE_COLUMNS))
+            self._late[since] = sum_late(rows)
+        return self._late[since].get(topic, (0, 0))
+
+    def count_hours(self, topic: str, since: datetime) -> Mapping[datetime, tuple[int, int]]:
+        """Count the records of each hour from `since` on, and the late ones among them. Leave out empty hours."""
+        if since not in self._hours:
+            rows = self._read("segments", list_late_terms(since), ("topic", "chunk_start", *LATE_COLUMNS))
+            self._hours[since] = sum_hours(rows)
+        return self._hours[since].get(topic, {})
+
+    @lazy_property
+    def segment_sums(self) -> Mapping[str, SegmentSums]:
+        """The sums of the segments of each topic. Files summed before are not read again."""
+        with self._translate_expiry():
+            return sum_files(self.index.table, self._files)
+
+    def list_folders(self, topic: str) -> frozenset[str]:
+        """Return the folders of all segments of the topic. Raises store errors."""
+        rows = self._read("segments", match_values(topic=topic), ("encoded_partition",))
+        return frozenset(pc.unique(rows.column(0)).to_pylist())
+
+    def has_rows(self, topic: str) -> bool:
+        """Return True if there is a row of the topic. Rows other than segments come first: every run leaves some."""
+        return bool(self.read_state_rows(topic).num_rows) or bool(self.read_all_rows(topic).num_rows)
+
+    def has_commit(self, commit_id: str, since: int) -> bool:
+        """Return True if a commit with this id was made on version `since` or later: its answer may have been lost.
+
+        Its rows may be folded by now. Older files are not read.
+        """
+        terms = [AtLeast("version", since + 1), *match_values(commit_id=commit_id)]
+        return bool(self._read("all", terms, ("commit_id",)).num_rows)
+
+    def read_folded_rows(self, topic: str, month: str | None = None) -> pa.Table:
+        """Return the topic's folded rows of a month (`2026-03`), or of all. Raises store errors."""
+        period = f"{FOLDED}{month or ''}"
+        files = [file for file in self._files if (file.period or "").startswith(period)]
+        with self._translate_expiry():
+            return read_rows(self.index.table, files, "all", match_values(topic=topic))
+
+    def read_all_rows(self, topic: str) -> pa.Table:
+        """Return every row of the topic. Raises store errors."""
+        return self._read("all", match_values(topic=topic))
+
+    def _read(self, part: Part, terms: Sequence[Term], columns: Sequence[str] | None = None) -> pa.Table:
+        with self._translate_expiry():
+            return read_rows(self.index.table, self._files, part, terms, columns)
+
+    @contextmanager
+    def _translate_expiry(self) -> Iterator[None]:
+        """Raise IndexConflictError instead of a damage if this version's files are missing, but the log has gone on.
+
+        Either the upkeep removed them, when they were old enough, or the log was put back from a copy. Opening the
+        index again helps.
+        """
+        try:
+            yield
+        except (IndexDamagedError, TableNotFoundError) as err:
+            if self.index.table.is_newest(self._handle):
+                raise
+            raise IndexConflictError(
+                f"{self.index.uri}: files of version {self.version} are not there any more. The log has gone on, and "
+                f"the upkeep removes files of older versions; or it was put back from a copy. Read the index again"
+            ) from err
+
+    @lazy_property
+    def _files(self) -> tuple[DataFile, ...]:
+        """The files of this version, listed once: an old archive has thousands."""
+        handle = self.handle
+        if handle.table.version() != self.version:
+            raise IndexConflictError(f"{self.index.uri}: version {self.version} was opened again before it was read")
+        return list_data_files(self.index.table, handle)
+
+    def update_handle(self) -> Handle | None:
+        """Bring the table up to its newest version, and read only the difference. None if it has to be opened anew.
+
+        So it is if it is another table by now, or if the provider has other credentials.
+        """
+        table = self.index.table
+        return table.update(self._handle) if table.options == self._handle.options else None
+
+    def commit(self, changes: Mapping[str, Change], commit_id: str | None = None) -> int:
+        """Apply the change of each topic in one commit, if the index is still at this version. Return the new version.
+
+        Raises IndexConflictError if another commit came first. It is also raised if the commit succeeded and only its
+        response was lost: then the newest index has its `commit_id`.
+        """
+        version = self.version + 1
+        common = {
+            "version": version,
+            "commit_id": commit_id or str(uuid4()),
+            "committed_at": datetime.now(timezone.utc),
+        }
+        rows = encode_rows([list_topic_rows(topic, change) for topic, change in changes.items()], common)
+        predicates = [p for topic, change in changes.items() for p in list_predicates(topic, change)]
+        self.commit_rows(rows, predicates)
+        return version
+
+    def commit_rows(self, rows: pa.Table, removed: Sequence[RowPredicate] = ()) -> None:
+        """Add encoded rows in one commit, and remove those matched by a predicate. Raises as `commit`."""
+        version = self.version + 1
+        self._commit_once(lambda table: write_rows(table, rows, removed, version))
+
+    def swap_files(self, added: Sequence[NewFile], removed: Sequence[IndexFile], *, same_rows: bool) -> None:
+        """Put files in the place of others in one commit. Raises as `commit`."""
+        self._commit_once(lambda table: write_swap(table, added, removed, same_rows=same_rows))
+
+    def _commit_once(self, write: Callable[[DeltaTable], None]) -> None:
+        """Commit by `write` on top of this version, and follow it. IndexConflictError if another run was first."""
+        handle = self.handle
+        if handle.table.version() != self.version:
+            raise IndexConflictError(
+                f"{self.index.uri}: this snapshot of version {self.version} was committed on before"
+            )
+        self.index.check_promises()
+        try:
+            with self._translate_expiry():
+                self.index.table.run("commit to", lambda: write(handle.table))
+        except StoreUnavailableError as err:
+            if isinstance(err.__cause__, CommitFailedError) or is_expired(err.__cause__):
+                raise IndexConflictError(
+                    f"{self.index.uri}: version {self.version + 1} was committed by another run"
+                ) from err
+            raise
+        # The upkeep removes old entries of the log, the oldest first. The store would take a commit in their place.
+        next_handle = self.index.table.follow_commit(handle)
+        if next_handle is None:
+            raise IndexConflictError(
+                f"{self.index.uri}: version {self.version + 1} was committed so late that the log has version "
+                f"{self.version} no more: it has gone on without it, or was put back from a copy"
+            )
+        self._handle = next_handle
+
+
+class TopicIndex:
+    """The part of a connector's index for one topic."""
+
+    def __init__(self, within_connector: ConnectorIndex, topic: str) -> None:
+        self.within_connector = within_connector
+        self.topic = topic
+
+    @classmethod
+    def of(cls, config: ConnectorConfig, topic: str) -> "TopicIndex":
+        """Return the topic's part of the connector's index. Opens nothing."""
+        return cls(ConnectorIndex.of(config), topic)
+
+    @property
+    def store(self) -> StoreSettings:
+        return self.within_connector.store
+
+    @property
+    def index_dir(self) -> str:
+        return self.within_connector.index_dir
+
+    @property
+    def connector(self) -> str:
+        return self.within_connector.connector
+
+    @property
+    def uri(self) -> str:
+        return self.within_connector.uri
+
+    @property
+    def options(self) -> dict[str, str]:
+        return self.within_connector.table.options
+
+    def exists(self) -> bool:
+        return self.peek() is not None
+
+    def open(self) -> "IndexSnapshot":
+        """Return the index as it is now, created if absent. Raises store errors."""
+        return self.within_connector.open().topic(self.topic)
+
+    def peek(self) -> "IndexSnapshot | None":
+        """Return the index as it is now, None if nothing of the topic was archived yet. Only reads."""
+        connector = self.within_connector.peek()
+        snapshot = connector.topic(self.topic) if connector else None
+        return None if snapshot is None or snapshot.is_empty else snapshot
+
+
+class IndexSnapshot:
+    """The part of one version of a connector's index for one topic."""
+
+    def __init__(self, index: TopicIndex, connector_snapshot: ConnectorSnapshot) -> None:
+        self.index = index
+        self.connector_snapshot = connector_snapshot
+        self.version: int = connector_snapshot.version
+        self._months: dict[str, IndexState] = {}
+        self._out_of_range: tuple[datetime, tuple[Segment, ...]] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing was ever recorded of the topic."""
+        return not self.connector_snapshot.has_rows(self.index.topic)
+
+    @lazy_property
+    def state(self) -> IndexState:
+        """Everything but the segments. Folded rows are read at the first use of one of their hours."""
+        return self.build_state(self.connector_snapshot.read_state_rows(self.index.topic))
+
+    def build_state(self, rows: pa.Table) -> IndexState:
+        """Build the state from these rows of the topic. Raises IndexDamagedError if they are none."""
+        with self._translate_decode_errors():
+            latest = datetime.now(timezone.utc) + self.index.within_connector.clock_tolerance
+            past_rows = drop_future_times(rows, latest)
+            state = build_state(self.version, past_rows)
+        return replace(state, read_month=self._read_month, list_out_of_range=self._list_out_of_range)
+
+    @lazy_property
+    def unfolded_state(self) -> IndexState:
+        """The state with every single row, for commands that compare them all. It grows with the age of the archive."""
+        if not self.state.fold.hours:
+            return self.state
+        folded = self.build_state(self.connector_snapshot.read_folded_rows(self.index.topic))
+        return replace(
+            self.state,
+            scans=(*folded.scans, *self.state.scans),
+            frontiers=(*folded.frontiers, *self.state.frontiers),
+            hours=(*folded.hours, *self.state.hours),
+            fold=Fold(),
+        )
+
+    def _list_out_of_range(self, hour: datetime) -> tuple[Segment, ...]:
+        if self._out_of_range is None or hour < self._out_of_range[0]:
+            # by days, so that a search back through hours asks seldom
+            since = hour.astimezone(timezone.utc).replace(hour=0, minute=0)
+            with self._translate_decode_errors():
+                rows = self.connector_snapshot.read_out_of_range(since)
+                topic_rows = rows.filter(pc.equal(rows.column("topic"), self.index.topic))
+                self._out_of_range = since, tuple(decode_segments(topic_rows))
+        return self._out_of_range[1]
+
+    def _read_month(self, month: str) -> IndexState:
+        if month not in self._months:
+            self._months[month] = self.build_state(self.connector_snapshot.read_folded_rows(self.index.topic, month))
+        return self._months[month]
+
+    @lazy_property
+    def segments(self) -> tuple[Segment, ...]:
+        """All live segments by kafka partition and first offset. Their number grows with the age of the archive."""
+        return self.select_segments(EVERY_SEGMENT)
+
+    @lazy_property
+    def retired(self) -> tuple[Segment, ...]:
+        """Segments with all records in a live one. Their objects stay until a retention rule removes them."""
+        return self.select_segments(EVERY_SEGMENT, retired=True)
+
+    def select_segments(self, segment_filter: SegmentFilter, *, retired: bool = False) -> tuple[Segment, ...]:
+        """Return the segments in the filter, by kafka partition and first offset. Reads no others."""
+        with self._translate_decode_errors():
+            kind = RETIRED if retired else "segment"
+            rows = self.connector_snapshot.read_segment_rows(self.index.topic, kind, segment_filter)
+            rows = rows.sort_by([("kafka_partition", "ascending"), ("start_offset", "ascending")])
+            return tuple(decode_segments(rows))
+
+    def list_chunks(self, segment_filter: SegmentFilter, *, retired: bool = False) -> frozenset[StoredChunk]:
+        """Return the hours or days of live segments in the filter; with `retired`, of retired ones too."""
+        kinds = SEGMENT_KINDS if retired else ("segment",)
+        return self.connector_snapshot.list_chunks(self.index.topic, kinds, segment_filter)
+
+    def count_late(self, since: datetime) -> tuple[int, int]:
+        """Count the records of the hours from `since` on, compacted ones too, and the late ones among them."""
+        return self.connector_snapshot.count_late(self.index.topic, since)
+
+    def count_hours(self, since: datetime) -> Mapping[datetime, tuple[int, int]]:
+        """Count the records of each hour from `since` on, compacted ones too, and the late ones among them."""
+        return self.connector_snapshot.count_hours(self.index.topic, since)
+
+    def list_folders(self) -> frozenset[str]:
+        """Return the folders of all hourly and daily segments, retired ones too, below the topic's."""
+        return self.connector_snapshot.list_folders(self.index.topic)
+
+    @contextmanager
+    def _translate_decode_errors(self) -> Iterator[None]:
+        """Report rows foreign to this platform as damage, not as a Python error."""
+        try:
+            yield
+        except DECODE_ERRORS as err:
+            raise IndexDamagedError(
+                f"the index {self.index.uri} has rows of topic {self.index.topic} that nothing of ours writes "
+                f"({type(err).__name__}: {str(err)[:200]}), and is not read. Find out who wrote to that folder, and "
+                f"put it back from the bucket's versions or a backup"
+            ) from err
+
+    @property
+    def index_id(self) -> str:
+        """The id in the metadata of this topic's objects: the table's."""
+        return self.connector_snapshot.table_id
+
+    @property
+    def created_at(self) -> datetime:
+        """The time of the index's creation: no object of its runs is older."""
+        return self.connector_snapshot.created_at
+
+    def commit(self, change: Change, commit_id: str | None = None) -> int:
+        """Apply `change` as `ConnectorSnapshot.commit` does."""
+        return self.connector_snapshot.commit({self.index.topic: change}, commit_id)
+
+
+def _split_by_topic(rows: pa.Table, topics: Sequence[str]) -> dict[str, pa.Table]:
+    """Return the rows of each of `topics`. There are no others among them."""
+    rows = rows.sort_by("topic")
+    runs = pc.run_end_encode(rows.column("topic").combine_chunks())
+    tables = {topic: rows.slice(0, 0) for topic in topics}
+    begin = 0
+    for topic, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        tables[topic] = rows.slice(begin, end - begin)
+        begin = end
+    return tables
+
+
+def collect_object_keys(segments: Iterable[Segment]) -> frozenset[str]:
+    """Return the keys of all objects of `segments`."""
+    return frozenset(key for s in segments for key in s.keys)

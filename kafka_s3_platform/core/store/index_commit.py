@@ -1,0 +1,119 @@
+"""Defines the changes of a commit to an index, writes them, and retries commits."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
+
+from kafka_s3_platform.core.errors import IndexConflictError, StoreUnavailableError
+from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.store.index_rows import IndexRow, TopicRows, list_periods
+from kafka_s3_platform.core.store.row_filter import (
+    RowPredicate,
+    match_any,
+    match_every,
+    match_periods,
+    match_segments,
+    match_topic,
+    match_version,
+)
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+S_co = TypeVar("S_co", covariant=True)
+
+MAX_CONFLICTS = 20
+MAX_LOST = 3
+"""The tries of a step: while other commits come first, and if the store does not answer."""
+
+NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
+"""The run path has no right to delete, not even expired log files."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """The rows of one topic that a commit adds and removes.
+
+    `removed` are predicates over rows; `retired` segments leave the live set and stay in the index as retired.
+    """
+
+    added: tuple[IndexRow, ...] = ()
+    retired: tuple[Segment, ...] = ()
+    removed: tuple[RowPredicate, ...] = ()
+    run_id: str = ""
+
+
+def list_topic_rows(topic: str, change: Change) -> TopicRows:
+    """Return the added rows of the change."""
+    return TopicRows(topic, change.added, change.retired, change.run_id)
+
+
+def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
+    """Yield the predicates of the rows to remove, and of no row of another topic."""
+    if change.removed:
+        yield match_every([match_topic(topic), match_any(change.removed)])
+    if change.retired:
+        periods: set[str] = set()
+        for segment in change.retired:
+            periods.update(list_periods(segment.chunk_start))
+        yield match_every(
+            [match_topic(topic), match_periods(sorted(periods)), match_segments(s.key for s in change.retired)]
+        )
+
+
+def write_rows(table: DeltaTable, rows: pa.Table, predicates: Sequence[RowPredicate], version: int) -> None:
+    """Commit the rows, of `version`, and remove those matched by a predicate. Raises delta-rs's errors."""
+    commit_properties = CommitProperties(max_commit_retries=0)
+    if not predicates:
+        write_deltalake(
+            table,
+            rows,
+            mode="append",
+            commit_properties=commit_properties,
+            post_commithook_properties=NEVER_DELETE,
+        )
+        return
+    # delta-rs refuses new rows that do not match the predicate: `version` matches them and no other row
+    condition = match_any([*predicates, match_version(version)])
+    write_deltalake(
+        table,
+        rows,
+        mode="overwrite",
+        predicate=condition,
+        commit_properties=commit_properties,
+        post_commithook_properties=NEVER_DELETE,
+    )
+
+
+class Openable(Protocol[S_co]):
+    """An index of a connector or of a topic. It opens as a snapshot."""
+
+    @property
+    def uri(self) -> str: ...
+
+    def open(self) -> S_co:
+        """Return the index as it is now."""
+        ...
+
+
+def retry_commit(index: Openable[S_co], step: Callable[[S_co], R]) -> R:
+    """Call `step` to commit on the snapshot. Call it again on a newer snapshot if another commit came first.
+
+    A step has to search the index for its own earlier try: perhaps only the response was lost. Raises
+    IndexConflictError after `MAX_CONFLICTS` tries, and the store's error after `MAX_LOST` of them.
+    """
+    lost_answers = 0
+    for _ in range(MAX_CONFLICTS):
+        snapshot = index.open()
+        try:
+            return step(snapshot)
+        except (IndexConflictError, StoreUnavailableError) as err:
+            lost_answers += isinstance(err, StoreUnavailableError)
+            if lost_answers == MAX_LOST:
+                raise
+            logger.warning("%s; reading the index again", err)
+    raise IndexConflictError(f"{index.uri}: {MAX_CONFLICTS} other commits came first; run again")

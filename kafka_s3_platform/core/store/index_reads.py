@@ -1,0 +1,339 @@
+"""Reads rows of an index from the data files that may hold some, and caches them.
+
+A data file never changes. So its rows are read once in a process, in whatever versions of the index it is later.
+Delta's own queries are not used: they read one file after another, three requests each, and again in every query.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass
+from datetime import datetime, timedelta, timezone
+from threading import Lock
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kafka_s3_platform.core.errors import IndexDamagedError
+from kafka_s3_platform.core.model.segment import StoredChunk
+from kafka_s3_platform.core.store.delta_errors import DAMAGE_ADVICE
+from kafka_s3_platform.core.store.errors import NotFoundError
+from kafka_s3_platform.core.store.index_rows import (
+    FOLDED,
+    INDEX_SCHEMA,
+    RETIRED,
+    SEGMENT_KINDS,
+    STATE_PERIOD,
+    complete_columns,
+)
+from kafka_s3_platform.core.store.index_table import Handle, IndexTable
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.row_filter import OneOf, SegmentFilter, Term, match_rows
+
+Part: TypeAlias = Literal["state", "segments", "all"]
+"""Unfolded rows other than segments, the live and retired segments, or all. They lie in different files."""
+
+CACHE_BYTES = 128 * 2**20
+"""The bytes of rows in a process's cache. The least recently used go first."""
+
+CHUNK_COLUMNS = ("chunk_start", "settings")
+"""The columns of a StoredChunk, in the order of its fields."""
+
+LATE_COLUMNS = ("record_count", "late_count")
+
+AT_ONCE = 8
+"""The files read at a time: a distant store takes long to answer, and commits leave many small files."""
+
+WHOLE_FILE_BYTES = 4 * 2**20
+"""A file up to this size is read in one request and cached, for any part of it."""
+
+
+BOUND_PRECISION = timedelta(milliseconds=1)
+"""Delta cuts the bounds of times to whole milliseconds, the upper one too (Delta's protocol, per-file statistics)."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file at `path` below the table's folder.
+
+    `bounds` are the lowest and the highest value of columns, as far as Delta keeps them. `empty` are the columns of
+    nulls alone.
+    """
+
+    path: str
+    size: int
+    period: str | None
+    bounds: Mapping[str, tuple[Any, Any]]
+    empty: frozenset[str] = frozenset()
+
+    @property
+    def is_read_whole(self) -> bool:
+        return self.size <= WHOLE_FILE_BYTES
+
+    def may_hold(self, part: Part, terms: Iterable[Term]) -> bool:
+        """Return False if no row of this part can meet all terms."""
+        return self._has_part(part) and _may_meet(self.bounds, self.empty, terms)
+
+    def _has_part(self, part: Part) -> bool:
+        if part == "all" or self.period is None:
+            return True
+        if part == "state":
+            return self.period == STATE_PERIOD
+        return self.period != STATE_PERIOD and not self.period.startswith(FOLDED)
+
+
+class _RowCache:
+    """Rows of files by place, up to CACHE_BYTES. Threads may share it.
+
+    Each file is one buffer. As a table of a row or two, its columns would take a hundred times the rows' bytes.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: OrderedDict[tuple[str, str], pa.Buffer] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def find(self, place: tuple[str, str]) -> pa.Table | None:
+        with self._lock:
+            buffer = self._buffers.get(place)
+            if buffer is None:
+                return None
+            self._buffers.move_to_end(place)
+        return pa.Table.from_batches([pa.ipc.read_record_batch(buffer, INDEX_SCHEMA)])
+
+    def put(self, place: tuple[str, str], rows: pa.Table) -> None:
+        """Cache the rows, with the columns of INDEX_SCHEMA. The least recently used ones may have to go for them."""
+        batches = rows.combine_chunks().to_batches()
+        if len(batches) != 1:
+            # no row, or texts of 2 GiB
+            return
+        buffer = batches[0].serialize()
+        with self._lock:
+            if place in self._buffers:
+                return
+            self._buffers[place] = buffer
+            self._bytes += buffer.size
+            while self._bytes > CACHE_BYTES and len(self._buffers) > 1:
+                _, oldest = self._buffers.popitem(last=False)
+                self._bytes -= oldest.size
+
+    def clear(self) -> None:
+        with self._lock:
+            self._buffers.clear()
+            self._bytes = 0
+
+
+_row_cache = _RowCache()
+
+
+def forget_rows() -> None:
+    """Clear the cache of this process: the next read fetches every file again."""
+    _row_cache.clear()
+
+
+def list_data_files(table: IndexTable, handle: Handle) -> tuple[DataFile, ...]:
+    """Return the files of the handle's version. Makes no request."""
+    actions = table.run("read", lambda: pa.table(handle.table.get_add_actions(flatten=True)))
+    names = [name.removeprefix("min.") for name in actions.column_names if name.startswith("min.")]
+    files: list[DataFile] = []
+    for action in actions.to_pylist():
+        bounds: dict[str, tuple[Any, Any]] = {}
+        for name in names:
+            lowest, highest = action[f"min.{name}"], action.get(f"max.{name}")
+            if lowest is not None and highest is not None:
+                bounds[name] = (lowest, highest + BOUND_PRECISION if isinstance(highest, datetime) else highest)
+        rows = action["num_records"]
+        empty = frozenset(name for name in names if rows and action.get(f"null_count.{name}") == rows)
+        files.append(DataFile(action["path"], action["size_bytes"], action.get("partition.period"), bounds, empty))
+    return tuple(files)
+
+
+def read_rows(
+    table: IndexTable,
+    files: Iterable[DataFile],
+    part: Part,
+    terms: Sequence[Term] = (),
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return the rows of `files` that meet all terms, in no order. Opens only files that may hold some.
+
+    With `columns`, only these are returned. Raises store errors.
+    """
+    reader = _Reader(table, part, tuple(terms), columns)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        tables = list(pool.map(reader.read, [file for file in files if file.may_hold(part, terms)]))
+    rows = pa.concat_tables(tables) if tables else complete_columns(pa.table({}))
+    return rows.select(columns) if columns else rows
+
+
+def select_distinct(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Return the distinct values of the rows in `columns`."""
+    return rows.group_by(list(columns), use_threads=False).aggregate([])
+
+
+def collect_chunks(rows: pa.Table) -> Mapping[str, frozenset[StoredChunk]]:
+    """Return the hours or days of rows by topic."""
+    by_topic: dict[str, set[StoredChunk]] = {}
+    for topic, *values in zip(*(rows.column(name).to_pylist() for name in ("topic", *CHUNK_COLUMNS)), strict=True):
+        by_topic.setdefault(topic, set()).add(StoredChunk(*values))
+    return {topic: frozenset(chunks) for topic, chunks in by_topic.items()}
+
+
+def list_late_terms(since: datetime) -> list[Term]:
+    """Return the conditions of hourly segments from `since` on, live or compacted."""
+    segment_filter = SegmentFilter(chunk="hourly", chunk_starts=(since, datetime.max.replace(tzinfo=timezone.utc)))
+    return [OneOf("kind", frozenset(SEGMENT_KINDS)), *segment_filter.list_terms()]
+
+
+def sum_late(rows: pa.Table) -> Mapping[str, tuple[int, int]]:
+    """Return the number of records, and of late ones, by topic."""
+    sums = rows.group_by("topic", use_threads=False).aggregate([(name, "sum") for name in LATE_COLUMNS])
+    names = ("topic", *(f"{name}_sum" for name in LATE_COLUMNS))
+    return {topic: (records, late) for topic, records, late in zip(*(sums[n].to_pylist() for n in names), strict=True)}
+
+
+def sum_hours(rows: pa.Table) -> Mapping[str, Mapping[datetime, tuple[int, int]]]:
+    """Return the number of records, and of late ones, by topic and hour."""
+    keys = ["topic", "chunk_start"]
+    grouped = rows.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in LATE_COLUMNS])
+    columns = [grouped[name].to_pylist() for name in (*keys, *(f"{name}_sum" for name in LATE_COLUMNS))]
+    sums: dict[str, dict[datetime, tuple[int, int]]] = defaultdict(dict)
+    for topic, hour, records, late in zip(*columns, strict=True):
+        sums[topic][hour] = records, late
+    return sums
+
+
+@dataclass(frozen=True)
+class SegmentSums:
+    """Sums of a topic's segments. `records`, `late_records` and `record_bytes` are of its hours, merged or not.
+
+    `segments` counts live ones, `segment_bytes` the bytes of their own objects, `day_segments` those that are merged.
+    """
+
+    records: int = 0
+    late_records: int = 0
+    record_bytes: int = 0
+    segments: int = 0
+    segment_bytes: int = 0
+    day_segments: int = 0
+
+    def __add__(self, other: "SegmentSums") -> "SegmentSums":
+        return SegmentSums(*(number + its for number, its in zip(astuple(self), astuple(other), strict=True)))
+
+
+SUMMED_COLUMNS = ("topic", "kind", "chunk", "record_count", "late_count", "record_bytes", "size")
+
+_sums: dict[str, dict[str, Mapping[str, SegmentSums]]] = {}
+"""The sums of files, by place of the index and path. A file never changes."""
+
+
+def sum_files(table: IndexTable, files: Sequence[DataFile]) -> Mapping[str, SegmentSums]:
+    """Return the sums of the segments of each topic. A process reads each file once. Raises store errors."""
+    uri = f"{table.store.endpoint_url} {table.uri}"
+    cache = _sums.get(uri, {})
+    segment_files = [file for file in files if file.may_hold("segments", ())]
+    new_files = [file for file in segment_files if file.path not in cache]
+    reader = _Reader(table, "segments", (), SUMMED_COLUMNS)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        new_sums = {
+            file.path: _sum_segments(rows)
+            for file, rows in zip(new_files, pool.map(reader.read, new_files), strict=True)
+        }
+    _sums[uri] = {
+        file.path: new_sums[file.path] if file.path in new_sums else cache[file.path] for file in segment_files
+    }
+    totals: dict[str, SegmentSums] = {}
+    for file_sums in _sums[uri].values():
+        for topic, sums in file_sums.items():
+            totals[topic] = totals.get(topic, SegmentSums()) + sums
+    return totals
+
+
+def _sum_segments(rows: pa.Table) -> Mapping[str, SegmentSums]:
+    """Return the sums by topic. Merged days hold the records of their hours again, and count as segments only."""
+    grouped = rows.group_by(["topic", "kind", "chunk"], use_threads=False).aggregate(
+        [(name, "sum") for name in SUMMED_COLUMNS[3:]] + [([], "count_all")]
+    )
+    totals: dict[str, SegmentSums] = {}
+    for row in grouped.to_pylist():
+        record_sums = (row["record_count_sum"], row["late_count_sum"], row["record_bytes_sum"])
+        is_live = row["kind"] != RETIRED
+        count = row["count_all"]
+        sums = SegmentSums(
+            *(record_sums if row["chunk"] == "hourly" else (0, 0, 0)),
+            *((count, row["size_sum"], count if row["chunk"] != "hourly" else 0) if is_live else (0, 0, 0)),
+        )
+        totals[row["topic"]] = totals.get(row["topic"], SegmentSums()) + sums
+    return totals
+
+
+def _may_meet(bounds: Mapping[str, tuple[Any, Any]], empty: Collection[str], terms: Iterable[Term]) -> bool:
+    """Return False if no row within the bounds can meet all terms. `empty` columns are null, and null meets no term.
+
+    A column in neither may hold anything.
+    """
+    return all(
+        term.column not in empty and (term.column not in bounds or term.may_hold(*bounds[term.column]))
+        for term in terms
+    )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the rows of one file that meet `terms`."""
+
+    table: IndexTable
+    part: Part
+    terms: tuple[Term, ...]
+    columns: Sequence[str] | None
+
+    def read(self, file: DataFile) -> pa.Table:
+        place = (f"{self.table.store.endpoint_url} {self.table.uri}", file.path)
+        rows = _row_cache.find(place)
+        if rows is None:
+            rows = self._fetch(file)
+            if file.is_read_whole:
+                _row_cache.put(place, rows)
+        return self._select(rows)
+
+    def _select(self, rows: pa.Table) -> pa.Table:
+        if self.part != "all":
+            is_segment = pc.is_in(rows.column("kind"), value_set=pa.array(SEGMENT_KINDS))
+            rows = rows.filter(is_segment if self.part == "segments" else pc.invert(is_segment))
+        return match_rows(rows, self.terms)
+
+    def _fetch(self, file: DataFile) -> pa.Table:
+        key = f"{self.table.folder}/{file.path}"
+        store = ObjectStore(self.table.store)
+        try:
+            if file.is_read_whole:
+                return _decode_file(store.get(key))
+            return self._decode_row_groups(pq.ParquetFile(store.open(key)))
+        except (NotFoundError, pa.ArrowException, OSError) as err:
+            # the store's answer was complete, so the file is broken
+            where = f"the index {self.table.uri} at {self.table.store.endpoint_url or 'AWS'}"
+            raise IndexDamagedError(f"could not read {file.path} of {where}: {err}. {DAMAGE_ADVICE}") from err
+
+    def _decode_row_groups(self, file: pq.ParquetFile) -> pa.Table:
+        """Read only the row groups and columns that the terms and the caller need."""
+        groups = [n for n in range(file.num_row_groups) if self._may_match_group(file.metadata.row_group(n))]
+        names = file.schema_arrow.names
+        if self.columns is not None:
+            needed_columns = {"kind", *self.columns, *(term.column for term in self.terms)}
+            names = [name for name in names if name in needed_columns]
+        return complete_columns(file.read_row_groups(groups, columns=names, use_threads=False))
+
+    def _may_match_group(self, group: pq.RowGroupMetaData) -> bool:
+        bounds = {}
+        for number in range(group.num_columns):
+            column = group.column(number)
+            if column.statistics is not None and column.statistics.has_min_max:
+                bounds[column.path_in_schema] = (column.statistics.min, column.statistics.max)
+        return _may_meet(bounds, (), self.terms)
+
+
+def _decode_file(content: bytes) -> pa.Table:
+    # Read in this thread, from memory. The threads of a dataset may outlive Python and abort it (apache/arrow 34314).
+    return complete_columns(pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False))

@@ -1,0 +1,409 @@
+"""Encodes and decodes the rows of an index: one schema for every kind of row, from and to the model's classes.
+
+Columns of other kinds are null. Rows foreign to this platform are refused. Observations of logs from the future are
+dropped: answers of brokers and clocks are checked before they are recorded.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timezone
+from itertools import pairwise
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.core.model.frontier import UNTIMED, Frontier
+from kafka_s3_platform.core.model.gaps import Gap, Unresolved
+from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
+from kafka_s3_platform.core.model.segment import (
+    CommittedOffset,
+    Compaction,
+    Condemned,
+    Fold,
+    FoldedFrontier,
+    FoldedHours,
+    FoldedScan,
+    HourRange,
+    Reservation,
+    Scan,
+    Segment,
+    StoredObject,
+    TopicAcl,
+    TopicGeneration,
+)
+from kafka_s3_platform.core.model.state import IndexState
+
+_LOG_BOUNDS = ("log_start_offset", "last_stable_offset", "high_watermark")
+_RANGE = ("start_offset", "end_offset")
+
+OFFSETS: Mapping[str, tuple[str, ...]] = {
+    "frontier": _LOG_BOUNDS,
+    "folded-frontier": _LOG_BOUNDS,
+    "hour": _RANGE,
+    "segment": _RANGE,
+    "scan": _RANGE,
+    "folded-scan": _RANGE,
+    "gap": _RANGE,
+    "reservation": _RANGE,
+    "unresolved": _RANGE,
+    "group": ("committed_offset",),
+}
+"""The offsets in each kind of row, in ascending order."""
+
+_OUTSIDE = r"^$|(^|/)\.\.?(/|$)"
+"""Keys that are none, or that a store may take for one of another folder or bucket."""
+
+MOST_BYTES = 2**43
+"""No store takes a larger object. Readers divide an object by its size."""
+
+_EMPTY_KINDS = ("hour", "frontier", "folded-frontier")
+"""Kinds in which two offsets may be equal."""
+
+TIME = pa.timestamp("us", tz="UTC")
+
+INDEX_SCHEMA = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("commit_id", pa.string(), nullable=False),
+        pa.field("committed_at", TIME, nullable=False),
+        pa.field("run_id", pa.string()),
+        pa.field("epoch", pa.int64()),
+        pa.field("kafka_partition", pa.int32()),
+        pa.field("start_offset", pa.int64()),
+        pa.field("end_offset", pa.int64()),
+        pa.field("key", pa.string()),
+        pa.field("chunk", pa.string()),
+        pa.field("chunk_start", TIME),
+        pa.field("encoded_partition", pa.string()),
+        pa.field("record_count", pa.int64()),
+        pa.field("late_count", pa.int64()),
+        pa.field("record_bytes", pa.int64()),
+        pa.field("size", pa.int64()),
+        pa.field("etag", pa.string()),
+        pa.field("sha256", pa.string()),
+        pa.field("digest", pa.string()),
+        pa.field("min_timestamp", pa.int64()),
+        pa.field("max_timestamp", pa.int64()),
+        pa.field("settings", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("leader_epoch", pa.int32()),
+        pa.field("log_start_offset", pa.int64()),
+        pa.field("last_stable_offset", pa.int64()),
+        pa.field("high_watermark", pa.int64()),
+        pa.field("observed_at", TIME),
+        pa.field("hour", TIME),
+        pa.field("reserved_at", TIME),
+        pa.field("topic", pa.string()),
+        pa.field("topic_id", pa.string()),
+        pa.field("kafka_partitions", pa.string()),
+        pa.field("configs", pa.string()),
+        pa.field("siblings", pa.string()),
+        pa.field("schema_ids", pa.string()),
+        pa.field("filtered_count", pa.int64()),
+        pa.field("dead_letter_count", pa.int64()),
+        pa.field("output_count", pa.int64()),
+        pa.field("acls", pa.string()),
+        pa.field("group_id", pa.string()),
+        pa.field("committed_offset", pa.int64()),
+        pa.field("metadata", pa.string()),
+        pa.field("group_state", pa.string()),
+        pa.field("registry_url", pa.string()),
+        pa.field("schema_id", pa.int64()),
+        pa.field("schema_type", pa.string()),
+        pa.field("schema_text", pa.string()),
+        pa.field("subjects", pa.string()),
+        pa.field("schema_references", pa.string()),
+        pa.field("other_fields", pa.string()),
+        pa.field("schema_guid", pa.string()),
+        pa.field("kafka_partition_count", pa.int32()),
+        pa.field("message", pa.string()),
+        pa.field("found_at", TIME),
+        pa.field("retention_ms", pa.int64()),
+        pa.field("start_hour", TIME),
+    ]
+)
+
+PERIOD = "period"
+"""The column by which Delta puts rows into files."""
+
+STATE_PERIOD = "state"
+"""The period of all rows other than segments. For segments, see `find_period`."""
+
+NO_DAY = "none"
+"""The period of segments of records with timestamps out of range."""
+
+TABLE_SCHEMA = INDEX_SCHEMA.append(pa.field(PERIOD, pa.string()))
+"""The columns of an index."""
+
+FOLDED = "folded-"
+"""Prefix of the periods of folded rows, one per month: `folded-2026-03`. They are read only for old hours."""
+
+IndexRow = (
+    FoldedScan
+    | FoldedFrontier
+    | FoldedHours
+    | Segment
+    | Scan
+    | Gap
+    | Frontier
+    | HourRange
+    | Reservation
+    | Compaction
+    | TopicGeneration
+    | CommittedOffset
+    | Condemned
+    | ArchivedSchema
+    | Unresolved
+)
+
+KINDS: Mapping[str, type[IndexRow]] = {
+    "folded-scan": FoldedScan,
+    "folded-frontier": FoldedFrontier,
+    "folded-hours": FoldedHours,
+    "segment": Segment,
+    "scan": Scan,
+    "gap": Gap,
+    "frontier": Frontier,
+    "hour": HourRange,
+    "reservation": Reservation,
+    "compaction": Compaction,
+    "condemned": Condemned,
+    "topic": TopicGeneration,
+    "group": CommittedOffset,
+    "schema": ArchivedSchema,
+    "unresolved": Unresolved,
+}
+
+RETIRED = "retired"
+"""Kind of a segment with all records in a later one: no longer read, its object still in the index."""
+
+SEGMENT_KINDS = ("segment", RETIRED)
+
+TUPLES = ("kafka_partitions", "configs", "acls", "siblings", "schema_ids", "subjects", "schema_references")
+"""Columns of JSON."""
+
+DECODE_ERRORS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    msgspec.MsgspecError,
+)
+"""Errors of rows foreign to this platform; Arrow's errors of types are ValueErrors and LookupErrors."""
+
+
+def refuse_damaged(kind: str, rows: pa.Table, required: Iterable[str]) -> None:
+    """Refuse rows of this kind without a value in a `required` column, or with an impossible offset, key or size.
+
+    Raises:
+        ValueError: names the first such row.
+    """
+    for name in required:
+        if rows[name].null_count:
+            _refuse_rows(kind, rows.filter(pc.is_null(rows[name])), [name])
+    names = OFFSETS.get(kind, ())
+    is_false = pc.less if kind in _EMPTY_KINDS else pc.less_equal
+    masks = [pc.less(rows[name], 0) for name in names]
+    masks += [is_false(rows[higher], rows[lower]) for lower, higher in pairwise(names)]
+    for mask in masks:
+        # an offset that may be unknown (null) is not false
+        _refuse_rows(kind, rows.filter(pc.fill_null(mask, fill_value=False)), names)
+    if kind == "segment":
+        _refuse_rows(kind, rows.filter(pc.match_substring_regex(rows["key"], _OUTSIDE)), ["key"])
+        is_size = pc.and_(pc.greater_equal(rows["size"], 0), pc.less_equal(rows["size"], MOST_BYTES))
+        _refuse_rows(kind, rows.filter(pc.invert(is_size)), ["key", "size"])
+
+
+def _refuse_rows(kind: str, rows: pa.Table, names: Iterable[str]) -> None:
+    """Raise ValueError with the values of the first row in these columns."""
+    for row in rows.slice(0, 1).to_pylist():
+        values = ", ".join(f"{name} {row[name]}" for name in names)
+        raise ValueError(f"{kind} of version {row['version']}, kafka partition {row['kafka_partition']}: {values}")
+
+
+def drop_future_times(rows: pa.Table, latest: datetime) -> pa.Table:
+    """Set `observed_at` of frontier rows later than `latest` to UNTIMED: the clock of one of the two machines is wrong.
+
+    Such a row still holds the start of the log. It completes no hour.
+    """
+    position = rows.schema.get_field_index("observed_at")
+    field = rows.schema.field(position)
+    is_frontier = pc.equal(rows["kind"], "frontier")
+    is_future = pc.greater(rows["observed_at"], pa.scalar(latest, field.type))
+    mask = pc.fill_null(pc.and_(is_frontier, is_future), fill_value=False)
+    return rows.set_column(position, field, pc.if_else(mask, pa.scalar(UNTIMED, field.type), rows["observed_at"]))
+
+
+def _list_required(cls: type[IndexRow]) -> tuple[str, ...]:
+    hints = get_type_hints(cls)
+    return tuple(f.name for f in fields(cls) if type(None) not in get_args(hints[f.name]))
+
+
+_REQUIRED = {kind: _list_required(cls) for kind, cls in KINDS.items()}
+"""The columns with a value in each row of a kind."""
+
+
+def find_kind(row: IndexRow) -> str:
+    """Return the value of the `kind` column for such a row."""
+    return next(kind for kind, cls in KINDS.items() if isinstance(row, cls))
+
+
+def find_period(kind: str, chunk_start: datetime | None) -> str:
+    """Return the period of new rows of a kind: of segments, the UTC day in which their hour or day begins.
+
+    Retired segments lie apart: readers of live ones do not open their files.
+    """
+    if kind not in SEGMENT_KINDS:
+        return STATE_PERIOD
+    day = NO_DAY if chunk_start is None else f"{chunk_start.astimezone(timezone.utc):%Y-%m-%d}"
+    return f"{RETIRED}-{day}" if kind == RETIRED else day
+
+
+def list_periods(chunk_start: datetime | None) -> tuple[str, ...]:
+    """Return the possible periods of a live segment: old days are merged by month."""
+    day = find_period("segment", chunk_start)
+    month = find_month(day)
+    return (day,) if month is None else (day, month)
+
+
+def find_month(period: str) -> str | None:
+    """Return the period of the month to which the upkeep moves a day's rows. None: the period is no day."""
+    match = re.fullmatch(rf"((?:{RETIRED}-)?[0-9]{{4}}-[0-9]{{2}})-[0-9]{{2}}", period)
+    return match[1] if match else None
+
+
+@dataclass(frozen=True)
+class TopicRows:
+    """The rows of one topic to add in one commit."""
+
+    topic: str
+    added: Sequence[IndexRow]
+    retired: Sequence[Segment]
+    run_id: str
+
+
+def encode_rows(topics: Iterable[TopicRows], common: Mapping[str, Any]) -> pa.Table:
+    """Return the rows of one commit. All share the `common` columns."""
+    by_kind: dict[str, list[tuple[TopicRows, IndexRow]]] = {}
+    for rows in topics:
+        for item in rows.added:
+            by_kind.setdefault(find_kind(item), []).append((rows, item))
+        for segment in rows.retired:
+            by_kind.setdefault(RETIRED, []).append((rows, segment))
+    tables = [_encode_kind(kind, items, common) for kind, items in by_kind.items()]
+    return pa.concat_tables(tables) if tables else TABLE_SCHEMA.empty_table()
+
+
+def _encode_kind(kind: str, items: Sequence[tuple[TopicRows, IndexRow]], common: Mapping[str, Any]) -> pa.Table:
+    """Encode rows of one kind column by column: a dict a row would cost more than the commit."""
+    columns: dict[str, list[Any]] = {name: [value] * len(items) for name, value in common.items()}
+    columns["kind"] = [kind] * len(items)
+    columns["run_id"] = [rows.run_id for rows, _ in items]
+    for name in (f.name for f in fields(items[0][1])):
+        values = [getattr(item, name) for _, item in items]
+        columns[name] = [_encode_json(value) for value in values] if name in TUPLES else values
+    columns["topic"] = [rows.topic for rows, _ in items]
+    starts = columns["chunk_start"] if kind in SEGMENT_KINDS else [None] * len(items)
+    columns[PERIOD] = [find_period(kind, start) for start in starts]
+    arrays = [
+        pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(len(items), f.type) for f in TABLE_SCHEMA
+    ]
+    return pa.table(arrays, schema=TABLE_SCHEMA)
+
+
+def complete_columns(rows: pa.Table) -> pa.Table:
+    """Return the rows with all columns of an index, null in those not read."""
+    names = set(rows.column_names)
+    columns = [
+        rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in INDEX_SCHEMA
+    ]
+    return pa.table(columns, schema=INDEX_SCHEMA)
+
+
+def build_state(version: int, rows: pa.Table) -> IndexState:
+    """Build the state from rows other than segments. Raises DECODE_ERRORS."""
+    rows = rows.sort_by("version")
+    kinds = rows.column("kind").unique().to_pylist()
+    return make_state(
+        version, {kind: tuple(_decode_kind(kind, rows.filter(pc.equal(rows["kind"], kind)))) for kind in kinds}
+    )
+
+
+def make_state(version: int, rows: Mapping[str, tuple[Any, ...]]) -> IndexState:
+    """Return the state of rows by kind, each kind in the order of recording."""
+    by_kind = {**dict.fromkeys(KINDS, ()), **rows}
+    return IndexState(
+        version=version,
+        scans=tuple(by_kind["scan"]),
+        gaps=tuple(by_kind["gap"]),
+        frontiers=tuple(by_kind["frontier"]),
+        hours=tuple(by_kind["hour"]),
+        reservations=tuple(by_kind["reservation"]),
+        compactions=tuple(by_kind["compaction"]),
+        condemned=tuple(by_kind["condemned"]),
+        generations=tuple(by_kind["topic"]),
+        groups=tuple(by_kind["group"]),
+        schemas=tuple(by_kind["schema"]),
+        failures=tuple(by_kind["unresolved"]),
+        fold=Fold(by_kind["folded-scan"], by_kind["folded-frontier"], by_kind["folded-hours"]),
+    )
+
+
+def decode_segments(rows: pa.Table) -> Iterator[Segment]:
+    """Yield the segments of rows. Raises DECODE_ERRORS."""
+    refuse_damaged("segment", rows, _REQUIRED["segment"])
+    return map(_decode_segment, rows.select([f.name for f in fields(Segment)]).to_pylist())
+
+
+def _decode_segment(row: Mapping[str, Any]) -> Segment:
+    values = dict(row)
+    values["siblings"] = _decode_json(row["siblings"], tuple[StoredObject, ...])
+    values["schema_ids"] = _decode_json(row["schema_ids"], tuple[int | str, ...])
+    segment = Segment(**values)
+    _ = segment.format, segment.zone  # reads the JSON of its settings, to refuse what is none
+    return segment
+
+
+def _encode_json(value: object) -> str:
+    """Encode a value for a column of JSON: dataclasses as objects, tuples as lists."""
+    return json.dumps(value, default=asdict)
+
+
+def _decode_kind(kind: str, rows: pa.Table) -> Iterator[IndexRow]:
+    """Yield the rows of one kind. Only its own columns are read: most columns of a row are null."""
+    cls = KINDS[kind]
+    refuse_damaged(kind, rows, _REQUIRED[kind])
+    table = rows.select([f.name for f in fields(cls)])
+    if cls is TopicGeneration:
+        yield from map(_decode_generation, table.to_pylist())
+    elif cls is ArchivedSchema:
+        yield from map(_decode_schema, table.to_pylist())
+    else:
+        for values in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            yield cls(*values)
+
+
+def _decode_generation(row: Mapping[str, Any]) -> TopicGeneration:
+    numbers = _decode_json(row["kafka_partitions"], tuple[int, ...])
+    configs = _decode_json(row["configs"], tuple[tuple[str, str], ...])
+    acls = _decode_json(row["acls"], tuple[TopicAcl, ...] | None)
+    return TopicGeneration(row["topic"], row["topic_id"], numbers, configs, acls)
+
+
+def _decode_schema(row: Mapping[str, Any]) -> ArchivedSchema:
+    values = {f.name: row[f.name] for f in fields(ArchivedSchema)}
+    values["subjects"] = _decode_json(row["subjects"], tuple[SubjectVersion, ...])
+    values["schema_references"] = _decode_json(row["schema_references"], tuple[SchemaReference, ...])
+    return ArchivedSchema(**values)
+
+
+def _decode_json(text: str, kind: Any) -> Any:
+    """Decode a value of a column of JSON, every item of its type. Raises DECODE_ERRORS."""
+    return msgspec.json.decode(text, type=kind)

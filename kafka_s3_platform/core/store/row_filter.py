@@ -1,0 +1,192 @@
+"""Defines conditions on rows of an index: of rows to read, by the bounds of a file, and of rows that a commit removes.
+
+SQL over rows is made here and nowhere else.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NewType, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.core.model.gaps import Gap
+from kafka_s3_platform.core.model.segment import Chunk, Compaction, Reservation
+from kafka_s3_platform.core.store.index_rows import STATE_PERIOD, find_kind
+
+RowPredicate = NewType("RowPredicate", str)
+"""A condition in SQL over the columns of one row."""
+
+Value: TypeAlias = str | int | datetime
+
+
+def match_run(row: Reservation | Compaction) -> RowPredicate:
+    """Match all reservations of the run of this row."""
+    return match_row(find_kind(row), {"epoch": row.epoch})
+
+
+def match_group(group_id: str) -> RowPredicate:
+    """Match the committed offsets of one consumer group."""
+    return match_row("group", {"group_id": group_id})
+
+
+def match_unresolved(kafka_partition: int) -> RowPredicate:
+    """Match the unresolved offsets of one kafka partition."""
+    return match_row("unresolved", {"kafka_partition": kafka_partition})
+
+
+def match_gap(gap: Gap) -> RowPredicate:
+    """Match one gap."""
+    columns = {
+        "kafka_partition": gap.kafka_partition,
+        "start_offset": gap.start_offset,
+        "end_offset": gap.end_offset,
+        "reason": gap.reason,
+    }
+    return match_row("gap", columns)
+
+
+def match_segments(keys: Iterable[str]) -> RowPredicate:
+    """Match the live segments with their first object at one of the keys."""
+    quoted_keys = ", ".join(map(quote_text, keys))
+    return RowPredicate(f"(kind = 'segment' AND key IN ({quoted_keys}))")
+
+
+def match_topic(topic: str) -> RowPredicate:
+    """Match the rows of one topic."""
+    return RowPredicate(f"topic = {quote_text(topic)}")
+
+
+def match_periods(periods: Iterable[str]) -> RowPredicate:
+    """Match the rows of these periods: Delta then opens no file of another one."""
+    return RowPredicate(f"period IN ({', '.join(map(quote_text, periods))})")
+
+
+def match_row(kind: str, columns: Mapping[str, int | str]) -> RowPredicate:
+    """Match the rows of a kind other than segments with exactly these values."""
+    pairs = {"kind": kind, "period": STATE_PERIOD, **columns}.items()
+    terms = [f"{name} = {quote_text(value) if isinstance(value, str) else value}" for name, value in pairs]
+    return RowPredicate(f"({' AND '.join(terms)})")
+
+
+def match_any(predicates: Iterable[RowPredicate]) -> RowPredicate:
+    """Match the rows of any of the predicates."""
+    return RowPredicate(f"({' OR '.join(predicates)})")
+
+
+def match_every(predicates: Iterable[RowPredicate]) -> RowPredicate:
+    """Match the rows of all of the predicates."""
+    return RowPredicate(f"({' AND '.join(predicates)})")
+
+
+def match_version(version: int) -> RowPredicate:
+    """Match the rows added by the commit of this version."""
+    return RowPredicate(f"version = {version}")
+
+
+def quote_text(text: str) -> str:
+    """Return a SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The column holds one of the values."""
+
+    column: str
+    values: frozenset[Value]
+
+    def may_hold(self, lowest: Value, highest: Value) -> bool:
+        """Return False if no value in [lowest, highest] can match."""
+        return any(lowest <= value <= highest for value in self.values)  # type: ignore[operator]
+
+    def match(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return a mask of the matching rows. Null does not match."""
+        return pc.is_in(column, value_set=pa.array(sorted(self.values), column.type))
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """The column holds this value or a higher one."""
+
+    column: str
+    value: Value
+
+    def may_hold(self, _: Value, highest: Value) -> bool:
+        """Return False if no value in [lowest, highest] can match."""
+        return highest >= self.value  # type: ignore[operator]
+
+    def match(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return a mask of the matching rows. Null does not match."""
+        return pc.greater_equal(column, pa.scalar(self.value, column.type))
+
+
+@dataclass(frozen=True)
+class Below:
+    """The column holds a lower value."""
+
+    column: str
+    value: Value
+
+    def may_hold(self, lowest: Value, _: Value) -> bool:
+        """Return False if no value in [lowest, highest] can match."""
+        return lowest < self.value  # type: ignore[operator]
+
+    def match(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return a mask of the matching rows. Null does not match."""
+        return pc.less(column, pa.scalar(self.value, column.type))
+
+
+Term: TypeAlias = OneOf | AtLeast | Below
+
+
+@dataclass(frozen=True)
+class SegmentFilter:
+    """A selection of segments. A field of None leaves nothing out.
+
+    `chunk_starts` are bounds [from, to) of the start of the hour or day. `timestamps` are bounds [from, to) in epoch
+    ms, `offsets` bounds [start, end): segments that may hold records between them. `committed_since` is the earliest
+    time of the commit.
+    """
+
+    chunk: Chunk | None = None
+    chunk_starts: tuple[datetime, datetime] | None = None
+    timestamps: tuple[int, int] | None = None
+    kafka_partitions: frozenset[int] | None = None
+    offsets: tuple[int, int] | None = None
+    committed_since: datetime | None = None
+
+    def list_terms(self) -> Iterator[Term]:
+        """Yield the conditions of a row. It has to meet them all."""
+        if self.chunk is not None:
+            yield OneOf("chunk", frozenset([self.chunk]))
+        if self.chunk_starts is not None:
+            begin, end = self.chunk_starts
+            yield AtLeast("chunk_start", begin)
+            yield Below("chunk_start", end)
+        if self.timestamps is not None:
+            yield AtLeast("max_timestamp", self.timestamps[0])
+            yield Below("min_timestamp", self.timestamps[1])
+        if self.kafka_partitions is not None:
+            yield OneOf("kafka_partition", frozenset(self.kafka_partitions))
+        if self.offsets is not None:
+            yield AtLeast("end_offset", min(self.offsets[0] + 1, 2**63 - 1))
+            yield Below("start_offset", self.offsets[1])
+        if self.committed_since is not None:
+            yield AtLeast("committed_at", self.committed_since)
+
+
+EVERY_SEGMENT = SegmentFilter()
+
+
+def match_values(**columns: Value) -> list[Term]:
+    """Return the conditions for these values of columns."""
+    return [OneOf(name, frozenset([value])) for name, value in columns.items()]
+
+
+def match_rows(rows: pa.Table, terms: tuple[Term, ...]) -> pa.Table:
+    """Return the rows that meet all conditions."""
+    for term in terms:
+        rows = rows.filter(term.match(rows.column(term.column)))
+    return rows

@@ -1,0 +1,144 @@
+"""The merge: one Spark task reads segments of one kafka partition in offset order and writes them as daily ones."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import partial
+
+import pyarrow as pa
+
+from kafka_s3_platform.core.config.settings import LayoutSettings, StoreSettings
+from kafka_s3_platform.core.errors import IntegrityError, PermanentError, PlatformError, TransientError
+from kafka_s3_platform.core.formats.merge import MergeSource, merge_by_offset
+from kafka_s3_platform.core.model.connect import ConnectBatch
+from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.segments.target import Bucket, BucketPart, SegmentTarget
+from kafka_s3_platform.core.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
+from kafka_s3_platform.core.spark.runner import Attempt
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.upload import Provenance
+from kafka_s3_platform.core.upkeep.compact.plan import Merge
+from kafka_s3_platform.core.upkeep.verify import read_checked
+
+
+@dataclass(frozen=True)
+class MergeTask:
+    """One merge with everything an executor needs for it.
+
+    `layout` is the layout of daily segments, `writer` the merging run; each attempt adds its own id.
+    """
+
+    store: StoreSettings = field(repr=False)
+    layout: LayoutSettings
+    writer: Provenance
+    bucket: Bucket
+    merge: Merge
+    topic_day: tuple[str, date]
+    """Compacted topic and day. The day in `merge.zone` may be another span of time."""
+
+    def target(self, attempt: Attempt) -> SegmentTarget:
+        writer = replace(self.writer, attempt=attempt.attempt_id)
+        return SegmentTarget(
+            self.layout,
+            writer.topic,
+            self.merge.kafka_partition,
+            writer,
+            chunk="daily",
+            rewrite=True,
+            schema_ids=frozenset(i for s in self.merge.inputs for i in s.schema_ids),
+        )
+
+
+@dataclass(frozen=True)
+class MergeResult:
+    """The segments with the records of `merge`; they start to exist when their rows are committed."""
+
+    merge: Merge
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class FailedMerge:
+    """A merge that failed. Nothing of it is committed."""
+
+    error: PlatformError
+
+
+@dataclass(frozen=True)
+class MergeGroup:
+    """Merges for one task of Spark, one after the other."""
+
+    number: int
+    tasks: tuple[MergeTask, ...]
+
+
+def try_merges(group: MergeGroup, attempt: Attempt) -> tuple[int, list[MergeResult | FailedMerge]]:
+    """Merge one after the other. An error of one is its result, so that the others go on.
+
+    A transient error is raised while Spark tries the task again, if there is no other in the group. In a group it is
+    the merge's result: the run tries it again alone.
+    """
+    return group.number, [_try_merge(task, attempt, is_alone=len(group.tasks) == 1) for task in group.tasks]
+
+
+def _try_merge(task: MergeTask, attempt: Attempt, *, is_alone: bool) -> MergeResult | FailedMerge:
+    try:
+        return merge_segments(task, attempt)
+    except TransientError as err:
+        if is_alone and not attempt.is_last:
+            raise
+        return FailedMerge(err)
+    except PermanentError as err:
+        return FailedMerge(err)
+
+
+def merge_segments(task: MergeTask, attempt: Attempt) -> MergeResult:
+    """Merge, streaming. Objects of a failed merge are left for the vacuum.
+
+    Raises:
+        IntegrityError: an input is missing, or not what its row says.
+    """
+    store = ObjectStore(task.store)
+    inputs = task.merge.inputs
+    sources = [MergeSource(s.key, s.start_offset, s.end_offset, partial(read_checked, store, s)) for s in inputs]
+    late_counts = _LateCounts(inputs)
+    with SegmentUploads() as uploads:
+        closed = ClosedSegments(uploads)
+        with SegmentWriters(task.target(attempt), store, closed) as out:
+            for records in merge_by_offset(sources):
+                batch = ConnectBatch.of(records)
+                out.write(BucketPart(task.bucket, batch, batch.timestamps, late_counts.up_to(records)))
+            out.close()
+        segments = closed.collect()
+    _check_output(task, segments)
+    return MergeResult(task.merge, tuple(segments))
+
+
+class _LateCounts:
+    """Assigns each input segment's count of late records to the batch with the segment's first record."""
+
+    def __init__(self, inputs: Sequence[Segment]) -> None:
+        self._waiting = sorted(((s.start_offset, s.late_count) for s in inputs), reverse=True)
+
+    def up_to(self, batch: pa.RecordBatch) -> int:
+        """Return the number of late records of the inputs that begin in `batch`, or before it and were not counted."""
+        return sum(self._pop_counts(batch.column("offset")[-1].as_py()))
+
+    def _pop_counts(self, last_offset: int) -> Iterator[int]:
+        while self._waiting and self._waiting[-1][0] <= last_offset:
+            yield self._waiting.pop()[1]
+
+
+def _check_output(task: MergeTask, segments: Sequence[Segment]) -> None:
+    """Check that the outputs add up to the inputs."""
+    inputs = task.merge.inputs
+    for name in ("record_count", "record_bytes", "late_count"):
+        input_sum = sum(getattr(s, name) for s in inputs)
+        output_sum = sum(getattr(s, name) for s in segments)
+        if input_sum != output_sum:
+            raise IntegrityError(
+                f"{task.writer.topic}-{task.merge.kafka_partition}, day {task.bucket.encoded_partition}: {name} of the "
+                f"{len(inputs)} inputs is {input_sum}, of the {len(segments)} daily segments {output_sum}. This is a "
+                f"defect of the "
+                f"platform; nothing was committed"
+            )

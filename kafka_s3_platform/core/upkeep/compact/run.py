@@ -1,0 +1,380 @@
+"""Compact days of topics: reserve them, merge, commit. One run, one reservation, one pass of tasks over all of them.
+
+Every stage may be killed and run again: inputs stay live until the one commit that retires them and adds the outputs;
+a later compaction of the same day supersedes an earlier one, so it can never commit; keys carry the epoch.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timezone
+from typing import TypeAlias
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.core.archive.clock import refuse_wrong_clock
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import ConfigError, PlatformError, SupersededError, TransientError
+from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.model.silence import SHARED_ERRORS, try_topics
+from kafka_s3_platform.core.model.times import to_epoch_ms
+from kafka_s3_platform.core.segments.target import Bucket
+from kafka_s3_platform.core.spark.progress import Progress
+from kafka_s3_platform.core.spark.runner import TaskRunner, deal_out
+from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot, collect_object_keys
+from kafka_s3_platform.core.store.index_commit import Change, retry_commit
+from kafka_s3_platform.core.store.lease import Lease, release_leases, released_on_failure
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.promises import WRITE_CHECK, check_promises
+from kafka_s3_platform.core.store.upload import Provenance
+from kafka_s3_platform.core.upkeep.compact.days import (
+    CompactReport,
+    CompactRequest,
+    find_day_start,
+    list_day_hours,
+    load_day_segments,
+    read_day_segments,
+    report_day,
+)
+from kafka_s3_platform.core.upkeep.compact.merge import FailedMerge, MergeGroup, MergeResult, MergeTask, try_merges
+from kafka_s3_platform.core.upkeep.compact.plan import Merge, ReservedDay, build_daily_layout, encode_day, reserve_days
+
+
+@dataclass(frozen=True)
+class MergedDay:
+    """A day with all merges done, to be committed."""
+
+    reserved: ReservedDay
+    results: tuple[MergeResult, ...]
+
+    @property
+    def outputs(self) -> tuple[Segment, ...]:
+        return tuple(s for r in self.results for s in r.segments)
+
+
+@dataclass(frozen=True)
+class TopicDays:
+    """The merged days of one topic. With its `last` days its lease ends."""
+
+    days: Sequence[MergedDay]
+    last: bool
+
+
+def commit_days(index: ConnectorIndex, topic_days: Mapping[str, TopicDays]) -> dict[str, PlatformError]:
+    """Commit the days of all topics in one commit, if every input is still live and the topic's lease still held.
+
+    Return the errors of skipped topics.
+    """
+
+    def step(snapshot: ConnectorSnapshot) -> dict[str, PlatformError]:
+        snapshot.load_states(topic_days)
+        for day in {
+            merged.reserved.request.day for days_of_topic in topic_days.values() for merged in days_of_topic.days
+        }:
+            load_day_segments(snapshot, topic_days, day)
+        changes, failures = try_topics(
+            topic_days, lambda topic: _build_change(topic_days[topic], snapshot.topic(topic))
+        )
+        pending = {topic: change for topic, change in changes.items() if change is not None}
+        if pending:
+            snapshot.commit(pending)
+        return failures
+
+    return retry_commit(index, step)
+
+
+def _build_change(topic_days: TopicDays, snapshot: IndexSnapshot) -> Change | None:
+    """Return the change of the days; None if an earlier try has committed it, and only the response was lost."""
+    replaced = [_find_replaced(day, snapshot) for day in topic_days.days]
+    if any(replaced) and all(_is_committed(day, snapshot) for day in topic_days.days):
+        return None
+    lease = topic_days.days[0].reserved.lease
+    lease.refuse_superseded(snapshot.state)
+    for day, inputs in zip(topic_days.days, replaced, strict=True):
+        _refuse_replaced_inputs(day.reserved, inputs)
+    return Change(
+        added=tuple(s for day in topic_days.days for s in day.outputs),
+        retired=tuple(s for day in topic_days.days for s in day.reserved.inputs),
+        removed=lease.end if topic_days.last else (),
+        run_id=lease.run_id,
+    )
+
+
+def _find_replaced(day: MergedDay, snapshot: IndexSnapshot) -> frozenset[Segment]:
+    """Return the inputs that are no longer live."""
+    return frozenset(day.reserved.inputs) - frozenset(read_day_segments(snapshot, day.reserved.request.day))
+
+
+def _is_committed(day: MergedDay, snapshot: IndexSnapshot) -> bool:
+    # no other run can have made these keys; a later compaction may have retired them
+    live = read_day_segments(snapshot, day.reserved.request.day)
+    retired = read_day_segments(snapshot, day.reserved.request.day, retired=True)
+    return collect_object_keys(day.outputs) <= collect_object_keys((*live, *retired))
+
+
+def _refuse_replaced_inputs(reserved: ReservedDay, replaced: frozenset[Segment]) -> None:
+    if replaced:
+        lease = reserved.lease
+        keys = ", ".join(f"'{s.key}'" for s in sorted(replaced, key=lambda s: s.key)[:5])
+        raise SupersededError(
+            f"{lease.uri}, topic {lease.topic}: compaction {lease.run_id} (epoch {lease.epoch}): {len(replaced)} of "
+            f"its inputs were replaced meanwhile ({keys}); run it again"
+        )
+
+
+logger = logging.getLogger(__name__)
+
+TopicDay: TypeAlias = tuple[str, date]
+
+TASK_COST = 8 * 2**20
+"""Fixed cost of a merge, in bytes: requests, and the beginning and end of an object."""
+
+SLICE_TASKS = 64
+"""Number of Spark tasks to commit together: a long backfill, when killed, keeps its committed slices."""
+
+
+def compact_day(request: CompactRequest, runner: TaskRunner) -> CompactReport:
+    """Merge the day's live hourly segments into daily ones. Raises the errors of the stages.
+
+    Nothing to merge is no error: the report still describes the day.
+    """
+    [outcome] = compact_days([request], runner).values()
+    if isinstance(outcome, CompactReport):
+        return outcome
+    raise outcome
+
+
+def compact_days(
+    requests: Sequence[CompactRequest], runner: TaskRunner
+) -> Mapping[TopicDay, CompactReport | PlatformError]:
+    """Compact days of topics of one connector in one run: one reservation, one pass of tasks, one commit a slice.
+
+    Returns the report of each topic's day, or the error that left it as it was. Raises errors that all topics share, of
+    the store above all. Committed slices stay.
+    """
+    started = datetime.now(timezone.utc)
+    config = requests[0].config
+    _check_connector(config, requests[0].topic)
+    index = ConnectorIndex.of(config)
+    reserved = reserve_days(requests, index, runner)
+    run = _Run(index, config, reserved.days, runner)
+    with released_on_failure(index, list(reserved.leases.values())):
+        run.run()
+    release_leases(index, run.open_leases)
+    failed = {(r.topic, r.day): reserved.failures[r.topic] for r in requests if r.topic in reserved.failures}
+    failed |= run.failures
+    compacted = [r for r in requests if (r.topic, r.day) not in failed]
+    outcomes: dict[TopicDay, CompactReport | PlatformError] = {
+        **failed,
+        **dict(_build_reports(index, compacted, run.merged, started)),
+    }
+    return {(r.topic, r.day): outcomes[r.topic, r.day] for r in requests}
+
+
+def _check_connector(config: ConnectorConfig, topic: str) -> None:
+    """Check formats, store and clock before the reservation, so that a refusal leaves nothing behind."""
+    if not config.layout.is_envelope:
+        raise ConfigError(
+            f"connector {config.name} writes objects of format {config.layout.format}, which holds values only: "
+            f"compaction writes whole records. The hours of {topic} that were archived in an envelope stay as "
+            f"they are, and can be merged by the same file with format.class=EnvelopeParquetFormat"
+        )
+    store = ObjectStore(config.store)
+    check_promises(store, config.archive.index_dir, uploads=True)
+    store.write_in_vain(f"{config.layout.daily_dir}/{WRITE_CHECK}")
+    refuse_wrong_clock(config, store)
+
+
+@dataclass
+class _DayRun:
+    """State of one day of a topic in a run. A day with an `error` stays as it is."""
+
+    reserved: ReservedDay
+    pending_merges: int
+    """Number of its merges without an outcome yet."""
+
+    results: list[MergeResult] = field(default_factory=list)
+    error: PlatformError | None = None
+    is_committed: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """True if it is committed, or never will be."""
+        return self.is_committed or self.error is not None
+
+    @property
+    def is_merged(self) -> bool:
+        """True if there is something to commit."""
+        return not self.pending_merges and not self.is_over
+
+
+class _Run:
+    """Merges the reserved days, and commits them in slices."""
+
+    def __init__(
+        self, index: ConnectorIndex, config: ConnectorConfig, days: Sequence[ReservedDay], runner: TaskRunner
+    ) -> None:
+        self._index = index
+        self._config = config
+        self._runner = runner
+        self._days = {(d.request.topic, d.request.day): _DayRun(d, len(d.merges)) for d in days}
+        self._by_topic: dict[str, list[_DayRun]] = {}
+        for (topic, _), day_run in self._days.items():
+            self._by_topic.setdefault(topic, []).append(day_run)
+        self._merged_count = 0
+        self._closed: set[str] = set()
+        """Topics with their last days committed, and so their leases ended."""
+
+    @property
+    def failures(self) -> dict[TopicDay, PlatformError]:
+        return {key: day_run.error for key, day_run in self._days.items() if day_run.error is not None}
+
+    @property
+    def merged(self) -> dict[TopicDay, MergedDay]:
+        """The committed days."""
+        days = {key: MergedDay(day_run.reserved, tuple(day_run.results)) for key, day_run in self._days.items()}
+        return {key: merged for key, merged in days.items() if self._days[key].is_committed}
+
+    @property
+    def open_leases(self) -> list[Lease]:
+        return [days[0].reserved.lease for topic, days in self._by_topic.items() if topic not in self._closed]
+
+    def run(self) -> None:
+        """Merge and commit all. Raises errors that all topics share."""
+        tasks = [
+            _build_task(day_run.reserved, merge) for day_run in self._days.values() for merge in day_run.reserved.merges
+        ]
+        if not tasks:
+            return
+        self._progress = Progress(logger, self._describe(), len(tasks), sum(t.merge.size for t in tasks))
+        groups = deal_out(tasks, lambda t: t.merge.size + TASK_COST, self._runner.at_once(self._config.tasks_max))
+        for at in range(0, len(groups), SLICE_TASKS):
+            retries = self._merge(groups[at : at + SLICE_TASKS])
+            if retries:
+                self._merge([(task,) for task in retries])
+            self._commit()
+
+    def _describe(self) -> str:
+        if len(self._days) == 1:
+            [(topic, day)] = self._days
+            return f"compact {topic} {day}"
+        return f"compact {len(self._days)} days of {len(self._by_topic)} topics of {self._config.name}"
+
+    def _merge(self, groups: Sequence[tuple[MergeTask, ...]]) -> list[MergeTask]:
+        """Merge the groups. Return tasks of larger groups with a transient error: each is to be tried again alone."""
+        retries: list[MergeTask] = []
+        groups_left = [tuple(task for task in group if not self._days[task.topic_day].is_over) for group in groups]
+        numbered = [MergeGroup(n, group) for n, group in enumerate(groups_left) if group]
+        for number, outcomes in self._runner.run(try_merges, numbered, self._config.tasks_max):
+            for task, outcome in zip(groups_left[number], outcomes, strict=True):
+                is_transient = isinstance(outcome, FailedMerge) and isinstance(outcome.error, TransientError)
+                if is_transient and len(groups_left[number]) > 1:
+                    retries.append(task)
+                else:
+                    self._note(task, outcome)
+        return retries
+
+    def _note(self, task: MergeTask, outcome: MergeResult | FailedMerge) -> None:
+        day_run = self._days[task.topic_day]
+        if isinstance(outcome, FailedMerge):
+            if isinstance(outcome.error, SHARED_ERRORS):
+                raise outcome.error
+            logger.warning("%s, day %s: %s", *task.topic_day, outcome.error)
+            day_run.error = day_run.error or outcome.error
+            return
+        merge = outcome.merge
+        day_run.pending_merges -= 1
+        self._merged_count += not day_run.pending_merges
+        record_bytes = sum(s.record_bytes for s in outcome.segments)
+        days_text = f"{self._merged_count} of {len(self._days)} days"
+        self._progress.advance(merge.size, merge.record_count, record_bytes, days_text)
+        day_run.results.append(outcome)
+
+    def _commit(self) -> None:
+        """Commit completely merged days. A topic with a lost lease is left out."""
+        topic_days: dict[str, TopicDays] = {}
+        for topic, days in self._by_topic.items():
+            merged_days = [MergedDay(day_run.reserved, tuple(day_run.results)) for day_run in days if day_run.is_merged]
+            if merged_days:
+                topic_days[topic] = TopicDays(
+                    merged_days, last=all(day_run.is_merged or day_run.is_over for day_run in days)
+                )
+        failures = commit_days(self._index, topic_days) if topic_days else {}
+        for topic, days_of_topic in topic_days.items():
+            for merged_day in days_of_topic.days:
+                day_run = self._days[topic, merged_day.reserved.request.day]
+                day_run.error = failures.get(topic)
+                day_run.is_committed = topic not in failures
+            if days_of_topic.last and topic not in failures:
+                self._closed.add(topic)
+
+
+def _build_task(reserved: ReservedDay, merge: Merge) -> MergeTask:
+    """Build the task that merges hourly segments of a day into daily ones."""
+    request = reserved.request
+    config = request.config
+    start = find_day_start(request.day, merge.zone)
+    return MergeTask(
+        store=config.store,
+        layout=build_daily_layout(config.layout, merge.zone, merge.segment_bytes),
+        writer=Provenance(
+            config.name,
+            request.topic,
+            reserved.topic_id,
+            reserved.index_id,
+            request.run_id,
+            reserved.lease.epoch,
+            index_dir=config.archive.index_dir,
+        ),
+        bucket=Bucket(to_epoch_ms(start), encode_day(config.layout, merge.zone, request.day)),
+        merge=merge,
+        topic_day=(request.topic, request.day),
+    )
+
+
+def _build_reports(
+    index: ConnectorIndex,
+    requests: Sequence[CompactRequest],
+    merged: Mapping[TopicDay, MergedDay],
+    started: datetime,
+) -> Iterator[tuple[TopicDay, CompactReport]]:
+    """Yield the report of each requested day, from the newest version of the index."""
+    if not requests:
+        return
+    snapshot = index.open()
+    seconds = (datetime.now(timezone.utc) - started).total_seconds()
+    record_count = sum(s.record_count for merged_day in merged.values() for s in merged_day.outputs)
+    for day in sorted({request.day for request in requests}):
+        topics = [request.topic for request in requests if request.day == day]
+        load_day_segments(snapshot, topics, day)
+        hours = list_day_hours(day, ZoneInfo(requests[0].config.layout.timezone))
+        for topic in topics:
+            merged_day = merged.get((topic, day))
+            report = _build_report(snapshot, (topic, day), merged_day, record_count, seconds)
+            out_of_range = snapshot.topic(topic).state.list_out_of_range(hours[0])
+            out_of_range_count = sum(s.record_count for s in out_of_range if any(map(s.may_hold_apart, hours)))
+            yield (topic, day), replace(report, out_of_range_count=out_of_range_count)
+
+
+def _build_report(
+    snapshot: ConnectorSnapshot, topic_day: TopicDay, merged: MergedDay | None, record_count: int, seconds: float
+) -> CompactReport:
+    """Build the report of one day. Log the segments that stay hourly."""
+    topic, day = topic_day
+    day_report = report_day(snapshot.topic(topic), day)
+    if day_report.unmergeable:
+        formats = ", ".join(sorted({s.format for s in day_report.unmergeable}))
+        logger.warning(
+            "%s, day %s: %d objects of format %s stay hourly: the format holds values only, so no record can be made",
+            topic,
+            day,
+            len(day_report.unmergeable),
+            formats,
+        )
+    return CompactReport(
+        day=day_report,
+        merged=merged.reserved.inputs if merged else (),
+        written=merged.outputs if merged else (),
+        version=snapshot.version,
+        run_record_count=record_count,
+        seconds=seconds,
+    )

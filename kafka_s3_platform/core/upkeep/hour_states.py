@@ -1,0 +1,240 @@
+"""Name the states of hours, one word and one mark each, and draw them as a grid of days x hours.
+
+A terminal, a page and Dagster show the same.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Literal, TypeAlias
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.core.archive.hours import report_hours
+from kafka_s3_platform.core.archive.request import HourReport
+from kafka_s3_platform.core.model.judge import HourVerdict
+from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.store.row_filter import SegmentFilter
+from kafka_s3_platform.core.upkeep.compact.days import find_day_start, list_day_hours
+
+HourState: TypeAlias = Literal[
+    "gap", "at risk", "partial", "none", "open", "in doubt", "late", "complete", "empty", "ahead"
+]
+
+MARKS: Mapping[HourState, tuple[str, str]] = {
+    "gap": ("!", "offsets are missing for good, and may have been of it"),
+    "at risk": ("?", "not complete, and Kafka soon deletes its records"),
+    "partial": ("~", "archived in part, or not known to be complete"),
+    "none": (".", "nothing archived"),
+    "open": (">", "not over yet, with the allowed lateness"),
+    "in doubt": (
+        "*",
+        "complete, unless records came out of order: older offsets were deleted or skipped",
+    ),
+    "late": ("+", "complete, and some of its records came late"),
+    "complete": ("#", "complete"),
+    "empty": ("o", "complete, and no record of it is in this archive"),
+    "ahead": (" ", ""),
+}
+"""The mark of each state, and its meaning in a legend. The worst comes first."""
+
+
+COLOURS: Mapping[HourState, tuple[str, str]] = {
+    "gap": ("#8f1029", "#fff"),
+    "at risk": ("#d9540b", "#fff"),
+    "partial": ("#f0b429", "#3d2a00"),
+    "none": ("#d5dbe1", "#5d6b7a"),
+    "open": ("#bcdcf5", "#0b4a7d"),
+    "in doubt": ("#7fae4e", "#1d3306"),
+    "late": ("#0b63a5", "#e3f1fc"),
+    "complete": ("#1f8a5b", "#a5dcc2"),
+    "empty": ("#cfe9dc", "#2c6b4d"),
+}
+"""The colour of each state, and its mark's on it. They differ in lightness, for people who see no green or red."""
+
+
+@dataclass(frozen=True)
+class DescribedHour:
+    """The state of an hour with its report, and its state in each kafka partition if requested."""
+
+    state: HourState
+    report: HourReport
+    kafka_partitions: Mapping[int, HourState] = field(default_factory=dict)
+
+
+def describe_hours(
+    snapshot: IndexSnapshot,
+    hours: Sequence[datetime],
+    lateness: timedelta,
+    now: datetime,
+    at_risk: tuple[datetime, datetime] | None = None,
+    *,
+    by_kafka_partition: bool = False,
+) -> list[DescribedHour]:
+    """Return the state and the report of each of the ascending `hours`.
+
+    Hours in `at_risk`, [from, to), have records soon to be deleted by Kafka, unless they are complete. The index does
+    not know that.
+    """
+    kafka_partitions = _list_kafka_partitions(snapshot) if by_kafka_partition else ()
+    described = []
+    for report in report_hours(snapshot, hours, lateness):
+        time_state = _find_time_state(report.hour, lateness, now, at_risk)
+        verdict, counts = report.verdict, _sum_counts(report.segments)
+        losses = _find_losses(snapshot.state, verdict)
+        state = _choose_state(
+            counts, time_state, _choose_worst(losses.values()), report.complete, is_scanned=report.scanned
+        )
+        states: dict[int, HourState] = {}
+        for kafka_partition in kafka_partitions:
+            own_counts = _sum_counts(s for s in report.segments if s.kafka_partition == kafka_partition)
+            is_complete = verdict.is_complete_in(kafka_partition)
+            states[kafka_partition] = _choose_state(
+                own_counts, time_state, losses.get(kafka_partition), is_complete, is_scanned=report.scanned
+            )
+        described.append(DescribedHour(state, report, states))
+    return described
+
+
+def find_hour_states(
+    snapshot: IndexSnapshot,
+    hours: Sequence[datetime],
+    lateness: timedelta,
+    now: datetime,
+    at_risk: tuple[datetime, datetime] | None,
+) -> list[HourState]:
+    """Return the state of each of the ascending `hours`, as `describe_hours` does, from counts: no segment is read.
+
+    The counts are read once for all topics of the index.
+    """
+    state, counts = snapshot.state, snapshot.count_hours(hours[0])
+    states = []
+    for hour in hours:
+        verdict = state.judge.find_verdict(hour, lateness)
+        loss = _choose_worst(_find_losses(state, verdict).values())
+        time_state = _find_time_state(hour, lateness, now, at_risk)
+        is_scanned = state.is_scanned(hour)
+        states.append(_choose_state(counts.get(hour), time_state, loss, verdict.is_complete, is_scanned=is_scanned))
+    return states
+
+
+def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
+    """Return the complete ones of the ascending `hours` that lack and hold nothing, also of no other sink."""
+    judge = snapshot.state.judge
+    complete = [hour for hour in hours if judge.is_complete(hour, lateness) and not judge.may_lack(hour, lateness)]
+    if not complete:
+        return []
+    bounds = (complete[0], complete[-1] + HOUR)
+    starts = {c.chunk_start for c in snapshot.list_chunks(SegmentFilter("hourly", bounds), retired=True)}
+    return [hour for hour in complete if hour not in starts]
+
+
+def _find_losses(state: IndexState, verdict: HourVerdict) -> dict[int, Literal["gap", "in doubt"]]:
+    """Return, by kafka partition, whether the hour lacks records for sure ("gap"), or only if they came out of order.
+
+    Deleted or skipped records may be of every hour since they were last observed. If records are in order, they
+    are older than an hour with a plan that found records of earlier hours behind them.
+    """
+    losses: dict[int, Literal["gap", "in doubt"]] = {}
+    for gap in verdict.lacking:
+        start = state.hour_start(gap.kafka_partition, verdict.hour)
+        is_older = start is None or gap.end_offset < start
+        is_doubt = gap.reason in {"before archiving began", "retention", "skipped"}
+        if not (is_doubt and is_older):
+            losses[gap.kafka_partition] = "gap"
+        losses.setdefault(gap.kafka_partition, "in doubt")
+    return losses
+
+
+def _choose_worst(losses: Collection[Literal["gap", "in doubt"]]) -> Literal["gap", "in doubt"] | None:
+    return "gap" if "gap" in losses else "in doubt" if losses else None
+
+
+def _list_kafka_partitions(snapshot: IndexSnapshot) -> list[int]:
+    topic = snapshot.state.topic
+    return sorted({*(topic.kafka_partitions if topic else ()), *snapshot.state.scanned_kafka_partitions})
+
+
+def _find_time_state(
+    hour: datetime, lateness: timedelta, now: datetime, at_risk: tuple[datetime, datetime] | None
+) -> HourState | None:
+    """Return the state of an incomplete hour by time alone, None if it should be complete by now."""
+    if hour > now:
+        return "ahead"
+    if at_risk is not None and at_risk[0] <= hour < at_risk[1]:
+        return "at risk"
+    return "open" if now < hour + HOUR + lateness else None
+
+
+def _sum_counts(segments: Iterable[Segment]) -> tuple[int, int] | None:
+    """Return the records, and late ones, of segments. None if there are no segments."""
+    counts = [(segment.record_count, segment.late_count) for segment in segments]
+    return (sum(records for records, _ in counts), sum(late for _, late in counts)) if counts else None
+
+
+def _choose_state(
+    counts: tuple[int, int] | None,
+    time_state: HourState | None,
+    loss: Literal["gap", "in doubt"] | None,
+    is_complete: bool,
+    *,
+    is_scanned: bool,
+) -> HourState:
+    """Choose the state of an hour with `counts` of records and late ones. A `loss` counts first, even if complete."""
+    if loss == "gap":
+        return "gap"
+    if is_complete and loss:
+        return loss
+    if is_complete:
+        records, late = counts or (0, 0)
+        return "late" if late else "complete" if records else "empty"
+    return time_state or ("partial" if is_scanned or counts else "none")
+
+
+@dataclass(frozen=True)
+class GridDay:
+    """A day and the states of its 23 to 25 hours."""
+
+    day: date
+    hours: tuple[DescribedHour, ...]
+
+
+def make_hour_grid(
+    snapshot: IndexSnapshot,
+    days: Sequence[date],
+    zone: ZoneInfo,
+    lateness: timedelta,
+    now: datetime,
+    at_risk: tuple[datetime, datetime] | None = None,
+    *,
+    by_kafka_partition: bool = False,
+) -> list[GridDay]:
+    """Return each hour's state for `days` (ascending). See `describe_hours`."""
+    by_day = {day: list_day_hours(day, zone) for day in days}
+    hours = [hour for day_hours in by_day.values() for hour in day_hours]
+    stated = iter(describe_hours(snapshot, hours, lateness, now, at_risk, by_kafka_partition=by_kafka_partition))
+    return [GridDay(day, tuple(next(stated) for _ in day_hours)) for day, day_hours in by_day.items()]
+
+
+def list_grid_days(
+    snapshot: IndexSnapshot, count: int, zone: ZoneInfo, now: datetime, first_hour: datetime
+) -> list[date]:
+    """List the last `count` days up to today. If none of them is archived, list those up to the newest archived day.
+
+    No day lies before `first_hour`, the first hour to archive.
+    """
+    last_day = now.astimezone(zone).date()
+    start = find_day_start(last_day - timedelta(days=count - 1), zone)
+    newest_hour = max(snapshot.state.asked_hours, default=None)
+    if newest_hour is None or newest_hour < start:
+        chunks = snapshot.list_chunks(SegmentFilter("hourly", chunk_starts=(start, now)), retired=True)
+        if not chunks and newest_hour is None:
+            # runs up to now request no hour: search all hours, if none is recent
+            chunks = snapshot.list_chunks(SegmentFilter("hourly"), retired=True)
+        newest_hour = max((chunk.chunk_start for chunk in chunks if chunk.chunk_start), default=newest_hour)
+    if newest_hour is not None and newest_hour < start:
+        last_day = newest_hour.astimezone(zone).date()
+    first = min(first_hour.astimezone(zone).date(), last_day)
+    return [day for n in reversed(range(count)) if (day := last_day - timedelta(days=n)) >= first]

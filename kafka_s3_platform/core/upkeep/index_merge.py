@@ -1,0 +1,176 @@
+"""Merge the small files of an index: those of many commits, and those of old days into files of months.
+
+Only periods with something to merge are touched, so the cost does not grow with the age of the index. A merge writes
+the same rows to new files, sorted by topic, and replaces the old ones by one commit. It changes no answer of the index.
+If a run commits meanwhile, the same new files are committed on its version, as long as all old ones are still live;
+else the merge is left for the next upkeep.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from itertools import groupby
+
+import pyarrow as pa
+
+from kafka_s3_platform.core.errors import IndexDamagedError
+from kafka_s3_platform.core.store.delta_errors import DAMAGE_ADVICE
+from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot
+from kafka_s3_platform.core.store.index_commit import retry_commit
+from kafka_s3_platform.core.store.index_files import (
+    IndexFile,
+    NewFile,
+    list_index_files,
+    read_index_files,
+    write_index_files,
+)
+from kafka_s3_platform.core.store.index_reads import WHOLE_FILE_BYTES
+from kafka_s3_platform.core.store.index_rows import STATE_PERIOD, find_month
+
+logger = logging.getLogger(__name__)
+
+FEWEST = 4
+"""Number of small files of a period worth a commit."""
+
+OLD_AFTER = timedelta(days=60)
+"""Time after the end of a month until it is merged. Before, its days are merged again, so their files stay small."""
+
+MONTH_FILE_BYTES = 32 * 2**20
+"""The size of files of months. Files of days are small enough to be read at once."""
+
+MERGE_ROWS = 200_000
+"""Number of rows to merge at once: they are held in memory."""
+
+_ORDER = ("topic", "chunk_start", "kafka_partition", "start_offset")
+
+
+def swap_files(
+    index: ConnectorIndex, added: Sequence[NewFile], removed: Sequence[IndexFile], *, same_rows: bool
+) -> bool:
+    """Commit on the newest version as long as all files to be removed are live. Return False if one is not any more.
+
+    `same_rows`: the new files hold the same rows as the others. Raises store errors.
+    """
+    old_paths = {file.path for file in removed}
+    new_paths = {file.path for file in added}
+
+    def step(snapshot: ConnectorSnapshot) -> bool:
+        live = {file.path for file in list_index_files(index.table, snapshot.handle)}
+        if new_paths <= live:
+            return True  # the response of an earlier try was lost
+        if not old_paths <= live:
+            return False
+        snapshot.swap_files(added, removed, same_rows=same_rows)
+        return True
+
+    return retry_commit(index, step)
+
+
+@dataclass(frozen=True)
+class FileMerge:
+    """Files whose rows go to new files of `period`."""
+
+    period: str
+    files: tuple[IndexFile, ...]
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """Result of a merge: files before and after, and bytes, of these periods.
+
+    `overtaken` periods were changed by a run meanwhile. They are merged another time.
+    """
+
+    periods: tuple[str, ...] = ()
+    files: int = 0
+    new_files: int = 0
+    new_bytes: int = 0
+    overtaken: tuple[str, ...] = ()
+
+
+def merge_files(index: ConnectorIndex, today: date, dry_run: bool) -> MergeReport:
+    """Merge the small files, one commit for each period. Raises store errors; a second call does the rest."""
+    snapshot = index.open()
+    merges = list(list_merges(list_index_files(index.table, snapshot.handle), today))
+    finished: list[FileMerge] = []
+    overtaken: list[str] = []
+    new_files = 0
+    new_bytes = 0
+    for merge in merges:
+        sizes = () if dry_run else _merge_period(index, merge)
+        if sizes is None:
+            overtaken.append(merge.period)
+            continue
+        finished.append(merge)
+        new_files += len(sizes)
+        new_bytes += sum(sizes)
+    return MergeReport(
+        periods=tuple(dict.fromkeys(merge.period for merge in finished)),
+        files=sum(len(merge.files) for merge in finished),
+        new_files=new_files,
+        new_bytes=new_bytes,
+        overtaken=tuple(overtaken),
+    )
+
+
+def list_merges(files: Iterable[IndexFile], today: date) -> Iterator[FileMerge]:
+    """Yield the merges to do. Large enough files in their own period are left as they are."""
+    placements = sorted((_find_target(file.period, today), file.period, file.path, file) for file in files)
+    for period, group in groupby(placements, key=lambda placement: placement[0]):
+        small_files = [file for *_, file in group if file.period != period or file.size < _choose_size(period) // 2]
+        for batch in _group_files(small_files):
+            if len(batch) >= FEWEST or any(file.period != period for file in batch):
+                yield FileMerge(period, batch)
+
+
+def sort_rows(rows: pa.Table) -> pa.Table:
+    """Return the rows in the order of merged files, so that a reader of one topic skips the others."""
+    return rows.sort_by([(name, "ascending") for name in _ORDER])
+
+
+def _find_target(period: str, today: date) -> str:
+    """Return the period to which the rows of a file of `period` belong today: a day, or its month when it is old."""
+    month = find_month(period)
+    if month is None:
+        return period
+    # the first day of the month after it
+    next_month = (date.fromisoformat(f"{month[-7:]}-01") + timedelta(days=31)).replace(day=1)
+    return month if next_month + OLD_AFTER <= today else period
+
+
+def _choose_size(period: str) -> int:
+    is_small = period == STATE_PERIOD or find_month(period) is not None
+    return WHOLE_FILE_BYTES if is_small else MONTH_FILE_BYTES
+
+
+def _group_files(files: Iterable[IndexFile]) -> Iterator[tuple[IndexFile, ...]]:
+    """Yield the files in groups of at most MERGE_ROWS rows, or of one file."""
+    group: list[IndexFile] = []
+    rows = 0
+    for file in files:
+        if group and rows + file.row_count > MERGE_ROWS:
+            yield tuple(group)
+            group = []
+            rows = 0
+        group.append(file)
+        rows += file.row_count
+    if group:
+        yield tuple(group)
+
+
+def _merge_period(index: ConnectorIndex, merge: FileMerge) -> tuple[int, ...] | None:
+    """Merge the files in one commit. Return the sizes of the new ones; None if a run changed the period meanwhile."""
+    snapshot = index.open()
+    rows = read_index_files(index.table, merge.files)
+    if rows.num_rows != sum(file.row_count for file in merge.files):
+        raise IndexDamagedError(
+            f"{index.uri}: the files of period {merge.period} have {rows.num_rows} rows, and its log has "
+            f"{sum(file.row_count for file in merge.files)}. They were not merged. {DAMAGE_ADVICE}"
+        )
+    size = _choose_size(merge.period)
+    added = tuple(write_index_files(index.table, snapshot.handle, sort_rows(rows), merge.period, size))
+    if swap_files(index, added, merge.files, same_rows=True):
+        return tuple(file.size for file in added)
+    logger.info("%s: period %s was changed by a run meanwhile; it is merged another time", index.uri, merge.period)
+    return None

@@ -1,0 +1,250 @@
+"""Record decisions: skip offsets that cannot be archived, accept a truncated log, or begin at a later offset."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+from kafka_s3_platform.core.archive.failures import format_end_command
+from kafka_s3_platform.core.archive.observation import (
+    ArchivedLogs,
+    Truncation,
+    observe_until_unchanged,
+    open_divergence_finder,
+    read_epoch_of_gap,
+    refuse_another_topic,
+)
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import BusyError, OpenTransactionError, PermanentError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.core.kafka.answers import Answers
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.gaps import Gap, Unresolved, subtract_offsets
+from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.core.model.segment import TopicGeneration
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change, retry_commit
+from kafka_s3_platform.core.store.row_filter import match_unresolved
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Give up these offsets. None of them is archived."""
+
+    kafka_partition: int
+    offsets: OffsetRange
+
+
+@dataclass(frozen=True)
+class AcceptTruncation:
+    """Keep the archived part of a truncated log, and go on at the archive's end."""
+
+    kafka_partition: int
+
+
+@dataclass(frozen=True)
+class BeginAt:
+    """Give up everything below `offset` that is not archived."""
+
+    kafka_partition: int
+    offset: int
+
+
+Decision = Skip | AcceptTruncation | BeginAt
+
+
+@dataclass(frozen=True)
+class ResolveReport:
+    """Gaps recorded by a decision, or on a dry run to be recorded.
+
+    It gives up `offset_count` offsets of the log, and `later_count` that it does not have yet: records written there
+    later are not archived either. `is_start_exact` is False if nobody can tell at which offset a log was truncated:
+    then the gap begins at the lowest possible one.
+    """
+
+    topic: str
+    gaps: tuple[Gap, ...]
+    offset_count: int
+    later_count: int
+    dry_run: bool
+    is_start_exact: bool = True
+
+
+def list_unresolved(config: ConnectorConfig, topic: str) -> tuple[Unresolved, ...]:
+    """List unarchived offsets of the topic. Raises store errors."""
+    snapshot = TopicIndex.of(config, topic).peek()
+    return snapshot.state.unresolved if snapshot else ()
+
+
+def resolve_offsets(
+    config: ConnectorConfig, topic: str, decision: Decision, run_id: str, dry_run: bool
+) -> ResolveReport:
+    """Record a decision as gaps, in one commit. If `dry_run`, only report them.
+
+    Raises:
+        BusyError: a run is at work on these offsets.
+        PermanentError: there is nothing to decide, or the decision includes records that are archived or not written
+            yet.
+    """
+    commit_id = str(uuid4())
+    tries: list[tuple[int, ResolveReport]] = []
+    with ClusterAdmin(config.kafka, begins=True) as admin:
+
+        def decide(state: IndexState) -> tuple[ResolveReport, Change]:
+            description, frontier = _observe_kafka_partition(admin, topic, decision.kafka_partition)
+            refuse_another_topic(description, state)
+            report = _DecisionStep(config, topic, state, frontier).build_report(decision, dry_run)
+            _refuse_reserved(config.name, topic, state, report.gaps)
+            return report, _build_change(state, description.generation, report.gaps, run_id)
+
+        def step(snapshot: IndexSnapshot) -> ResolveReport:
+            if tries and snapshot.connector_snapshot.has_commit(commit_id, since=tries[0][0]):
+                return tries[-1][1]
+            report, change = decide(_read_state(snapshot, decision))
+            tries.append((snapshot.version, report))
+            snapshot.commit(change, commit_id)
+            return report
+
+        index = TopicIndex.of(config, topic)
+        if dry_run:
+            current = index.peek()
+            return decide(_read_state(current, decision) if current else IndexState())[0]
+        return retry_commit(index, step)
+
+
+def _read_state(snapshot: IndexSnapshot, decision: Decision) -> IndexState:
+    # if a log has grown again, it is compared with the epoch at the end of each scan
+    return snapshot.unfolded_state if isinstance(decision, AcceptTruncation) else snapshot.state
+
+
+def _observe_kafka_partition(
+    admin: ClusterAdmin, topic: str, kafka_partition: int
+) -> tuple[TopicDescription, Frontier]:
+    """Observe one kafka partition of the described topic, if it is not created again meanwhile."""
+
+    def observe(topics: Mapping[str, TopicDescription]) -> Answers[str, Frontier]:
+        answers = admin.frontiers_of(dict.fromkeys(topics, (kafka_partition,)))
+        return answers.checked(lambda _, frontiers: frontiers.all_or_raise()[kafka_partition])
+
+    return observe_until_unchanged(admin, {topic: admin.describe_topic(topic)}, observe).all_or_raise()[topic]
+
+
+def _refuse_reserved(connector: str, topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
+    offsets = RangeSet(g.offsets for g in gaps)
+    ranges = dict.fromkeys((g.kafka_partition for g in gaps), offsets)
+    for reservation in state.conflicting(ranges):
+        raise BusyError(
+            f"topic {topic}, kafka partition {reservation.kafka_partition}: run {reservation.run_id} has reserved "
+            f"{reservation.offsets} "
+            f"since {reservation.reserved_at:%Y-%m-%d %H:%M:%S} UTC. Decide when it has ended. If it was killed, this "
+            f"ends "
+            f"its reservation: {format_end_command(connector, topic)}"
+        )
+
+
+def _build_change(state: IndexState, topic: TopicGeneration, gaps: Sequence[Gap], run_id: str) -> Change:
+    """Add the gaps, and take their offsets out of the unresolved rows.
+
+    The topic is added too: offsets have no meaning for another topic of the name.
+    """
+    kafka_partition = gaps[0].kafka_partition
+    failures = [u for u in state.failures if u.kafka_partition == kafka_partition]
+    remaining = subtract_offsets(failures, RangeSet(g.offsets for g in gaps))
+    removed = (match_unresolved(kafka_partition),) if failures else ()
+    generation = () if state.topic == topic else (topic,)
+    return Change(added=(*gaps, *remaining, *generation), removed=removed, run_id=run_id)
+
+
+@dataclass(frozen=True)
+class _DecisionStep:
+    """Decides on one kafka partition, by the current index and log."""
+
+    config: ConnectorConfig
+    topic: str
+    state: IndexState
+    frontier: Frontier
+
+    def build_report(self, decision: Decision, dry_run: bool) -> ResolveReport:
+        """Return the gaps that the decision records. Raises PermanentError if there is nothing to decide."""
+        is_start_exact = True
+        with open_divergence_finder(self.config.kafka, self.topic) as find_divergence:
+            logs = ArchivedLogs(self.config, self.topic, self.state, find_divergence)
+            if isinstance(decision, AcceptTruncation):
+                truncation = self._find_truncation(logs)
+                is_start_exact = truncation.is_start_exact
+                lost_offsets = truncation.offsets
+                place = (self.frontier.kafka_partition, lost_offsets.start_offset, lost_offsets.end_offset)
+                gaps = [Gap(*place, "truncated", truncation.leader_epoch, self.frontier.observed_at)]
+            else:
+                logs.refuse_changed({self.frontier.kafka_partition: self.frontier})
+                offsets = (
+                    self._check_skip(decision)
+                    if isinstance(decision, Skip)
+                    else self._find_missing_below(decision.offset)
+                )
+                gaps = [*self._build_skip_gaps(offsets)]
+        gap_offsets = RangeSet(g.offsets for g in gaps)
+        end = self.frontier.high_watermark
+        in_log = gap_offsets & make_span(self.frontier.log_start_offset, end)
+        not_written = gap_offsets - make_span(0, end)
+        return ResolveReport(
+            self.topic, tuple(gaps), sum(map(len, in_log)), sum(map(len, not_written)), dry_run, is_start_exact
+        )
+
+    @property
+    def _place(self) -> str:
+        return f"{self.topic}-{self.frontier.kafka_partition}"
+
+    @property
+    def _coverage(self) -> RangeSet:
+        return self.state.coverage(self.frontier.kafka_partition)
+
+    def _build_skip_gaps(self, offsets: RangeSet) -> Iterator[Gap]:
+        for r in offsets:
+            epoch = read_epoch_of_gap(self.config.kafka, self.topic, self.frontier, r)
+            yield Gap(self.frontier.kafka_partition, r.start_offset, r.end_offset, "skipped", epoch)
+
+    def _refuse_unreadable_end(self, end_offset: int) -> None:
+        if end_offset > self.frontier.high_watermark:
+            raise PermanentError(
+                f"{self._place}: the log ends at offset {self.frontier.high_watermark}: what is not written yet cannot "
+                f"be given up. Name offsets below {self.frontier.high_watermark}"
+            )
+        stable = self.frontier.last_stable_offset
+        if end_offset > stable:
+            raise OpenTransactionError(
+                f"{self._place}: a transaction is open at offset {stable}, and what follows it cannot be read yet, nor "
+                f"be given up. Name offsets below {stable}, or decide again when it has ended"
+            )
+
+    def _check_skip(self, decision: Skip) -> RangeSet:
+        """Return the offsets to skip. Refuse archived ones, and those that cannot be read yet."""
+        requested = RangeSet([decision.offsets])
+        self._refuse_unreadable_end(decision.offsets.end_offset)
+        if archived := requested & self._coverage:
+            missing = requested - self._coverage
+            missing_text = f"; not archived of them: {', '.join(map(str, missing))}" if missing else ""
+            raise PermanentError(
+                f"{self._place}: offsets {', '.join(map(str, archived))} are archived, and only what is not can be "
+                f"skipped{missing_text}"
+            )
+        return requested
+
+    def _find_missing_below(self, offset: int) -> RangeSet:
+        self._refuse_unreadable_end(offset)
+        missing = make_span(0, offset) - self._coverage
+        if not missing:
+            raise PermanentError(
+                f"{self._place}: everything below offset {offset} is archived: nothing is to be skipped"
+            )
+        return missing
+
+    def _find_truncation(self, logs: ArchivedLogs) -> Truncation:
+        truncation = logs.find_truncation(self.frontier)
+        if truncation is None:
+            raise PermanentError(
+                f"{self._place}: the log is readable up to offset {self.frontier.last_stable_offset} and holds what is "
+                f"archived up to {self._coverage.end_offset or 0}: nothing of it is truncated, or that was accepted "
+                f"before. Archive as ever"
+            )
+        return truncation

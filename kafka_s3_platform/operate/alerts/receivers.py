@@ -1,0 +1,135 @@
+"""Sends messages to a webhook and by email. An error names the receiver, and never its URL or password.
+
+Nor does it quote what a server says, which may be the URL or the login that it was sent: only the numbers of an answer.
+"""
+
+import http.client
+import json
+import re
+import smtplib
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.message import EmailMessage
+from email.utils import localtime
+from urllib.parse import urlsplit
+
+from kafka_s3_platform.core.config import environment
+from kafka_s3_platform.core.errors import TransientError
+from kafka_s3_platform.core.waits import Waiting
+from kafka_s3_platform.operate.alerts.message import Message
+from kafka_s3_platform.operate.alerts.settings import AlertSettings
+
+SEND_SECONDS = 10.0
+"""Time after which a message without an answer counts as not delivered."""
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """A webhook or mailboxes. `send` raises TransientError if the message may not have arrived."""
+
+    name: str
+    send: Callable[[Message], None]
+
+
+def make_receivers(settings: AlertSettings) -> tuple[Receiver, ...]:
+    """Make the receivers that the settings name."""
+    receivers = []
+    if settings.webhook_url is not None:
+        url = settings.webhook_url.get_secret_value()
+        receivers.append(Receiver("webhook", lambda message: _send_in_time("webhook", lambda: _post(url, message))))
+    if settings.email_to:
+        receivers.append(Receiver("email", lambda message: _send_in_time("email", lambda: _mail(settings, message))))
+    return tuple(receivers)
+
+
+def _send_in_time(name: str, send: Callable[[], None]) -> None:
+    """Call `send`, for at most SEND_SECONDS: the time limit of a socket starts again with each piece of an answer."""
+    if not Waiting(send).ended_within(SEND_SECONDS):
+        raise TransientError(f"{name}: no answer after {SEND_SECONDS:g} s; it is tried again")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects: a POST that is redirected becomes a GET, which delivers no message."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _post(url: str, message: Message) -> None:
+    # as Slack wants it; Mattermost shows the same, and obeys mentions and links unless something is inside of them
+    text = message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = re.sub(r"(?<!\w)@(?=\w)|\](?=[(\[:])", "\\g<0>\N{WORD JOINER}", text)
+    body = json.dumps({"text": text, **message.document}).encode()
+    server_name = f"webhook at {urlsplit(url).hostname}"
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - http or https
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=SEND_SECONDS) as answer:
+            answer.read(1)
+    except urllib.error.HTTPError as err:
+        with err:
+            raise TransientError(
+                f"{server_name}: answered {err.code} {http.client.responses.get(err.code, '')}. "
+                f"Check {environment.ALERT_WEBHOOK_URL}"
+            ) from None
+    except (OSError, http.client.HTTPException) as err:
+        reason = getattr(err, "reason", err)
+        if isinstance(reason, TimeoutError):
+            raise TransientError(f"{server_name}: no answer after {SEND_SECONDS:g} s; it is tried again") from None
+        why = reason.strerror if isinstance(reason, OSError) and reason.strerror else type(reason).__name__
+        raise TransientError(f"{server_name}: no answer ({why}). Check that it is up") from None
+
+
+def _mail(settings: AlertSettings, message: Message) -> None:
+    server_name = f"SMTP server {settings.smtp_host}:{settings.choose_port()}"
+    try:
+        with _connect(settings) as server:
+            if settings.smtp_user is not None and settings.smtp_password is not None:
+                server.login(settings.smtp_user, settings.smtp_password.get_secret_value())
+            server.send_message(_make_email(settings, message))
+    except smtplib.SMTPRecipientsRefused as err:
+        refusals = "; ".join(f"{address} ({_read_status(*answer)})" for address, answer in err.recipients.items())
+        raise TransientError(f"{server_name}: takes no mail for {refusals}; its own log says why") from None
+    except smtplib.SMTPResponseException as err:
+        status = f"{_read_status(err.smtp_code, err.smtp_error)} ({type(err).__name__})"
+        raise TransientError(f"{server_name}: answered {status}; its own log says why") from None
+    except OSError as err:
+        raise TransientError(f"{server_name}: {str(err) or type(err).__name__}") from None
+
+
+def _connect(settings: AlertSettings) -> smtplib.SMTP:
+    host, port = settings.smtp_host or "", settings.choose_port()
+    if settings.smtp_security == "tls":
+        return smtplib.SMTP_SSL(host, port, timeout=SEND_SECONDS, context=ssl.create_default_context())
+    server = smtplib.SMTP(host, port, timeout=SEND_SECONDS)
+    if settings.smtp_security == "starttls":
+        try:
+            server.starttls(context=ssl.create_default_context())
+        except BaseException:
+            server.close()
+            raise
+    return server
+
+
+def _make_email(settings: AlertSettings, message: Message) -> EmailMessage:
+    email = EmailMessage()
+    email["Subject"] = f"[kafka-s3] {message.subject}"
+    email["From"] = settings.email_from
+    email["To"] = ", ".join(settings.email_to)
+    email["Date"] = localtime()
+    # A message that comes twice has one id. Later ones of an incident answer the first one.
+    email["Message-ID"] = f"<{message.id}.{message.stage}@kafka-s3>"
+    if message.stage not in {"began", "test"}:
+        email["In-Reply-To"] = f"<{message.id}.began@kafka-s3>"
+    email["Auto-Submitted"] = "auto-generated"
+    email.set_content(message.text)
+    return email
+
+
+def _read_status(code: int, answer: bytes | str) -> str:
+    """Return the code of an answer, and the enhanced one (RFC 3463) if the text begins with it."""
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+    enhanced = re.match(r"[245]\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9])", text)
+    return f"{code} {enhanced[0]}" if enhanced else str(code)

@@ -1,0 +1,407 @@
+"""Translates archived offsets of consumer groups to the target of a finished restore, by its mapping of offsets.
+
+For each group it finds the place to continue in the target, and its precision.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import groupby
+
+import numpy as np
+
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.errors import ConfigError, PermanentError, PreflightError, TopicRecreatedError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.new_reader import new_reader
+from kafka_s3_platform.core.model.frontier import Frontier
+from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet
+from kafka_s3_platform.core.model.segment import CommittedOffset, Segment, cluster_overlaps
+from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.restore.documents import RestoreDocuments, parse_table
+from kafka_s3_platform.core.restore.request import RestoreReport
+from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.core.restore.verify.read_back import MAPPING_SCHEMA, Runs
+from kafka_s3_platform.core.store.errors import NotFoundError
+from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.core.store.objects import ObjectStore
+
+Doubt = tuple[int, str]
+"""An offset, and why records before it are not as they were in the source."""
+
+
+NO_DOUBT: Doubt = (0, "")
+
+
+NO_RUNS: Runs = np.empty((3, 0), np.int64)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The result of a restore in one kafka partition.
+
+    `runs` is its offset mapping. The archive ends before `archived_end`. From the source offset of `missing` on, every
+    archived record is in the target once. From the target offset of `mixed` on, there is nothing else up to the last of
+    them, and no copy of them after it.
+    """
+
+    runs: Runs
+    archived_end: int
+    missing: Doubt = NO_DOUBT
+    mixed: Doubt = NO_DOUBT
+
+    @property
+    def target_end(self) -> int:
+        """The target offset after the last restored record, 0 if there is none."""
+        if self.runs.size:
+            return int(self.runs[1, -1] + self.runs[2, -1])
+        return 0
+
+
+class Precision(StrEnum):
+    """Precision of a translated offset.
+
+    `EXACT`: from there on the group reads each archived record that it had not read, once and in order, and no other
+    writer's record among them. `APPROXIMATE`: some are missing or doubled, other writers' records lie among them, or it
+    is unknown. `NONE`: there is no such place.
+    """
+
+    EXACT = "exact"
+    APPROXIMATE = "approximate"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedOffset:
+    """The next offset of a group in one kafka partition, at the source and at the target (None if `NONE`)."""
+
+    group_id: str
+    kafka_partition: int
+    source_offset: int
+    target_offset: int | None
+    precision: Precision
+    reason: str
+    metadata: str = ""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The archived offsets of groups, translated to the target topic of a finished restore."""
+
+    restore_id: str
+    topic: str
+    to_topic: str
+    to_topic_id: str
+    offsets: tuple[TranslatedOffset, ...]
+
+    @property
+    def groups(self) -> dict[str, tuple[TranslatedOffset, ...]]:
+        """The translated offsets of each group, by its name."""
+        in_order = sorted(self.offsets, key=lambda o: (o.group_id, o.kafka_partition))
+        return {group: tuple(offsets) for group, offsets in groupby(in_order, lambda o: o.group_id)}
+
+
+TranslatedPlace = tuple[int | None, Precision, str]
+
+
+def translate_offsets(
+    rows: Iterable[CommittedOffset], restored: Mapping[int, Restored], logs: Mapping[int, Frontier], moved: str = ""
+) -> Iterator[TranslatedOffset]:
+    """Translate each row's offset to the target, whose kafka partitions are `logs`. `moved` says why none can be."""
+    for row in rows:
+        log = logs.get(row.kafka_partition)
+        here = restored.get(row.kafka_partition)
+        if moved or log is None or here is None:
+            place = _refuse_place(moved or "the target has no kafka partition of this number")
+        else:
+            place = _check_place(_find_place(row.committed_offset, here, log), log)
+        offset, precision, reason = place
+        yield TranslatedOffset(
+            row.group_id, row.kafka_partition, row.committed_offset, offset, precision, reason, row.metadata
+        )
+
+
+def _refuse_place(reason: str) -> TranslatedPlace:
+    return None, Precision.NONE, reason
+
+
+def _find_place(committed: int, restored: Restored, log: Frontier) -> TranslatedPlace:
+    sources, targets, counts = restored.runs
+    if not sources.size:
+        return _find_idle_place(committed, restored, log)
+    # The first run ending after the committed offset: the group goes on inside it, or at its begin.
+    at = int(np.searchsorted(sources + counts, committed, side="right"))
+    place = restored.target_end if at == sources.size else int(targets[at] + max(0, committed - sources[at]))
+    if doubt := _find_doubt(committed, place, restored):
+        return place, Precision.APPROXIMATE, doubt
+    return place, Precision.EXACT, _describe_all(committed, restored)
+
+
+def _find_doubt(committed: int, place: int, restored: Restored) -> str:
+    """Explain why the place is not exact, empty if it is."""
+    if committed > restored.archived_end:
+        return f"the committed offset is after what is archived, which ends at offset {restored.archived_end}"
+    if committed < restored.missing[0]:
+        return restored.missing[1]
+    return restored.mixed[1] if place < restored.mixed[0] else ""
+
+
+def _describe_all(committed: int, restored: Restored) -> str:
+    if committed == restored.archived_end:
+        return f"the group had read all that is archived, which ends at offset {committed}"
+    return (
+        f"all that is archived in offsets [{committed}, {restored.archived_end}) is in the target, once and by itself"
+    )
+
+
+def _find_idle_place(committed: int, restored: Restored, log: Frontier) -> TranslatedPlace:
+    """Find the place in a kafka partition without restored records."""
+    if doubt := _find_doubt(committed, log.high_watermark, restored):
+        return _refuse_place(f"nothing was restored of this kafka partition: {doubt}")
+    if log.log_start_offset < log.high_watermark:
+        return _refuse_place("nothing is archived that the group had not read, and the target holds records of others")
+    reason = "nothing is archived that the group had not read, and the target is empty"
+    return log.high_watermark, Precision.EXACT, reason
+
+
+def _check_place(place: TranslatedPlace, log: Frontier) -> TranslatedPlace:
+    offset = place[0]
+    if offset is not None and not log.log_start_offset <= offset <= log.high_watermark:
+        extent = f"[{log.log_start_offset}, {log.high_watermark})"
+        return _refuse_place(f"it would be target offset {offset}, and the target holds {extent} only")
+    return place
+
+
+def read_runs(store: ObjectStore, key: str | None) -> Runs:
+    """Read an offset mapping of `MappingWriter`. Without a key there are no runs."""
+    if key is None:
+        return NO_RUNS
+    table = parse_table(store.get(key), MAPPING_SCHEMA, key)
+    return np.stack([column.to_numpy() for column in table.columns])
+
+
+def find_doubled(runs: Runs) -> Doubt:
+    """Find the end of the source offsets with more than one record in the target."""
+    sources, _, counts = runs
+    ends = sources + counts
+    twice = np.flatnonzero(sources[1:] < ends[:-1])
+    if not twice.size:
+        return NO_DOUBT
+    end = int(ends[twice[-1]])
+    return end, f"the record of offset {end - 1} is in the target more than once"
+
+
+def drop_repeats(runs: Runs) -> Runs:
+    """Drop repeats of the record before: a transform may make several records of one."""
+    sources, targets, counts = runs
+    again = np.zeros(sources.size, np.int64)
+    again[1:] = sources[1:] < (sources + counts)[:-1]
+    once = np.stack([sources + again, targets + again, counts - again])
+    return once[:, once[2] > 0]
+
+
+def find_absent(runs: Runs, segments: Iterable[Segment]) -> Doubt:
+    """Find the source offset from which on no archived record is absent from `runs`, which have each offset once.
+
+    Only archived records are restored. So if their number equals an object's, they are the same.
+    """
+    doubt = NO_DOUBT
+    for cluster in cluster_overlaps(segments):
+        start = cluster[0].start_offset
+        end = max(s.end_offset for s in cluster)
+        archived = sum(s.record_count for s in cluster)
+        count = count_restored(runs, start, end)
+        if count == archived:
+            continue
+        # If an object has no holes, each of its offsets is a record. Otherwise the object would have to be read.
+        last = _find_last_absent(runs, end) if archived == end - start else end
+        doubt = (
+            last,
+            (f"of the {archived:,} records that are archived in offsets [{start}, {end}) {count:,} are in the target"),
+        )
+    return doubt
+
+
+def _find_last_absent(runs: Runs, end: int) -> int:
+    """Find the end of the last hole of the runs below `end`."""
+    sources, _, counts = runs
+    ends = sources + counts
+    after = int(np.searchsorted(sources, end))
+    if not after or ends[after - 1] < end:
+        return end
+    holes = np.flatnonzero(sources[1:after] > ends[: after - 1])
+    if holes.size:
+        return int(sources[holes[-1] + 1])
+    return int(sources[0])
+
+
+def count_restored(runs: Runs, start_offset: int, end_offset: int) -> int:
+    """Count the target's records of source offsets `[start_offset, end_offset)`."""
+    sources, _, counts = runs
+    if not sources.size:
+        return 0
+    before = np.cumsum(counts) - counts
+    bounds = np.array([start_offset, end_offset])
+    at = np.maximum(np.searchsorted(sources, bounds, side="right") - 1, 0)
+    below = before[at] + np.clip(bounds - sources[at], 0, counts[at])
+    return int(below[1] - below[0])
+
+
+def read_finished_restore(config: ConnectorConfig, restore_id: str) -> tuple[ArchivePlan, RestoreReport] | None:
+    """Read the documents of a finished restore. None if the connector's bucket has no restore of this id.
+
+    Raises:
+        PermanentError: the restore is not finished, or is of another sink's objects.
+    """
+    store = ObjectStore(config.restore_store)
+    documents = RestoreDocuments(config.archive.restore_dir, restore_id)
+    try:
+        plan = ArchivePlan.from_json(store.get(documents.plan), documents.plan)
+    except NotFoundError:
+        return None
+    except PreflightError as err:
+        raise ConfigError(
+            f"restore {restore_id} has no offsets of consumer groups to translate: {err}. Groups are archived with a "
+            f"topic of ours, in its index; objects that others wrote tell of none"
+        ) from err
+    if plan.facts.connector != config.name:
+        return None
+    try:
+        return plan, RestoreReport.from_json(store.get(documents.report), documents.report)
+    except NotFoundError as err:
+        raise PermanentError(
+            f"restore {restore_id} is not finished, there is no {documents.report}: offsets can be translated when "
+            f"it is verified. Run it again under the same id"
+        ) from err
+
+
+def translate_groups(
+    config: ConnectorConfig, plan: ArchivePlan, report: RestoreReport, admin: ClusterAdmin, groups: Collection[str] = ()
+) -> Translation:
+    """Translate the offsets of the archived groups, or of those named, to the target. `admin` is of its cluster.
+
+    Raises:
+        PermanentError: the archive holds no offsets of such a group.
+        TopicRecreatedError: the target is another topic than the restore wrote to.
+    """
+    snapshot = TopicIndex.of(config, report.topic).open()
+    rows = _select_rows(snapshot.state.groups, groups, report.topic)
+    target = admin.describe_topic(report.to_topic)
+    check_topic_id(report.to_topic, target.topic_id, plan.start.topic_id)
+    numbers = {r.kafka_partition for r in rows}
+    logs = admin.frontiers(report.to_topic, numbers & set(target.kafka_partitions))
+    store = ObjectStore(config.restore_store)
+    keys = {p.kafka_partition: p.mapping_key for p in report.kafka_partitions}
+    restored = {p: _find_restored(p, snapshot, read_runs(store, keys.get(p))) for p in numbers}
+    moved = _explain_moved(plan)
+    if not moved:
+        # Reading the target for records of others is needed only if offsets have a place there.
+        for p, log in logs.items():
+            lowest = min(r.committed_offset for r in rows if r.kafka_partition == p)
+            places = _find_other_places(restored[p], lowest, log, _find_doubled_end(report, p))
+            mixed = _find_mixed(admin.settings, report.to_topic, restored[p].target_end, places, log)
+            restored[p] = replace(restored[p], mixed=mixed)
+    offsets = translate_offsets(rows, restored, logs, moved)
+    return Translation(plan.restore_id, report.topic, report.to_topic, target.topic_id, tuple(offsets))
+
+
+def _select_rows(rows: Sequence[CommittedOffset], groups: Collection[str], topic: str) -> list[CommittedOffset]:
+    archived = {r.group_id for r in rows}
+    if not archived or not archived.issuperset(groups):
+        named = ", ".join(sorted(set(groups) - archived)) or "any consumer group"
+        raise PermanentError(
+            f"the archive of topic {topic} holds no offsets of {named}; there are those of "
+            f"{', '.join(sorted(archived)) or 'none'}. archive.consumer.groups names the groups to be archived"
+        )
+    return [r for r in rows if not groups or r.group_id in groups]
+
+
+def check_topic_id(topic: str, topic_id: str, expected_id: str) -> None:
+    """Refuse a topic with another id than the restore wrote to."""
+    if topic_id != expected_id:
+        raise TopicRecreatedError(
+            f"topic {topic} has id {topic_id}, the restored one had {expected_id}: it was deleted and created "
+            f"again, or this is another cluster. Offsets of the one mean nothing in the other"
+        )
+
+
+def _explain_moved(plan: ArchivePlan) -> str:
+    """Explain why no offset of the source has a place in the target, empty if offsets have one."""
+    partitioning = plan.facts.partitioning
+    if plan.facts.keeps_numbers:
+        return ""
+    return (
+        f"records went to other kafka partitions, by {partitioning}: one offset of the source has no one place in the "
+        f"target"
+    )
+
+
+def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) -> Restored:
+    """Find the restored records from offsets alone, for any windows, filters and mappers."""
+    state = snapshot.state
+    end = state.coverage(kafka_partition).end_offset or 0
+    segments = [s for s in snapshot.segments if s.kafka_partition == kafka_partition]
+    doubts = [
+        _find_unarchived(state, kafka_partition, end),
+        find_doubled(runs),
+        find_absent(drop_repeats(runs), segments),
+    ]
+    # The doubt with the highest offset counts: from there on is no other.
+    return Restored(runs, end, max(doubts))
+
+
+def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt:
+    gaps = [g.offsets for g in state.gaps if g.kafka_partition == kafka_partition]
+    archived = (state.coverage(kafka_partition) - RangeSet(gaps)).ranges
+    # Only an archive without a hole up to the end counts: a group goes on from its offset to the end.
+    complete_from = archived[-1].start_offset if archived and archived[-1].end_offset == end else end
+    left_out = [
+        scan.end_offset
+        for scan in state.all_scans
+        if scan.kafka_partition == kafka_partition and scan.filtered_count + scan.dead_letter_count
+    ]
+    filtered_from = max(left_out, default=0)
+    return max(
+        (complete_from, f"the archive does without records before offset {complete_from}, or begins there"),
+        (filtered_from, f"before offset {filtered_from} records were left out when they were archived"),
+    )
+
+
+def _find_doubled_end(report: RestoreReport, kafka_partition: int) -> int:
+    """Find the target offset below which records of the restore may lie a second time, 0 if none do."""
+    ends = (t.end_offset for t in report.targets if t.kafka_partition == kafka_partition and t.doubled_count)
+    return next(ends, 0)
+
+
+def _find_mixed(kafka: KafkaSettings, topic: str, end: int, places: Sequence[OffsetRange], log: Frontier) -> Doubt:
+    """Find the target offset from which on there are only restored records up to `end`, and no copy of them after it.
+
+    Ends of transactions take offsets too. So the `places` are read, the last one first, until a record is found.
+    """
+    if min(log.high_watermark, log.last_stable_offset) < end:
+        return end, f"the target shows what it holds up to offset {log.last_stable_offset}, restored was up to {end}"
+    if not places:
+        return NO_DOUBT
+    with new_reader(kafka, topic) as reader:
+        for offsets in reversed(places):
+            for batch in reader.read(log.kafka_partition, offsets):
+                offset = int(batch.column("offset")[-1].as_py())
+                where = "lie among them" if offset < end else "lie behind them"
+                what = f"records of others, or some of its own again, {where}"
+                return offset + 1, f"{what}, the last of them at or after target offset {offset}"
+    return NO_DOUBT
+
+
+def _find_other_places(restored: Restored, lowest: int, log: Frontier, doubled_end: int) -> list[OffsetRange]:
+    """List the target offsets without restored records, after the first record from source offset `lowest` on.
+
+    They lie between restored records, and after the last one up to `doubled_end`.
+    """
+    sources, targets, counts = restored.runs
+    ends = targets + counts
+    first = int(np.searchsorted(sources + counts, max(lowest, restored.missing[0]), side="right"))
+    holes = np.flatnonzero(targets[1:] > ends[:-1])
+    bounds = [(int(ends[n]), int(targets[n + 1])) for n in holes[holes >= first]]
+    bounds.append((restored.target_end, min(doubled_end, log.last_stable_offset)))
+    clipped = ((max(start, log.log_start_offset), end) for start, end in bounds)
+    return [OffsetRange(start, end) for start, end in clipped if start < end]

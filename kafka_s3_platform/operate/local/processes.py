@@ -1,0 +1,170 @@
+"""Server processes that outlive the command that started them. A pid file finds them again."""
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from kafka_s3_platform.core.errors import ConfigError, PermanentError
+from kafka_s3_platform.operate.local.settings import HOST, name_variable
+
+logger = logging.getLogger(__name__)
+
+KILL_SECONDS = 10.0
+# How long the ports of a killed server may stay in use: see `_await_free_port`.
+RELEASE_SECONDS = 2.0
+# How far the wall clock may have been moved since the start: see `Daemon.process`.
+CLOCK_STEP_SECONDS = 60.0
+LOG_TAIL_LINES = 15
+
+# The shell ends at once, so init adopts the server: the caller keeps no zombie and no handle.
+# The umask keeps the server's files from other users.
+DETACH = 'umask 077; log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """One server process. All its files are in `folder`, and its command line names `folder`."""
+
+    name: str
+    folder: Path
+    ports: Mapping[str, int]
+    """Field of `StackSettings` -> port."""
+    stop_seconds: float
+    """How long the server may take to end after SIGTERM, before it gets SIGKILL."""
+
+    @property
+    def log(self) -> Path:
+        """The file of its standard output and error."""
+        return self.folder / "output.log"
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.folder / "process.json"
+
+    def start(self, command: Sequence[str | Path], env: Mapping[str, str]) -> None:
+        """Run `command` in a new session, with `env` added to this process's environment."""
+        if self.log.exists():
+            self.log.replace(self.log.with_suffix(".previous.log"))
+        shell = ["sh", "-c", DETACH, "sh", str(self.log), *map(str, command)]
+        started = subprocess.run(
+            shell, cwd=self.folder, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True, check=True,
+            start_new_session=True,
+        )  # fmt: skip
+        self._remember(int(started.stdout))
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it was started, and `await_end` did not stop it since. It may have died."""
+        return self._pid_file.exists()
+
+    def process(self) -> psutil.Process | None:
+        """Return the running process, or None. Never return another process that got the same pid later."""
+        try:
+            recorded = json.loads(self._pid_file.read_text())
+            process = psutil.Process(recorded["pid"])
+            ours = str(self.folder) in " ".join(process.cmdline())
+            # psutil derives the start time from the wall clock, which may have been set since.
+            same_start = abs(process.create_time() - recorded["create_time"]) < CLOCK_STEP_SECONDS
+            if ours and same_start and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+            return None
+        # Access is denied to another user's process only, which cannot be ours (macOS, or Linux with `hidepid`).
+        except (FileNotFoundError, psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
+            return None
+
+    def refuse_taken_ports(self) -> None:
+        """Raise ConfigError, with the port and its variable, if another process uses one of the ports."""
+        for name, port in self.ports.items():
+            if not _await_free_port(port):
+                raise ConfigError(
+                    f"cannot start {self.name}: port {port} of {HOST} is taken by another process; "
+                    f"end that one or choose another port with {name_variable(name)}"
+                )
+
+    def refuse_other_ports(self) -> None:
+        """Raise ConfigError if the running process was started with other ports."""
+        running_on = json.loads(self._pid_file.read_text())["ports"]
+        if other := [name for name, port in self.ports.items() if running_on.get(name) != port]:
+            raise ConfigError(
+                f"{self.name} of {self.folder} runs with {name_variable(other[0])}={running_on.get(other[0])}, "
+                f"not {self.ports[other[0]]}: run `kafka-s3 down` first"
+            )
+
+    def terminate(self) -> bool:
+        """Ask the process to end. Return whether it was running."""
+        process = self.process()
+        if process:
+            logger.info("stopping %s (pid %d)", self.name, process.pid)
+            process.terminate()
+        return process is not None
+
+    def await_end(self) -> None:
+        """Wait for the end after `terminate`, and kill the process if it takes too long."""
+        if not self._ended(self.stop_seconds):
+            process = self.process()
+            if process:
+                process.kill()
+            if not self._ended(KILL_SECONDS):
+                raise PermanentError(f"{self.name} (see {self._pid_file}) does not end: look at that process")
+        self._pid_file.unlink(missing_ok=True)
+
+    def refuse_dead(self) -> None:
+        """Raise PermanentError, with the end of the log, if the process does not run."""
+        if self.process() is None:
+            tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+            raise PermanentError(f"{self.name} stopped while it was starting; the end of {self.log} is:\n{tail}")
+
+    def _ended(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.process():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def _remember(self, pid: int) -> None:
+        try:
+            create_time = psutil.Process(pid).create_time()
+        except psutil.NoSuchProcess:
+            return
+        text = json.dumps({"pid": pid, "create_time": create_time, "ports": dict(self.ports)})
+        write_atomically(self._pid_file, text)
+
+
+def is_port_free(port: int) -> bool:
+    """Whether a server can listen on this port of the loopback address now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+            probe.listen()
+        except OSError:
+            return False
+        return True
+
+
+def _await_free_port(port: int) -> bool:
+    """Wait until the port is free, and return whether it is. A killed server holds it until its last thread is gone."""
+    deadline = time.monotonic() + RELEASE_SECONDS
+    while not is_port_free(port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file with one that only this user can read. A kill in between leaves the old text or the new one."""
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    partial.touch(mode=0o600)
+    partial.write_text(text)
+    partial.replace(path)

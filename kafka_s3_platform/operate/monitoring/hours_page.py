@@ -1,0 +1,87 @@
+"""Renders the hours of a topic as a page: a row a day, a cell an hour, in colours that carry their mark."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from itertools import chain
+
+from kafka_s3_platform.core.instance.windows import Hours, link_window
+from kafka_s3_platform.core.status.topic import ArchivedTopic
+from kafka_s3_platform.core.templates import render_template
+from kafka_s3_platform.core.text import count_noun
+from kafka_s3_platform.core.upkeep.hour_states import COLOURS, MARKS, DescribedHour, GridDay, HourState
+
+MAX_DAYS = 366
+
+
+@dataclass(frozen=True)
+class HoursOfTopic:
+    """The days of a topic, as the index had them at `read_at`."""
+
+    topic: ArchivedTopic
+    days: Sequence[GridDay]
+    read_at: datetime
+
+
+@dataclass(frozen=True)
+class HoursPage:
+    """The hours, and what their page shows besides, for all kafka partitions or for one.
+
+    `status_link` is the status page as a link on this page, `dagster` the address of Dagster.
+    """
+
+    hours: HoursOfTopic
+    kafka_partition: int | None
+    day_count: int
+    status_link: str
+    dagster: str
+
+    @cached_property
+    def kafka_partitions(self) -> list[int]:
+        """The kafka partitions with hours."""
+        return sorted({*chain.from_iterable(hour.kafka_partitions for hour in self._hours)})
+
+    @cached_property
+    def counts(self) -> Counter[HourState]:
+        """Number of hours in each state."""
+        return Counter(map(self.name_state, self._hours))
+
+    @property
+    def _hours(self) -> list[DescribedHour]:
+        return [*chain.from_iterable(day.hours for day in self.hours.days)]
+
+    @cached_property
+    def _windows(self) -> Hours:
+        return Hours(self.hours.topic.config)
+
+    def name_state(self, hour: DescribedHour) -> HourState:
+        """Name the state of an hour, in the chosen kafka partition."""
+        return hour.state if self.kafka_partition is None else hour.kafka_partitions.get(self.kafka_partition, "none")
+
+    def count_complete(self, day: GridDay) -> int:
+        """Count the complete hours of a day."""
+        return sum(self.name_state(hour) in {"complete", "late", "empty", "in doubt"} for hour in day.hours)
+
+    def describe_hour(self, hour: DescribedHour) -> list[str]:
+        """Describe an hour, and the kafka partitions that lack something of it."""
+        report = hour.report
+        lines = [
+            f"{self._windows.key(report.hour)}: {self.name_state(hour)}",
+            count_noun(report.record_count, "record"),
+        ]
+        lines += [f"{report.late_count:,} late"] if report.late_count else []
+        lacking = ((p, state) for p, state in hour.kafka_partitions.items() if state in {"gap", "at risk", "partial"})
+        return [*lines, *(f"kafka partition {p}: {state}" for p, state in lacking)]
+
+    def link_hour(self, hour: DescribedHour) -> str:
+        """Link the page of an hour in Dagster."""
+        topic = self.hours.topic
+        asset = [topic.config.name, "hourly", topic.topic]
+        return link_window(self.dagster, asset, self._windows.key(hour.report.hour))
+
+
+def render_hours_page(page: HoursPage) -> str:
+    """Render the page."""
+    return render_template("operate/monitoring/hours_page.html.j2", page=page, colours=COLOURS, marks=MARKS)

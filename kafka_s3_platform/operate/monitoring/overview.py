@@ -1,0 +1,165 @@
+"""All connectors of a folder at one moment: what their topics are like, and what is known of their runs."""
+
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from kafka_s3_platform.connect.config.files import find_connector, guess_name, load_connectors
+from kafka_s3_platform.core.config.folder import find_connectors_folder
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.instance.history import NoInstanceError, RunHistories
+from kafka_s3_platform.core.model.health import ConnectorHealth, RunHistory
+from kafka_s3_platform.core.status.connectors import look_at_connectors
+from kafka_s3_platform.core.text import escape_unprintable
+from kafka_s3_platform.core.waits import Waiting
+from kafka_s3_platform.operate.monitoring.restores import RestoreProgress
+
+logger = logging.getLogger(__name__)
+
+_Reading = Waiting[Mapping[str, RunHistory]]
+
+PROGRESS_SECONDS = 5.0
+"""How long a look waits for the stores to tell how far restores have come."""
+
+
+def load_all() -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
+    """Return all connectors, and why the files of others do not load.
+
+    Raises:
+        ConfigError: the folder of connector files is not there.
+    """
+    files = load_connectors(find_connectors_folder(os.environ), os.environ)
+    now = datetime.now(timezone.utc)
+    loaded = {config.name for config in files.connectors}
+    problems: dict[str, list[str]] = {}
+    for path, problem in files.broken.items():
+        # what cannot be parsed may guess the name of another
+        name = guess_name(path)
+        problems.setdefault(f"{name} ({path.name})" if name in loaded else name, []).append(problem)
+    broken = [ConnectorHealth(name, now, error="\n".join(dict.fromkeys(each))) for name, each in problems.items()]
+    return [*files.connectors], broken
+
+
+def load_named(names: Sequence[str]) -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
+    """Return the named sink connectors, and why others of the names cannot be looked at."""
+    now = datetime.now(timezone.utc)
+    found: list[ConnectorConfig] = []
+    failures: list[ConnectorHealth] = []
+    for name in dict.fromkeys(names):
+        try:
+            config = find_connector(name, os.environ)
+            if config.source is not None:
+                raise ConfigError(f"connector {name} is a source: it archives nothing itself, so nothing is behind")
+            found.append(config)
+        except ConfigError as err:
+            failures.append(ConnectorHealth(name, now, error=str(err)))
+    return found, failures
+
+
+class Overviews:
+    """Looks at connectors and at their runs, again and again. What a look has learned makes the next one cheap.
+
+    One that `watches` also counts what is archived, and gives topics that it has not looked at before their first
+    minutes.
+    """
+
+    def __init__(self, seconds: float, *, watches: bool = False) -> None:
+        self._seconds = seconds
+        self._first_looks: defaultdict[tuple[str, str], datetime] | None = defaultdict() if watches else None
+        self._histories = RunHistories()
+        self._progress = RestoreProgress()
+        self._reading: _Reading | None = None
+        self._read_names: frozenset[str] = frozenset()
+        self._restores: _Reading | None = None
+
+    def take(
+        self,
+        configs: Sequence[ConnectorConfig],
+        broken: Sequence[ConnectorHealth] = (),
+        declared: Collection[str] | None = None,
+    ) -> list[ConnectorHealth]:
+        """Look at all of them at the same time, for about so many seconds. Return them and `broken` by their names.
+
+        With `declared`, the names of all files that load, other connectors of which Dagster has heard were removed.
+        """
+        if self._first_looks is not None:
+            began = datetime.now(timezone.utc)
+            self._first_looks.default_factory = lambda: began
+        if self._reading is None or not self._reading.is_under_way:
+            names = [config.name for config in configs]
+            self._reading = Waiting(lambda: self._histories.read(names))
+            self._read_names = frozenset(names)
+        reading = self._reading
+        found = look_at_connectors(configs, self._seconds, self._first_looks)
+        why = _find_why_unread(reading, self._seconds)
+        histories = {} if why else self._add_progress(configs, reading.answer)
+        # of others, only their topics are known
+        read = {name: histories[name] for name in histories.keys() & self._read_names}
+        looked = [_add_history(health, read, why) for health in found]
+        if declared is not None:
+            declared = {*declared, *(health.connector for health in broken)}
+            present = {(health.connector, topic.topic) for health in looked for topic in health.topics}
+            looked += _find_removed(present, declared, histories)
+        return sorted([*looked, *broken], key=lambda health: health.connector)
+
+    def _add_progress(
+        self, configs: Sequence[ConnectorConfig], histories: Mapping[str, RunHistory]
+    ) -> Mapping[str, RunHistory]:
+        """Add how far restores have come. Where a store does not tell in time, it is not known."""
+        if self._restores is not None and self._restores.is_under_way:
+            return histories
+
+        def read() -> Mapping[str, RunHistory]:
+            known = [(config, histories[config.name]) for config in configs if config.name in histories]
+            return {c.name: replace(h, restores=self._progress.add_to(c, h.restores)) for c, h in known}
+
+        self._restores = Waiting(read)
+        return (
+            histories if _find_why_unread(self._restores, PROGRESS_SECONDS) else {**histories, **self._restores.answer}
+        )
+
+
+def _find_why_unread(reading: _Reading, seconds: float) -> str:
+    """Wait for histories. Return why they are not known, or an empty text."""
+    try:
+        return "" if reading.ended_within(seconds) else f"Dagster's storage did not answer in {seconds:g} s"
+    except NoInstanceError as err:
+        return escape_unprintable(str(err))
+    except Exception as err:
+        # of whichever storage it is: its text may hold what its address does
+        logger.debug("Dagster's storage", exc_info=err)
+        return f"Dagster's storage does not answer ({type(err).__name__})"
+
+
+def _add_history(health: ConnectorHealth, read: Mapping[str, RunHistory], why: str) -> ConnectorHealth:
+    if why or health.connector not in read:
+        return replace(health, history_error=why or "it was read before this connector was there")
+    history = read[health.connector]
+    topics = tuple(replace(topic, proof=history.proofs.get(topic.topic)) for topic in health.topics)
+    removed = () if health.error else tuple(sorted(history.topics - {topic.topic for topic in topics}))
+    return replace(health, history=history, topics=topics, removed_topics=removed, removal=_REMOVED.format(_NO_TOPIC))
+
+
+def _find_removed(
+    present: Collection[tuple[str, str]], declared: Collection[str], histories: Mapping[str, RunHistory]
+) -> Iterator[ConnectorHealth]:
+    """Find connectors of which Dagster has heard, and which no file declares. `present`: all connectors' topics."""
+    now = datetime.now(timezone.utc)
+    for name in histories.keys() - declared:
+        topics = histories[name].topics
+        heirs = sorted({name for name, topic in present if topic in topics})
+        renamed = f" If it was renamed to {' or '.join(heirs)}, give it its old name back: a new name begins anew."
+        removal = _REMOVED.format(_NO_FILE + (renamed if heirs else ""))
+        yield ConnectorHealth(name, now, removed_topics=tuple(sorted(topics)), removal=removal, is_removed=True)
+
+
+_REMOVED = (
+    "It was archived, and is not any more: {} What was archived stays, and can be restored. Once its assets are wiped "
+    "in Dagster, it is no longer shown here."
+)
+_NO_TOPIC = "the connector's file does not name it now, or its pattern finds no such topic at Kafka."
+_NO_FILE = "no connector file that loads declares this connector now. To go on, put its file back."

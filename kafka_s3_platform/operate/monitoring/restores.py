@@ -1,0 +1,63 @@
+"""How far restores under way have come: what their plans and their checkpoints in the bucket say."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.model.health import RunningRestore
+from kafka_s3_platform.core.store.objects import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What counts of a plan. It does not change after it is stored."""
+
+    topic: str
+    to_topic: str
+    records: int
+    checkpoints: tuple[str, ...]
+
+
+class RestoreProgress:
+    """Reads the plans of restores once, and their checkpoints at each look."""
+
+    def __init__(self) -> None:
+        self._plans: dict[tuple[str, str], _Planned] = {}
+
+    def add_to(self, config: ConnectorConfig, restores: Sequence[RunningRestore]) -> tuple[RunningRestore, ...]:
+        """Return the restores with what is known of their progress."""
+        return tuple(self._look_at(config, restore) for restore in restores)
+
+    def _look_at(self, config: ConnectorConfig, restore: RunningRestore) -> RunningRestore:
+        # only where a restore is under way
+        from kafka_s3_platform.core.restore.replay.checkpoint import read_positions
+
+        store = ObjectStore(config.restore_store)
+        place = (config.name, restore.restore_id)
+        try:
+            if place not in self._plans:
+                self._plans[place] = _read_plan(config, store, restore.restore_id)
+            plan = self._plans[place]
+            positions = read_positions(store, plan.checkpoints)
+        except PlatformError as err:
+            # it has no plan yet, or one of objects that others wrote; that the store is silent is told elsewhere
+            logger.debug("restore %s: %s", restore.restore_id, err)
+            return restore
+        sent = sum(position.record_count for position in positions if position is not None)
+        return replace(
+            restore, topic=plan.topic, to_topic=plan.to_topic, planned_records=plan.records, sent_records=sent
+        )
+
+
+def _read_plan(config: ConnectorConfig, store: ObjectStore, restore_id: str) -> _Planned:
+    from kafka_s3_platform.core.restore.documents import RestoreDocuments
+    from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+
+    documents = RestoreDocuments(config.archive.restore_dir, restore_id)
+    plan = ArchivePlan.from_json(store.get(documents.plan), documents.plan)
+    checkpoints = tuple(documents.stream(p).checkpoint for p in plan.kafka_partitions)
+    return _Planned(plan.source.topic, str(plan.terms.get("to_topic", "")), plan.record_count, checkpoints)

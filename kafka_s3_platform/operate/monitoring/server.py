@@ -1,0 +1,208 @@
+"""The HTTP server of `kafka-s3 serve`: a status page, a health check and metrics. It changes nothing."""
+
+import asyncio
+import ipaddress
+import json
+import posixpath
+import re
+import socket
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from kafka_s3_platform.core.errors import ConfigError, PlatformError
+from kafka_s3_platform.core.instance.webserver import OriginGuard
+from kafka_s3_platform.core.text import escape_unprintable
+from kafka_s3_platform.operate.monitoring.hours import HoursReader
+from kafka_s3_platform.operate.monitoring.hours_page import MAX_DAYS, HoursPage, render_hours_page
+from kafka_s3_platform.operate.monitoring.lookout import HealthReport, Lookout
+from kafka_s3_platform.operate.monitoring.metrics import render_metrics
+from kafka_s3_platform.operate.monitoring.overview import load_named
+from kafka_s3_platform.operate.monitoring.status_page import StatusPage, render_status_page
+
+MOST_FILTER = 249
+"""Kafka has no longer names of topics."""
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+MOST_CONNECTIONS = 200
+
+
+@dataclass(frozen=True)
+class ServerPaths:
+    """The paths of the three answers."""
+
+    page: str
+    health: str
+    metrics: str
+
+    @property
+    def hours(self) -> str:
+        """Below it are the hours of topics: `<connector>/<topic>`."""
+        return f"{self.page.rstrip('/')}/hours"
+
+    def relate(self, path: str, page: str | None = None) -> str:
+        """Return the path as a link on a page, the status page if none is told.
+
+        Nobody knows by which prefix a proxy leads here, so no link of this server begins at the root.
+        """
+        folder = posixpath.relpath(posixpath.dirname(path), posixpath.dirname(page or self.page))
+        return f"{folder}/{posixpath.basename(path)}"
+
+
+def make_app(
+    lookout: Lookout, paths: ServerPaths, dagster: str, interval: float, *, names: Collection[str] | None
+) -> Starlette:
+    """Make the application. Answers come from what `lookout` has seen: none waits for Kafka, hours alone for the store.
+
+    With `names`, it answers only requests for these, localhost and addresses: a page of others could read it else.
+    """
+
+    def show_page(report: HealthReport, request: Request) -> Response:
+        wanted = request.query_params.get("topic", "")[:MOST_FILTER]
+        opened = request.query_params.getlist("open") if "open" in request.query_params else None
+        now = datetime.now(timezone.utc)
+        facts = StatusPage(report, dagster, paths.relate(paths.hours), now, interval, wanted, opened)
+        # as a whole: a name is no more to be trusted than an error
+        return HTMLResponse(escape_unprintable(render_status_page(facts)))
+
+    def tell_health(report: HealthReport, request: Request) -> Response:  # noqa: ARG001
+        body = json.dumps(describe_health(report), indent=2)
+        return Response(f"{body}\n", 200 if report.is_well else 503, media_type="application/json")
+
+    def expose_metrics(report: HealthReport, request: Request) -> Response:
+        body, content_type = render_metrics(report, request.headers.get("accept", ""))
+        return Response(body, headers={"Content-Type": content_type})
+
+    def answer(make: Callable[[HealthReport, Request], Response]) -> Callable[[Request], Response]:
+        def handle(request: Request) -> Response:
+            response = make(lookout.read(), request)
+            response.headers.update(HEADERS)
+            return response
+
+        return handle
+
+    reader = HoursReader(interval)
+
+    def show_hours(report: HealthReport, request: Request) -> Response:
+        return _answer_hours(report, request, reader, paths, dagster)
+
+    answers = {
+        paths.page: show_page,
+        f"{paths.hours}/{{connector}}/{{topic}}": show_hours,
+        paths.health: tell_health,
+        paths.metrics: expose_metrics,
+    }
+    routes = [Route(path, answer(make), methods=["GET"]) for path, make in answers.items()]
+    return Starlette(routes=routes, middleware=[] if names is None else [Middleware(OriginGuard, names=names)])
+
+
+def _answer_hours(
+    report: HealthReport, request: Request, reader: HoursReader, paths: ServerPaths, dagster: str
+) -> Response:
+    """Answer with the hours of a topic that a look has found. They are read now: a look reads them of no topic."""
+    connector, topic = request.path_params["connector"], request.path_params["topic"]
+    known = {(c.connector, t.topic): t for c in (*report.good.values(), *report.connectors) for t in c.topics}
+    numbers = _read_asked(request)
+    if (connector, topic) not in known or numbers is None:
+        return PlainTextResponse("there is no such page\n", 404)
+    days, kafka_partition = numbers
+    configs, failures = load_named([connector])
+    try:
+        if not configs:
+            raise ConfigError(failures[0].error)
+        risk = known[connector, topic].risk
+        found = reader.read(configs[0], topic, days, risk.hours if risk else None)
+    except PlatformError as err:
+        return PlainTextResponse(f"{escape_unprintable(str(err))}\n", 503)
+    up = paths.relate(paths.page, f"{paths.hours}/connector/topic")
+    return HTMLResponse(render_hours_page(HoursPage(found, kafka_partition, days, up, dagster)))
+
+
+def _read_asked(request: Request) -> tuple[int, int | None] | None:
+    """Return the days and the kafka partition that a page of hours is asked for. None if these are no numbers of it."""
+    days, number = request.query_params.get("days", "31"), request.query_params.get("kafka_partition")
+    if not re.fullmatch(r"[0-9]{1,3}", days) or not 1 <= int(days) <= MAX_DAYS:
+        return None
+    if number is not None and not re.fullmatch(r"[0-9]{1,9}", number):
+        return None
+    return int(days), None if number is None else int(number)
+
+
+def describe_health(report: HealthReport) -> dict[str, object]:
+    """Make the JSON of the health check."""
+    reasons = [{"check": c.check, "reason": c.text} for c in report.concerns if c.check]
+    if report.error:
+        reasons.insert(0, {"check": "look", "reason": report.error})
+    return {
+        "status": "healthy" if report.is_well else "unhealthy",
+        "reasons": reasons,
+        "looked_at": report.looked_at.isoformat() if report.looked_at else None,
+        "last_good_look": {name: good.looked_at.isoformat() for name, good in sorted(report.good.items())},
+    }
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches that address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Listen on the address. Port 0 is any free one. ConfigError if the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as err:
+        why = str(err.strerror or err).partition(" (while")[0]
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {why}; choose another address with --host or --port"
+        ) from err
+
+
+class FewConnections(H11Protocol):
+    """Ends an earlier connection when there are too many: the oldest that asks nothing, or else the oldest.
+
+    So whoever opens many, and asks nothing or reads no answer, takes neither this process's files nor others' places.
+    """
+
+    began = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection."""
+        super().connection_made(transport)
+        self.began = time.monotonic()
+        others = [c for c in self.connections if isinstance(c, FewConnections) and c is not self]
+        open_ones = [c for c in others if not c.transport.is_closing()]
+        if len(open_ones) >= MOST_CONNECTIONS:
+            min(open_ones, key=lambda c: (c.is_asked, c.began)).transport.abort()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it has a request that is being answered."""
+        asked: RequestResponseCycle | None = self.cycle
+        return asked is not None and not asked.response_complete
+
+
+def run_server(app: Starlette, listening: socket.socket) -> None:
+    """Serve until SIGINT, which is raised as KeyboardInterrupt, or SIGTERM."""
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, http=FewConnections)
+    uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,179 @@
+"""Renders a health report as one HTML page, which needs no script and loads nothing from elsewhere."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from urllib.parse import urlencode
+
+from kafka_s3_platform.core.errors import ErrorCode, find_code
+from kafka_s3_platform.core.model.health import (
+    ConnectorHealth,
+    FailedRun,
+    Level,
+    RunningRestore,
+    TopicHealth,
+    format_place,
+)
+from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.status.risk import describe_time
+from kafka_s3_platform.core.templates import render_template
+from kafka_s3_platform.core.text import count_noun, escape_unprintable, format_size
+from kafka_s3_platform.operate.monitoring.lookout import HealthReport
+
+UNKNOWN = "not known"
+MOST_TEXT = 2_000
+"""Characters of an error that the page shows. Dagster's page of the run has the rest."""
+
+MOST_OPEN = 60
+"""Up to so many topics, the tables of all connectors are open, unless the address names those that are."""
+
+
+@dataclass(frozen=True)
+class StatusPage:
+    """A health report, and what its page shows besides, of the topics with `name_filter` in their names.
+
+    `hours_link` is a link on the page: below it are the hours of topics. A browser loads the page again each `interval`
+    seconds. `opened` are the connectors with open tables, None if nobody has opened or closed one: they are in the
+    page's address, so loading it again closes none.
+    """
+
+    report: HealthReport
+    dagster: str
+    hours_link: str
+    now: datetime
+    interval: float
+    name_filter: str = ""
+    opened: Collection[str] | None = None
+
+    @cached_property
+    def topics(self) -> list[TopicHealth]:
+        return [topic for each in self.report.connectors for topic in each.topics]
+
+    @property
+    def verdict(self) -> tuple[str, str]:
+        """The colour and the words of the whole."""
+        if self.report.error:
+            return "bad", UNKNOWN
+        ranks = [_rank(topic) for topic in self.topics]
+        unknown = ranks.count(2) + sum(bool(each.error) for each in self.report.connectors)
+        counts = ((ranks.count(3), ""), (unknown, " not known"), (ranks.count(1), " soon"))
+        words = ", ".join(f"{count}{what}" for count, what in counts if count)
+        if not words:
+            return ("good", "nothing is at risk") if self.topics else ("plan", "no topic is archived")
+        return ("bad" if ranks.count(3) or unknown else "part"), f"at risk: {words}"
+
+    def describe_last_check(self, connector: str) -> str:
+        """Say when everything about the connector was known last."""
+        good = self.report.good.get(connector)
+        if good is None:
+            return "Not one full check of it since this server began."
+        return f"Last full check {self.describe_age(good.looked_at)} ago."
+
+    @property
+    def restores(self) -> list[tuple[str, RunningRestore]]:
+        """The running restores, each with its connector."""
+        return [(c.connector, restore) for c in self.report.connectors if c.history for restore in c.history.restores]
+
+    @cached_property
+    def failures(self) -> list[tuple[str, FailedRun]]:
+        """The failed runs, each with its connector."""
+        failures = [(c.connector, run) for c in self.report.connectors if c.history for run in c.history.failures]
+        return sorted(failures, key=lambda pair: (pair[1].is_over, -pair[1].ended_at.timestamp()))
+
+    @cached_property
+    def tiles(self) -> list[tuple[str, str]]:
+        """The figures of the archive. Topics of which it is not known are counted, and not added as nothing."""
+        totals = [topic.totals for topic in self.topics if topic.totals is not None]
+        proofs = [topic.proof.at for topic in self.topics if topic.proof is not None]
+        if not totals and not proofs:
+            return []
+        # of a topic without an index, it is known that nothing is archived
+        unread = sum(not topic.is_index_known for topic in self.topics)
+        is_known = unread < len(self.topics)
+        unknown = f", but for {count_noun(unread, 'topic')} not known" if is_known and unread else ""
+        days = sum(t.day_segments for t in totals)
+        objects = f"in {sum(t.segments for t in totals) - days:,} hourly and {days:,} daily objects"
+        histories = [each.history for each in self.report.connectors if each.history is not None]
+        runs = f"{sum(h.day_failures for h in histories):,} of {sum(h.day_runs for h in histories):,}"
+        return [
+            (f"{sum(t.records for t in totals):,}" if is_known else UNKNOWN, f"records archived{unknown}"),
+            (f"{sum(t.yesterday_records for t in totals):,}" if is_known else UNKNOWN, "of them of yesterday (UTC)"),
+            (format_size(sum(t.segment_bytes for t in totals)), objects) if is_known else (UNKNOWN, "stored"),
+            (runs if histories else UNKNOWN, "runs of the last 24 hours failed"),
+            (f"{len(proofs):,} of {len(self.topics):,}" if histories else UNKNOWN, "topics were proven to come back"),
+            (f"{min(proofs):%Y-%m-%d}" if proofs else "never" if histories else UNKNOWN, "oldest of their last proofs"),
+        ]
+
+    @cached_property
+    def tables(self) -> list[tuple[ConnectorHealth, list[TopicHealth]]]:
+        """The connectors with topics to show, those first that somebody has to look at. So are their topics."""
+        tables = [(each, self._find_topics(each)) for each in self.report.connectors]
+        return sorted((table for table in tables if table[1]), key=lambda t: (-max(map(_rank, t[1])), t[0].connector))
+
+    @cached_property
+    def open_tables(self) -> frozenset[str]:
+        """The connectors with open tables. Of few topics, all tables are open at first."""
+        if self.opened is not None:
+            return frozenset(self.opened)
+        is_small = bool(self.name_filter) or sum(len(topics) for _, topics in self.tables) <= MOST_OPEN
+        return frozenset(each.connector for each, _ in self.tables if is_small)
+
+    def count_bad(self, topics: Sequence[TopicHealth]) -> int:
+        """Count the topics that are not well."""
+        return sum(_rank(topic) > 0 for topic in topics)
+
+    def _find_topics(self, health: ConnectorHealth) -> list[TopicHealth]:
+        part = self.name_filter.casefold()
+        topics = [t for t in health.topics if part in f"{health.connector}/{t.topic}".casefold()]
+        return sorted(
+            topics, key=lambda t: (-_rank(t), math.inf if t.retention_left is None else t.retention_left, t.topic)
+        )
+
+    @cached_property
+    def last_complete(self) -> dict[tuple[str, str], datetime | None]:
+        """The newest complete hours of connectors and topics when everything was known last."""
+        good = self.report.good.values()
+        return {(c.connector, topic.topic): topic.newest_complete for c in good for topic in c.topics}
+
+    def link(self, toggled: str | None = None) -> str:
+        """Return a link to the page with these topics and tables, or with one more table or less."""
+        opened = self.opened
+        if toggled is not None:
+            opened = (self.open_tables & {each.connector for each, _ in self.tables}) ^ {toggled}
+        query = [("topic", self.name_filter)] if self.name_filter else []
+        if opened is not None:
+            query += [("open", name) for name in sorted(opened) or [""]]
+        return f"?{urlencode(query)}"
+
+    def describe_age(self, moment: datetime) -> str:
+        """Describe the time since a moment."""
+        age = self.now - moment
+        if age < timedelta(minutes=1):
+            return f"{max(0, age.total_seconds()):.0f} s"
+        return describe_time(age.total_seconds())
+
+
+def render_status_page(page: StatusPage) -> str:
+    """Render the page."""
+    return render_template(
+        "operate/monitoring/status_page.html.j2",
+        page=page,
+        HOUR=HOUR,
+        format_place=format_place,
+        name_section=lambda error: (find_code(error) or ErrorCode.OTHER).section,
+        shorten=_shorten,
+    )
+
+
+def _rank(topic: TopicHealth) -> int:
+    """Order topics by how soon somebody has to look at them."""
+    if topic.risk is not None and topic.risk.level is Level.FAIL:
+        return 3
+    return 2 if not topic.is_known or topic.risk is None else int(topic.risk.level)
+
+
+def _shorten(text: str) -> str:
+    text = escape_unprintable(text)
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"

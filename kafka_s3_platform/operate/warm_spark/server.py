@@ -1,0 +1,365 @@
+"""Starts the server of a warm Spark, which holds a session and runs the tasks that processes of its user send.
+
+It is started once: a process makes the socket, and leaves a child behind that serves it. The server knows nothing of a
+task but bytes, which a Python worker unpickles. So it never imports what tasks import.
+"""
+
+import fcntl
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.spark.runner import run_pickled
+from kafka_s3_platform.core.spark.session import end_java
+from kafka_s3_platform.operate.warm_spark.wire import (
+    BEAT_SECONDS,
+    SILENCE_SECONDS,
+    FrameKind,
+    Identity,
+    Peer,
+    PeerGoneError,
+    connect,
+    delete_unread_variables,
+    find_folder,
+    find_log,
+    find_socket,
+    identify_process,
+    refuse_foreign_folder,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+STALE_SECONDS = 5.0
+"""Age of the JVM's last answer from which the JVM counts as not answering."""
+
+END_SECONDS = 10.0
+"""The longest time that the JVM may take to end."""
+
+FAILED_SERVER_SECONDS = 5.0
+"""Time for which a server that could not start stays, to send clients the reason."""
+
+
+class WarmServer:
+    """Serves a session until nobody uses it, another server replaces it, a signal ends it, or its JVM dies."""
+
+    def __init__(self, listener: socket.socket, path: Path, idle_seconds: float) -> None:
+        self._listener = listener
+        self._path = path
+        self._inode = path.stat().st_ino
+        self._idle_seconds = idle_seconds
+        self._context: Any = None
+        self._at_once = 1
+        self._failure: str | None = None
+        self._started = threading.Event()
+        self._ending = threading.Event()
+        self._retired = False
+        self._lock = threading.Lock()
+        self._clients = 0
+        self._used = self._answered = time.monotonic()
+
+    def serve(self, start: "Callable[[], tuple[SparkSession, int]]") -> None:
+        """Start the session, and serve it to the end. `start` returns it, and the number of tasks that run at once."""
+        signal.signal(signal.SIGTERM, lambda *_: self._ending.set())
+        threading.Thread(target=self._accept, daemon=True).start()
+        try:
+            session, self._at_once = start()
+        except PlatformError as err:
+            logger.error("warm Spark: %s", err)  # noqa: TRY400 - the message says all
+            self._failure = str(err)
+            self._started.set()
+            self._ending.wait(FAILED_SERVER_SECONDS)
+            self._unlink()
+            return
+        self._context = session.sparkContext
+        jvm: subprocess.Popen[bytes] = self._context._gateway.proc  # noqa: SLF001 - nothing else tells when it ends
+        self._answered = self._used = time.monotonic()
+        for watch in (lambda: self._end_after_jvm(jvm), self._probe_jvm):
+            threading.Thread(target=watch, daemon=True).start()
+        self._started.set()
+        logger.info("warm Spark: ready in process %d, its JVM is process %d", os.getpid(), jvm.pid)
+        self._await_end()
+        self._unlink()
+        _end_session(session, jvm)
+
+    def _await_end(self) -> None:
+        reason = None
+        while reason is None:
+            reason = "a signal ended it" if self._ending.wait(BEAT_SECONDS) else self._begin_end()
+        logger.info("warm Spark: ends: %s", reason)
+
+    def _begin_end(self) -> str | None:
+        """Return the reason to end now, None to go on. With a client it goes on. Once it ends, it greets no other."""
+        with self._lock:
+            reason = None if self._clients else self._find_end_reason()
+            if reason is not None:
+                self._ending.set()
+            return reason
+
+    def _find_end_reason(self) -> str | None:
+        idle = time.monotonic() - self._used
+        if self._retired:
+            return "another one takes its place"
+        if not self._is_reachable():
+            return "its socket is gone"
+        return f"it was not used for {idle:.0f} s" if idle > self._idle_seconds else None
+
+    def _is_reachable(self) -> bool:
+        try:
+            return self._path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def _unlink(self) -> None:
+        if self._is_reachable():
+            self._path.unlink(missing_ok=True)
+
+    def _end_after_jvm(self, jvm: "subprocess.Popen[bytes]") -> None:
+        """Wait for the JVM's end, then end this process: clients notice, and new clients start another server."""
+        status = jvm.wait()
+        if self._ending.is_set():
+            return
+        logger.error("warm Spark: its JVM ended with status %d", status)
+        self._unlink()
+        os._exit(1)
+
+    def _probe_jvm(self) -> None:
+        """Call the JVM in a loop, and note the time of its answers. While it is suspended, clients get no heartbeat."""
+        while not self._ending.wait(BEAT_SECONDS):
+            self._context._jvm.System.nanoTime()  # noqa: SLF001 - any call will do
+            self._answered = time.monotonic()
+
+    def _is_answering(self) -> bool:
+        return time.monotonic() - self._answered < STALE_SECONDS
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connected, _ = self._listener.accept()
+                peer = Peer(connected)
+            except (OSError, PeerGoneError) as err:
+                logger.warning("warm Spark: a client was not served: %s", err)
+                time.sleep(BEAT_SECONDS)
+                continue
+            with self._lock:
+                if self._ending.is_set():
+                    peer.close()
+                    continue
+                self._clients += 1
+            threading.Thread(target=self._serve_client, args=(peer,), daemon=True).start()
+
+    def _serve_client(self, peer: Peer) -> None:
+        try:
+            with peer:
+                self._greet(peer)
+                kind, body = peer.receive()
+                if kind is FrameKind.RETIRE:
+                    self._retired = True
+                elif kind is FrameKind.TASK:
+                    self._run_task(peer, body)
+        except PeerGoneError:
+            pass  # the client has its result, or its task is cancelled
+        finally:
+            with self._lock:
+                self._clients -= 1
+                self._used = time.monotonic()
+
+    def _greet(self, peer: Peer) -> None:
+        """Let the client wait until the session is there."""
+        while not self._started.wait(BEAT_SECONDS):
+            peer.send(FrameKind.BEAT)
+        if self._failure is not None:
+            peer.send(FrameKind.FAILED, self._failure.encode())
+            raise PeerGoneError("there is no session")
+        while not self._is_answering():
+            time.sleep(BEAT_SECONDS)
+        peer.send(FrameKind.READY, f"{os.getpid()} {self._at_once}".encode())
+
+    def _run_task(self, peer: Peer, pickled: bytes) -> None:
+        """Run a task. Cancel it when the client ends the connection, or its sending side."""
+        from pyspark import InheritableThread
+
+        group = uuid4().hex
+        sending = threading.Lock()
+        job = InheritableThread(target=self._run_job, args=(peer, sending, group, pickled), daemon=True)
+        job.start()
+        try:
+            while job.is_alive() and not peer.is_readable(BEAT_SECONDS):
+                if self._is_answering():
+                    with sending:
+                        peer.send(FrameKind.BEAT)
+        finally:
+            # The first time may come before the job has begun.
+            while job.is_alive():
+                self._context.cancelJobGroup(group)
+                job.join(BEAT_SECONDS)
+
+    def _run_job(self, peer: Peer, sending: threading.Lock, group: str, pickled: bytes) -> None:
+        """Run the task as a Spark job of its own, and send its result or its error.
+
+        If Spark itself has died, nothing is sent: the end of the connection shows it to the client.
+        """
+        from py4j.protocol import Py4JError, Py4JJavaError
+
+        context = self._context
+        try:
+            context.setJobGroup(group, "a task of a client", interruptOnCancel=True)
+            answer = FrameKind.RESULT, context.parallelize([pickled], 1).map(run_pickled).collect()[0]
+        except Py4JJavaError as err:
+            if context._jsc.sc().isStopped():  # noqa: SLF001 - PySpark's own property asks nobody
+                return
+            answer = FrameKind.FAILED, str(err).encode()
+        except (Py4JError, OSError) as err:
+            logger.warning("warm Spark: the JVM does not answer: %s", err)
+            return
+        try:
+            with sending:
+                peer.send(*answer)
+        except PeerGoneError:
+            return
+
+
+def _end_session(session: "SparkSession", jvm: "subprocess.Popen[bytes]") -> None:
+    """End the session, its JVM and with it its Python workers. A JVM that is suspended does not end by itself."""
+    ending = threading.Thread(target=end_java, args=(session,), daemon=True)
+    ending.start()
+    ending.join(END_SECONDS)
+    jvm.kill()
+
+
+ALIVE_SECONDS = 5.0
+"""Silence of a server after which another one takes its socket."""
+
+LAUNCH_SECONDS = 60.0
+"""The longest time until a new server's socket exists."""
+
+# Python imports from the working directory first, where somebody may have left a module: not from there.
+_MAIN = "import sys; sys.path[:] = [p for p in sys.path if p]; from {} import {} as main; main()"
+
+
+def launch_server(main: Callable[[], None]) -> None:
+    """Run a function of a module, which calls `become_server`, in a process of its own. Wait for its socket.
+
+    Raises OSError with the output of that process.
+    """
+    command = [sys.executable, "-c", _MAIN.format(main.__module__, main.__qualname__)]
+    try:
+        finished = subprocess.run(
+            command, capture_output=True, text=True, check=False, start_new_session=True, timeout=LAUNCH_SECONDS
+        )
+    except subprocess.TimeoutExpired as err:
+        raise OSError(f"its process did not make a socket in {LAUNCH_SECONDS:g} s") from err
+    if finished.returncode:
+        raise OSError(f"its process ended with status {finished.returncode}: {finished.stderr.strip()[-2000:]}")
+
+
+def become_server(start: "Callable[[], tuple[SparkSession, int]]", idle_seconds: float) -> None:
+    """Make the socket of this process's identity, and serve it in a child, while this process ends.
+
+    Do nothing if another process serves it. `start` is called in the child; before, no thread may run.
+    """
+    os.umask(0o077)
+    identity = identify_process()
+    folder = find_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    refuse_foreign_folder(folder)
+    path = find_socket(folder, identity)
+    with _lock(folder):
+        if _has_live_server(path):
+            return
+        _remove_dead(folder)
+        listener = _listen(path)
+    if os.fork():
+        return
+    _detach(find_log(path))
+    delete_unread_variables()
+    threading.Thread(target=retire_servers, args=(folder, identity, path), daemon=True).start()
+    WarmServer(listener, path, idle_seconds).serve(start)
+
+
+def retire_servers(folder: Path, identity: Identity, own_path: Path | None = None) -> int:
+    """Send RETIRE to the servers of the same place, of any version. Return their number.
+
+    Each ends with its last client.
+    """
+    count = 0
+    for path in folder.glob(f"{identity.place}-*.sock"):
+        if path == own_path:
+            continue
+        try:
+            with connect(path) as peer:
+                peer.send(FrameKind.RETIRE)
+                count += 1
+                while True:
+                    peer.receive(SILENCE_SECONDS)
+        except PeerGoneError:
+            continue  # it ends, or is gone
+    return count
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Let one process at a time make its socket in the folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _has_live_server(path: Path) -> bool:
+    try:
+        with connect(path) as peer:
+            kind, _ = peer.receive(ALIVE_SECONDS)
+            return kind in (FrameKind.BEAT, FrameKind.READY)
+    except PeerGoneError:
+        return False
+
+
+def _remove_dead(folder: Path) -> None:
+    """Remove the sockets of servers that were killed, and the logs of all that ended."""
+    for path in folder.glob("*.sock"):
+        try:
+            connect(path).close()
+        except PeerGoneError as err:
+            if isinstance(err.__cause__, ConnectionRefusedError):
+                path.unlink(missing_ok=True)
+    for log in folder.glob("*.log"):
+        if not log.with_suffix(".sock").exists():
+            log.unlink(missing_ok=True)
+
+
+def _listen(path: Path) -> socket.socket:
+    """Listen on a socket at `path`. It replaces the socket of a dead or suspended server."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    listener.bind(str(temporary))
+    listener.listen(128)
+    temporary.rename(path)
+    return listener
+
+
+def _detach(log: Path) -> None:
+    """Redirect this process's output to the log: the process that started it waits for the end of the old output."""
+    log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    null_descriptor = os.open(os.devnull, os.O_RDONLY)
+    for source, standard in ((null_descriptor, 0), (log_descriptor, 1), (log_descriptor, 2)):
+        os.dup2(source, standard)
+    os.close(log_descriptor)
+    os.close(null_descriptor)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
+    logging.getLogger("kafka_s3_platform").setLevel(logging.INFO)

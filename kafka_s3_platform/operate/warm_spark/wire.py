@@ -1,0 +1,285 @@
+"""Finds a warm Spark, and exchanges frames with it, each of a kind and a length.
+
+Its socket is in a folder of the user's, and its name is a digest of everything that its tasks read. A client computes
+the same digest for itself, and uses only the socket of that name.
+
+A task comes pickled, which is code: whoever can connect can run code as this user. So nobody else can. The folder is
+closed to others, and each side asks the kernel for the user of the other process.
+"""
+
+import hashlib
+import json
+import os
+import resource
+import select
+import shutil
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import final
+
+from kafka_s3_platform.core.config import environment
+from kafka_s3_platform.core.errors import PermanentError
+from kafka_s3_platform.core.java.runtime import find_pyspark_jars
+
+PACKAGE = Path(__file__).parents[2]
+
+UNREAD = frozenset(
+    {
+        *("_", "PWD", "OLDPWD", "SHLVL", "PS1", "LS_COLORS", "LESSOPEN", "LESSCLOSE", "PYTHONWARNINGS"),
+        *("TERM", "COLORTERM", "COLUMNS", "LINES", "WINDOWID", "DISPLAY", "WAYLAND_DISPLAY", "STY", "WT_SESSION"),
+        *("DBUS_SESSION_BUS_ADDRESS", "INVOCATION_ID", "JOURNAL_STREAM", "MEMORY_PRESSURE_WATCH", "SYSTEMD_EXEC_PID"),
+        *("XDG_RUNTIME_DIR", "XDG_SEAT", "XDG_VTNR"),
+        *("MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MAKE_TERMOUT", "MAKE_TERMERR"),
+        *(environment.CONNECTORS, environment.AUTOSTART, environment.RUN_RETENTION_DAYS),
+        *(environment.WARM_SPARK, environment.DAGSTER_URL),
+    }
+)
+"""Variables that no task sees: of terminals, shells, sessions, make, and those of ours that only drivers read."""
+
+UNREAD_PREFIXES = (
+    *("DAGSTER_", environment.LOCAL_PREFIX, "SSH_", "XDG_SESSION_", "PYTEST_"),
+    *("TERM_", "TMUX", "VTE_", "ITERM_", "KITTY_", "GNOME_TERMINAL_", "KONSOLE_", "ALACRITTY_", "VSCODE_"),
+)
+"""Prefixes of other variables that no task sees. Every other variable counts: libraries and plug-ins may read any."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Two processes with the same identity would start the same Spark for the same tasks."""
+
+    place: str
+    """Digest of the environment, limits, niceness, the working directory and the Python.
+
+    It stays when something is installed anew.
+    """
+    version: str
+    """Digest of the installed packages, of Spark's properties, and of the inode of the working directory."""
+
+
+def identify_process(env: Mapping[str, str] = os.environ) -> Identity:
+    """Return the identity of the warm Spark that this process would start."""
+    read_variables = {name: value for name, value in env.items() if may_be_read(name)}
+    limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
+    place = [sorted(read_variables.items()), limits, os.nice(0), str(Path.cwd()), sys.executable]
+    return Identity(_digest(json.dumps(place).encode()), _digest(*_list_installation(env)))
+
+
+def may_be_read(variable: str) -> bool:
+    """Return True if a task may read this environment variable."""
+    return variable not in UNREAD and not variable.startswith(UNREAD_PREFIXES)
+
+
+def delete_unread_variables() -> None:
+    """Delete the variables that no task sees from this process's environment: they belong to its first client."""
+    for name in [*os.environ]:
+        if not may_be_read(name):
+            del os.environ[name]
+
+
+def _list_installation(env: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield everything that decides how a warm Spark behaves: Python, folder, package, settings and Java."""
+    yield sys.version.encode()
+    # a server stays in its folder when that is renamed, and another one gets the name
+    folder = Path.cwd().stat()
+    yield f"{folder.st_dev} {folder.st_ino}".encode()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield str(path).encode()
+        yield path.read_bytes()
+    installed = {path.name for entry in sys.path if entry for path in Path(entry).glob("*.dist-info")}
+    yield json.dumps(sorted(installed)).encode()
+    for path in _list_settings(env):
+        yield str(path).encode()
+        yield path.read_bytes() if path.is_file() else b""
+    yield _describe_java(env).encode()
+
+
+def _list_settings(env: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the files of settings that Spark's start reads, whether they are there or not."""
+    if named := env.get(environment.SPARK_CONF):
+        yield Path(named).absolute()
+    folder = Path(env.get("SPARK_CONF_DIR") or find_pyspark_jars().parent / "conf")
+    for name in ("spark-defaults.conf", "spark-env.sh", "log4j2.properties"):
+        yield folder / name
+
+
+def _describe_java(env: Mapping[str, str]) -> str:
+    """Describe the Java without starting it: the file, its size and its time."""
+    home = env.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home, "bin")) if home else env.get("PATH"))
+    if java is None:
+        return "none"
+    real = Path(java).resolve()
+    return f"{real} {real.stat().st_size} {real.stat().st_mtime_ns}"
+
+
+def _digest(*parts: bytes) -> str:
+    """Digest the parts, each with its length: so two lists of parts with the same bytes have two digests."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+SILENCE_SECONDS = 30.0
+"""Silence after which the other side counts as gone: it is suspended, or its JVM is."""
+
+BEAT_SECONDS = 1.0
+"""Time between two heartbeats of a server to a client that waits."""
+
+MAX_FRAME = 1 << 30
+"""The longest body of a frame: Spark's own limit of the results of a job (`spark.driver.maxResultSize`)."""
+
+_HEAD = struct.Struct(">BQ")
+
+_PEER = struct.Struct("3i")
+"""Process id, user id and group id of the process at the other end, as Linux gives them."""
+
+
+class FrameKind(IntEnum):
+    """The kind of a frame."""
+
+    BEAT = 0
+    READY = 1
+    """The session has started. The body is the server's process id, and the most tasks of a run at once."""
+    TASK = 2
+    RETIRE = 3
+    """Another server takes this one's place: end with the last client."""
+    RESULT = 4
+    FAILED = 5
+    """The body is Spark's error."""
+
+
+class PeerGoneError(Exception):
+    """The other side ended, or shows no sign of life."""
+
+
+class ForeignFolderError(OSError):
+    """The folder of the sockets is not this user's alone."""
+
+
+@final
+class Peer:
+    """One end of a connection. Only processes of this user get one."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        pid, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        if uid != os.geteuid():
+            connection.close()
+            raise PeerGoneError(f"process {pid} at the other end is of user {uid}, not of {os.geteuid()}")
+
+    def send(self, kind: FrameKind, body: bytes = b"") -> None:
+        """Send a frame.
+
+        Raises:
+            PeerGoneError: nobody reads it.
+            PermanentError: it is too long.
+        """
+        if len(body) > MAX_FRAME:
+            raise PermanentError(f"a task or its result is {len(body):,} bytes: at most {MAX_FRAME:,} can be sent")
+        try:
+            self._socket.sendall(_HEAD.pack(kind, len(body)) + body)
+        except OSError as err:
+            raise PeerGoneError(str(err)) from err
+
+    def receive(self, seconds: float | None = None) -> tuple[FrameKind, bytes]:
+        """Receive the next frame. Wait at most `seconds` for each part of it, or for ever if None.
+
+        Raises PeerGoneError.
+        """
+        self._socket.settimeout(seconds)
+        try:
+            kind, size = _HEAD.unpack(self._receive_exactly(_HEAD.size))
+            if size > MAX_FRAME:
+                raise PeerGoneError(f"it announces a frame of {size:,} bytes: at most {MAX_FRAME:,} are taken")
+            return FrameKind(kind), self._receive_exactly(size)
+        except TimeoutError as err:
+            raise PeerGoneError(f"it shows no sign of life for {seconds:g} s") from err
+        except (OSError, ValueError) as err:
+            raise PeerGoneError(str(err)) from err
+        finally:
+            self._socket.settimeout(None)
+
+    def is_readable(self, seconds: float) -> bool:
+        """Return True if a frame, or the end of the connection, comes within `seconds`."""
+        poll = select.poll()  # `select.select` knows no more than 1,024 files
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def end_sending(self) -> None:
+        """Close the sending direction. Frames of the other side can still be received."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # it is gone already
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    def __enter__(self) -> "Peer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self._socket.close()  # of a runner that nobody uses any more
+
+    def _receive_exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._socket.recv(min(size - len(parts), 1 << 20))
+            if not part:
+                raise PeerGoneError("it ended")
+            parts += part
+        return bytes(parts)
+
+
+def connect(path: Path) -> Peer:
+    """Connect to the server of a socket.
+
+    Raises:
+        PeerGoneError: none listens there, or it is another user's.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(SILENCE_SECONDS)
+    try:
+        connection.connect(str(path))
+    except OSError as err:
+        connection.close()
+        raise PeerGoneError(f"{path}: {err.strerror or err}") from err
+    return Peer(connection)
+
+
+def find_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the user's sockets: of the login session, or else in the home. It may not exist."""
+    session = env.get("XDG_RUNTIME_DIR")
+    return Path(session, "kafka-s3") if session else Path.home() / ".cache" / "kafka-s3"
+
+
+def find_socket(folder: Path, identity: Identity) -> Path:
+    """Return the socket of the warm Spark with this identity."""
+    return folder / f"{identity.place}-{identity.version}.sock"
+
+
+def find_log(path: Path) -> Path:
+    """Return the file with the output of the socket's server and its JVM."""
+    return path.with_suffix(".log")
+
+
+def refuse_foreign_folder(folder: Path) -> None:
+    """Raise ForeignFolderError if somebody else could put a socket into the folder, or connect to one there."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise ForeignFolderError(
+            f"{folder} has to be a folder (no link) of user {os.geteuid()} with mode 0700, and is of user "
+            f"{status.st_uid} with mode {stat.filemode(status.st_mode)}: correct or remove it"
+        )
