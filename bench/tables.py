@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bench.variables import VARIABLES
 from kafka_s3_platform.connect.config.dialects import DIALECTS
+from kafka_s3_platform.connect.config.formats_of_connect import FORMATS, INPUTS, REFUSALS, WRITTEN_FORMATS
 from kafka_s3_platform.connect.config.keys.clients import (
     ALL_SCOPES,
     CLIENT_PROPERTIES,
@@ -26,7 +27,6 @@ from kafka_s3_platform.connect.config.lenses import LENSES_KEYS
 from kafka_s3_platform.connect.config.mapping import ALL_KEYS, OWN_KEYS
 from kafka_s3_platform.connect.config.worker import WORKER_HONOURED_KEYS, WORKER_WITHOUT_MEANING_KEYS
 from kafka_s3_platform.core.codecs.table import CODECS, Codec
-from kafka_s3_platform.core.config.formats import FORMATS, INPUTS, REFUSALS, WRITTEN_FORMATS
 
 DOCUMENTS = (Path("docs/connector-files.md"), Path("docs/formats.md"), Path("docs/deploying.md"))
 """Paths below the folder of the repository."""

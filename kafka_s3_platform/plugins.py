@@ -3,7 +3,7 @@
 Everything else may move or change its name in any version; what is here does not, without a release that warns first.
 """
 
-from kafka_s3_platform.connect.restore.outgoing.partitioning import KafkaPartitioner
+from kafka_s3_platform.connect.partitioners.fields import FieldPartitioner
 from kafka_s3_platform.connect.transforms import MappedRecord, RecordMapper
 from kafka_s3_platform.core.codecs.compression import Sink
 from kafka_s3_platform.core.config.settings import LayoutSettings
@@ -17,11 +17,11 @@ from kafka_s3_platform.core.partitioners.folders import DefaultFolders, FieldFol
 from kafka_s3_platform.core.partitioners.partitioners import (
     DefaultPartitioner,
     EncodedPartitions,
-    FieldPartitioner,
     Partitioner,
     TimeBasedPartitioner,
     joined,
 )
+from kafka_s3_platform.core.restore.outgoing.partitioning import KafkaPartitioner
 from kafka_s3_platform.core.store.credentials import Credentials, CredentialsProvider
 
 __all__ = [

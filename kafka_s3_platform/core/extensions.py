@@ -19,6 +19,11 @@ def load_extensions(name: str) -> tuple[Any, ...]:
     return tuple(_load_object(part.EXTENSIONS[name]) for part in parts if name in part.EXTENSIONS)
 
 
+def find_addition(name: str, key: str) -> Any:
+    """Return the entry of a key in the tables that the installed parts add under a name. None: no part has one."""
+    return next((table[key] for table in load_extensions(name) if key in table), None)
+
+
 def _load_object(place: str) -> object:
     module, _, attribute = place.partition(":")
     return getattr(importlib.import_module(module), attribute)

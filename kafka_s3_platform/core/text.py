@@ -1,6 +1,6 @@
 """Makes foreign text safe for terminals and logs: no key, name or message can move a cursor or add a line.
 
-It also finds the name that somebody may have meant.
+It also finds the name that somebody may have meant, and takes users and passwords out of addresses.
 
 All errors, log records and lines of commands pass through here: `errors.PlatformError`, the import of the package and
 `cli.output` see to that.
@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import urlsplit
 
 PACKAGE = "kafka_s3_platform"
 
@@ -88,3 +89,9 @@ def find_nearest(word: str, names: Iterable[str]) -> str | None:
     by_fold = {name.casefold(): name for name in names}
     close = difflib.get_close_matches(word.casefold(), by_fold, 1)
     return by_fold[close[0]] if close else None
+
+
+def strip_users(url: str) -> str:
+    """Return the addresses in `url`, separated by commas, each without user and password."""
+    parts = [urlsplit(address.strip()) for address in url.split(",")]
+    return ",".join(f"{p.scheme}://{p.netloc.rpartition('@')[2]}{p.path}" for p in parts)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kafka_s3_platform.connect.converters.encoding import new_encoder
-from kafka_s3_platform.core.archive.pipeline import SchemaTargets
+from kafka_s3_platform.connect.segments.schema_targets import SchemaTargets
 from kafka_s3_platform.core.config.settings import Compatibility, ConverterSettings, LayoutSettings, RegistrySettings
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform.core.model.notes import Notes

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.connect.avro.schema import strip_logical_types
-from kafka_s3_platform.core.archive.pipeline import SchemaTargets
+from kafka_s3_platform.connect.segments.schema_targets import SchemaTargets
 from kafka_s3_platform.core.config.settings import Compatibility
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, Payload, Schema
 from kafka_s3_platform.core.model.notes import Notes

@@ -11,8 +11,8 @@ from typing import Any
 import cramjam
 import zstandard
 
-from kafka_s3_platform.connect.formats.avro_container import AvroContainer
 from kafka_s3_platform.core.codecs.table import SNAPPY_FRAMES
+from kafka_s3_platform.core.formats.avro_container import AvroContainer
 from kafka_s3_platform.core.formats.reading import read_pieces
 from kafka_s3_platform.core.kafka.fetch.log_batches import open_batch, parse_batches
 from kafka_s3_platform.core.model.limits import ReadLimits

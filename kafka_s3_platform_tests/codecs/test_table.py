@@ -4,10 +4,11 @@ import io
 
 import pytest
 
+from kafka_s3_platform.connect.config.formats_of_connect import WRITTEN_FORMATS
 from kafka_s3_platform.core.codecs.compression import CompressedSink, compress_block
 from kafka_s3_platform.core.codecs.decompression import decompress_block, decompress_stream
 from kafka_s3_platform.core.codecs.table import CODECS, KAFKA_CODECS, Codec
-from kafka_s3_platform.core.config.formats import WRITTEN_FORMATS, find_format
+from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.model.limits import NO_KEYS
 from kafka_s3_platform_tests.codecs.doors import TEXT

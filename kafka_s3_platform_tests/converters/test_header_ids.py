@@ -12,10 +12,10 @@ from confluent_kafka.serialization import MessageField
 from kafka_s3_platform.connect.avro.wire import read_schema_names
 from kafka_s3_platform.connect.converters import ConvertedPayload
 from kafka_s3_platform.connect.converters.framed import RecordConverter
+from kafka_s3_platform.connect.segments.schema_ids import collect_schema_ids, fetch_archived_schemas
 from kafka_s3_platform.core.config.settings import ConverterSettings, RecordSettings, RegistrySettings
 from kafka_s3_platform.core.model.connect import Side
 from kafka_s3_platform.core.model.state import IndexState
-from kafka_s3_platform.core.segments.schema_ids import collect_schema_ids, fetch_archived_schemas
 from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.converters.header_records import TRIP, Confluent, Record, batch_of
 from kafka_s3_platform_tests.converters.small_registry import SmallRegistry

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.connect.formats.avro import BLOCK_BYTES, AvroBlocks, AvroWriter
+from kafka_s3_platform.connect.formats.avro import AvroWriter
 from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.formats.avro_container import BLOCK_BYTES, AvroBlocks
 from kafka_s3_platform.core.formats.parts import UnwritableRecordsError
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform_tests.formats.connect import came

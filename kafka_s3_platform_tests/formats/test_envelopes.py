@@ -21,12 +21,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafka_s3_platform.connect.config.formats_of_connect import FORMATS, WRITTEN_FORMATS
 from kafka_s3_platform.core.codecs.table import AVRO_CODECS, CODECS, PARQUET_CODECS, READ_CODECS
-from kafka_s3_platform.core.config.formats import FORMATS, WRITTEN_FORMATS, Format, find_format
+from kafka_s3_platform.core.config.formats import Format, find_format
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.errors import IntegrityError, StoreUnavailableError
 from kafka_s3_platform.core.formats import reading
 from kafka_s3_platform.core.formats.columns import RecordDigest
+from kafka_s3_platform.core.formats.envelope import avro as envelope_avro
 from kafka_s3_platform.core.formats.envelope.avro import EnvelopeAvroReader, encode_varints
 from kafka_s3_platform.core.formats.envelope.json import EnvelopeJsonReader
 from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeReader
@@ -44,6 +46,7 @@ from kafka_s3_platform_tests.formats.records import (
     rows_of,
     with_bytes_under_nulls,
 )
+from kafka_s3_platform_tests.hostile.containers import avro
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 RECORD = Schema('{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}')
@@ -146,6 +149,24 @@ def test_records_come_back_exactly_however_they_were_batched(
 def test_bytes_under_nulls_come_back_as_nulls(format_name: str, found: list[Record]) -> None:
     whole = batch_of(found)
     assert read(format_name, body_of(format_name, with_bytes_under_nulls(whole))) == rows_of(whole)
+
+
+@settings(deadline=None)
+@given(found=records)
+def test_records_of_large_blocks_of_avro_come_back_too(found: list[Record]) -> None:
+    """Their headers are counted before fastavro decodes them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(envelope_avro, "_LIGHT_BYTES", -1)
+        assert read("envelope.avro", body_of("envelope.avro", batch_of(found))) == rows_of(batch_of(found))
+
+
+def test_headers_of_large_blocks_may_be_counted_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a negative count comes the size of its headers, by Avro's specification."""
+    monkeypatch.setattr(envelope_avro, "_LIGHT_BYTES", -1)
+    record = b"\0\0\2" + b"\1\6\2a\0\0" + b"\2t" + bytes(4)
+    body = avro(envelope_avro.ENVELOPE_SCHEMA.encode(), [(1, record)])
+    (batch,) = batches_of("envelope.avro", body)
+    assert batch.column("headers").to_pylist() == [[{"key": "a", "value": None}]]
 
 
 @pytest.mark.parametrize(("format_name", "codec"), ALL_CODECS)

@@ -10,9 +10,9 @@ import fastavro
 import pyarrow.parquet as pq
 import pytest
 
+from kafka_s3_platform.connect.config.formats_of_connect import WRITTEN_FORMATS
 from kafka_s3_platform.core.codecs.compression import Sink
 from kafka_s3_platform.core.codecs.table import PARQUET_CODECS
-from kafka_s3_platform.core.config.formats import WRITTEN_FORMATS
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeReader

@@ -15,12 +15,12 @@ from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegis
 from kafka_s3_platform.connect.converters import new_converter
 from kafka_s3_platform.connect.converters.registry import NewSchema, open_registry
 from kafka_s3_platform.connect.restore.outgoing.schemas import map_schemas
+from kafka_s3_platform.connect.segments.schema_ids import fetch_archived_schemas
 from kafka_s3_platform.core.config.settings import ConverterSettings, RecordSettings, RegistrySettings
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError
 from kafka_s3_platform.core.model.schema import MAX_REFERENCES_DEEP, ArchivedSchema, SubjectVersion
 from kafka_s3_platform.core.model.schema import SchemaReference as ArchivedReference
 from kafka_s3_platform.core.model.state import IndexState
-from kafka_s3_platform.core.segments.schema_ids import fetch_archived_schemas
 from kafka_s3_platform_tests.hostile.measure import measured
 
 DEEPER = 5_000

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_s3_platform.connect.config.files import load_connector
-from kafka_s3_platform.connect.formats.kept_offsets import METADATA, KeptOffsets
 from kafka_s3_platform.connect.restore.outgoing.keys import parse_outgoing
 from kafka_s3_platform.connect.restore.outgoing.values import Values, ValueSettings
 from kafka_s3_platform.connect.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
@@ -27,6 +26,7 @@ from kafka_s3_platform.core.archive.failures import BadRecords
 from kafka_s3_platform.core.archive.pipeline import Pipeline
 from kafka_s3_platform.core.archive.task import ScanTask
 from kafka_s3_platform.core.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.core.formats.kept_offsets import METADATA, KeptOffsets
 from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform.core.model.offsets import OffsetRange

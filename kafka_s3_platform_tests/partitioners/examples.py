@@ -2,14 +2,10 @@
 
 import numpy as np
 
+from kafka_s3_platform.connect.partitioners.fields import FieldPartitioner
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.model.connect import ConnectBatch, Int64s
-from kafka_s3_platform.core.partitioners.partitioners import (
-    EncodedPartitions,
-    FieldPartitioner,
-    TimeBasedPartitioner,
-    joined,
-)
+from kafka_s3_platform.core.partitioners.partitioners import EncodedPartitions, TimeBasedPartitioner, joined
 
 
 class FieldAndTimePartitioner(TimeBasedPartitioner):

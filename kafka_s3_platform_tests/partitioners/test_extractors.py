@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_s3_platform.connect.partitioners.fields import MIXED_TYPES, find_logical_type
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.model.connect import ConnectBatch, Schema
-from kafka_s3_platform.core.partitioners.extractors import MIXED_TYPES, find_logical_type, new_extractor
+from kafka_s3_platform.core.partitioners.extractors import new_extractor
 from kafka_s3_platform_tests.partitioners.batches import batch_of, ms, schema_of
 
 NOON = ms("2019-03-12T12:00:01.003+00:00")

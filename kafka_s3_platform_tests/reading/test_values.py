@@ -17,9 +17,9 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 
 from kafka_s3_platform import read
+from kafka_s3_platform.connect.formats.avro_records import DatumPayload
 from kafka_s3_platform.core.config.settings import ConverterSettings, KafkaSettings, RegistrySettings
 from kafka_s3_platform.core.errors import ConfigError, RecordError
-from kafka_s3_platform.core.formats.reading import DatumPayload
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, Schema
 from kafka_s3_platform.operate.reading.values import ValueDecoder
 from kafka_s3_platform_tests.archive.values import framed

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafka_s3_platform.connect.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
 from kafka_s3_platform.core.config.settings import ConverterSettings, RecordSettings, RegistrySettings
 from kafka_s3_platform.core.model.schema import ArchivedSchema
 from kafka_s3_platform.core.model.state import IndexState
-from kafka_s3_platform.core.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
 
 GONE = RegistrySettings.model_validate({"url": "http://127.0.0.1:9", "properties": {"max.retries": "0"}})
 AVRO = ConverterSettings(format="AVRO", registry=GONE)

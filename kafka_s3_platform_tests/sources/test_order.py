@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.connect.formats.kept_offsets import KeptOffsets, OffsetRuns
 from kafka_s3_platform.connect.sources.read import ForeignStream
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import IntegrityError, PreflightError
+from kafka_s3_platform.core.formats.kept_offsets import KeptOffsets, OffsetRuns
 from kafka_s3_platform.core.layouts.segment_key import make_offsets_key
 from kafka_s3_platform.core.model.connect import Schema
 from kafka_s3_platform.core.model.offsets import MAX_OFFSET

@@ -21,7 +21,7 @@ from kafka_s3_platform.connect.avro.cursor import (
     read_long,
 )
 from kafka_s3_platform.core.model.connect import Int64s
-from kafka_s3_platform.core.model.limits import NAME_BYTES
+from kafka_s3_platform.core.model.limits import FEW_VALUES, NAME_BYTES
 
 MAX_VALUES = 100_000
 """Most values of one datum without list items. If each record names the next one twice, each step doubles them."""
@@ -29,8 +29,6 @@ MAX_VALUES = 100_000
 _DENSE = 4
 """Values for each byte that are normal. Real data have fewer than two: only nulls and empty records take no byte."""
 
-FEW_VALUES = 4
-"""An item of an array or map with at most this many values counts as one item."""
 
 # For so few records, numpy's calls cost more than a loop in Python.
 _FEW = 16

@@ -5,15 +5,11 @@ from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from fastavro.schema import parse_schema
 
 from kafka_s3_platform.connect.avro.schema import decode_default, get_branch_name
 from kafka_s3_platform.core.model.connect import Schema
 from kafka_s3_platform.core.model.limits import MAX_DECIMAL_BYTES, MAX_DECIMAL_DIGITS
-
-VALUE_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, pa.ArrowException)
-"""The errors for a value that does not fit its schema, or that a format cannot hold."""
 
 
 class AvroSchema:

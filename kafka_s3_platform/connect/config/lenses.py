@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from kafka_s3_platform.connect.config.dialects import LENSES, LENSES_SOURCE
+from kafka_s3_platform.connect.config.formats_of_connect import LENSES_WORDS
 from kafka_s3_platform.connect.config.keys import values
 from kafka_s3_platform.connect.config.keys.sheet import substitute_variables
 from kafka_s3_platform.connect.config.keys.table import (
@@ -23,7 +24,6 @@ from kafka_s3_platform.connect.config.keys.table import (
     declare_refused,
     declare_without_meaning,
 )
-from kafka_s3_platform.core.config.formats import LENSES_WORDS
 
 _PIECE = re.compile(r"`[^`]+`|'[^'\r\n]*'|[=,();]|[^\s=,();`']+|\S")
 _QUOTED = re.compile(r"`([^`]+)`|'([^']*)'", re.DOTALL)

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.connect.avro.objects import AvroObjects
 from kafka_s3_platform.connect.avro.plain_json import DecimalFormat, compile_plain_json
-from kafka_s3_platform.connect.avro.values import VALUE_ERRORS
 from kafka_s3_platform.connect.avro.wire import PREFIX_BYTES, write_schema_ids
 from kafka_s3_platform.connect.config.keys.converters import DECIMAL_FORMAT
 from kafka_s3_platform.connect.converters.base import StringPayload, lost
@@ -25,7 +24,7 @@ from kafka_s3_platform.connect.converters.json_envelope import NO_SCHEMA_PREFIX,
 from kafka_s3_platform.connect.converters.registry import NewSchema, Registration, open_registry
 from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.core.errors import ConfigError
-from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Schema, strip_branch
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, VALUE_ERRORS, Int64s, Payload, Schema, strip_branch
 from kafka_s3_platform.core.model.notes import Notes
 
 Body = Callable[[Any], bytes]

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 from uuid import UUID
 
 from kafka_s3_platform.connect.converters.base import BadRecordError, explain_bad_record
@@ -24,6 +24,7 @@ from kafka_s3_platform.core.errors import (
 from kafka_s3_platform.core.model.connect import cut_reason
 from kafka_s3_platform.core.model.registry import ScopeSettings
 from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
+from kafka_s3_platform.core.text import strip_users
 from kafka_s3_platform.core.waits import waiting_for
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Registry:
 
         from kafka_s3_platform.connect.converters.registry_http import limit_session
 
-        self.url = _strip_user(url)
+        self.url = strip_users(url)
         self._where = f"Schema Registry at {self.url}"
         options = {"timeout": TIMEOUT_SECONDS, **properties}
         # Nothing is verified without TLS, and the client does not follow redirects. To load the well-known authorities
@@ -586,9 +587,3 @@ def _open_known_registry(
     url: str, properties: tuple[tuple[str, str], ...], archived: tuple[ArchivedSchema, ...]
 ) -> Registry:
     return Registry(url, dict(properties), archived)
-
-
-def _strip_user(url: str) -> str:
-    """Return the addresses in `url`, which may name several registries, without user and password."""
-    parts = [urlsplit(address.strip()) for address in url.split(",")]
-    return ",".join(f"{p.scheme}://{p.netloc.rpartition('@')[2]}{p.path}" for p in parts)

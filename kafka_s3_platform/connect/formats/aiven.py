@@ -17,29 +17,28 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.connect.avro.values import VALUE_ERRORS
 from kafka_s3_platform.connect.formats.avro import AvroFields, AvroReader, decode_column
+from kafka_s3_platform.connect.formats.avro_records import build_datum_payload
 from kafka_s3_platform.connect.formats.field_reader import convert_to_ms, find_time_unit
-from kafka_s3_platform.connect.formats.json import build_json_payload, find_fault, split_lines
+from kafka_s3_platform.connect.formats.json import build_json_payload, find_fault
 from kafka_s3_platform.connect.formats.parquet.format import ParquetReader
 from kafka_s3_platform.connect.formats.sink_lines import decode_text_bytes, encode_header_value
 from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.config.settings import SourceSettings
 from kafka_s3_platform.core.errors import IntegrityError
 from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest
-from kafka_s3_platform.core.formats.lines import LINE
+from kafka_s3_platform.core.formats.lines import LINE, split_lines
 from kafka_s3_platform.core.formats.reading import (
     BatchReader,
     ReadBatch,
     batch_values,
     build_bytes_payload,
     build_damage_error,
-    build_datum_payload,
     build_limit_error,
     read_pieces,
 )
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
-from kafka_s3_platform.core.model.connect import Payload, Schema
+from kafka_s3_platform.core.model.connect import VALUE_ERRORS, Payload, Schema
 from kafka_s3_platform.core.model.json_values import read_number
 from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
 

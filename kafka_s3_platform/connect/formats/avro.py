@@ -5,7 +5,6 @@ with the branches of unions. Sources: Avro specification, "Object Container File
 sink, `avro.codec`.
 """
 
-import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping
@@ -19,16 +18,10 @@ from kafka_s3_platform.connect.avro.objects import AvroObjects
 from kafka_s3_platform.connect.avro.schema import encode_null, find_invalid_name
 from kafka_s3_platform.connect.avro.values import AvroSchema
 from kafka_s3_platform.connect.avro.walk import Datum
-from kafka_s3_platform.connect.formats.avro_container import (
-    BATCH_OBJECTS,
-    AvroContainer,
-    AvroRecords,
-    RecordSizes,
-    compress_avro,
-)
+from kafka_s3_platform.connect.formats.avro_records import BATCH_OBJECTS, AvroRecords, RecordSizes, build_datum_payload
 from kafka_s3_platform.core.codecs.compression import Sink
-from kafka_s3_platform.core.codecs.table import AVRO_CODECS
 from kafka_s3_platform.core.errors import IntegrityError, PlatformError
+from kafka_s3_platform.core.formats.avro_container import AvroBlocks, AvroContainer
 from kafka_s3_platform.core.formats.columns import read_strings
 from kafka_s3_platform.core.formats.format_io import FormatIO, WriteRequest
 from kafka_s3_platform.core.formats.parts import (
@@ -39,13 +32,7 @@ from kafka_s3_platform.core.formats.parts import (
     list_failures,
     require_no_null,
 )
-from kafka_s3_platform.core.formats.reading import (
-    BATCH_BYTES,
-    BATCH_RECORDS,
-    ReadBatch,
-    build_damage_error,
-    build_datum_payload,
-)
+from kafka_s3_platform.core.formats.reading import BATCH_BYTES, BATCH_RECORDS, ReadBatch, build_damage_error
 from kafka_s3_platform.core.model.connect import ConnectBatch, Int64s, Payload, Schema
 from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
 
@@ -168,70 +155,6 @@ def _build_batch(bodies: list[bytes], lengths: list[Int64s], schema: Schema) -> 
     return ReadBatch(build_datum_payload(pa.Array.from_buffers(pa.binary(), len(sizes), buffers), schema))
 
 
-BLOCK_BYTES = 262_144
-"""A block ends with the record that brings it to this size. A change here changes the bytes of objects."""
-
-
-class AvroBlocks:
-    """Writes encoded data into a container. The same data give the same bytes, however they are batched.
-
-    `deflate` without a level uses isal's level 1: a tenth of the cost of zlib's 6, for a few percent more bytes. An
-    explicit level is zlib-ng's.
-    """
-
-    def __init__(self, sink: Sink, schema_text: str, codec: str, level: int | None = None) -> None:
-        self._sink = sink
-        self._codec = codec
-        self._level = level
-        self._pending = bytearray()
-        self._records = 0
-        self.sidecars: Mapping[str, bytes] = {}
-        name = AVRO_CODECS[codec].avro_name.encode()
-        # Not random: the same records have to give the same object.
-        self._sync = hashlib.sha256(name + b"\0" + schema_text.encode()).digest()[:16]
-        facts = (
-            _encode_string(b"avro.codec")
-            + _encode_string(name)
-            + _encode_string(b"avro.schema")
-            + _encode_string(schema_text.encode())
-        )
-        sink.write(b"Obj\x01" + _encode_long(2) + facts + _encode_long(0) + self._sync)
-
-    @property
-    def buffered_bytes(self) -> int:
-        """The bytes of the unfinished block."""
-        return len(self._pending)
-
-    def add(self, bodies: bytes | memoryview, lengths: Int64s) -> None:
-        """Append records: `bodies` is their encoded data in a row, `lengths` the bytes of each."""
-        data = memoryview(bodies)
-        ends = np.cumsum(lengths)
-        row = start = 0
-        while row < len(ends):
-            full = int(np.searchsorted(ends, start + BLOCK_BYTES - len(self._pending))) + 1
-            last = min(full, len(ends))
-            end = int(ends[last - 1])
-            self._records += last - row
-            if full <= len(ends):
-                self._write_block(data[start:end])
-            else:
-                self._pending += data[start:end]
-            row = last
-            start = end
-
-    def close(self, _: Mapping[str, str], /) -> None:
-        """Write the buffered records. The sink stays open. Facts cannot follow the header."""
-        if self._records:
-            self._write_block(memoryview(b""))
-
-    def _write_block(self, tail: memoryview) -> None:
-        data = memoryview(bytes(self._pending) + tail) if self._pending else tail
-        body = compress_avro(self._codec, self._level, data)
-        self._sink.write(b"".join((_encode_long(self._records), _encode_long(len(body)), body, self._sync)))
-        self._pending.clear()
-        self._records = 0
-
-
 class AvroWriter(AvroBlocks):
     """Writes values, keys or headers of one schema. Data encoded by it are copied, not decoded and encoded again."""
 
@@ -296,21 +219,6 @@ def _cut_start(column: pa.BinaryArray, size: int) -> pa.BinaryArray:
     turns[1::2] = bounds[1:]
     spaced = pa.Array.from_buffers(column.type, len(turns) - 1, [None, pa.py_buffer(turns), column.buffers()[2]])
     return spaced.take(pa.array(np.arange(0, len(turns), 2)))
-
-
-def _encode_string(data: bytes) -> bytes:
-    return _encode_long(len(data)) + data
-
-
-def _encode_long(number: int) -> bytes:
-    """Encode a count as a zigzag number of Avro."""
-    value = number << 1
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _new_writer(request: WriteRequest) -> AvroWriter:

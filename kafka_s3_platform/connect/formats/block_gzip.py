@@ -21,14 +21,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_s3_platform.connect.config.formats_of_connect import FORMATS
 from kafka_s3_platform.connect.formats.byte_array import BytesReader
-from kafka_s3_platform.connect.formats.json import new_text_encoder, split_lines
+from kafka_s3_platform.connect.formats.json import new_text_encoder
 from kafka_s3_platform.core.codecs.compression import CompressedSink, Sink
-from kafka_s3_platform.core.config.formats import FORMATS
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.formats.columns import read_strings
 from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest, WriteRequest
-from kafka_s3_platform.core.formats.lines import LINE, holds_inner_line_break
+from kafka_s3_platform.core.formats.lines import LINE, holds_inner_line_break, split_lines
 from kafka_s3_platform.core.formats.parts import read_plain_bytes
 from kafka_s3_platform.core.formats.reading import (
     ReadBatch,

@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.connect.formats.json import Ending, split_lines
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError
 from kafka_s3_platform.core.formats.columns import read_strings
 from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest, WriteRequest
-from kafka_s3_platform.core.formats.lines import LinesWriter, end_values, holds_separator
+from kafka_s3_platform.core.formats.lines import Ending, LinesWriter, end_values, holds_separator, split_lines
 from kafka_s3_platform.core.formats.magic_bytes import holds_no_text
 from kafka_s3_platform.core.formats.parts import ObjectPart, read_part_bytes, read_plain_bytes
 from kafka_s3_platform.core.formats.reading import (

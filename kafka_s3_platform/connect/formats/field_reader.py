@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kafka_s3_platform.connect.avro.values import VALUE_ERRORS, AvroSchema
+from kafka_s3_platform.connect.avro.values import AvroSchema
 from kafka_s3_platform.core.config.settings import SourceSettings
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.formats.reading import BatchReader, ReadBatch
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP
-from kafka_s3_platform.core.model.connect import MISSING, Int64s, Schema
+from kafka_s3_platform.core.model.connect import MISSING, VALUE_ERRORS, Int64s, Schema
 from kafka_s3_platform.core.model.times import EPOCH, ONE_MS
 
 # All other logical types, and numbers without one, are milliseconds.

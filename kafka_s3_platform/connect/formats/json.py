@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.connect.avro.plain_json import DecimalFormat, Plain, compile_plain_json
-from kafka_s3_platform.connect.avro.values import VALUE_ERRORS, is_text
+from kafka_s3_platform.connect.avro.values import is_text
 from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest, WriteRequest
-from kafka_s3_platform.core.formats.lines import LINE, LinesWriter, end_values
+from kafka_s3_platform.core.formats.lines import LINE, Ending, LinesWriter, end_values, split_lines
 from kafka_s3_platform.core.formats.parts import (
     ObjectPart,
     build_unwritable_error,
@@ -31,14 +31,8 @@ from kafka_s3_platform.core.formats.parts import (
     find_payload,
     require_no_null,
 )
-from kafka_s3_platform.core.formats.reading import (
-    ReadBatch,
-    batch_values,
-    build_damage_error,
-    build_limit_error,
-    read_pieces,
-)
-from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema, strip_branch
+from kafka_s3_platform.core.formats.reading import ReadBatch, batch_values, build_damage_error, read_pieces
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, VALUE_ERRORS, ConnectBatch, Payload, Schema, strip_branch
 from kafka_s3_platform.core.model.json_values import decode_json, find_maybe_deeper, is_deeper
 from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
 
@@ -103,77 +97,6 @@ class JsonReader:
             bad = {row: f"line {at + row + 1}: {why}" for row, why in faults.items()}
             yield ReadBatch(payload, bad)
             at += len(lines)
-
-
-class Ending:
-    """Passes pieces on. `is_open` is true once all are read and the last one does not end with a separator."""
-
-    def __init__(self, pieces: Iterator[bytes], separator: bytes = LINE) -> None:
-        self._pieces = pieces
-        self._separator = separator
-        self._last = b""
-        self.is_open = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        piece = next(self._pieces, None)
-        if piece is None:
-            self.is_open = bool(self._last) and self._last != self._separator
-            raise StopIteration
-        self._last = (self._last + piece)[-len(self._separator) :]
-        return piece
-
-
-def split_lines(
-    pieces: Iterable[bytes], separator: bytes, key: str, limits: ReadLimits, *, open_end: bool
-) -> Iterator[bytes]:
-    """Split the pieces at each separator.
-
-    Raises:
-        IntegrityError: bytes follow the last separator, a line is longer than the limit, or too many are empty.
-    """
-    rest = bytearray()
-    empty = 0
-    for piece in pieces:
-        # A long rest must not be copied again with each piece.
-        if len(rest) < len(piece):
-            *lines, last = (bytes(rest) + piece).split(separator)
-            rest = bytearray(last)
-        else:
-            lines = _end_last_line(rest, piece, separator)
-        # Only the first line and the rest can be longer than a piece.
-        if max(map(len, (rest, *lines[:1]))) > limits.record_bytes:
-            raise build_limit_error(
-                key, f"has more than {limits.record_bytes:,} bytes without a separator", "record.bytes"
-            )
-        empty += lines.count(b"")
-        if empty > limits.empty_records:
-            raise build_limit_error(
-                key, f"has more than {limits.empty_records:,} records without a byte", "empty.records"
-            )
-        yield from lines
-    if rest and not open_end:
-        raise build_damage_error(key, f"ends with {len(rest)} bytes and no separator after them")
-    if rest:
-        yield bytes(rest)
-
-
-def _end_last_line(rest: bytearray, piece: bytes, separator: bytes) -> list[bytes]:
-    """Add `piece` to a long `rest`, and return its finished lines. No byte is read or copied more than twice."""
-    # a separator of several bytes may begin in the bytes that were there before
-    start = max(len(rest) - len(separator) + 1, 0)
-    rest += piece
-    end = rest.find(separator, start)
-    if end < 0:
-        return []
-    with memoryview(rest) as view:
-        first = bytes(view[:end])
-        others = bytes(view[end + len(separator) :])
-    *lines, last = others.split(separator)
-    rest[:] = last
-    return [first, *lines]
 
 
 def find_faults(lines: Sequence[bytes], raw: pa.BinaryArray, depth: int) -> Iterator[tuple[int, str]]:

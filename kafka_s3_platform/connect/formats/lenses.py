@@ -15,25 +15,24 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.connect.avro.values import VALUE_ERRORS
 from kafka_s3_platform.connect.formats.avro import AvroFields, AvroReader, decode_column
-from kafka_s3_platform.connect.formats.json import build_json_payload, find_fault, split_lines
+from kafka_s3_platform.connect.formats.avro_records import build_datum_payload
+from kafka_s3_platform.connect.formats.json import build_json_payload, find_fault
 from kafka_s3_platform.connect.formats.parquet.format import ParquetReader
 from kafka_s3_platform.connect.formats.sink_lines import encode_header_value
 from kafka_s3_platform.core.config.settings import SourceSettings
 from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest
-from kafka_s3_platform.core.formats.lines import LINE
+from kafka_s3_platform.core.formats.lines import LINE, split_lines
 from kafka_s3_platform.core.formats.reading import (
     BatchReader,
     ReadBatch,
     batch_values,
     build_bytes_payload,
     build_damage_error,
-    build_datum_payload,
     read_pieces,
 )
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
-from kafka_s3_platform.core.model.connect import Payload, Schema
+from kafka_s3_platform.core.model.connect import VALUE_ERRORS, Payload, Schema
 from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
 
 _HEADERS = RECORD_SCHEMA.field("headers").type

@@ -2,7 +2,8 @@
 
 import re
 
-from kafka_s3_platform.core.config.formats import find_format, find_lenses_endings
+from kafka_s3_platform.connect.config.formats_of_connect import find_lenses_endings
+from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.layouts.segment_key import KeyReader, ReadKey, Refusal, build_segment_key, refuse_ending
 from kafka_s3_platform.core.model.object_key import TOPIC

@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.connect.avro.values import is_text
+from kafka_s3_platform.connect.config.formats_of_connect import AIVEN_ENVELOPES
 from kafka_s3_platform.connect.formats.aiven import HEADERS
+from kafka_s3_platform.connect.formats.avro_records import DatumPayload
 from kafka_s3_platform.connect.formats.block_gzip import Block, BlockGzipReader, read_index
 from kafka_s3_platform.connect.formats.field_reader import FieldReader
 from kafka_s3_platform.connect.formats.json import JsonLinePayload
-from kafka_s3_platform.connect.formats.kept_offsets import KeptOffsets
 from kafka_s3_platform.connect.formats.sink_lines import (
     Base64Lines,
     HeaderTexts,
@@ -24,19 +25,14 @@ from kafka_s3_platform.connect.formats.sink_lines import (
     encode_foreign_header,
 )
 from kafka_s3_platform.connect.sources.objects import ForeignObject, ObjectGroup, ObjectSet, is_written_here
-from kafka_s3_platform.core.config.formats import AIVEN_ENVELOPES, Format, find_format
+from kafka_s3_platform.core.config.formats import Format, find_format
 from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings, SourceSettings
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError
 from kafka_s3_platform.core.formats.envelope.records import check_place, new_envelope_reader
 from kafka_s3_platform.core.formats.format_io import ReadRequest, load_format_io
+from kafka_s3_platform.core.formats.kept_offsets import KeptOffsets
 from kafka_s3_platform.core.formats.parts import decode_header_text, encode_bytes
-from kafka_s3_platform.core.formats.reading import (
-    BatchReader,
-    DatumPayload,
-    ReadBatch,
-    build_bytes_payload,
-    build_limit_error,
-)
+from kafka_s3_platform.core.formats.reading import BatchReader, ReadBatch, build_bytes_payload, build_limit_error
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, RECORD_SCHEMA, read_offset_column
 from kafka_s3_platform.core.model.connect import ConnectBatch, Int64s, Payload
 from kafka_s3_platform.core.model.offsets import MAX_OFFSET, OffsetRange

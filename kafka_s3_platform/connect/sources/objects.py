@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from kafka_s3_platform.connect.formats.kept_offsets import BESIDE, METADATA, REPEATED, KeptOffsets
 from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings, SourceSettings
 from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.formats.kept_offsets import BESIDE, METADATA, REPEATED, KeptOffsets
 from kafka_s3_platform.core.formats.parts import ObjectPart
 from kafka_s3_platform.core.layouts.segment_key import Problem, make_offsets_key
 from kafka_s3_platform.core.partitioners.folders import Window

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.connect.formats.kept_offsets import KeptOffsets
 from kafka_s3_platform.connect.sources.contents import (
     HOLD_BYTES,
     BlockSelection,
@@ -42,6 +41,7 @@ from kafka_s3_platform.connect.sources.order import CONNECT_STEPS, GroupFolders,
 from kafka_s3_platform.connect.sources.report import ReadReport, Tolerance
 from kafka_s3_platform.core.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.core.errors import IntegrityError, PreflightError
+from kafka_s3_platform.core.formats.kept_offsets import KeptOffsets
 from kafka_s3_platform.core.formats.merge import OffsetMerge
 from kafka_s3_platform.core.formats.reading import ReadBatch
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP

@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 import numpy as np
 import pyarrow as pa
 
+from kafka_s3_platform.connect.config.formats_of_connect import find_lenses_endings
 from kafka_s3_platform.connect.layouts.template import complete_template
-from kafka_s3_platform.core.config.formats import find_lenses_endings
 from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.formats.format_io import find_extension

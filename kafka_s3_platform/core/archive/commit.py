@@ -14,7 +14,7 @@ from kafka_s3_platform.core.model.offsets import RangeSet, make_span
 from kafka_s3_platform.core.model.schema import ArchivedSchema
 from kafka_s3_platform.core.model.silence import try_topics
 from kafka_s3_platform.core.model.state import IndexState
-from kafka_s3_platform.core.segments.schema_ids import fetch_archived_schemas
+from kafka_s3_platform.core.segments.schemas import load_schema_fetcher
 from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
 from kafka_s3_platform.core.store.index_commit import Change, retry_commit
 from kafka_s3_platform.core.store.index_rows import IndexRow
@@ -116,7 +116,9 @@ def _fetch_topic_schemas(topic_slice: TopicSlice, snapshot: IndexSnapshot) -> tu
     schema_ids: set[int | str] = set()
     for segment in segments:
         schema_ids.update(segment.schema_ids)
-    schemas = fetch_archived_schemas(snapshot.state, schema_ids, records)
+    if not schema_ids:
+        return ()
+    schemas = load_schema_fetcher()(snapshot.state, schema_ids, records)
     if schemas.problem:
         logger.warning("%s: schemas %s are not archived yet: %s", request.topic, schemas.missing, schemas.problem)
     return schemas.rows

@@ -1,31 +1,20 @@
-"""Convert and transform the records read from Kafka, and assign them to their buckets.
+"""Assign the records read from Kafka to their buckets, converted and transformed before if the settings ask for it.
 
 Every stage decides for each record: it passes, it is left out, or it fails. So each record is counted as written, as
 filtered, or as failed.
-
-Connect's `schema.compatibility` chooses the schema to write each record with. Each scanned range starts without a
-schema, and the Registry's versions order the schemas. So hours can be archived in any order. Versions have a meaning
-within one subject: each subject of a range has a schema of its own. A record with another schema than its object is
-projected (Confluent S3 sink, "Schema Evolution"). If this fails, it keeps its own schema, as under NONE: the order of
-records in a range decides the newest schema so far, and no record may wait for ever because of others.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_s3_platform.connect.avro.projection import ProjectionError, list_lacking_fields, project_values
-from kafka_s3_platform.connect.converters.framed import RecordConverter
-from kafka_s3_platform.connect.transforms import new_chain
 from kafka_s3_platform.core.archive.failures import BadRecords
 from kafka_s3_platform.core.archive.task import ScanTask
-from kafka_s3_platform.core.config.formats import find_format
-from kafka_s3_platform.core.config.settings import Compatibility
-from kafka_s3_platform.core.formats.format_io import find_unsafe_keys, find_unsafe_values
+from kafka_s3_platform.core.config.settings import LayoutSettings
+from kafka_s3_platform.core.extensions import load_extensions
 from kafka_s3_platform.core.kafka.dead_letters import DeadLetterQueue, build_record_error, check_tolerance
 from kafka_s3_platform.core.model.connect import (
     DATA_EXCEPTION,
@@ -44,10 +33,6 @@ from kafka_s3_platform.core.model.times import HOUR_MS, TIME_BASED
 from kafka_s3_platform.core.partitioners.extractors import extract_times, new_extractor
 from kafka_s3_platform.core.partitioners.partitioners import find_hour_starts, new_partitioner
 from kafka_s3_platform.core.segments.target import Bucket, BucketPart
-from kafka_s3_platform.core.segments.writers import build_put_failures
-
-Targets = tuple[Sequence[Schema | None], Int32s]
-"""The schemas to write with, None for records without one, and for each record its index among them."""
 
 Step = Callable[[ConnectBatch], Outcome]
 
@@ -56,105 +41,6 @@ _SERIALIZATION = "org.apache.kafka.common.errors.SerializationException"
 _NOTHING: Mapping[int, str] = {}
 
 _NO_HOUR = -(2**63)
-
-
-class SchemaTargets:
-    """Chooses the schema to write each record of one range with.
-
-    NONE: the record's own schema. Each schema has its own open objects, so two alternating schemas do not start a new
-    object at each change. BACKWARD and FULL: the newest schema so far of its subject. FORWARD: the oldest so far.
-    """
-
-    def __init__(self, compatibility: Compatibility, notes: Notes | None = None) -> None:
-        self._compatibility = compatibility
-        self._reached: dict[str | None, Schema] = {}
-        self._notes = Notes() if notes is None else notes
-
-    def project(self, values: Payload) -> Payload:
-        """Return the next batch's values as they are written, each with its schema."""
-        schemas, schema_codes = self.choose(values)
-        has_other_schema = (values.codes != NO_SCHEMA) & (schema_codes != values.codes)
-        if not has_other_schema.any():
-            return values
-        codes = values.codes.copy()
-        objects = list(values.objects)
-        for source, target in np.unique(np.stack([values.codes, schema_codes])[:, has_other_schema], axis=1).T.tolist():
-            pair = values.schemas[source], schemas[target]
-            rows = np.flatnonzero((values.codes == source) & (schema_codes == target)).tolist()
-            for row, value in zip(rows, project_values([objects[row] for row in rows], *pair), strict=True):
-                if isinstance(value, ProjectionError):
-                    self._note_unprojected(*pair, value)
-                else:
-                    codes[row] = target
-                    objects[row] = value
-            self._note_missing_fields(*pair, int((codes[rows] == target).sum()))
-        return Payload(None, codes, [s for s in schemas if s is not None], objects)
-
-    def _note_unprojected(self, source: Schema, target: Schema, err: ProjectionError) -> None:
-        self._notes.note(
-            f"of version {source.version} of subject {source.subject} keep their own schema, apart from version"
-            f" {target.version}, which schema.compatibility={self._compatibility} chose for them",
-            str(err),
-        )
-
-    def _note_missing_fields(self, source: Schema, target: Schema, records: int) -> None:
-        fields = list_lacking_fields(source, target) if records else ()
-        if fields:
-            self._notes.note(
-                f"of version {source.version} of subject {source.subject} are written without the fields that version"
-                f" {target.version} lacks, which schema.compatibility={self._compatibility} chose for them",
-                ", ".join(fields),
-                records,
-            )
-
-    def choose(self, values: Payload) -> Targets:
-        """Return the schemas to write the next batch with, and for each record its index among them."""
-        if self._compatibility == "NONE" or not values.schemas:
-            return [*values.schemas, None], np.where(values.codes == NO_SCHEMA, len(values.schemas), values.codes)
-        return self._choose_by_version(values)
-
-    def find_versionless(self, values: Payload) -> np.ndarray:
-        """Mark the records with a schema without a version, if versions are needed to order schemas."""
-        if self._compatibility == "NONE":
-            return np.zeros(len(values), bool)
-        versionless = np.array([*(s.version is None for s in values.schemas), False])
-        mask: np.ndarray = versionless[values.codes]
-        return mask
-
-    def _choose_by_version(self, values: Payload) -> Targets:
-        """Choose for each record the newest (FORWARD: oldest) schema so far of its subject. Records are in order."""
-        schemas = [*values.schemas, *(s for s in self._reached.values() if s not in values.schemas)]
-        subjects = [schema.subject for schema in values.schemas]
-        schema_codes = np.full(len(values), len(schemas), np.int32)
-        for subject in dict.fromkeys(subjects):
-            codes = [code for code, other in enumerate(subjects) if other == subject]
-            rows = np.flatnonzero(np.isin(values.codes, codes))
-            if not len(rows):
-                continue
-            sources = self._find_sources(values, rows, self._reached.get(subject))
-            earlier_code = schemas.index(self._reached[subject]) if subject in self._reached else 0
-            schema_codes[rows] = np.where(sources > 0, values.codes[rows[sources - 1]], earlier_code)
-            self._reached[subject] = schemas[schema_codes[rows[-1]]]
-        return [*schemas, None], schema_codes
-
-    def _find_sources(self, values: Payload, rows: Int64s, earlier_schema: Schema | None) -> Int64s:
-        """Return, for each of `rows` of one subject, the number (from 1) of the row that gives it its schema.
-
-        It is the last row so far of the newest (FORWARD: oldest) version. 0: the schema is that of an earlier batch.
-        A transform may make several schemas of one version: so a record of that version is written with its own.
-        """
-        forward = self._compatibility == "FORWARD"
-        versions = np.array([s.version or 0 for s in values.schemas], np.int64)[values.codes[rows]]
-        # A key is a version and, as its rest, the number of a record.
-        size = len(rows) + 1
-        numbers = np.arange(1, size)
-        keys = versions * size + (-numbers if forward else numbers)
-        no_key = np.iinfo(np.int64).max if forward else -1
-        start = no_key if earlier_schema is None else (earlier_schema.version or 0) * size
-        pick = np.minimum if forward else np.maximum
-        best: Int64s = pick.accumulate(np.append(start, keys))[1:]
-        sources: Int64s = (-best if forward else best) % size
-        return sources
 
 
 @dataclass
@@ -200,9 +86,9 @@ class Pipeline:
         self._bad = bad
         self.counts = Counts()
         self.notes = Notes()
-        self._steps = list(_list_steps(task, self.notes))
+        self._steps = _list_steps(task, self.notes)
         self._placer = _Placer(task)
-        self._targets = SchemaTargets(task.layout.schema_compatibility, self.notes)
+        self._project_values = _find_projection(task.layout, self.notes)
         self.watermark_ms = watermark_ms
 
     def group_by_bucket(
@@ -280,7 +166,7 @@ class Pipeline:
     def _split_by_bucket(self, batch: ConnectBatch, find_places: _Places) -> Iterator[BucketPart]:
         """Yield the rows of each bucket, with the values projected to the schemas that they are written with."""
         late = self._find_late(batch.timestamps, find_places.hours)
-        values = batch.value if self._task.layout.is_envelope else self._targets.project(batch.value)
+        values = self._project_values(batch.value)
         schemas, schema_codes = _list_schemas(values, is_needed=not self._task.layout.is_envelope)
         keys, key_codes = _list_schemas(batch.key, is_needed=self._task.layout.keys_format is not None)
         topics = batch.records.column("topic").dictionary_encode()
@@ -337,97 +223,30 @@ def _apply_step(outcome: Outcome, step: Step) -> Outcome:
     return Outcome(step_outcome.batch, (*outcome.failures, *step_outcome.failures))
 
 
-def _list_steps(task: ScanTask, notes: Notes) -> Iterator[Step]:
+def _list_steps(task: ScanTask, notes: Notes) -> Sequence[Step]:
     """List the steps for the settings.
 
     The envelope format keeps the bytes of values. They are decoded only if a transform, a partitioner or an extractor
     reads them.
     """
     layout = task.layout
-    records = task.records
     looks_at_values = layout.partitioner not in {"Default", *TIME_BASED} or layout.timestamp_extractor not in {
         "Record",
         "Wallclock",
     }
-    if not layout.is_envelope or looks_at_values or records.transforms:
-        yield _Conversion(task, notes).apply
-    if records.transforms:
-        yield new_chain(records.transforms, task.writer.topic).apply
-    if not layout.is_envelope:
-        yield _WritableCheck(task).apply
+    if layout.is_envelope and not looks_at_values and not task.records.transforms:
+        return ()
+    [list_record_steps] = load_extensions("list_record_steps")
+    return [*list_record_steps(layout, task.records, task.writer.topic, notes)]
 
 
-class _Conversion:
-    """Convert the values, and also the keys if something reads them."""
-
-    def __init__(self, task: ScanTask, notes: Notes) -> None:
-        # An envelope keeps the bytes, so it lacks nothing.
-        self._notes = Notes() if task.layout.is_envelope else notes
-        records = task.records
-        topic = task.writer.topic
-        self._value = RecordConverter(records.value, topic, "value")
-        reads_keys = task.layout.keys_format is not None or bool(records.transforms)
-        self._key: RecordConverter | None = RecordConverter(records.key, topic, "key") if reads_keys else None
-
-    def apply(self, batch: ConnectBatch) -> Outcome:
-        values = self._value.convert(batch.records)
-        self._notes.join(values.notes)
-        batch = replace(batch.take(values.positions), value=values.payload)
-        if self._key is None or not batch.num_rows:
-            return Outcome(batch, values.failures)
-        keys = self._key.convert(batch.records)
-        self._notes.join(keys.notes)
-        return Outcome(replace(batch.take(keys.positions), key=keys.payload), (*values.failures, *keys.failures))
-
-
-class _WritableCheck:
-    """Refuse or leave out records that the sink cannot write. This step checks the results of the transforms."""
-
-    def __init__(self, task: ScanTask) -> None:
-        self._layout = task.layout
-        self._targets = SchemaTargets(task.layout.schema_compatibility)
-        self._with_schema: bool | None = None
-
-    def apply(self, batch: ConnectBatch) -> Outcome:
-        nulls = batch.value.is_null
-        if self._layout.null_values == "ignore" and nulls.any():
-            batch = batch.take(np.flatnonzero(~nulls))
-            nulls = np.zeros(batch.num_rows, bool)
-        refusals = list(self._find_refusals(batch, nulls)) if batch.num_rows else []
-        failures = (build_put_failures(batch.offsets[mask], reason) for mask, reason in refusals)
-        return Outcome(batch, tuple(chain.from_iterable(failures)))
-
-    def _find_refusals(self, batch: ConnectBatch, nulls: Mask) -> Iterator[tuple[Mask, str]]:
-        """Yield the rows that the object format cannot hold, once for each reason."""
-        if self._layout.null_values == "fail":
-            yield nulls, "the value is null; behavior.on.null.values=ignore or write lets such records pass"
-        yield (
-            self._find_mixed_schemas(batch.value, nulls),
-            "records with and without a schema cannot be mixed, and the first one of this range was of the other kind",
-        )
-        yield (
-            self._targets.find_versionless(batch.value),
-            f"schema.compatibility={self._layout.schema_compatibility} needs the Registry's version of its schema",
-        )
-        yield (
-            find_unsafe_values(batch, self._layout) & ~nulls,
-            "the value holds the separator of records, so it would read back as several records",
-        )
-        if self._layout.keys_format is not None:
-            no_key = batch.key.is_null
-            yield no_key, "the key is null, and an object of keys (store.kafka.keys) holds none"
-            yield find_unsafe_keys(batch, self._layout) & ~no_key, "the key holds the separator of records"
-
-    def _find_mixed_schemas(self, values: Payload, nulls: Mask) -> Mask:
-        """Mark records with a schema if the first value of the range had none, or the other way round."""
-        if find_format(self._layout.format).needs_schema:
-            # the writer of such a format refuses every record without a schema, the first one too
-            return np.zeros(len(nulls), bool)
-        has_schema = values.codes != NO_SCHEMA
-        if self._with_schema is None and not nulls.all():
-            self._with_schema = bool(has_schema[np.flatnonzero(~nulls)[0]])
-        mixed: Mask = ~nulls & (has_schema != self._with_schema)
-        return mixed
+def _find_projection(layout: LayoutSettings, notes: Notes) -> Callable[[Payload], Payload]:
+    """Return the function that projects values to the schemas they are written with. An envelope keeps the bytes."""
+    if layout.is_envelope:
+        return lambda values: values
+    [new_schema_targets] = load_extensions("new_schema_targets")
+    project: Callable[[Payload], Payload] = new_schema_targets(layout.schema_compatibility, notes).project
+    return project
 
 
 class _Placer:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.core.codecs.compression import Sink
-from kafka_s3_platform.core.config.formats import WRITTEN_FORMATS, Format, find_format
+from kafka_s3_platform.core.config.formats import Format, find_format, list_formats
 from kafka_s3_platform.core.config.plugins import FORMAT, load_class
 from kafka_s3_platform.core.config.settings import LayoutSettings, SourceSettings
 from kafka_s3_platform.core.errors import ConfigError
@@ -173,7 +173,7 @@ def load_format_io(row: Format) -> FormatIO:
 
 @cache
 def _load_module(name: str) -> FormatIO:
-    format_io: FormatIO = import_module(f"kafka_s3_platform.{name}").FORMAT_IO
+    format_io: FormatIO = import_module(name).FORMAT_IO
     return format_io
 
 
@@ -193,7 +193,8 @@ def new_writer(sink: Sink, layout: LayoutSettings, part: ObjectPart, schema: Sch
     part_schema = HEADERS_SCHEMA if part == "headers" else schema
     create = load_format_io(row).new_writer
     if create is None:
-        raise ConfigError(f"the format {format_name} is only read: there are {', '.join(WRITTEN_FORMATS)}")
+        formats = (row.name for row in list_formats().values() if row.is_written)
+        raise ConfigError(f"the format {format_name} is only read: there are {', '.join(formats)}")
     return create(WriteRequest(sink, layout, part, format_name, codec, level, part_schema))
 
 
@@ -240,10 +241,11 @@ def find_part_format(layout: LayoutSettings, part: ObjectPart) -> str:
         ConfigError: the format does not exist, or the part is not written.
     """
     format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[part]
-    there = [row.name for row in WRITTEN_FORMATS.values() if part in row.parts]
-    is_own_class = format_name is not None and "." in format_name and find_format(format_name).is_plugin
-    if format_name is None or not (format_name in there or (part == "value" and is_own_class)):
-        raise ConfigError(f"there is no format {format_name} for the {part}: there are {', '.join(there)}")
+    row = find_format(format_name or "")
+    is_own_class = part == "value" and row.is_plugin and "." in row.name
+    if format_name is None or not (is_own_class or (row.is_written and part in row.parts)):
+        formats = (row.name for row in list_formats().values() if row.is_written and part in row.parts)
+        raise ConfigError(f"there is no format {format_name} for the {part}: there are {', '.join(formats)}")
     return format_name
 
 

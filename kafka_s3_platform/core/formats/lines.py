@@ -1,6 +1,6 @@
-"""Writes formats of records in a row, each ended by a separator: a buffer for each batch, compressed."""
+"""Writes records in a row, each ended by a separator: a buffer for each batch, compressed. Splits them again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +8,9 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.core.codecs.compression import CompressedSink, Sink
 from kafka_s3_platform.core.formats.columns import read_strings
+from kafka_s3_platform.core.formats.reading import build_damage_error, build_limit_error
 from kafka_s3_platform.core.model.connect import ConnectBatch, Mask
+from kafka_s3_platform.core.model.limits import ReadLimits
 
 LINE = b"\n"
 
@@ -75,3 +77,74 @@ def _is_absent(sought: bytes, values: pa.BinaryArray) -> bool:
 def _to_mask(unsafe: pa.BooleanArray) -> Mask:
     mask: Mask = pc.fill_null(unsafe, False).to_numpy(zero_copy_only=False)  # noqa: FBT003
     return mask
+
+
+class Ending:
+    """Passes pieces on. `is_open` is true once all are read and the last one does not end with a separator."""
+
+    def __init__(self, pieces: Iterator[bytes], separator: bytes = LINE) -> None:
+        self._pieces = pieces
+        self._separator = separator
+        self._last = b""
+        self.is_open = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        piece = next(self._pieces, None)
+        if piece is None:
+            self.is_open = bool(self._last) and self._last != self._separator
+            raise StopIteration
+        self._last = (self._last + piece)[-len(self._separator) :]
+        return piece
+
+
+def split_lines(
+    pieces: Iterable[bytes], separator: bytes, key: str, limits: ReadLimits, *, open_end: bool
+) -> Iterator[bytes]:
+    """Split the pieces at each separator.
+
+    Raises:
+        IntegrityError: bytes follow the last separator, a line is longer than the limit, or too many are empty.
+    """
+    rest = bytearray()
+    empty = 0
+    for piece in pieces:
+        # A long rest must not be copied again with each piece.
+        if len(rest) < len(piece):
+            *lines, last = (bytes(rest) + piece).split(separator)
+            rest = bytearray(last)
+        else:
+            lines = _end_last_line(rest, piece, separator)
+        # Only the first line and the rest can be longer than a piece.
+        if max(map(len, (rest, *lines[:1]))) > limits.record_bytes:
+            raise build_limit_error(
+                key, f"has more than {limits.record_bytes:,} bytes without a separator", "record.bytes"
+            )
+        empty += lines.count(b"")
+        if empty > limits.empty_records:
+            raise build_limit_error(
+                key, f"has more than {limits.empty_records:,} records without a byte", "empty.records"
+            )
+        yield from lines
+    if rest and not open_end:
+        raise build_damage_error(key, f"ends with {len(rest)} bytes and no separator after them")
+    if rest:
+        yield bytes(rest)
+
+
+def _end_last_line(rest: bytearray, piece: bytes, separator: bytes) -> list[bytes]:
+    """Add `piece` to a long `rest`, and return its finished lines. No byte is read or copied more than twice."""
+    # a separator of several bytes may begin in the bytes that were there before
+    start = max(len(rest) - len(separator) + 1, 0)
+    rest += piece
+    end = rest.find(separator, start)
+    if end < 0:
+        return []
+    with memoryview(rest) as view:
+        first = bytes(view[:end])
+        others = bytes(view[end + len(separator) :])
+    *lines, last = others.split(separator)
+    rest[:] = last
+    return [first, *lines]

@@ -8,7 +8,7 @@ formats of bzip2, xz, zip and tar (POSIX ustar), Avro, Parquet, ORC and Hadoop's
 import re
 
 from kafka_s3_platform.core.codecs.table import READ_CODECS
-from kafka_s3_platform.core.config.formats import FORMATS, PARQUET_MAGIC
+from kafka_s3_platform.core.config.formats import ENVELOPES, PARQUET_MAGIC
 
 HEAD_BYTES = 512
 """The bytes of an object that are enough to recognize it: a header of tar takes as many."""
@@ -20,7 +20,7 @@ _FOREIGN = {
     "a Hadoop SequenceFile": re.compile(rb"SEQ[\x00-\x06]"),
     "LZ4 of the legacy frame": re.compile(rb"\x02\x21\x4c\x18"),
 }
-_CONTAINERS = dict(row.container for row in FORMATS.values() if row.container) | _FOREIGN
+_CONTAINERS = dict(row.container for row in ENVELOPES.values() if row.container) | _FOREIGN
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 # Where POSIX ustar has the checksum of a header.
 _TAR_SUM = slice(148, 156)

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.connect.avro.values import VALUE_ERRORS
 from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.errors import ErrorCode, IntegrityError, PermanentError
 from kafka_s3_platform.core.model.connect import (
     DATA_EXCEPTION,
+    VALUE_ERRORS,
     ConnectBatch,
     Payload,
     RecordFailure,

@@ -1,18 +1,17 @@
 """Defines the results of reading an object: payloads, batch by batch, or an error for a damaged or too large one."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.connect.avro.objects import AvroObjects
 from kafka_s3_platform.core.codecs.decompression import READ_BYTES, TooLargeError, decompress_stream
 from kafka_s3_platform.core.codecs.table import READ_CODECS, SKIPPED_FRAME
 from kafka_s3_platform.core.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.core.formats.magic_bytes import HEAD_BYTES, describe_head, find_codec
-from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Positions, Schema
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Positions
 from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
 
 
@@ -96,28 +95,6 @@ class BatchReader(Protocol):
             IntegrityError: the object as a whole is damaged.
         """
         ...
-
-
-class DatumPayload(Payload):
-    """Avro data of one schema, without a frame. They are decoded at the first use of their values."""
-
-    raw_is_value = False
-    avro_start = 0
-
-    def _decode(self) -> Sequence[object]:
-        readers = [AvroObjects(schema.avro) for schema in self.schemas]
-        rows = pa.array(self.raw).to_pylist()
-        return [
-            None if row is None else readers[code].read(row)
-            for row, code in zip(rows, self.codes.tolist(), strict=True)
-        ]
-
-
-def build_datum_payload(data: pa.BinaryArray, schema: Schema) -> Payload:
-    """Build a payload of Avro data without a frame."""
-    codes = np.zeros(len(data), np.int32)
-    codes[data.is_null().to_numpy(zero_copy_only=False)] = NO_SCHEMA
-    return DatumPayload(data, codes, [schema])
 
 
 def build_bytes_payload(values: pa.BinaryArray) -> Payload:

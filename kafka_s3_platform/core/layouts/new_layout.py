@@ -1,17 +1,14 @@
-"""Makes the layout of an `archive.key.layout`, with the layouts of Confluent's, DeviantArt's and Zooz's sinks."""
+"""Makes the layout of an `archive.key.layout`, with the layout of Confluent's sink, which is the default."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from kafka_s3_platform.connect.layouts.lenses import LensesLayout
-from kafka_s3_platform.connect.layouts.template import TemplateLayout
 from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.extensions import find_addition
 from kafka_s3_platform.core.formats.parts import ObjectPart
 from kafka_s3_platform.core.layouts.segment_key import (
-    EXTENSION,
     OFFSET,
     PART_NAMES,
     KeyReader,
@@ -119,90 +116,23 @@ class ConnectLayout(SegmentLayout):
         return replace(read_key, window=folder.window)
 
 
-class TimeFolderLayout(SegmentLayout):
-    """`<topics.dir>/<encoded partition>/<name>`. Each subclass sets the pattern of the name without its extension."""
-
-    name_pattern: str
-
-    def check_reading(self) -> None:
-        # Builds both now: a user's class that cannot be loaded has to fail before the first key is read.
-        _ = self._folders, self._endings
-
-    def parse(self, key: str) -> SegmentKey | None:
-        encoded, _, name = key.removeprefix(self.root).rpartition("/")
-        match = re.fullmatch(self.name_pattern + EXTENSION, name, re.ASCII)
-        if not key.startswith(self.root) or not encoded or match is None:
-            return None
-        return build_segment_key(match.groupdict(), self._topic, encoded, match["extension"] or "")
-
-    def read(self, key: str) -> ReadKey | Refusal:
-        encoded, _, name = key.removeprefix(self.root).rpartition("/")
-        ending = next((ending for ending in self._endings if name.endswith(ending)), None)
-        if ending is None:
-            return refuse_index(name) or refuse_ending(self._endings)
-        match = re.fullmatch(self.name_pattern, name.removesuffix(ending), re.ASCII)
-        if match is None:
-            return refuse_index(name) or Refusal("unparsable", "its name has no kafka partition and first offset")
-        folder = self._folders.folder(encoded)
-        if folder is None:
-            return Refusal("misplaced", f"its folder {encoded!r} is no time folder")
-        segment = build_segment_key(match.groupdict(), self._topic, encoded, ending.removeprefix("."))
-        return ReadKey(segment, window=folder.window)
-
-    def find_span(self, folder: str) -> Window | None:
-        return self._spans.find_span(folder)
-
-    def _join_key(self, segment: SegmentKey, name: str) -> str:
-        return f"{self.root}{segment.encoded_partition}/{segment.with_extension(name)}"
-
-    @cached_property
-    def _endings(self) -> tuple[str, ...]:
-        return list_endings(self._layout, "value")
-
-
-class BlockGzipLayout(TimeFolderLayout):
-    """DeviantArt's: `<s3.prefix>/<YYYY-MM-DD>/<topic>-<5 digits>-<12 digits>.gz`; the date is the encoded partition."""
-
-    # Numbers may be longer than their padding, but not shorter: a shorter one is in the name of another tool.
-    name_pattern = rf"(?P<topic>{TOPIC})-(?P<partition>\d{{5,}})-(?=\d{{12}}){OFFSET}"
-
-    def key(self, segment: SegmentKey) -> str:
-        return self._join_key(segment, f"{segment.topic}-{segment.kafka_partition:05d}-{segment.offset_text(12)}")
-
-
-class ZoozLayout(TimeFolderLayout):
-    """Zooz's: `<root>/date=<date>/hour=<hour>/<kafka partition>_<first offset>.<extension>`.
-
-    The folders are the encoded partition. Keys do not hold the topic, so all objects belong to one topic.
-    """
-
-    name_pattern = rf"(?P<partition>\d+)_{OFFSET}"
-
-    def check_reading(self) -> None:
-        if not self._topic:
-            raise ConfigError("keys of the layout zooz have no topic: name their topic in `topics`")
-        super().check_reading()
-
-    def key(self, segment: SegmentKey) -> str:
-        return self._join_key(segment, f"{segment.kafka_partition}_{segment.offset_text(0)}")
-
-
-_SEGMENT_LAYOUTS: Mapping[str, type[SegmentLayout]] = {
-    "connect": ConnectLayout,
-    "block_gzip": BlockGzipLayout,
-    "zooz": ZoozLayout,
-    "template": TemplateLayout,
-}
-_KEY_READERS: Mapping[str, type[KeyReader]] = {**_SEGMENT_LAYOUTS, "lenses": LensesLayout}
+def _find_layout(name: str) -> type[KeyReader]:
+    """Return the class of a layout. Raise ConfigError if no installed part has it."""
+    found_class: type[KeyReader] | None = ConnectLayout if name == "connect" else find_addition("key_layouts", name)
+    if found_class is None:
+        raise ConfigError(f"there is no layout {name} of object keys in this installation, only `connect`")
+    return found_class
 
 
 def new_segment_layout(layout: LayoutSettings) -> SegmentLayout:
     """Make the layout of the settings, to write and parse keys.
 
     Raises:
-        ConfigError: two objects could get the same key with its delimiters or its template.
+        ConfigError: two objects could get the same key with its delimiters or its template, or it is only read.
     """
-    keys = _SEGMENT_LAYOUTS[layout.key_layout](layout)
+    keys = _find_layout(layout.key_layout)(layout)
+    if not isinstance(keys, SegmentLayout):
+        raise ConfigError(f"objects with keys of the layout {layout.key_layout} are only read, not written")
     try:
         keys.check_writing()
     except ValueError as error:
@@ -216,6 +146,6 @@ def new_key_reader(config: ConnectorConfig) -> KeyReader:
     Raises:
         ConfigError: the layout needs a topic by name, or its template is wrong.
     """
-    reader = _KEY_READERS[config.layout.key_layout](config.layout, config.topics[0] if len(config.topics) == 1 else "")
+    reader = _find_layout(config.layout.key_layout)(config.layout, config.topics[0] if len(config.topics) == 1 else "")
     reader.check_reading()
     return reader

@@ -230,6 +230,9 @@ def describe_batch(batch: ConnectBatch) -> str:
     return f"{topic}-{kafka_partition}, offsets {batch.offsets[0]} to {batch.offsets[-1]}"
 
 
+VALUE_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, pa.ArrowException)
+"""The errors for a value that does not fit its schema, or that a format cannot hold."""
+
 DATA_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
 
 

@@ -20,6 +20,9 @@ each of forty types may double this number."""
 MAX_RECORD_VALUES = 1_000_000
 """Most values of one live record, including those that its schema adds: an absent field takes no byte in the record."""
 
+FEW_VALUES = 4
+"""An item of an array or map with at most this many values counts as one item."""
+
 NAME_BYTES = 64
 """Most bytes of a field's name, or of a default value: it is written with each record."""
 

@@ -15,16 +15,16 @@ from typing import Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from kafka_s3_platform.connect.formats.kept_offsets import BESIDE, METADATA, REPEATED, OffsetRuns
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.formats.columns import RecordDigest
 from kafka_s3_platform.core.formats.format_io import find_extension, new_writer
+from kafka_s3_platform.core.formats.kept_offsets import BESIDE, METADATA, REPEATED, OffsetRuns
 from kafka_s3_platform.core.formats.parts import ObjectPart, UnwritableRecordsError, UnwritableSchemaError
 from kafka_s3_platform.core.layouts.segment_key import make_offsets_key
 from kafka_s3_platform.core.model.connect import ConnectBatch, Int64s, RecordFailure
 from kafka_s3_platform.core.model.object_key import MAX_KEY_BYTES
 from kafka_s3_platform.core.model.segment import Segment, StoredObject
-from kafka_s3_platform.core.segments.schema_ids import collect_schema_ids
+from kafka_s3_platform.core.segments.schemas import load_id_collector
 from kafka_s3_platform.core.segments.target import Bucket, BucketPart, RecordId, SegmentTarget
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import WRITE_CHECK
@@ -155,6 +155,7 @@ class SegmentWriter:
         self._digest = RecordDigest()
         self._times: list[tuple[int, int]] = []
         self._schema_ids = set(target.schema_ids)
+        self._collect_schema_ids = load_id_collector() if target.framed else None
         self._facts: dict[str, str] = {}
         self.record_count = self._late = 0
 
@@ -194,8 +195,9 @@ class SegmentWriter:
         self._digest.update(records)
         if self._offsets is not None:
             self._offsets.add(batch.offsets, is_repeated=batch.ordinals is not None)
-        for name in self._target.framed:
-            self._schema_ids |= collect_schema_ids(records, name)
+        if self._collect_schema_ids is not None:
+            for name in self._target.framed:
+                self._schema_ids |= self._collect_schema_ids(records, name)
         times = batch.timestamps
         self._times.append((int(times.min()), int(times.max())))
         self._last = int(batch.offsets[-1])

@@ -14,22 +14,22 @@ import pyarrow as pa
 
 from kafka_s3_platform.connect.avro.projection import ProjectionError, project_values
 from kafka_s3_platform.connect.avro.schema import read_full_name
-from kafka_s3_platform.connect.avro.values import VALUE_ERRORS, AvroSchema
+from kafka_s3_platform.connect.avro.values import AvroSchema
 from kafka_s3_platform.connect.avro.walk import read_columns
 from kafka_s3_platform.connect.converters.avro import parse_avro_schema
 from kafka_s3_platform.connect.converters.base import BadRecordError
 from kafka_s3_platform.connect.converters.framed import RecordConverter
 from kafka_s3_platform.connect.converters.registry import open_registry
+from kafka_s3_platform.connect.formats.parquet.value_columns import ArrowColumns, convert_type
 from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings
 from kafka_s3_platform.core.errors import ConfigError, RecordError
-from kafka_s3_platform.core.formats.parquet.write import ArrowColumns, convert_type
 from kafka_s3_platform.core.formats.parts import UnwritableSchemaError
 from kafka_s3_platform.core.formats.reading import build_bytes_payload
 from kafka_s3_platform.core.model.batches import read_offset_column
-from kafka_s3_platform.core.model.connect import NO_SCHEMA, Payload, Positions, Schema
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, VALUE_ERRORS, Payload, Positions, Schema
 from kafka_s3_platform.core.model.schema import ArchivedSchema
 from kafka_s3_platform.core.model.segment import Segment
-from kafka_s3_platform.core.segments.schema_ids import find_ambiguous_ids
+from kafka_s3_platform.core.segments.schemas import find_ambiguous_ids
 from kafka_s3_platform.operate.reading.parts import EnvelopePart, ReadPart
 
 logger = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
 import pytest
 
+from kafka_s3_platform.connect.config.formats_of_connect import INPUTS, JSON_WITH_SCHEMA, REFUSALS, WRITTEN_FORMATS
 from kafka_s3_platform.connect.config.keys.records import explain_refusal, find_input
 from kafka_s3_platform.connect.config.keys.table import Support
-from kafka_s3_platform.core.config.formats import INPUTS, JSON_WITH_SCHEMA, REFUSALS, WRITTEN_FORMATS
 from kafka_s3_platform.core.config.settings import ConverterSettings
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding, of_class

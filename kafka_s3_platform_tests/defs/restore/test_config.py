@@ -10,7 +10,6 @@ import pytest
 
 from kafka_s3_platform.cli.restore import add_restore_options, read_terms
 from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
-from kafka_s3_platform.connect.restore.outgoing.partitioning import new_kafka_partitioner
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.core.defs.restore.config import ForeignRestoreConfig, RestoreConfig
 from kafka_s3_platform.core.defs.restore.request import make_foreign_request, make_restore_request
@@ -18,6 +17,7 @@ from kafka_s3_platform.core.defs.restore.values import allow_paths
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.restore.filters.stage import check_filter
+from kafka_s3_platform.core.restore.outgoing.partitioning import new_kafka_partitioner
 from kafka_s3_platform.core.restore.request import RecordFilter, RestoreRequest, Thaw
 from kafka_s3_platform_tests.defs.running import group_terms
 from kafka_s3_platform_tests.support import HOUR, NOON, connector

@@ -25,13 +25,13 @@ from kafka_s3_platform.connect.converters import new_converter
 from kafka_s3_platform.connect.converters.protobuf.files import compile_file
 from kafka_s3_platform.connect.restore.outgoing.schemas import SchemaMapping, map_schemas
 from kafka_s3_platform.connect.restore.outgoing.values import Rewritten, Values, ValueSettings
+from kafka_s3_platform.connect.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
 from kafka_s3_platform.core.config.settings import ConverterSettings, RecordSettings, RegistrySettings
 from kafka_s3_platform.core.errors import IntegrityError, PreflightError
 from kafka_s3_platform.core.model.schema import ArchivedSchema
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform.core.restore.source.archive_plan import make_plan
-from kafka_s3_platform.core.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
 from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform.operate.local.stack import start_registry
 from kafka_s3_platform_tests.archive.values import avro

@@ -7,6 +7,15 @@ from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
 from kafka_s3_platform.connect.config.dialects import Dialect
+from kafka_s3_platform.connect.config.formats_of_connect import (
+    AIVEN_ENVELOPES,
+    AIVEN_WRITTEN,
+    CLOUD_WORDS,
+    CODEC_KEYS,
+    INPUT_WORDS,
+    WRITTEN_FORMATS,
+    list_codes,
+)
 from kafka_s3_platform.connect.config.keys import values
 from kafka_s3_platform.connect.config.keys.sheet import Sheet
 from kafka_s3_platform.connect.config.keys.table import (
@@ -19,19 +28,7 @@ from kafka_s3_platform.connect.config.keys.table import (
 )
 from kafka_s3_platform.connect.config.keys.values import FORMAT_CLASS, PART_FORMAT_CLASS
 from kafka_s3_platform.core.codecs.table import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS, READ_CODECS
-from kafka_s3_platform.core.config.formats import (
-    AIVEN_ENVELOPES,
-    AIVEN_WRITTEN,
-    CLOUD_WORDS,
-    CODEC_KEYS,
-    INPUT_WORDS,
-    LINES_KEY,
-    NATIVE_FORMAT,
-    WRITTEN_FORMATS,
-    Format,
-    find_format,
-    list_codes,
-)
+from kafka_s3_platform.core.config.formats import LINES_KEY, NATIVE_FORMAT, Format, find_format
 from kafka_s3_platform.core.config.settings import AivenType, Decimals, Encoding, LayoutSettings, Nulls, SourceSettings
 from kafka_s3_platform.core.errors import ConfigError
 

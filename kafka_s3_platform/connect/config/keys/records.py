@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, get_args
 
 from kafka_s3_platform.connect.config.dialects import Dialect
+from kafka_s3_platform.connect.config.formats_of_connect import INPUTS, JSON_WITH_SCHEMA
 from kafka_s3_platform.connect.config.keys import values
 from kafka_s3_platform.connect.config.keys.converters import REGISTERING, WITH_REGISTRY, is_known_option, read_converter
 from kafka_s3_platform.connect.config.keys.general import TOPICS
@@ -32,7 +33,7 @@ from kafka_s3_platform.connect.config.keys.transforms import (
 )
 from kafka_s3_platform.connect.config.keys.values import CONVERTER_CLASS
 from kafka_s3_platform.connect.config.worker import Worker
-from kafka_s3_platform.core.config.formats import INPUTS, JSON_WITH_SCHEMA, find_format
+from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.config.settings import (
     ConverterSettings,
     ErrorSettings,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 from kafka_s3_platform.connect.config.dialects import Dialect
+from kafka_s3_platform.connect.config.formats_of_connect import AIVEN_WRITTEN
 from kafka_s3_platform.connect.config.keys import values
 from kafka_s3_platform.connect.config.keys.general import SOURCE_TOPIC
 from kafka_s3_platform.connect.config.keys.layout import (
@@ -43,7 +44,7 @@ from kafka_s3_platform.connect.config.keys.table import (
 )
 from kafka_s3_platform.connect.config.keys.transforms import keeps_content
 from kafka_s3_platform.connect.config.worker import Worker
-from kafka_s3_platform.core.config.formats import AIVEN_WRITTEN, LINES_KEY, find_format
+from kafka_s3_platform.core.config.formats import LINES_KEY, find_format
 from kafka_s3_platform.core.config.settings import (
     THAW_TIERS,
     AivenType,

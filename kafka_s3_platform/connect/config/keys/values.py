@@ -11,8 +11,8 @@ from typing import TypeVar, cast
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from kafka_s3_platform.connect.config.formats_of_connect import WRITTEN_FORMATS
 from kafka_s3_platform.core.config import plugins
-from kafka_s3_platform.core.config.formats import WRITTEN_FORMATS
 from kafka_s3_platform.core.config.plugins import Kind, load_class
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.java.joda_format import compile_path_format

@@ -22,26 +22,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fastavro.schema import SchemaParseException, UnknownType
 
-from kafka_s3_platform.connect.avro.nodes import FEW_VALUES
 from kafka_s3_platform.connect.avro.objects import AvroObjects
 from kafka_s3_platform.connect.avro.schema import get_branch_name
-from kafka_s3_platform.connect.avro.values import VALUE_ERRORS, AvroSchema, encode_unscaled
+from kafka_s3_platform.connect.avro.values import AvroSchema, encode_unscaled
 from kafka_s3_platform.connect.formats.avro import AvroFields
-from kafka_s3_platform.connect.formats.avro_container import BATCH_OBJECTS
+from kafka_s3_platform.connect.formats.avro_records import BATCH_OBJECTS, build_datum_payload
+from kafka_s3_platform.connect.formats.parquet.value_columns import KEPT_SCHEMA, WRAPPER, ParquetWriter
 from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest, WriteRequest
 from kafka_s3_platform.core.formats.parquet.batches import RowGroupReader
 from kafka_s3_platform.core.formats.parquet.pages import CheckedFile, ColumnChunk, open_checked
-from kafka_s3_platform.core.formats.parquet.write import KEPT_SCHEMA, WRAPPER, ParquetWriter
 from kafka_s3_platform.core.formats.parts import ObjectPart
-from kafka_s3_platform.core.formats.reading import (
-    BATCH_RECORDS,
-    ReadBatch,
-    build_damage_error,
-    build_datum_payload,
-    build_limit_error,
-)
-from kafka_s3_platform.core.model.connect import Schema
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.core.formats.reading import BATCH_RECORDS, ReadBatch, build_damage_error, build_limit_error
+from kafka_s3_platform.core.model.connect import VALUE_ERRORS, Schema
+from kafka_s3_platform.core.model.limits import FEW_VALUES, NO_KEYS, ReadLimits
 
 MEMBER = re.compile(r"member(\d+)")
 # Parquet's type UUID is a fixed of 16 bytes, Avro's is text.

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.connect.config.keys.transforms import keeps_content
-from kafka_s3_platform.connect.restore.outgoing.partitioning import SOURCE, new_kafka_partitioner
 from kafka_s3_platform.connect.restore.outgoing.values import Rewritten, Values, ValueSettings
 from kafka_s3_platform.connect.restore.source.foreign_stream import fill_timestamps, join_same_offsets
 from kafka_s3_platform.connect.transforms import new_chain
@@ -24,6 +23,7 @@ from kafka_s3_platform.core.model.batches import HEADER, RECORD_SCHEMA
 from kafka_s3_platform.core.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Transform, strip_branch
 from kafka_s3_platform.core.model.notes import Notes
 from kafka_s3_platform.core.restore.filters.stage import FilteredStream
+from kafka_s3_platform.core.restore.outgoing.partitioning import SOURCE, new_kafka_partitioner
 from kafka_s3_platform.core.restore.request import LeftOut, OnError, Outgoing, ReadFacts, RecordFilter
 from kafka_s3_platform.core.restore.source.base import RecordStream, SourceRecords, StreamFacts
 from kafka_s3_platform.core.restore.target_topic import apply_routers, routes_by_record, routes_by_topic

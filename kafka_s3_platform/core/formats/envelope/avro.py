@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from fastavro import parse_schema, schemaless_reader
 
-from kafka_s3_platform.connect.formats.avro import AvroBlocks
-from kafka_s3_platform.connect.formats.avro_container import AvroContainer, AvroRecords
 from kafka_s3_platform.core.codecs.compression import Sink
 from kafka_s3_platform.core.errors import HEAL_OBJECT, IntegrityError, PlatformError
+from kafka_s3_platform.core.formats.avro_container import AvroBlocks, AvroContainer, read_zigzag
 from kafka_s3_platform.core.formats.columns import read_headers, read_strings
 from kafka_s3_platform.core.formats.envelope.records import build_batch
 from kafka_s3_platform.core.formats.format_io import FormatIO
@@ -164,18 +163,60 @@ class EnvelopeAvroReader:
         container = AvroContainer(self._source, self._key, self._limits)
         if container.metadata.get("avro.schema", b"").decode() != ENVELOPE_SCHEMA:
             raise IntegrityError(f"object {self._key} is Avro but not an envelope: another tool or version wrote it")
-        records = AvroRecords(json.loads(ENVELOPE_SCHEMA), self._key, self._limits)
         for count, data in container.blocks():
-            # fastavro cannot check such a block in bounded memory: our walk fails first where a limit is exceeded.
-            if not records.is_light(data):
-                records.lengths(data, count)
             body = io.BytesIO(data)
+            # fastavro cannot check such a block in bounded memory: our walk fails first where a limit is exceeded.
+            if len(data) > _LIGHT_BYTES:
+                _check_headers(body, count, self._limits.items)
+                body.seek(0)
             for _ in range(count):
                 record: Any = schemaless_reader(body, _READ_SCHEMA, None)
                 yield tuple(record.values())
             if body.tell() != len(data):
                 raise ValueError(f"a block of {len(data)} bytes, of which its {count} records have {body.tell()}")
             del data, body  # they would stay in memory while the next block is decompressed
+
+
+_LIGHT_BYTES = 524_288
+"""A larger block may hold more headers than memory: a header takes two bytes there, and some hundreds as objects."""
+
+
+def _check_headers(body: IO[bytes], records: int, most: int) -> None:
+    """Walk through so many records without decoding them. Raise ValueError for more than `most` headers in one."""
+    for _ in range(records):
+        for _ in ("key", "value"):
+            _skip_nullable(body)
+        if read_zigzag(body):
+            _skip_headers(body, most)
+        _skip_bytes(body)
+        for _ in _NUMBERS:
+            read_zigzag(body)
+
+
+def _skip_headers(body: IO[bytes], most: int) -> None:
+    headers = 0
+    while count := read_zigzag(body):
+        # After a negative count comes the size of its headers in bytes.
+        if count < 0:
+            read_zigzag(body)
+        headers += abs(count)
+        if headers > most:
+            raise ValueError(f"a record has more than {most:,} items")
+        for _ in range(abs(count)):
+            _skip_bytes(body)
+            _skip_nullable(body)
+
+
+def _skip_nullable(body: IO[bytes]) -> None:
+    if read_zigzag(body):
+        _skip_bytes(body)
+
+
+def _skip_bytes(body: IO[bytes]) -> None:
+    size = read_zigzag(body)
+    if size < 0:
+        raise ValueError(f"a length of {size}")
+    body.seek(size, io.SEEK_CUR)
 
 
 def _count_bytes(row: tuple[Any, ...]) -> int:

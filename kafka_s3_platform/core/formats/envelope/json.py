@@ -12,12 +12,11 @@ from typing import IO, Any, TypedDict
 import msgspec
 import pyarrow as pa
 
-from kafka_s3_platform.connect.formats.json import split_lines
 from kafka_s3_platform.core.codecs.compression import Sink
 from kafka_s3_platform.core.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.core.formats.envelope.records import build_batch, list_rows
 from kafka_s3_platform.core.formats.format_io import FormatIO
-from kafka_s3_platform.core.formats.lines import LINE, LinesWriter
+from kafka_s3_platform.core.formats.lines import LINE, LinesWriter, split_lines
 from kafka_s3_platform.core.formats.reading import add_remedy, batch_values, build_limit_error, decompress_lines
 from kafka_s3_platform.core.model.connect import ConnectBatch
 from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits

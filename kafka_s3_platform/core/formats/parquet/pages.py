@@ -15,10 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka_s3_platform.connect.avro.nodes import FEW_VALUES
 from kafka_s3_platform.core.formats.magic_bytes import HEAD_BYTES, describe_foreign_to_parquet
 from kafka_s3_platform.core.formats.reading import build_limit_error
-from kafka_s3_platform.core.model.limits import ReadLimits
+from kafka_s3_platform.core.model.limits import FEW_VALUES, ReadLimits
 
 _TRUE = 1
 _FALSE = 2

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from kafka_s3_platform.connect.restore.outgoing.partitioning import SOURCE
 from kafka_s3_platform.core.errors import (
     ConfigError,
     MissingTopicError,
@@ -13,6 +12,7 @@ from kafka_s3_platform.core.errors import (
     TopicRecreatedError,
 )
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.core.restore.outgoing.partitioning import SOURCE
 from kafka_s3_platform.core.restore.preflight.checks import Target, describe_if_there, observe_target, raise_refusals
 from kafka_s3_platform.core.restore.preflight.target import check_configs, make_topic_configs
 from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest

@@ -22,7 +22,7 @@ from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.source.base import ObjectFacts, RestorePlan, TargetPlan, TargetStart
 from kafka_s3_platform.core.restore.source.selection import FOREVER, Selection, select_records
 from kafka_s3_platform.core.restore.source.terms import check_plan_field, collect_request_terms, hash_place
-from kafka_s3_platform.core.segments.schema_ids import find_ambiguous_ids
+from kafka_s3_platform.core.segments.schemas import find_ambiguous_ids
 from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform.core.text import find_nearest

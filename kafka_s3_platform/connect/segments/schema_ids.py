@@ -1,10 +1,8 @@
 """Archives the schemas of ids in records, so readers do not need the registry."""
 
 import logging
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -16,6 +14,7 @@ from kafka_s3_platform.core.errors import PlatformError
 from kafka_s3_platform.core.model.connect import Side
 from kafka_s3_platform.core.model.schema import ArchivedSchema, find_references_flaw
 from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.segments.schemas import FetchedSchemas
 
 logger = logging.getLogger(__name__)
 
@@ -40,45 +39,6 @@ def collect_wire_schema_ids(column: pa.BinaryArray) -> set[int]:
     # most records have the id of the record before: comparing neighbours is cheaper than a sort
     firsts = ids[:1].tolist() + ids[1:][ids[1:] != ids[:-1]].tolist()
     return set(firsts) - {NO_ID}
-
-
-def find_ambiguous_ids(archived: Sequence[ArchivedSchema], source: RecordSettings) -> dict[int, tuple[str, ...]]:
-    """Return ids of different schemas, with their registries: a record names an id, but no registry.
-
-    The registries of keys and of values may both be in use now, each for its own ids. Any other registry was in use
-    before, and its records cannot be recognized.
-    """
-    current_urls = [
-        open_registry(side.registry).url for side in (source.key, source.value) if side.registry is not None
-    ]
-    ambiguous: dict[int, tuple[str, ...]] = {}
-    for url in current_urls:
-        by_id: dict[int, dict[_Content, str]] = defaultdict(dict)
-        for schema in archived:
-            if schema.registry_url == url or schema.registry_url not in current_urls:
-                by_id[schema.schema_id].setdefault(_collect_content(schema), schema.registry_url)
-        ambiguous |= {number: tuple(sorted(urls.values())) for number, urls in by_id.items() if len(urls) > 1}
-    return ambiguous
-
-
-_Content = tuple[str, str, tuple[tuple[str, str, int], ...]]
-
-
-def _collect_content(schema: ArchivedSchema) -> _Content:
-    references = tuple((r.name, r.subject, r.version) for r in schema.schema_references)
-    return schema.schema_type, schema.schema_text, references
-
-
-@dataclass(frozen=True)
-class FetchedSchemas:
-    """`rows` are the schemas missing in the index. Each comes after its references.
-
-    `missing` are the ids and GUIDs not archived yet. `problem` is the reason, as a sentence.
-    """
-
-    rows: tuple[ArchivedSchema, ...] = ()
-    missing: tuple[int | str, ...] = ()
-    problem: str | None = None
 
 
 def fetch_archived_schemas(state: IndexState, ids: Iterable[int | str], records: RecordSettings) -> FetchedSchemas:

@@ -1,0 +1,143 @@
+"""The records in the blocks of Avro files, each found in bounded memory, and their payloads.
+
+fastavro crashes the process if data are some thousands of levels deep. It also makes as many objects as the data ask
+for: items that take no bytes cost nothing but their count. So fastavro reads only blocks of few objects, by schemas
+without recursion and without items of no bytes. For all other blocks, `Datum` walks through the bytes.
+
+Measured: a record of 96 B and 10 fields takes 6.7 CPU microseconds with fastavro, and 14 with the walk.
+"""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from fastavro import schemaless_reader
+from fastavro.schema import parse_schema
+
+from kafka_s3_platform.connect.avro.objects import AvroObjects
+from kafka_s3_platform.connect.avro.schema import strip_logical_types
+from kafka_s3_platform.connect.avro.walk import Datum
+from kafka_s3_platform.core.errors import PermanentError
+from kafka_s3_platform.core.formats.reading import build_limit_error
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Schema
+from kafka_s3_platform.core.model.limits import FEW_VALUES, ReadLimits
+
+_FEW_OBJECTS = 1_048_576
+"""fastavro reads blocks of up to this many objects. An object takes up to some 200 bytes."""
+
+BATCH_OBJECTS = 1_048_576
+"""A batch ends before its decoded records become more objects: fields and items, which may take no byte."""
+
+
+@dataclass(frozen=True)
+class RecordSizes:
+    """The bytes of each record, and about how many objects it becomes when it is decoded."""
+
+    lengths: Int64s
+    objects: Int64s
+
+
+class AvroRecords:
+    """Finds the records in the blocks of an object, all of one schema. `key` names the object in errors.
+
+    Raises:
+        ValueError: the schema cannot be read. Errors of fastavro pass through.
+    """
+
+    def __init__(self, avro: Any, key: str, limits: ReadLimits) -> None:
+        self._key = key
+        self._limits = limits
+        try:
+            self._datum = Datum(avro, limits.depth, limits.items)
+        except PermanentError as err:
+            raise ValueError(err.text) from err
+        self._parsed = parse_schema(strip_logical_types(avro), _ignore_default_error=True)
+        self._empty = 0
+        self._items: Int64s = np.zeros(0, np.int64)
+
+    def lengths(self, data: bytes, records: int) -> Int64s:
+        """Return the bytes of each record of a block.
+
+        Raises:
+            ValueError: the data are not so many records.
+            IntegrityError: they exceed the limits. Errors of fastavro pass through.
+        """
+        size = self._datum.size
+        if size is not None:
+            return self._of_one_size(len(data), records, size)
+        # Each record takes a byte at least: those without any are all of one size.
+        if records > len(data):
+            raise ValueError(f"{records} records in a block of {len(data)} bytes")
+        ends = self._find_record_bounds(data, records) if self.is_light(data) else self._walked(data, records)
+        if ends[-1] != len(data):
+            raise ValueError(f"{len(data)} bytes in a block whose {records} records have {ends[-1]}")
+        lengths: Int64s = np.diff(ends)
+        return lengths
+
+    def measure(self, data: bytes, count: int) -> RecordSizes:
+        """Return the length of each record of a block, and its number of objects."""
+        lengths = self.lengths(data, count)
+        objects = lengths * self._datum.density + self._datum.values
+        if self._datum.has_light_items:
+            objects += FEW_VALUES * self._items
+        return RecordSizes(lengths, objects)
+
+    def is_light(self, data: bytes) -> bool:
+        """Return whether fastavro can read a block in bounded memory."""
+        datum = self._datum
+        is_plain = not (datum.is_recursive or datum.has_light_items)
+        return is_plain and len(data) * max(datum.density, 1) <= _FEW_OBJECTS
+
+    def _of_one_size(self, total: int, records: int, size: int) -> Int64s:
+        self._empty += 0 if size else records
+        if self._empty > self._limits.empty_records:
+            what = f"has more than {self._limits.empty_records:,} records without a byte"
+            raise build_limit_error(self._key, what, "empty.records")
+        if records * size != total:
+            raise ValueError(f"{total} bytes in a block whose {records} records have {records * size}")
+        return np.full(records, size, np.int64)
+
+    def _find_record_bounds(self, data: bytes, records: int) -> Int64s:
+        """Return the byte offsets between the records of a block. Only decoding tells where one ends."""
+        body = io.BytesIO(data)
+        ends = [0]
+        for _ in range(records):
+            schemaless_reader(body, self._parsed, None)
+            ends.append(body.tell())
+        return np.array(ends, np.int64)
+
+    def _walked(self, data: bytes, records: int) -> Int64s:
+        ends = np.zeros(records + 1, np.int64)
+        view = memoryview(data)
+        pos = 0
+        self._items = np.zeros(records, np.int64)
+        for row in range(records):
+            pos = self._datum.end(view, pos)
+            ends[row + 1] = pos
+            self._items[row] = self._datum.items
+        return ends
+
+
+class DatumPayload(Payload):
+    """Avro data of one schema, without a frame. They are decoded at the first use of their values."""
+
+    raw_is_value = False
+    avro_start = 0
+
+    def _decode(self) -> Sequence[object]:
+        readers = [AvroObjects(schema.avro) for schema in self.schemas]
+        rows = pa.array(self.raw).to_pylist()
+        return [
+            None if row is None else readers[code].read(row)
+            for row, code in zip(rows, self.codes.tolist(), strict=True)
+        ]
+
+
+def build_datum_payload(data: pa.BinaryArray, schema: Schema) -> Payload:
+    """Build a payload of Avro data without a frame."""
+    codes = np.zeros(len(data), np.int32)
+    codes[data.is_null().to_numpy(zero_copy_only=False)] = NO_SCHEMA
+    return DatumPayload(data, codes, [schema])

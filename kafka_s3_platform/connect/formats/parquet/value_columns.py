@@ -1,0 +1,270 @@
+"""Writes ParquetFormat: decoded values (or keys, or headers) as columns, typed by their Avro schema.
+
+Types are as in parquet-avro, but lists have Parquet's three levels: a union of several types is a struct
+`member0`, `member1` ..., all null but one; enums are strings; decimals, dates, times and timestamps have their logical
+types. A value other than a record becomes the column `value`; keys are the column `key`, headers `headers`.
+Sources: Confluent S3 sink, ParquetFormat; Apache parquet-avro, AvroSchemaConverter.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_s3_platform.connect.avro.connect_schema import DEFAULT_PRECISION
+from kafka_s3_platform.connect.avro.values import AvroSchema, decode_decimal
+from kafka_s3_platform.core.codecs.compression import Sink
+from kafka_s3_platform.core.formats.parquet.write import RowGroupWriter
+from kafka_s3_platform.core.formats.parts import (
+    ObjectPart,
+    UnwritableSchemaError,
+    build_unwritable_error,
+    find_payload,
+    require_no_null,
+)
+from kafka_s3_platform.core.model.batches import count_record_bytes
+from kafka_s3_platform.core.model.connect import VALUE_ERRORS, ConnectBatch, Schema
+from kafka_s3_platform.core.model.limits import MAX_SCHEMA_PLACES
+
+# The most digits of Arrow's decimals of 128 and 256 bits.
+_MAX_PRECISION_128 = 38
+_MAX_PRECISION_256 = 76
+
+Shape = Callable[[Any], Any]
+"""Turns a value in Avro's physical form into one that Arrow understands."""
+
+
+class ArrowColumns:
+    """Builds Arrow columns from values of an Avro schema. `type` is their Arrow type.
+
+    Raises:
+        UnwritableSchemaError: there are no such columns: a type contains itself, a record has no fields, a decimal has
+            more than 76 digits, or there are more than a hundred thousand columns.
+    """
+
+    def __init__(self, avro: AvroSchema, root: Any) -> None:
+        self._avro = avro
+        self._open: list[str] = []
+        self._count = 0
+        self.type, self._shape = self._struct(root["name"], root["fields"])
+
+    def of(self, objects: Sequence[Any]) -> pa.StructArray:
+        """Build the columns. Raise one of `VALUE_ERRORS` if a value does not fit the schema."""
+        shape = self._shape
+        columns = pa.array(objects if shape is None else [None if o is None else shape(o) for o in objects], self.type)
+        _refuse_nulls(columns, "the record")
+        return columns
+
+    def _typed(self, node: Any) -> tuple[pa.DataType, bool, Shape | None]:
+        """Return the type, the nullability and the shape of a node. A named type is written out wherever it is used."""
+        self._count += 1
+        if self._count > MAX_SCHEMA_PLACES:
+            raise UnwritableSchemaError(
+                f"the schema comes to more than {MAX_SCHEMA_PLACES:,} columns, with its types written out"
+            )
+        definition = self._avro.resolve(node)
+        if isinstance(definition, list):
+            return self._union(definition)
+        match definition["type"]:
+            case "record":
+                type_, shape = self._struct(definition["name"], definition["fields"])
+                return type_, False, shape
+            case "array":
+                type_, nullable, shape = self._typed(definition["items"])
+                return pa.list_(pa.field("element", type_, nullable)), False, _convert_each(shape)
+            case "map":
+                type_, nullable, shape = self._typed(definition["values"])
+                return pa.map_(pa.string(), pa.field("value", type_, nullable)), False, _convert_each_value(shape)
+        return _convert_primitive(definition)
+
+    def _struct(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Shape | None]:
+        if name in self._open:
+            raise UnwritableSchemaError(
+                f"the type {name} holds itself ({' > '.join(self._open)} > {name}): Parquet has no such columns"
+            )
+        if not fields:
+            raise UnwritableSchemaError(f"the record {name} has no fields: Parquet has no such columns")
+        self._open.append(name)
+        typed = {field["name"]: self._typed(field["type"]) for field in fields}
+        self._open.pop()
+        shapes = {key: shape for key, (_, _, shape) in typed.items() if shape is not None}
+        return pa.struct([pa.field(key, t, n) for key, (t, n, _) in typed.items()]), _list_fields(shapes)
+
+    def _union(self, union: Sequence[Any]) -> tuple[pa.DataType, bool, Shape | None]:
+        members, nullable = self._avro.members(union)
+        if not members:
+            return pa.null(), True, None
+        typed = [self._typed(member) for member in members]
+        if len(members) == 1:
+            type_, _, shape = typed[0]
+            return type_, nullable, shape
+        return (
+            pa.struct([pa.field(f"member{i}", type_) for i, (type_, _, _) in enumerate(typed)]),
+            nullable,
+            self._member(members, [shape for _, _, shape in typed]),
+        )
+
+    def _member(self, members: Sequence[Any], shapes: Sequence[Shape | None]) -> Shape:
+        choose = self._avro.compile_choice(members)
+
+        def shaped(value: Any) -> dict[str, Any]:
+            index, value = choose(value)
+            shape = shapes[index]
+            return {f"member{index}": value if shape is None else shape(value)}
+
+        return shaped
+
+
+_UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
+_TYPES = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+_LOGICAL_TYPES: Mapping[tuple[Any, Any], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    **{("long", f"timestamp-{name}"): pa.timestamp(unit, "UTC") for name, unit in _UNITS.items()},
+    **{("long", f"local-timestamp-{name}"): pa.timestamp(unit) for name, unit in _UNITS.items()},
+}
+
+
+def _convert_primitive(node: Mapping[str, Any]) -> tuple[pa.DataType, bool, Shape | None]:
+    logical = node.get("logicalType")
+    if logical == "decimal" and node["type"] in ("bytes", "fixed"):
+        scale = node.get("scale", 0)
+        precision = node.get("precision", DEFAULT_PRECISION)
+        return _convert_decimal(precision, scale), False, lambda value: decode_decimal(value, scale)
+    if node["type"] == "fixed":
+        return pa.binary(node["size"]), False, None
+    return _LOGICAL_TYPES.get((node["type"], logical), _TYPES[node["type"]]), node["type"] == "null", None
+
+
+def _convert_decimal(precision: int, scale: int) -> pa.DataType:
+    if not 1 <= precision <= _MAX_PRECISION_256:
+        raise UnwritableSchemaError(f"a decimal of {precision} digits: columns have 1 to {_MAX_PRECISION_256}")
+    if precision <= _MAX_PRECISION_128:
+        return pa.decimal128(precision, scale)
+    return pa.decimal256(precision, scale)
+
+
+def _refuse_nulls(column: pa.Array, name: str, *, nullable: bool = False) -> None:
+    """Raise ValueError for a null that the schema does not allow: Arrow takes every missing value for a null."""
+    if not nullable and column.null_count:
+        raise ValueError(f"{name} is null or missing, and its schema allows neither")
+    if pa.types.is_struct(column.type):
+        # `flatten` makes a member null if its struct is null, which is no fault of the member.
+        present = column.drop_null() if column.null_count else column
+        for field, child in zip(column.type, present.flatten(), strict=True):
+            _refuse_nulls(child, field.name, nullable=field.nullable)
+    elif pa.types.is_list(column.type):
+        _refuse_nulls(column.flatten(), name, nullable=column.type.value_field.nullable)
+    elif pa.types.is_map(column.type):
+        _refuse_nulls(column.items, name, nullable=column.type.item_field.nullable)
+
+
+def convert_type(column: pa.Array, target: pa.DataType) -> pa.Array:
+    """Convert an array of Avro's physical types to the logical types of `wanted`."""
+    if column.type.equals(target):
+        return column
+    if pa.types.is_struct(target):
+        children = [_fill_required(convert_type(column.field(f.name), f.type), f, column) for f in target]
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=column.is_null())
+    if pa.types.is_decimal(target):
+        return pa.array([v if v is None else decode_decimal(v, target.scale) for v in column.to_pylist()], target)
+    return column.cast(target)
+
+
+def _fill_required(child: pa.Array, field: pa.Field, around: pa.StructArray) -> pa.Array:
+    """Drop the nulls of a required field in records that are null themselves: Parquet refuses these."""
+    if field.nullable or child.null_count != around.null_count or not child.null_count:
+        return child
+    if pa.types.is_struct(child.type):
+        return pa.StructArray.from_arrays([child.field(at) for at in range(len(child.type))], fields=list(child.type))
+    return pa.Array.from_buffers(child.type, len(child), [None, *child.buffers()[1:]], offset=child.offset)
+
+
+def _keep_null(shape: Shape) -> Shape:
+    return lambda value: None if value is None else shape(value)
+
+
+def _convert_each(shape: Shape | None) -> Shape | None:
+    if shape is None:
+        return None
+    item = _keep_null(shape)
+    return lambda values: [item(value) for value in values]
+
+
+def _convert_each_value(shape: Shape | None) -> Shape | None:
+    if shape is None:
+        return None
+    item = _keep_null(shape)
+    return lambda values: [(key, item(value)) for key, value in values.items()]
+
+
+def _list_fields(shapes: Mapping[str, Shape]) -> Shape | None:
+    if not shapes:
+        return None
+    changed = {name: _keep_null(shape) for name, shape in shapes.items()}
+    return lambda record: {**record, **{name: change(record[name]) for name, change in changed.items()}}
+
+
+KEPT_SCHEMA = "parquet.avro.schema"
+"""The metadata in which parquet-avro, and so Confluent's sink, keeps the Avro schema."""
+WRAPPER = "KafkaS3PlatformWrapper"
+"""The record around a value that is none: its one field is the value. Types inside would get a namespace of it."""
+
+
+class ParquetWriter(RowGroupWriter):
+    """Writes decoded records of one schema.
+
+    Raises:
+        UnwritableSchemaError: Parquet cannot hold the schema: a type contains itself, a record has no fields, a decimal
+            has more than 76 digits, or there are more than a hundred thousand columns.
+    """
+
+    def __init__(self, sink: Sink, part: ObjectPart, schema: Schema, codec: str, level: int | None) -> None:
+        avro = AvroSchema(schema.avro)
+        self._part = part
+        self._is_wrapped = part != "value" or avro.kind(avro.root) != "record"
+        root = {"type": "record", "name": WRAPPER, "fields": [{"name": part, "type": avro.root}]}
+        text = schema.text
+        if self._is_wrapped:
+            text = json.dumps({**root, "fields": [{"name": part, "type": schema.avro}]}, separators=(",", ":"))
+        try:
+            self._columns = ArrowColumns(avro, root if self._is_wrapped else avro.root)
+        except UnwritableSchemaError as err:
+            raise UnwritableSchemaError(f"{err}; write these topics as AvroFormat or JsonFormat") from err
+        super().__init__(sink, pa.schema(list(self._columns.type)), codec, level, {KEPT_SCHEMA: text})
+
+    def write(self, batch: ConnectBatch) -> None:
+        """Append the records of a batch, none of them null.
+
+        Raises:
+            UnwritableRecordsError: some values do not fit the schema.
+        """
+        rows = pa.RecordBatch.from_struct_array(self._rows(batch))
+        self.write_rows(rows, count_record_bytes(batch.records))
+
+    def _rows(self, batch: ConnectBatch) -> pa.StructArray:
+        payload = require_no_null(batch, find_payload(batch, self._part))
+        columns = getattr(payload, "columns", None)
+        decoded = columns() if columns is not None and not self._is_wrapped else None
+        if decoded is not None:
+            # if something does not fit, the slower way below finds the records that it belongs to
+            with suppress(*VALUE_ERRORS):
+                return convert_type(decoded, self._columns.type)
+        objects = [{self._part: o} for o in payload.objects] if self._is_wrapped else payload.objects
+        try:
+            return self._columns.of(objects)
+        except VALUE_ERRORS as err:
+            raise build_unwritable_error(batch, objects, "parquet", lambda o: self._columns.of([o])) from err

@@ -1,0 +1,101 @@
+"""The layouts of DeviantArt's and Zooz's sinks: folders of times, and no folder of the topic. Lists those of others."""
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+
+from kafka_s3_platform.connect.layouts.lenses import LensesLayout
+from kafka_s3_platform.connect.layouts.template import TemplateLayout
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.layouts.segment_key import (
+    EXTENSION,
+    OFFSET,
+    KeyReader,
+    ReadKey,
+    Refusal,
+    SegmentKey,
+    SegmentLayout,
+    build_segment_key,
+    list_endings,
+    refuse_ending,
+    refuse_index,
+)
+from kafka_s3_platform.core.model.object_key import TOPIC
+from kafka_s3_platform.core.partitioners.folders import Window
+
+
+class TimeFolderLayout(SegmentLayout):
+    """`<topics.dir>/<encoded partition>/<name>`. Each subclass sets the pattern of the name without its extension."""
+
+    name_pattern: str
+
+    def check_reading(self) -> None:
+        # Builds both now: a user's class that cannot be loaded has to fail before the first key is read.
+        _ = self._folders, self._endings
+
+    def parse(self, key: str) -> SegmentKey | None:
+        encoded, _, name = key.removeprefix(self.root).rpartition("/")
+        match = re.fullmatch(self.name_pattern + EXTENSION, name, re.ASCII)
+        if not key.startswith(self.root) or not encoded or match is None:
+            return None
+        return build_segment_key(match.groupdict(), self._topic, encoded, match["extension"] or "")
+
+    def read(self, key: str) -> ReadKey | Refusal:
+        encoded, _, name = key.removeprefix(self.root).rpartition("/")
+        ending = next((ending for ending in self._endings if name.endswith(ending)), None)
+        if ending is None:
+            return refuse_index(name) or refuse_ending(self._endings)
+        match = re.fullmatch(self.name_pattern, name.removesuffix(ending), re.ASCII)
+        if match is None:
+            return refuse_index(name) or Refusal("unparsable", "its name has no kafka partition and first offset")
+        folder = self._folders.folder(encoded)
+        if folder is None:
+            return Refusal("misplaced", f"its folder {encoded!r} is no time folder")
+        segment = build_segment_key(match.groupdict(), self._topic, encoded, ending.removeprefix("."))
+        return ReadKey(segment, window=folder.window)
+
+    def find_span(self, folder: str) -> Window | None:
+        return self._spans.find_span(folder)
+
+    def _join_key(self, segment: SegmentKey, name: str) -> str:
+        return f"{self.root}{segment.encoded_partition}/{segment.with_extension(name)}"
+
+    @cached_property
+    def _endings(self) -> tuple[str, ...]:
+        return list_endings(self._layout, "value")
+
+
+class BlockGzipLayout(TimeFolderLayout):
+    """DeviantArt's: `<s3.prefix>/<YYYY-MM-DD>/<topic>-<5 digits>-<12 digits>.gz`; the date is the encoded partition."""
+
+    # Numbers may be longer than their padding, but not shorter: a shorter one is in the name of another tool.
+    name_pattern = rf"(?P<topic>{TOPIC})-(?P<partition>\d{{5,}})-(?=\d{{12}}){OFFSET}"
+
+    def key(self, segment: SegmentKey) -> str:
+        return self._join_key(segment, f"{segment.topic}-{segment.kafka_partition:05d}-{segment.offset_text(12)}")
+
+
+class ZoozLayout(TimeFolderLayout):
+    """Zooz's: `<root>/date=<date>/hour=<hour>/<kafka partition>_<first offset>.<extension>`.
+
+    The folders are the encoded partition. Keys do not hold the topic, so all objects belong to one topic.
+    """
+
+    name_pattern = rf"(?P<partition>\d+)_{OFFSET}"
+
+    def check_reading(self) -> None:
+        if not self._topic:
+            raise ConfigError("keys of the layout zooz have no topic: name their topic in `topics`")
+        super().check_reading()
+
+    def key(self, segment: SegmentKey) -> str:
+        return self._join_key(segment, f"{segment.kafka_partition}_{segment.offset_text(0)}")
+
+
+KEY_LAYOUTS: Mapping[str, type[KeyReader]] = {
+    "block_gzip": BlockGzipLayout,
+    "lenses": LensesLayout,
+    "template": TemplateLayout,
+    "zooz": ZoozLayout,
+}
+"""The layouts of other sinks than Confluent's, by their names in `archive.key.layout`."""
