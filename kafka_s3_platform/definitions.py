@@ -68,6 +68,7 @@ with leave_out_imports():
     from kafka_s3_platform.core.text import escape_unprintable
     from kafka_s3_platform.operate.alerts.sensor import choose_alert_status, make_alert_sensor
     from kafka_s3_platform.operate.defs.retention_sensor import make_retention_sensor
+    from kafka_s3_platform.operate.defs.warm_spark import choose_runner
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +180,7 @@ def _merge_parts(connectors: Sequence[ConnectorConfig], parts: Mapping[str, dg.D
     # Configured here, so that the config of a run can neither name modules to import nor folders to write to.
     shared = dg.Definitions(
         assets=make_topic_specs(topics),
-        resources={"spark": SparkResource(), "io_manager": NoValues()},
+        resources={"spark": SparkResource(choose_runner), "io_manager": NoValues()},
         executor=dg.in_process_executor.configured({}),
     )
     return dg.Definitions.merge(shared, *parts.values())

@@ -36,6 +36,7 @@ from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.verify.against_topic import Comparison, KafkaPartitionComparison, compare_with_topic
 from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.core.upkeep.verify import VerifyReport, verify_archive
+from kafka_s3_platform.operate.defs.warm_spark import choose_runner
 
 
 @click.command
@@ -114,7 +115,7 @@ def verify(
         ctx.exit(0 if (comparison.exact if exactly else comparison.ok) else 1)
     if ignored := [name for name, value in {**window, "exactly": exactly}.items() if value]:
         raise click.UsageError(f"without --against all is verified: no --{ignored[0].replace('_', '-')}")
-    runner = SparkResource().make_runner()
+    runner = SparkResource(choose_runner).make_runner()
     reports, failures = try_topics(
         find_archived_topics(connector, topic), lambda t: verify_archive(t.config, t.topic, deep, runner)
     )
@@ -171,7 +172,7 @@ def _compare_topic(
         kafka_partitions=tuple(kafka_partitions) or None,
         allow_unsendable_timestamps=allow_unsendable_timestamps,
     )
-    return compare_with_topic(request, SparkResource().make_runner())
+    return compare_with_topic(request, SparkResource(choose_runner).make_runner())
 
 
 def _format_comparison(comparison: Comparison) -> Iterator[str | Verdict]:

@@ -1,7 +1,7 @@
-"""Loads what the parts `connect` and `operate` add to the core: the core imports nothing of them.
+"""Loads what the part `connect` adds to the core: the core imports nothing of it.
 
-A part lists its additions in `EXTENSIONS` of its `__init__`: for a name that the core asks for, the object as
-`module:attribute`. The module is imported when it is asked for. A part that is not installed adds nothing.
+The part lists its additions in `EXTENSIONS` of its `__init__`: for a name that the core asks for, the object as
+`module:attribute`. The module is imported when it is asked for. An installation without the part has no additions.
 """
 
 import importlib
@@ -9,7 +9,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-PARTS = ("kafka_s3_platform.connect", "kafka_s3_platform.operate")
+PARTS = ("kafka_s3_platform.connect",)
 
 
 @cache

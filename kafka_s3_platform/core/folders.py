@@ -1,4 +1,4 @@
-"""Makes and locks folders of this user."""
+"""Folders of this machine: one that only this user may enter, and one that only one process uses at a time."""
 
 import fcntl
 from collections.abc import Iterator

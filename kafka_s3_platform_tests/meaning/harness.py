@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kafka_s3_platform.connect.config.files import load_connector
 from kafka_s3_platform.connect.restore.outgoing.keys import parse_outgoing
-from kafka_s3_platform.connect.restore.outgoing.values import Values, ValueSettings
+from kafka_s3_platform.connect.restore.outgoing.values import Values
 from kafka_s3_platform.connect.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
 from kafka_s3_platform.connect.sources.objects import group_objects
 from kafka_s3_platform.connect.sources.scan import scan_objects
@@ -31,6 +31,7 @@ from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform.core.model.offsets import OffsetRange
 from kafka_s3_platform.core.model.schema import ArchivedSchema, SubjectVersion
+from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings
 from kafka_s3_platform.core.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
 from kafka_s3_platform.core.spark.runner import Attempt
 from kafka_s3_platform.core.store.objects import WrittenObject

@@ -10,12 +10,13 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pydantic import SecretStr
 
+from kafka_s3_platform.core import extensions
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import MissingTopicError, PlatformError, PreflightError, SparkUnavailableError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.restore.execution import replay_streams
 from kafka_s3_platform.core.restore.preflight.keeping import bound_largest_log
-from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.request import Outgoing, RestoreReport, RestoreRequest, judge_report
 from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.operate.local.settings import StackSettings
@@ -79,6 +80,18 @@ def test_a_topic_comes_back_as_it_was(shared_archive: Archive) -> None:
     assert (first.first_source_offset, first.last_source_offset) == (0, 509)
     last = records_of(config.kafka, report.to_topic)["offset"][-1].as_py()
     assert first.last_target_offset == last
+
+
+def test_a_topic_comes_back_where_nothing_interprets_records(
+    shared_archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = shared_archive(numbered(30))
+    with monkeypatch.context() as core_alone:
+        core_alone.setattr(extensions, "PARTS", ())
+        extensions.load_extensions.cache_clear()
+        report = restored(config, outgoing=Outgoing(partitioning="murmur2", provenance_headers=True))
+    extensions.load_extensions.cache_clear()
+    assert judge_report(report).kind == "good"
 
 
 def test_the_report_and_the_mapping_are_in_the_bucket(shared_archive: Archive) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.connect.restore.foreign_source import TrialTask, try_first_records
-from kafka_s3_platform.connect.restore.outgoing.stream import SentSettings
 from kafka_s3_platform.connect.restore.source.foreign_plan import make_foreign_plan
 from kafka_s3_platform.connect.restore.source.foreign_stream import ForeignStreamTask
 from kafka_s3_platform.core.model.notes import DoubtNote
+from kafka_s3_platform.core.restore.outgoing.sent import SentSettings
 from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, RestoreRequest
 from kafka_s3_platform_tests.sources.memory import MemoryStore, opened, stream
 from kafka_s3_platform_tests.sources.sink_files import BYTES, JSON, STRING, Keys, aiven, config_of, confluent

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafka_s3_platform.connect.config.keys.transforms import parse_transforms
 from kafka_s3_platform.core.config import plugins
 from kafka_s3_platform.core.errors import FullDiskError, PermanentError, TransientError
+from kafka_s3_platform.core.restore.target_topic import apply_routers
 from kafka_s3_platform.core.spark.progress import Progress, Snapshot, call_with_progress
 from kafka_s3_platform.core.spark.runner import Attempt, SparkRunner, TaskRunner
 from kafka_s3_platform.core.spark.session import MAX_TASK_ATTEMPTS
@@ -30,6 +32,13 @@ def note(folder: Path, task: int, attempt: Attempt) -> None:
 
 def double(task: int, _: Attempt) -> int:
     return 2 * task
+
+
+def route(topic: str, _: Attempt) -> str:
+    """Rename a topic by a transform, which the core does not import."""
+    keys = {"transforms": "a", "transforms.a.type": "RegexRouter"}
+    options = {"transforms.a.regex": ".*", "transforms.a.replacement": "copy_of_$0"}
+    return apply_routers(parse_transforms(keys | options), topic)
 
 
 def refuse(folder: Path, task: int, attempt: Attempt) -> int:
@@ -63,6 +72,10 @@ def take_a_while(folder: Path, expected: int, task: int, _: Attempt) -> int:
 
 def test_every_task_gives_its_result(runner: TaskRunner) -> None:
     assert sorted(runner.run(double, range(10), 2)) == [2 * n for n in range(10)]
+
+
+def test_a_worker_loads_what_other_parts_add(runner: TaskRunner) -> None:
+    assert list(runner.run(route, ["orders"], 1)) == ["copy_of_orders"]
 
 
 def test_without_tasks_no_session_is_asked_for() -> None:

@@ -23,12 +23,12 @@ from kafka_s3_platform.connect.config.keys.source import (
 )
 from kafka_s3_platform.connect.config.keys.store import STORE_KEYS, read_store
 from kafka_s3_platform.connect.config.keys.table import KeyTable, Support
-from kafka_s3_platform.connect.config.keys.transforms import route_topic, routes_records
+from kafka_s3_platform.connect.config.keys.transforms import route_topic
 from kafka_s3_platform.connect.config.lenses import KCQL, LENSES_KEYS, expand_lenses
 from kafka_s3_platform.connect.config.worker import Worker
 from kafka_s3_platform.core.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.core.config.parse import ConnectorFile
-from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings
+from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings, routes_records
 
 OWN_KEYS = (*ARCHIVE_KEYS, SEGMENT_BYTES, *LIMIT_KEYS)
 ALL_KEYS = (*GENERAL_KEYS, *RECORD_KEYS, *LAYOUT_KEYS, *STORE_KEYS, *SOURCE_KEYS, *LENSES_KEYS, *OWN_KEYS)

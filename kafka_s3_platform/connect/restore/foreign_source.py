@@ -10,13 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Self
 
-from kafka_s3_platform.connect.restore.outgoing.stream import (
-    OutgoingStream,
-    SentSettings,
-    check_decoding,
-    new_outgoing_stream,
-)
-from kafka_s3_platform.connect.restore.outgoing.values import Values, ValueSettings
+from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream, check_decoding, new_changing_stream
+from kafka_s3_platform.connect.restore.outgoing.values import Values
 from kafka_s3_platform.connect.restore.polls import check_same_records, claim_successor, read_sent, save_sent
 from kafka_s3_platform.connect.restore.source.foreign_plan import (
     ForeignPlan,
@@ -33,6 +28,7 @@ from kafka_s3_platform.core.errors import ConfigError, IntegrityError, RecordErr
 from kafka_s3_platform.core.model.connect import ConnectBatch
 from kafka_s3_platform.core.partitioners.folders import Window
 from kafka_s3_platform.core.restore.filters.stage import check_filter, is_filtered
+from kafka_s3_platform.core.restore.outgoing.sent import SentSettings, ValueSettings
 from kafka_s3_platform.core.restore.preflight.goal import Checked, DryRunCount, Goal, StreamCount
 from kafka_s3_platform.core.restore.preflight.target import (
     PreflightFinding,
@@ -86,7 +82,7 @@ class TrialTask:
         """Make the stream that encodes its records for sending. It registers no schema."""
         values = self.sent.values and replace(self.sent.values, registers=False)
         behavior = on_error or self.sent.behavior_on_error
-        return new_outgoing_stream(self.stream.facts, replace(self.sent, values=values, behavior_on_error=behavior))
+        return new_changing_stream(self.stream.facts, replace(self.sent, values=values, behavior_on_error=behavior))
 
 
 def count_foreign(task: TrialTask, _: Attempt) -> StreamCount:
@@ -293,7 +289,7 @@ def _find_other_targets(sent: SentObjects, goals: Sequence[Goal]) -> Iterator[Pr
 def _check_objects(config: ConnectorConfig, plan: ForeignPlan) -> Iterator[PreflightFinding]:
     if not plan.objects:
         yield make_remark("there are no objects to restore")
-    yield from describe_cold(plan.objects)
+    yield from describe_cold([item.key for item in plan.objects if item.is_cold])
     yield from map(make_remark, plan.notes)
     yield from map(make_doubt, plan.doubts)
     yield from check_times(config, plan.objects, plan.times)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from kafka_s3_platform.connect.config.keys.transforms import routes_records
 from kafka_s3_platform.connect.restore.source.foreign_plan import (
     ForeignPlan,
     SentObjects,
@@ -20,7 +19,7 @@ from kafka_s3_platform.connect.restore.source.foreign_plan import (
 )
 from kafka_s3_platform.connect.sources.objects import ForeignObject
 from kafka_s3_platform.connect.sources.scan import scan_objects
-from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.config.settings import ConnectorConfig, routes_records
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.core.restore.documents import parse_document
 from kafka_s3_platform.core.restore.preflight.begin import read_stored_report

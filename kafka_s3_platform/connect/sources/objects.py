@@ -124,15 +124,6 @@ class ObjectGroup:
         return sum(s.size for s in self.sets)
 
 
-@dataclass(frozen=True, slots=True)
-class BadObject:
-    """An object left out by `behavior.on.error`. None of its records lies before `start_offset`."""
-
-    key: str
-    start_offset: int
-    why: str
-
-
 @dataclass
 class ScanReport:
     """Skipped and odd objects of a scan: the number of objects for each problem, and a line for each object.

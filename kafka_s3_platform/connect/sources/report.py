@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from kafka_s3_platform.connect.sources.objects import MAX_LINES, BadObject, ForeignObject, ObjectGroup
+from kafka_s3_platform.connect.sources.objects import MAX_LINES, ForeignObject, ObjectGroup
 from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings, SourceSettings
 from kafka_s3_platform.core.errors import IntegrityError
@@ -19,6 +19,7 @@ from kafka_s3_platform.core.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.core.model.connect import Int64s
 from kafka_s3_platform.core.model.gaps import MissingRecords
 from kafka_s3_platform.core.model.notes import DoubtNote
+from kafka_s3_platform.core.model.segment import BadObject
 from kafka_s3_platform.core.model.times import HOUR_MS
 
 _MAPS = {"aiven.avro", "aiven.parquet"}

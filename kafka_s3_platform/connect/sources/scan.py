@@ -4,7 +4,7 @@ A key is the source's, or has a fault. No scan takes the platform's own document
 """
 
 import logging
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 from kafka_s3_platform.connect.sources.objects import (
@@ -15,9 +15,13 @@ from kafka_s3_platform.connect.sources.objects import (
     order_by_name,
 )
 from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
-from kafka_s3_platform.core.config.settings import ArchiveSettings, ConnectorConfig, SourceSettings
+from kafka_s3_platform.core.config.settings import (
+    ArchiveSettings,
+    ConnectorConfig,
+    SourceSettings,
+    compile_topic_filter,
+)
 from kafka_s3_platform.core.errors import AuthorizationError, ConfigError, IntegrityError
-from kafka_s3_platform.core.java.regex import compile_java_regex
 from kafka_s3_platform.core.layouts.new_layout import new_key_reader
 from kafka_s3_platform.core.layouts.segment_key import Problem, ReadKey, Refusal, is_marker, is_offsets_key, names_part
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
@@ -146,17 +150,6 @@ class KeyJudge:
         stems = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
         results = (self.reader.read(f"{folder}{delimiter}{stem}{endings[0]}") for stem in stems)
         return any(isinstance(read, ReadKey) and self.is_wanted(read.segment.topic) for read in results)
-
-
-def compile_topic_filter(config: ConnectorConfig, topics: tuple[str, ...]) -> Callable[[str], bool]:
-    """Return a function to select topics: by `topics`, else by the file. Without both, it selects all."""
-    named = set(topics or config.topics)
-    if named:
-        return named.__contains__
-    if config.topics_regex is None:
-        return lambda _: True
-    pattern = compile_java_regex(config.topics_regex)
-    return lambda topic: pattern.fullmatch(topic) is not None
 
 
 def _build_object(read: ReadKey, info: ObjectInfo) -> ForeignObject:

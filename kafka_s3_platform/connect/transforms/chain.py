@@ -9,12 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.connect.config.keys.transforms import (
-    find_java_class,
-    find_public_options,
-    is_python_class,
-    parse_options,
-)
+from kafka_s3_platform.connect.config.keys.transforms import find_java_class, find_public_options, parse_options
 from kafka_s3_platform.connect.transforms.cast import Cast, TimestampConverter
 from kafka_s3_platform.connect.transforms.edits import Edit
 from kafka_s3_platform.connect.transforms.fields import (
@@ -31,7 +26,7 @@ from kafka_s3_platform.connect.transforms.headers import BatchHeaders, DropHeade
 from kafka_s3_platform.connect.transforms.mappers import MapperStep
 from kafka_s3_platform.connect.transforms.routers import ExtractTopic, Filter, RegexRouter, TimestampRouter
 from kafka_s3_platform.core.config.plugins import MAPPER, load_class
-from kafka_s3_platform.core.config.settings import PredicateSettings, TransformSettings
+from kafka_s3_platform.core.config.settings import PredicateSettings, TransformSettings, is_python_class
 from kafka_s3_platform.core.model.connect import ConnectBatch, Mask, Outcome, RecordFailure, Side, Transform
 
 Predicate = Callable[[ConnectBatch], Mask]

@@ -19,7 +19,7 @@ from kafka_s3_platform.connect.java.numbers import format_json, format_text
 from kafka_s3_platform.connect.transforms.cast import compile_cast
 from kafka_s3_platform.connect.transforms.edits import Edit, Plan, replace_payload
 from kafka_s3_platform.connect.transforms.fields import collect_defaults, fill_nulls, require_map
-from kafka_s3_platform.core.model.batches import HEADER, RECORD_SCHEMA
+from kafka_s3_platform.core.model.batches import HEADER, RECORD_SCHEMA, replace_column
 from kafka_s3_platform.core.model.connect import ConnectBatch, DataError, Mask, Outcome, Payload, Side
 
 Rows = npt.NDArray[np.int64]
@@ -63,12 +63,6 @@ class BatchHeaders:
         order = np.argsort(all_rows, kind="stable")
         indices = pa.array(order)
         return BatchHeaders(all_rows[order], keys.take(indices), pa.concat_arrays([self.values, values]).take(indices))
-
-
-def replace_column(records: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
-    """Return the records with one column of RECORD_SCHEMA replaced."""
-    index = records.schema.get_field_index(name)
-    return records.set_column(index, records.schema.field(index), column)
 
 
 def encode_header(value: Any) -> bytes | None:

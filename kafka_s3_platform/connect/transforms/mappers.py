@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.connect.transforms.edits import RowNumbers, replace_payload
-from kafka_s3_platform.connect.transforms.headers import HEADERS, replace_column
+from kafka_s3_platform.connect.transforms.headers import HEADERS
 from kafka_s3_platform.core.config.plugins import choose_cause, mask_options
 from kafka_s3_platform.core.errors import PermanentError, PlatformError, TransientError
-from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.batches import RECORD_SCHEMA, replace_column
 from kafka_s3_platform.core.model.connect import (
     NO_SCHEMA,
     ConnectBatch,

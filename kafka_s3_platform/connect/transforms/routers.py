@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 from kafka_s3_platform.connect.config.keys.transform_catalogue import split_json_path
 from kafka_s3_platform.connect.config.keys.values import is_topic_name
 from kafka_s3_platform.connect.java.simple_date_format import SimpleDateFormat
-from kafka_s3_platform.connect.transforms.headers import replace_column
 from kafka_s3_platform.core.java.regex import replace_whole_match
-from kafka_s3_platform.core.model.batches import NO_TIMESTAMP
+from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, replace_column
 from kafka_s3_platform.core.model.connect import (
     DATA_EXCEPTION,
     ConnectBatch,

@@ -4,7 +4,7 @@
 them. Secrets are `SecretStr`: no repr, log or page shows them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Literal, get_args
 
@@ -351,6 +351,31 @@ class ConnectorConfig(Settings):
 INTERNAL = "__"
 """The start of the names of Kafka's own topics (`__consumer_offsets`). No pattern matches them; `topics` may name them.
 """
+
+
+def is_python_class(settings: TransformSettings) -> bool:
+    """Return True if the step is a user's own class."""
+    return "." in settings.type
+
+
+def routes_records(step_type: str, predicate_type: str | None) -> bool:
+    """Return True if a transform with this predicate may send some records of a topic elsewhere than others.
+
+    A type with a dot is a user's own class, and unknown.
+    """
+    routes = step_type == "RegexRouter" and predicate_type not in {None, "TopicNameMatches"}
+    return routes or "." in step_type or step_type.startswith(("TimestampRouter", "ExtractTopic"))
+
+
+def compile_topic_filter(config: ConnectorConfig, topics: tuple[str, ...]) -> Callable[[str], bool]:
+    """Return a function to select topics: by `topics`, else by the file. Without both, it selects all."""
+    named = set(topics or config.topics)
+    if named:
+        return named.__contains__
+    if config.topics_regex is None:
+        return lambda _: True
+    pattern = compile_java_regex(config.topics_regex)
+    return lambda topic: pattern.fullmatch(topic) is not None
 
 
 def match_topics(config: ConnectorConfig, topics: Iterable[str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import atexit
 import logging
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ import dagster as dg
 from kafka_s3_platform.core.config import environment
 from kafka_s3_platform.core.config.parse import read_properties
 from kafka_s3_platform.core.errors import ConfigError, PlatformError, SparkUnavailableError
-from kafka_s3_platform.core.extensions import load_extensions
 from kafka_s3_platform.core.java.runtime import find_java
 from kafka_s3_platform.core.spark.runner import ChosenRunner, SparkRunner, TaskRunner
 from kafka_s3_platform.core.spark.session import (
@@ -74,7 +73,9 @@ class NoValues(dg.IOManager):
 
 
 class SparkResource:
-    """A warm Spark, or else dagster-pyspark's lazy session.
+    """Another Spark that `choose` finds, such as a warm one, or else dagster-pyspark's lazy session.
+
+    `choose` gets the runner on the session of this process, and `spark.master`.
 
     The session starts with the first task of a process, and stops with the process: to start one takes longer than most
     steps.
@@ -82,15 +83,16 @@ class SparkResource:
     It is no `ConfigurableResource`, because the config of a run could set the fields of one.
     """
 
+    def __init__(self, choose: Callable[[TaskRunner, str], TaskRunner] | None = None) -> None:
+        self._choose = choose
+
     def make_runner(self) -> TaskRunner:
         """Return a runner of tasks, on this process's session if it has one."""
         runner = SparkRunner(start_session)
-        choose_runners = load_extensions("choose_runner")
-        if _start_once.cache_info().currsize or not choose_runners:
+        choose = self._choose
+        if choose is None or _start_once.cache_info().currsize:
             return runner
-        return ChosenRunner(
-            lambda: choose_runners[0](runner, build_spark_conf(read_deployed_conf(os.environ))["spark.master"])
-        )
+        return ChosenRunner(lambda: choose(runner, build_spark_conf(read_deployed_conf(os.environ))["spark.master"]))
 
 
 def start_session() -> "SparkSession":
@@ -111,7 +113,7 @@ def start_session() -> "SparkSession":
 
 @cache
 def _start_once() -> "SparkSession":
-    return start_or_explain(read_deployed_conf(os.environ), {})
+    return start_spark(read_deployed_conf(os.environ), {})
 
 
 def _has_ended(session: "SparkSession") -> bool:
@@ -124,8 +126,11 @@ def _has_ended(session: "SparkSession") -> bool:
         return False  # its Java has died: the first task fails and says so
 
 
-def start_or_explain(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkSession":
-    """Start Spark with the deployment's properties, of which `overrides` win. Raises as `start_session`."""
+def start_spark(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkSession":
+    """Start Spark with the deployment's properties, which `overrides` win over. Its errors are those of this platform.
+
+    Raises as `start_session`.
+    """
     ignore_other_spark(os.environ)
     try:
         return _start(deployed, overrides)

@@ -65,6 +65,12 @@ def read_offset_column(batch: pa.RecordBatch) -> Int64s:
     return column
 
 
+def replace_column(records: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    """Return the records with one column of RECORD_SCHEMA replaced."""
+    index = records.schema.get_field_index(name)
+    return records.set_column(index, records.schema.field(index), column)
+
+
 def count_record_bytes(batch: pa.RecordBatch) -> Int64s:
     """Return the bytes of key, value, header names and header values of each record."""
     sizes: Int64s = _count_bytes(batch.column("key")) + _count_bytes(batch.column("value"))

@@ -29,6 +29,15 @@ class StoredObject:
 
 
 @dataclass(frozen=True, slots=True)
+class BadObject:
+    """An object left out by `behavior.on.error`. None of its records lies before `start_offset`."""
+
+    key: str
+    start_offset: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """One finished S3 object: records of one kafka partition and one encoded partition, in offset order.
 

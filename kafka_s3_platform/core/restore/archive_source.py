@@ -1,16 +1,14 @@
 """Our own archive as the source of a restore: the content of its index, checked before the first record is sent."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kafka_s3_platform.connect.restore.outgoing.schemas import SchemaMapping, map_schemas
-from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream, check_decoding
-from kafka_s3_platform.connect.restore.outgoing.values import ValueSettings
+from kafka_s3_platform.core.extensions import load_extensions
 from kafka_s3_platform.core.kafka.producer import count_timestamp_zero
 from kafka_s3_platform.core.restore.filters.stage import check_filter, filter_batches
+from kafka_s3_platform.core.restore.outgoing.sent import SchemaMapping, SentSettings, ValueSettings, new_outgoing_stream
 from kafka_s3_platform.core.restore.preflight.goal import Checked, DryRunCount, Goal, StreamCount
-from kafka_s3_platform.core.restore.preflight.keeping import changes_sizes
 from kafka_s3_platform.core.restore.preflight.target import (
     PreflightFinding,
     check_largest_record,
@@ -24,7 +22,7 @@ from kafka_s3_platform.core.restore.request import RecordFilter, RestoreRequest
 from kafka_s3_platform.core.restore.restore_source import NewPlan
 from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, check_same, make_archive_target, make_plan
 from kafka_s3_platform.core.restore.source.archive_stream import StreamTask, describe_differences, make_archive_stream
-from kafka_s3_platform.core.restore.source.base import TargetPlan
+from kafka_s3_platform.core.restore.source.base import StreamFacts, TargetPlan
 from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.core.store.index import TopicIndex
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
@@ -49,14 +47,19 @@ def check_archive(
         ConfigError: the filter, the transforms or the partitioner cannot be used.
     """
     check_filter(request.records)
-    OutgoingStream(request.outgoing, request.topic, 0, size, request.to_topic)
+    facts = StreamFacts(topic=request.topic, kafka_partition=0, store=request.config.store, object_bytes=0)
+    new_outgoing_stream(facts, SentSettings(request.to_topic, size, outgoing=request.outgoing))
     return [
-        *describe_cold(objects),
+        *describe_cold(_list_cold(objects)),
         *_check_formats(request, plan),
         *_check_objects(request, plan, objects, runner),
         *(make_remark(f"the archive lacks some of what was asked for: {gap}") for gap in plan.gaps),
         *([] if plan.objects else [make_remark(f"the archive of {request.topic} holds no record in the window")]),
     ]
+
+
+def _list_cold(objects: Iterable[ObjectInfo | None]) -> tuple[str, ...]:
+    return tuple(info.key for info in objects if info is not None and info.is_cold)
 
 
 def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[PreflightFinding]:
@@ -165,7 +168,8 @@ class ArchiveSource:
 
     def complete(self) -> Self:
         """Return the source as it is: a connector's file adds nothing."""
-        check_decoding(self.request.config.name, self.request.config.records, self.request.outgoing)
+        for check_decoding in load_extensions("check_decoding"):
+            check_decoding(self.request.config.name, self.request.config.records, self.request.outgoing)
         return self
 
     def read_plan(self, content: bytes) -> ArchivePlan:
@@ -187,14 +191,14 @@ class ArchiveSource:
         [goal] = goals
         objects = ObjectStore(self.request.config.store).heads([o.key for o in plan.objects])
         findings = check_archive(self.request, plan, goal.size, objects, runner)
-        return Checked(tuple(findings), tuple(o.key for o in objects if o is not None and o.is_cold))
+        return Checked(tuple(findings), _list_cold(objects))
 
     def count(self, plan: ArchivePlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
         """Count the records that pass the filter. Whether the target takes the largest of them is certain then."""
         [goal] = goals
         counts = count_exactly(self.request, plan, runner)
         largest = max((c.largest_record_bytes for c in counts), default=0)
-        is_certain = not changes_sizes(self.request)
+        is_certain = not self.request.outgoing.changes_content
         findings = check_largest_record(self.request, goal.plan, goal.target.configs, largest) if is_certain else ()
         return DryRunCount(tuple(counts), is_exact=True, findings=tuple(findings))
 
@@ -212,6 +216,7 @@ class ArchiveSource:
         schemas = snapshot.state.schemas if snapshot else ()
         mapping: SchemaMapping | None = None
         if outgoing.map_schema_ids and outgoing.target_registry is not None:
+            [map_schemas] = load_extensions("map_schemas")
             mapping = map_schemas(outgoing.target_registry, schemas, config.records, topic, request.to_topic)
         return ValueSettings(outgoing, config.records, topic, request.to_topic, mapping, tuple(schemas))
 

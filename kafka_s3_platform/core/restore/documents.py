@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from kafka_s3_platform.connect.sources.objects import BadObject
 from kafka_s3_platform.core.errors import IntegrityError
 from kafka_s3_platform.core.formats.parquet.batches import RowGroupReader
 from kafka_s3_platform.core.formats.parquet.pages import open_checked
 from kafka_s3_platform.core.model.limits import NO_KEYS
+from kafka_s3_platform.core.model.segment import BadObject
 from kafka_s3_platform.core.store.errors import NotFoundError, PreconditionError
 from kafka_s3_platform.core.store.objects import ObjectStore
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from operator import add
 from typing import Any, Literal
 
-from kafka_s3_platform.connect.config.keys.transforms import is_python_class
 from kafka_s3_platform.core.config.settings import (
     ConnectorConfig,
     ConverterSettings,
@@ -16,8 +15,10 @@ from kafka_s3_platform.core.config.settings import (
     RegistrySettings,
     ThawTier,
     TransformSettings,
+    is_python_class,
 )
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError
+from kafka_s3_platform.core.extensions import load_extensions
 from kafka_s3_platform.core.model.gaps import MissingRecords
 from kafka_s3_platform.core.restore.documents import REPORT_FORMAT, RestoreDocuments, parse_document, read_header
 from kafka_s3_platform.core.text import count_noun
@@ -54,6 +55,11 @@ class RecordFilter:
     latest_per_key: bool = False
 
 
+def _keeps_content(step: TransformSettings) -> bool:
+    [keeps_content] = load_extensions("keeps_content")
+    return bool(keeps_content(step))
+
+
 @dataclass(frozen=True)
 class Outgoing:
     """Changes of records before they are sent to the target.
@@ -71,6 +77,11 @@ class Outgoing:
     value: ConverterSettings | None = None
     map_schema_ids: bool = False
     target_registry: RegistrySettings | None = None
+
+    @property
+    def changes_content(self) -> bool:
+        """True if keys, values or headers may differ from the archived ones, besides schema ids and the provenance."""
+        return bool(self.key or self.value or not all(map(_keeps_content, self.transforms)))
 
     @property
     def has_mapper(self) -> bool:

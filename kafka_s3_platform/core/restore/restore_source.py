@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
-from kafka_s3_platform.connect.restore.outgoing.values import ValueSettings
+from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings
 from kafka_s3_platform.core.restore.preflight.goal import Checked, DryRunCount, Goal
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.source.base import RecordStream, RestorePlan, TargetPlan

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from kafka_s3_platform.connect.restore.outgoing.stream import changes_count
-from kafka_s3_platform.connect.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.core.errors import PreflightError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.kafka.transactional_producer import try_transactions
 from kafka_s3_platform.core.model.notes import DoubtNote
 from kafka_s3_platform.core.restore.execution import Execution
+from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings, changes_count
 from kafka_s3_platform.core.restore.preflight.begin import (
     check_created,
     check_new_id,

@@ -16,8 +16,12 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from kafka_s3_platform.connect.sources.scan import compile_topic_filter
-from kafka_s3_platform.core.config.settings import ConnectorConfig, list_letter_topics, match_topics
+from kafka_s3_platform.core.config.settings import (
+    ConnectorConfig,
+    compile_topic_filter,
+    list_letter_topics,
+    match_topics,
+)
 from kafka_s3_platform.core.errors import PlatformError, TransientError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.store.index import ConnectorIndex

@@ -96,7 +96,7 @@ def _start_shared_session() -> "tuple[SparkSession, int]":
     Raises as `start_session`.
     """
     # imported by the server alone, not by the process that makes its socket and waits for no session
-    from kafka_s3_platform.core.defs.resources import read_deployed_conf, start_or_explain
+    from kafka_s3_platform.core.defs.resources import read_deployed_conf, start_spark
 
     deployed = read_deployed_conf(os.environ)
     master_parts = LOCAL_MASTER.fullmatch(build_spark_conf(deployed)["spark.master"])
@@ -107,7 +107,7 @@ def _start_shared_session() -> "tuple[SparkSession, int]":
     cores, attempts = master_parts.groups()
     master = f"local[{SLOTS},{attempts}]" if attempts else f"local[{SLOTS}]"
     overrides = {"spark.master": master, "spark.python.worker.reuse": "false", "spark.ui.showConsoleProgress": "false"}
-    session = start_or_explain(deployed, overrides)
+    session = start_spark(deployed, overrides)
     context: Any = session.sparkContext
     context.environment[plugins.VARIABLE] = ",".join(plugins.read_allowance())
     processors = context._jvm.java.lang.Runtime.getRuntime().availableProcessors()  # noqa: SLF001 - Spark's own number

@@ -16,10 +16,11 @@ from pydantic import SecretStr
 from kafka_s3_platform.connect.converters import ConvertedPayload
 from kafka_s3_platform.connect.converters.protobuf.encode import compile_protobuf
 from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.connect.restore.outgoing.values import Values, ValueSettings
+from kafka_s3_platform.connect.restore.outgoing.values import Values
 from kafka_s3_platform.core.config.settings import LayoutSettings, RecordSettings, TransformSettings
 from kafka_s3_platform.core.formats.parts import UnwritableSchemaError
 from kafka_s3_platform.core.model.connect import ConnectBatch, Schema
+from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings
 from kafka_s3_platform.core.restore.request import Outgoing
 from kafka_s3_platform.operate.reading.values import ValueDecoder
 from kafka_s3_platform_tests.converters.protobuf.archived import archived, converted, framed, settings

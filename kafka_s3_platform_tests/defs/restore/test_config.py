@@ -9,10 +9,11 @@ import click
 import pytest
 
 from kafka_s3_platform.cli.restore import add_restore_options, read_terms
+from kafka_s3_platform.connect.defs.restore.foreign_request import make_foreign_request
 from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.core.defs.restore.config import ForeignRestoreConfig, RestoreConfig
-from kafka_s3_platform.core.defs.restore.request import make_foreign_request, make_restore_request
+from kafka_s3_platform.core.defs.restore.request import make_restore_request
 from kafka_s3_platform.core.defs.restore.values import allow_paths
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import ConfigError

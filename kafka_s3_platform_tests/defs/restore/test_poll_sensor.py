@@ -11,9 +11,9 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.connect.defs.restore.foreign import EVERY_TOPIC
+from kafka_s3_platform.connect.defs.restore.foreign_request import make_foreign_request
 from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings, SourceSettings, TransformSettings
 from kafka_s3_platform.core.defs.restore.config import ForeignRestoreConfig
-from kafka_s3_platform.core.defs.restore.request import make_foreign_request
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import PreflightError
 from kafka_s3_platform.core.instance.work import FAILURE_TAG, name_restored_op

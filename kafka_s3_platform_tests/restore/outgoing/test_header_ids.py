@@ -7,7 +7,7 @@ import pytest
 
 from kafka_s3_platform.connect.restore.outgoing.schemas import map_schemas
 from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.connect.restore.outgoing.values import Values, ValueSettings
+from kafka_s3_platform.connect.restore.outgoing.values import Values
 from kafka_s3_platform.connect.segments.schema_ids import collect_schema_ids, fetch_archived_schemas
 from kafka_s3_platform.core.config.settings import (
     ConverterSettings,
@@ -16,6 +16,7 @@ from kafka_s3_platform.core.config.settings import (
     TransformSettings,
 )
 from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings
 from kafka_s3_platform.core.restore.request import OnError, Outgoing
 from kafka_s3_platform_tests.converters.header_records import TRIP as TRIP_TEXT
 from kafka_s3_platform_tests.converters.header_records import Confluent, Record, batch_of, records_of

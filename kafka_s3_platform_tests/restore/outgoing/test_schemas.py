@@ -23,13 +23,14 @@ from google.protobuf.message_factory import GetMessageClass
 from kafka_s3_platform.connect.avro.schema import strip_logical_types
 from kafka_s3_platform.connect.converters import new_converter
 from kafka_s3_platform.connect.converters.protobuf.files import compile_file
-from kafka_s3_platform.connect.restore.outgoing.schemas import SchemaMapping, map_schemas
-from kafka_s3_platform.connect.restore.outgoing.values import Rewritten, Values, ValueSettings
+from kafka_s3_platform.connect.restore.outgoing.schemas import map_schemas
+from kafka_s3_platform.connect.restore.outgoing.values import Rewritten, Values
 from kafka_s3_platform.connect.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
 from kafka_s3_platform.core.config.settings import ConverterSettings, RecordSettings, RegistrySettings
 from kafka_s3_platform.core.errors import IntegrityError, PreflightError
 from kafka_s3_platform.core.model.schema import ArchivedSchema
 from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.restore.outgoing.sent import SchemaMapping, ValueSettings
 from kafka_s3_platform.core.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform.core.restore.source.archive_plan import make_plan
 from kafka_s3_platform.operate.local.settings import StackSettings

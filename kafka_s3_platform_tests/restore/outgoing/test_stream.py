@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.connect.config.keys.transforms import parse_transforms
-from kafka_s3_platform.connect.restore.outgoing.stream import PROVENANCE_HEADERS, OutgoingStream
+from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream
 from kafka_s3_platform.connect.restore.outgoing.values import Rewritten
 from kafka_s3_platform.core.errors import ConfigError, PermanentError, RecordError
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Outcome, Payload
 from kafka_s3_platform.core.restore.outgoing.partitioning import hash_crc32, hash_murmur2
+from kafka_s3_platform.core.restore.outgoing.sent import PROVENANCE_HEADERS
 from kafka_s3_platform.core.restore.request import Outgoing
 from kafka_s3_platform.core.restore.target_topic import (
     Regex,

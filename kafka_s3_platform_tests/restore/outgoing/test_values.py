@@ -22,9 +22,8 @@ from pydantic import SecretStr
 from kafka_s3_platform.connect.config.files import load_connector
 from kafka_s3_platform.connect.converters.connect_json import ADDED
 from kafka_s3_platform.connect.restore.outgoing.keys import parse_outgoing
-from kafka_s3_platform.connect.restore.outgoing.schemas import SchemaMapping
 from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.connect.restore.outgoing.values import Values, ValueSettings
+from kafka_s3_platform.connect.restore.outgoing.values import Values
 from kafka_s3_platform.core.config.settings import (
     ConnectorConfig,
     ConverterSettings,
@@ -36,6 +35,7 @@ from kafka_s3_platform.core.errors import ConfigError, RecordError
 from kafka_s3_platform.core.model.notes import DoubtNote
 from kafka_s3_platform.core.model.schema import ArchivedSchema, SubjectVersion
 from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.outgoing.sent import SchemaMapping, ValueSettings
 from kafka_s3_platform.core.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform_tests.converters.protobuf.archived import archived, framed, settings
 from kafka_s3_platform_tests.restore.records import applied, records

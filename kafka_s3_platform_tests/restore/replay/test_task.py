@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from kafka_s3_platform.connect.restore.outgoing.stream import SentBatch
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.core.errors import PreflightError, SupersededError, TransientError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
@@ -25,6 +24,7 @@ from kafka_s3_platform.core.kafka.groups import Committed
 from kafka_s3_platform.core.kafka.transactional_producer import FIRST_BYTES, MOST_BYTES_PER_SECOND, Pace
 from kafka_s3_platform.core.model.batches import read_offset_column
 from kafka_s3_platform.core.restore.execution import share_out_limit
+from kafka_s3_platform.core.restore.outgoing.sent import SentBatch
 from kafka_s3_platform.core.restore.replay.checkpoint import Checkpoint, Position, read_positions
 from kafka_s3_platform.core.restore.replay.task import ReadAhead
 from kafka_s3_platform.core.restore.replay.transactions import (

@@ -8,7 +8,7 @@ import pytest
 from kafka_s3_platform.connect.converters import new_converter
 from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
 from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.connect.restore.outgoing.values import Values, ValueSettings
+from kafka_s3_platform.connect.restore.outgoing.values import Values
 from kafka_s3_platform.connect.restore.source.foreign_plan import make_foreign_plan
 from kafka_s3_platform.connect.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
 from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
@@ -16,6 +16,7 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError
 from kafka_s3_platform.core.formats.parts import HEADERS_SCHEMA, ObjectPart
 from kafka_s3_platform.core.model.connect import Schema
+from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform_tests.config.conftest import Load, folder, load
 from kafka_s3_platform_tests.formats.connect import came, written, written_with_sidecars

@@ -17,7 +17,7 @@ from kafka_s3_platform.connect.config.keys.transform_catalogue import (
 )
 from kafka_s3_platform.connect.config.keys.values import parse_boolean
 from kafka_s3_platform.core.config.plugins import MAPPER, load_class
-from kafka_s3_platform.core.config.settings import PredicateSettings, TransformSettings
+from kafka_s3_platform.core.config.settings import PredicateSettings, TransformSettings, is_python_class
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.java.regex import replace_whole_match
 from kafka_s3_platform.core.text import find_nearest
@@ -52,11 +52,6 @@ def check_transform(settings: TransformSettings) -> None:
         raise ValueError(f"{key}: Filter without a predicate would drop every record; set {key}.predicate")
 
 
-def is_python_class(settings: TransformSettings) -> bool:
-    """Return True if the step is a user's own class."""
-    return "." in settings.type
-
-
 def find_public_options(type_: str) -> frozenset[str]:
     """Return the public options of a transform or predicate, as declared by its class."""
     if "." in type_:
@@ -89,15 +84,6 @@ def keeps_content(settings: TransformSettings) -> bool:
     """Return True if keys, values and headers stay unchanged, so the native envelope can hold the records."""
     declared = TRANSFORM_TYPES.get(settings.type)
     return declared is not None and declared.keeps_content
-
-
-def routes_records(step_type: str, predicate_type: str | None) -> bool:
-    """Return True if a transform with this predicate may send some records of a topic elsewhere than others.
-
-    A type with a dot is a user's own class, and unknown.
-    """
-    routes = step_type == "RegexRouter" and predicate_type not in {None, "TopicNameMatches"}
-    return routes or "." in step_type or step_type.startswith(("TimestampRouter", "ExtractTopic"))
 
 
 def route_topic(steps: Iterable[TransformSettings], topic: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -25,6 +25,7 @@ from kafka_s3_platform.core.defs.run_config import make_plain_schema, read_confi
 from kafka_s3_platform.core.defs.runs import Requests
 from kafka_s3_platform.core.defs.tick import Tick
 from kafka_s3_platform.core.defs.topic import TopicAssets, make_topic_assets
+from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.instance.work import name_restored_op
 from kafka_s3_platform.core.status.topic import fingerprint_inputs
@@ -142,7 +143,7 @@ def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg
 
     def restored(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[RestoreEvent]:
         # what restores is not needed to load definitions
-        from kafka_s3_platform.core.defs.restore.request import make_foreign_request
+        from kafka_s3_platform.connect.defs.restore.foreign_request import make_foreign_request
         from kafka_s3_platform.core.restore.run import restore
 
         run = context.run
@@ -173,3 +174,42 @@ def _make_after_metadata(report: "RestoreReport") -> Metadata:
     if previous_id is None:
         return {}
     return {"after": dg.MetadataValue.text(previous_id)}
+
+
+def can_select_foreign(topic: TopicAssets, hours: Sequence[str]) -> bool:
+    """Return True if a restore by these hours, or days, sends just the records that the objects of these hours have.
+
+    `topic` is of a sink whose objects are not our own archive.
+    """
+    # what restores is not needed to load definitions
+    from kafka_s3_platform.connect.sources.objects import has_record_times
+    from kafka_s3_platform.core.restore.target_topic import routes_by_record, routes_by_topic
+
+    config = topic.config
+    steps = config.records.transforms
+    if config.reader is None or routes_by_topic(steps) or routes_by_record(steps):
+        return False
+    if has_record_times(config.reader):
+        # Hours of a restore are those of timestamps, and there hours are those of places in the log.
+        return config.layout.timestamp_extractor != "Wallclock"
+    # Of classes of a user nothing is known. Tombstones are in one folder for all times.
+    is_own = "." in f"{config.layout.partitioner}{config.layout.timestamp_extractor}"
+    return not is_own and config.layout.null_values != "write" and all(_has_folders(topic, hour) for hour in hours)
+
+
+def _has_folders(topic: TopicAssets, hour: str) -> bool:
+    """Return True if records of this hour lie in folders that hold no others."""
+    from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
+    from kafka_s3_platform.core.layouts.new_layout import new_key_reader
+    from kafka_s3_platform.core.layouts.segment_key import ReadKey
+
+    start, end = topic.hours.start(hour), topic.hours.end(hour)
+    try:
+        keys = make_sample_keys(topic.config, Sample(topic.topic, start))
+    except ConfigError:
+        return False  # folders of a field
+    key = new_key_reader(topic.config.reader or topic.config).read(keys[0])
+    if not isinstance(key, ReadKey) or key.window is None:
+        return False
+    first, past = (moment.timestamp() * 1000 for moment in (start, end))
+    return first <= key.window[0] and key.window[1] <= past

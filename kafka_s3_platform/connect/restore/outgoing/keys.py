@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from kafka_s3_platform.connect.config.keys.converters import read_converter
+from kafka_s3_platform.connect.config.keys.converters import is_registry_option, read_converter
 from kafka_s3_platform.connect.config.keys.sheet import substitute_variables
 from kafka_s3_platform.connect.config.keys.transforms import parse_transforms
 from kafka_s3_platform.connect.config.keys.values import CONVERTER_CLASS
@@ -35,6 +35,38 @@ def read_outgoing_file(path: Path, env: Mapping[str, str]) -> dict[str, str]:
         return {name: substitute_variables(value.get_secret_value(), env).strip() for name, value in entries.items()}
     except ValueError as err:
         raise ConfigError(f"{path}: {err}") from err
+
+
+def read_outgoing(file: Path | None, entries: Mapping[str, str], env: Mapping[str, str]) -> Outgoing:
+    """Return what becomes of records: by a properties file, and by the `entries` of a run, which come after it.
+
+    Raises:
+        ConfigError: a key cannot be used, or only the file may have it.
+    """
+    entries_of_file = {} if file is None else read_outgoing_file(file, env)
+    _refuse_trusted(entries, entries_of_file)
+    return parse_outgoing({**entries_of_file, **entries})
+
+
+def _refuse_trusted(entries_of_run: Mapping[str, str], entries: Mapping[str, str]) -> None:
+    """Refuse keys that only the file may set, so that a run cannot send the file's secrets to another place."""
+    steps = {find_step(name) for name in entries} - {None}
+    for name in entries_of_run:
+        if name.endswith(".location"):
+            raise ConfigError(
+                f"values.outgoing {name}: names a file of the machine; set it in a file for values.outgoing_file"
+            )
+    for name in entries_of_run:
+        if is_registry_option(name):
+            raise ConfigError(
+                f"values.outgoing {name}: which registry is asked, and how one gets in there, is not for the config of "
+                f"a run to say; set it in a file for values.outgoing_file"
+            )
+        if find_step(name) in steps:
+            raise ConfigError(
+                f"values.outgoing {name}: {find_step(name)} is of values.outgoing_file, which may give it secrets: "
+                f"take it as it is, or name one of your own"
+            )
 
 
 def find_step(name: str) -> str | None:

@@ -15,6 +15,7 @@ from kafka_s3_platform.connect.converters.registry import (
 from kafka_s3_platform.core.config.settings import RecordSettings, RegistrySettings
 from kafka_s3_platform.core.errors import IntegrityError, PreflightError
 from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
+from kafka_s3_platform.core.restore.outgoing.sent import SchemaMapping
 
 ANY_SCHEMA = "NONE"
 """The compatibility mode without any check."""
@@ -27,19 +28,6 @@ class MappedVersion:
     subject: str
     version: int
     schema_id: int
-
-
-@dataclass(frozen=True)
-class SchemaMapping:
-    """Old id -> new id, of keys and of values. None if a side has no registry, and so no ids.
-
-    `guids` are the same for GUIDs, of both. `notes` are sentences for people.
-    """
-
-    key_ids: Mapping[int, int] | None
-    value_ids: Mapping[int, int] | None
-    notes: tuple[str, ...] = ()
-    guids: Mapping[str, str] = field(default_factory=dict)
 
 
 def map_schemas(

@@ -1,42 +1,26 @@
-"""The records of one source kafka partition to send: filtered, transformed, rewritten and distributed to the target's.
-
-Sending, resuming and verifying all run this. The same archive and settings give the same records each time.
-"""
+"""Transforms the records of one source kafka partition before they are sent, and writes their keys and values."""
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.connect.config.keys.transforms import keeps_content
-from kafka_s3_platform.connect.restore.outgoing.values import Rewritten, Values, ValueSettings
-from kafka_s3_platform.connect.restore.source.foreign_stream import fill_timestamps, join_same_offsets
+from kafka_s3_platform.connect.restore.outgoing.values import Rewritten, Values
 from kafka_s3_platform.connect.transforms import new_chain
-from kafka_s3_platform.connect.transforms.headers import replace_column
 from kafka_s3_platform.core.config.settings import RecordSettings, TransformSettings
 from kafka_s3_platform.core.errors import ConfigError, RecordError
-from kafka_s3_platform.core.model.batches import HEADER, RECORD_SCHEMA
+from kafka_s3_platform.core.model.batches import replace_column
 from kafka_s3_platform.core.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Transform, strip_branch
 from kafka_s3_platform.core.model.notes import Notes
-from kafka_s3_platform.core.restore.filters.stage import FilteredStream
-from kafka_s3_platform.core.restore.outgoing.partitioning import SOURCE, new_kafka_partitioner
-from kafka_s3_platform.core.restore.request import LeftOut, OnError, Outgoing, ReadFacts, RecordFilter
-from kafka_s3_platform.core.restore.source.base import RecordStream, SourceRecords, StreamFacts
+from kafka_s3_platform.core.restore.outgoing.sent import OutgoingRecords, SentSettings
+from kafka_s3_platform.core.restore.request import OnError, Outgoing
+from kafka_s3_platform.core.restore.source.base import StreamFacts
 from kafka_s3_platform.core.restore.target_topic import apply_routers, routes_by_record, routes_by_topic
-from kafka_s3_platform.core.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
-
-PROVENANCE = "kafka_s3.source."
-PROVENANCE_HEADERS = (f"{PROVENANCE}offset", f"{PROVENANCE}partition", f"{PROVENANCE}timestamp")
-"""They follow the record's own headers, in this order: whole numbers as text, the timestamp in epoch milliseconds."""
-
-Portions = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
-"""Splits a batch into portions to be sent at once."""
 
 
 def check_decoding(name: str, source: RecordSettings, outgoing: Outgoing) -> None:
@@ -56,17 +40,15 @@ def check_decoding(name: str, source: RecordSettings, outgoing: Outgoing) -> Non
             )
 
 
-class OutgoingStream:
+class OutgoingStream(OutgoingRecords):
     """Makes the records to send from batches of one source kafka partition, by kafka partition of the target.
 
     The same batch always gives the same result, since a resumed restore and the verification run it again. `values`
     decodes before the transforms and encodes after them, as converters do in Connect. Without it keys and values are
     bytes.
 
-    If transforms route records, only those for `to_topic` are sent. The others are left out, and `elsewhere` counts
-    them by topic. `filtered_count` counts dropped records. A record that fails in a transform raises RecordError. With
-    `behavior_on_error` ignore or log it counts as `failed_count` instead, and the first one is `first_failure`.
-    `incomplete_count` counts re-encoded records that have lost a part.
+    If transforms route records, only those for `to_topic` are sent. A record that fails in a transform raises
+    RecordError. With `behavior_on_error` ignore or log it is left out instead, and the first one is `first_failure`.
 
     Raises:
         ConfigError: the settings cannot be used, or the transforms send the whole topic elsewhere than to `to_topic`.
@@ -83,7 +65,7 @@ class OutgoingStream:
         behavior_on_error: OnError = "fail",
         values: Values | None = None,
     ) -> None:
-        self._settings = settings
+        super().__init__(settings, target_kafka_partitions)
         self._topic = topic
         self._kafka_partition = kafka_partition
         self._to_topic = to_topic
@@ -91,17 +73,10 @@ class OutgoingStream:
         self._values = values
         self._chain = _build_chain(settings.transforms, topic, to_topic)
         self._sees_values = any(map(_sees_values, settings.transforms))
-        self._partitioner = new_kafka_partitioner(settings.partitioning, target_kafka_partitions)
-        self.filtered_count = self.failed_count = self.incomplete_count = 0
         self._loss_notes = Notes()
         self.first_failure: RecordFailure | None = None
-        self.elsewhere: Counter[str] = Counter()
 
     def apply(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        """Return (kafka partition of the target, its records in source order), ascending; nothing if no record is left.
-
-        The batches have RECORD_SCHEMA: `partition` and `offset` are the source's.
-        """
         changes = self._chain is not None or (self._values is not None and not self._values.changes_nothing)
         if batch.num_rows and changes:
             moved = self._values.decode(batch, self._sees_values) if self._values else Outcome(ConnectBatch.of(batch))
@@ -121,18 +96,6 @@ class OutgoingStream:
         for _, notes in done.losses:
             self._loss_notes.join(notes)
         return done.batch
-
-    def dealt(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        """Distribute final records. The result is as in `apply`."""
-        if not batch.num_rows:
-            return []
-        if self._settings.provenance_headers:
-            batch = add_provenance(batch)
-        numbers = self._partitioner.kafka_partitions(batch)
-        if self._settings.partitioning == SOURCE:
-            # All records go to one kafka partition: nothing to sort.
-            return [(int(numbers[0].as_py()), batch)]
-        return _split_by_kafka_partition(batch, numbers)
 
     def _moved(self, chain: Transform, batch: ConnectBatch) -> Outcome:
         moved = chain.apply(batch)
@@ -196,33 +159,6 @@ def _write_bytes(batch: ConnectBatch) -> pa.RecordBatch:
     return replace_column(records, "value", _encode_bytes(batch.value, "value"))
 
 
-def add_provenance(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Add PROVENANCE_HEADERS to the records, after their own headers."""
-    column = batch.column("headers")
-    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-    header_keys, header_values = column.flatten().flatten()
-    size = batch.num_rows
-    added = len(PROVENANCE_HEADERS)
-    offsets = np.concatenate([[0], np.cumsum(counts + added)])
-    rows = np.repeat(np.arange(size), counts)
-    # The place of each header in the result. A header moves by the number of headers added to the records before.
-    places = np.concatenate([np.arange(len(rows)) + added * rows, *(offsets[1:] - added + n for n in range(added))])
-    order = pa.array(np.argsort(places))
-    names = pa.concat_arrays([header_keys, *(pa.repeat(pa.scalar(name), size) for name in PROVENANCE_HEADERS)])
-    values = pa.concat_arrays([header_values, *_make_provenance(batch)])
-    elements = pa.StructArray.from_arrays([names.take(order), values.take(order)], fields=list(HEADER))
-    headers = pa.ListArray.from_arrays(offsets.astype(np.int32), elements, type=RECORD_SCHEMA.field("headers").type)
-    return replace_column(batch, "headers", headers)
-
-
-def changes_count(outgoing: Outgoing, on_error: OnError) -> bool:
-    """Return True if the number of sent records may differ from the number of passing ones."""
-    has_filter = any(step.type == "Filter" for step in outgoing.transforms)
-    may_fail = outgoing.transforms or outgoing.key or outgoing.value or outgoing.map_schema_ids
-    leaves_out = on_error != "fail" and bool(may_fail)
-    return has_filter or leaves_out or outgoing.has_mapper or routes_by_record(outgoing.transforms)
-
-
 def _build_chain(transforms: Sequence[TransformSettings], topic: str, to_topic: str) -> Transform | None:
     if not transforms:
         return None
@@ -257,118 +193,8 @@ def _encode_bytes(payload: Payload, side: str) -> pa.BinaryArray:
     return pa.array(values, pa.binary())
 
 
-def _make_provenance(batch: pa.RecordBatch) -> list[pa.BinaryArray]:
-    columns = (batch.column("offset"), batch.column("partition"), batch.column("timestamp").cast(pa.int64()))
-    return [column.cast(pa.string()).cast(pa.binary()) for column in columns]
-
-
-def _split_by_kafka_partition(batch: pa.RecordBatch, numbers: pa.Int32Array) -> list[tuple[int, pa.RecordBatch]]:
-    targets = numbers.to_numpy()
-    # Stable: the records of one kafka partition keep their order.
-    order = np.argsort(targets, kind="stable")
-    kafka_partitions, starts = np.unique(targets[order], return_index=True)
-    ends = np.append(starts[1:], len(targets))
-    # One copy for all: each kafka partition then gets a slice of it.
-    together = batch if len(starts) == 1 else batch.take(pa.array(order))
-    bounds = zip(kafka_partitions.tolist(), starts.tolist(), ends.tolist(), strict=True)
-    return [(number, together.slice(start, end - start)) for number, start, end in bounds]
-
-
-@dataclass(frozen=True)
-class SentSettings:
-    """Settings for changing a stream's records, for executors. `values` is None if keys and values stay as they are."""
-
-    to_topic: str
-    target_kafka_partitions: int = 1
-    records: RecordFilter = field(default_factory=RecordFilter)
-    outgoing: Outgoing = field(default_factory=Outgoing)
-    behavior_on_error: OnError = "fail"
-    values: ValueSettings | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SentBatch:
-    """Records by kafka partition of the target. After them all of the stream below `next_source_offset` is sent."""
-
-    next_source_offset: int
-    parts: tuple[tuple[int, pa.RecordBatch], ...]
-
-
-class SentStream:
-    """The records of a stream to send, from source offset `start_offset` on. Iterate it once.
-
-    If objects hold decoded keys and values, filters see the records as they are sent.
-    """
-
-    def __init__(
-        self,
-        task: RecordStream,
-        settings: SentSettings,
-        store: ObjectStore,
-        start_offset: int = 0,
-        portions: Portions = lambda batch: [batch],
-    ) -> None:
-        self._portions = portions
-        self._outgoing = new_outgoing_stream(task.facts, settings)
-        self._source = task.records(store, start_offset)
-        # The first of two readings has an outgoing stream of its own, so that nothing is counted twice.
-        first_pass = _encode_records(task.records(store, start_offset), new_outgoing_stream(task.facts, settings))
-        self._filtered = FilteredStream(_encode_records(self._source, self._outgoing), settings.records, first_pass)
-        self._is_encoded = task.facts.is_decoded
-
-    def __iter__(self) -> Iterator[SentBatch]:
-        for batch in self._filtered:
-            for portion in self._cut(batch):
-                after = int(portion.column("offset")[-1].as_py()) + 1
-                yield SentBatch(after, tuple(self._dealt(portion)))
-
-    def _cut(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        if self._is_encoded:
-            return join_same_offsets(self._portions(batch))
-        return self._portions(batch)
-
-    def _dealt(self, portion: pa.RecordBatch) -> Iterable[tuple[int, pa.RecordBatch]]:
-        if not self._is_encoded:
-            return self._outgoing.apply(portion)
-        return [(number, fill_timestamps(part)) for number, part in self._outgoing.dealt(portion)]
-
-    def of(self, kafka_partition: int) -> Iterator[pa.RecordBatch]:
-        """Return only the records for one kafka partition of the target."""
-        for batch in self:
-            yield from (part for number, part in batch.parts if number == kafka_partition)
-
-    def all_records(self) -> Iterator[pa.RecordBatch]:
-        """Return all records, for any kafka partition of the target."""
-        for batch in self:
-            yield from (part for _, part in batch.parts)
-
-    @property
-    def facts(self) -> ReadFacts:
-        """Facts of the records read so far. The notes are also of failed ones."""
-        facts = self._source.facts
-        return replace(facts, notes=(*facts.notes, *self._outgoing.notes))
-
-    @property
-    def left_out(self) -> LeftOut:
-        """Numbers of records left out so far, by reason."""
-        return LeftOut(
-            self._filtered.without_key_count,
-            self._outgoing.filtered_count,
-            self._outgoing.failed_count,
-            sum(self._outgoing.elsewhere.values()),
-            self._outgoing.incomplete_count,
-        )
-
-
-def _encode_records(records: SourceRecords, outgoing: OutgoingStream) -> Iterator[pa.RecordBatch]:
-    for batch in records:
-        encoded = outgoing.encoded(batch) if isinstance(batch, ConnectBatch) else batch
-        if encoded.num_rows:
-            yield encoded
-
-
-def new_outgoing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingStream:
-    """Make the stage from a stream's records to the sent ones."""
+def new_changing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingStream:
+    """Make the stage that transforms a stream's records, and writes their keys and values."""
     return OutgoingStream(
         settings.outgoing,
         facts.topic,

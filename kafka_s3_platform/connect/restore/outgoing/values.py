@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,33 +21,14 @@ from kafka_s3_platform.connect.converters.base import ConvertedPayload
 from kafka_s3_platform.connect.converters.encoding import ValueEncoder, new_encoder
 from kafka_s3_platform.connect.converters.framed import RecordConverter
 from kafka_s3_platform.connect.converters.registry import Registration
-from kafka_s3_platform.connect.restore.outgoing.schemas import SchemaMapping
-from kafka_s3_platform.connect.transforms.headers import BatchHeaders, replace_column
-from kafka_s3_platform.core.config.settings import ConverterSettings, RecordSettings
+from kafka_s3_platform.connect.transforms.headers import BatchHeaders
+from kafka_s3_platform.core.config.settings import ConverterSettings
+from kafka_s3_platform.core.model.batches import replace_column
 from kafka_s3_platform.core.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Side, Stage
 from kafka_s3_platform.core.model.notes import DoubtNote, Notes
-from kafka_s3_platform.core.model.schema import ArchivedSchema
-from kafka_s3_platform.core.restore.request import Outgoing
+from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings
 
 SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException"
-
-
-@dataclass(frozen=True)
-class ValueSettings:
-    """Settings of an executor to make keys and values.
-
-    `source` are the converters of the archived records. `schemas` come from the index and decode the records, since the
-    source's registry may be gone. `mapping` is None if ids stay as they are. Without `registers` no schema is
-    registered, because nothing is sent.
-    """
-
-    outgoing: Outgoing = field(repr=False)
-    source: RecordSettings = field(repr=False)
-    topic: str
-    to_topic: str
-    mapping: SchemaMapping | None = None
-    schemas: tuple[ArchivedSchema, ...] = field(default=(), repr=False)
-    registers: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Read the objects of another sink for a restore: their records before filters choose among them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -8,22 +8,19 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafka_s3_platform.connect.converters.base import STRING_SCHEMA, StringPayload, make_codes
-from kafka_s3_platform.connect.sources.objects import BadObject, ObjectGroup, has_record_times
+from kafka_s3_platform.connect.sources.objects import ObjectGroup, has_record_times
 from kafka_s3_platform.connect.sources.read import ForeignStream
 from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings, RecordSettings
 from kafka_s3_platform.core.errors import IntegrityError, PreflightError
-from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
+from kafka_s3_platform.core.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.core.model.connect import ConnectBatch, Payload
+from kafka_s3_platform.core.model.segment import BadObject
 from kafka_s3_platform.core.restore.documents import DECIDED, MENDED
 from kafka_s3_platform.core.restore.request import ReadFacts
-from kafka_s3_platform.core.restore.source.base import RecordStream, StreamFacts
+from kafka_s3_platform.core.restore.source.base import NOW, RecordStream, StreamFacts
 from kafka_s3_platform.core.store.objects import ObjectStore
-
-NOW = 0
-"""The timestamp (epoch ms) replaced by the Kafka client with the time of sending."""
 
 
 @dataclass(frozen=True)
@@ -191,28 +188,3 @@ def _type_payload(payload: Payload, converter: ConverterSettings) -> Payload:
     if converter.format != "STRING" or payload.raw is None or payload.schemas or payload.raw_is_json:
         return payload
     return StringPayload(payload.raw, make_codes(payload.raw), (STRING_SCHEMA,))
-
-
-def fill_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give records without a timestamp `NOW`, replaced by the client with the time of sending."""
-    times = batch.column("timestamp").cast(pa.int64())
-    unknown = pc.equal(times, NO_TIMESTAMP)
-    if not pc.any(unknown).as_py():
-        return batch
-    at = batch.schema.get_field_index("timestamp")
-    filled = pc.if_else(unknown, NOW, times).cast(RECORD_SCHEMA.field("timestamp").type)
-    return batch.set_column(at, batch.schema.field(at), filled)
-
-
-def join_same_offsets(portions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join portions so that none ends between records of one source offset, made from one record by a transform."""
-    open_portion: pa.RecordBatch | None = None
-    for portion in portions:
-        if open_portion is not None and open_portion.column("offset")[-1] == portion.column("offset")[0]:
-            open_portion = pa.concat_batches([open_portion, portion])
-            continue
-        if open_portion is not None:
-            yield open_portion
-        open_portion = portion
-    if open_portion is not None:
-        yield open_portion

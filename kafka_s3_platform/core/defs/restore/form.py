@@ -8,7 +8,7 @@ import dagster as dg
 
 from kafka_s3_platform.core.defs.metadata import find_dagster_path
 from kafka_s3_platform.core.defs.topic import TopicAssets
-from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.extensions import load_extensions
 from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.instance.work import name_restored_op
 
@@ -82,35 +82,7 @@ def _can_select_by_time(topic: TopicAssets, hours: Sequence[str]) -> bool:
 
     A restore selects by the time of records, which need not be the time in an object's key.
     """
-    # what restores is not needed to load definitions
-    from kafka_s3_platform.connect.sources.objects import has_record_times
-    from kafka_s3_platform.core.restore.target_topic import routes_by_record, routes_by_topic
-
-    config = topic.config
-    steps = config.records.transforms
-    if not topic.is_native and (config.reader is None or routes_by_topic(steps) or routes_by_record(steps)):
-        return False
-    if topic.is_native or has_record_times(config.reader or config):
+    if topic.is_native:
         # Hours of a restore are those of timestamps, and there hours are those of places in the log.
-        return config.layout.timestamp_extractor != "Wallclock"
-    # Of classes of a user nothing is known. Tombstones are in one folder for all times.
-    is_own = "." in f"{config.layout.partitioner}{config.layout.timestamp_extractor}"
-    return not is_own and config.layout.null_values != "write" and all(_has_folders(topic, hour) for hour in hours)
-
-
-def _has_folders(topic: TopicAssets, hour: str) -> bool:
-    """Return True if records of this hour lie in folders that hold no others."""
-    from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
-    from kafka_s3_platform.core.layouts.new_layout import new_key_reader
-    from kafka_s3_platform.core.layouts.segment_key import ReadKey
-
-    start, end = topic.hours.start(hour), topic.hours.end(hour)
-    try:
-        keys = make_sample_keys(topic.config, Sample(topic.topic, start))
-    except ConfigError:
-        return False  # folders of a field
-    key = new_key_reader(topic.config.reader or topic.config).read(keys[0])
-    if not isinstance(key, ReadKey) or key.window is None:
-        return False
-    first, past = (moment.timestamp() * 1000 for moment in (start, end))
-    return first <= key.window[0] and key.window[1] <= past
+        return topic.config.layout.timestamp_extractor != "Wallclock"
+    return any(can_select(topic, hours) for can_select in load_extensions("can_select_foreign"))

@@ -2,21 +2,17 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.connect.config.keys.converters import is_registry_option
-from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
-from kafka_s3_platform.connect.restore.outgoing.keys import find_step, parse_outgoing, read_outgoing_file
 from kafka_s3_platform.core.config.folder import find_connectors_folder, find_run_file
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.core.defs.restore.config import (
     AnyRestoreConfig,
-    ForeignRestoreConfig,
     ForeignTargetConfig,
     RestoreConfig,
     WhatConfig,
@@ -64,26 +60,12 @@ def make_restore_request(topic: TopicAssets, config: RestoreConfig, restore_id: 
     Raises:
         ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
     """
-    _check_selection(config.what)
-    outgoing = _read_outgoing(config)
-    request = _make_request(topic, config, outgoing, restore_id, run_id)
-    return replace(request, to_topic=_name_target(config.to.topic, outgoing, topic.topic))
+    check_selection(config.what)
+    request = make_request(topic, config, restore_id, run_id)
+    return replace(request, to_topic=_name_target(config.to.topic, request.outgoing, topic.topic))
 
 
-def make_foreign_request(
-    topics: TopicAssets, config: ForeignRestoreConfig, restore_id: str, run_id: str
-) -> ForeignSource:
-    """Return the request that a config makes for a source connector; `topics` stands for all of its topics.
-
-    Raises:
-        ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
-    """
-    _check_selection(config.what, names_topics=bool(config.what.topics))
-    request = _make_request(topics, config, _read_outgoing(config), restore_id, run_id)
-    return ForeignSource(request, tuple(config.what.topics), read_rename(config.to), config.what.after)
-
-
-def _check_selection(selection: WhatConfig, *, names_topics: bool = False) -> None:
+def check_selection(selection: WhatConfig, *, names_topics: bool = False) -> None:
     """Raise ConfigError if nothing selects records, as in the form of a restore when it opens."""
     if selection.has_times or selection.everything:
         return
@@ -102,9 +84,8 @@ def _check_selection(selection: WhatConfig, *, names_topics: bool = False) -> No
         )
 
 
-def _make_request(
-    topic: TopicAssets, config: AnyRestoreConfig, outgoing: Outgoing, restore_id: str, run_id: str
-) -> RestoreRequest:
+def make_request(topic: TopicAssets, config: AnyRestoreConfig, restore_id: str, run_id: str) -> RestoreRequest:
+    """Return the request of a restore without its target topic. ConfigError if a value cannot be used."""
     zone = ZoneInfo(topic.config.layout.timezone)
     selection = config.what
     return RestoreRequest(
@@ -118,7 +99,7 @@ def _make_request(
         to_time=read_time("what.to_time", selection.to_time, zone) if selection.to_time is not None else None,
         windows=tuple(_find_selected_windows(topic, selection)),
         records=RecordFilter(**_read_request_values(config, "records")),
-        outgoing=outgoing,
+        outgoing=_read_outgoing(config),
         thaw=Thaw(**_read_request_values(config, "thaw")),
         connectors=_load_known_connectors(find_connectors_folder(os.environ)),
         **_read_request_values(config),
@@ -174,34 +155,14 @@ def _find_chunk(name: str, windows: Windows, topic: TopicAssets, text: str) -> s
 
 def _read_outgoing(config: AnyRestoreConfig) -> Outgoing:
     """Return what becomes of records on their way to the target."""
-    entries: Mapping[str, str] = {}
+    outgoing = Outgoing()
     values = config.values
-    if values.outgoing_file is not None:
-        entries = read_outgoing_file(_find_file("values.outgoing_file", values.outgoing_file), os.environ)
-    _refuse_trusted(values.outgoing, entries)
-    outgoing = parse_outgoing({**entries, **values.outgoing})
+    if values.outgoing or values.outgoing_file is not None:
+        name = values.outgoing_file
+        file = None if name is None else _find_file("values.outgoing_file", name)
+        [read_outgoing] = load_extensions("read_outgoing")
+        outgoing = read_outgoing(file, values.outgoing, os.environ)
     return replace(outgoing, **_read_request_values(config, "outgoing"))
-
-
-def _refuse_trusted(entries_of_run: Mapping[str, str], entries: Mapping[str, str]) -> None:
-    """Refuse keys that only the file may set, so that a run cannot send the file's secrets to another place."""
-    steps = {find_step(name) for name in entries} - {None}
-    for name in entries_of_run:
-        if name.endswith(".location"):
-            raise ConfigError(
-                f"values.outgoing {name}: names a file of the machine; set it in a file for values.outgoing_file"
-            )
-    for name in entries_of_run:
-        if is_registry_option(name):
-            raise ConfigError(
-                f"values.outgoing {name}: which registry is asked, and how one gets in there, is not for the config of "
-                f"a run to say; set it in a file for values.outgoing_file"
-            )
-        if find_step(name) in steps:
-            raise ConfigError(
-                f"values.outgoing {name}: {find_step(name)} is of values.outgoing_file, which may give it secrets: "
-                f"take it as it is, or name one of your own"
-            )
 
 
 def _name_target(template: str, outgoing: Outgoing, topic: str) -> str:

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.connect.restore.outgoing.stream import SentSettings
-from kafka_s3_platform.connect.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.core.errors import ConfigError, PermanentError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, count_record_bytes
+from kafka_s3_platform.core.restore.outgoing.sent import SentSettings, ValueSettings
 from kafka_s3_platform.core.restore.preflight.begin import check_target
 from kafka_s3_platform.core.restore.preflight.checks import Target, check_target_configs, observe_target
 from kafka_s3_platform.core.restore.preflight.target import (

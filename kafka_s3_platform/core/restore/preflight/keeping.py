@@ -5,7 +5,6 @@ Retention may delete records an hour after they were verified. So an unknown num
 
 from collections.abc import Mapping
 
-from kafka_s3_platform.connect.config.keys.transforms import keeps_content
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.source.base import ObjectFacts, TargetPlan, estimate_seconds
 
@@ -40,7 +39,7 @@ def bound_largest_log(request: RestoreRequest, plan: TargetPlan, arrived: Mappin
     `arrived` is kafka partition of the target -> number of its offsets since this restore began. Aborted records of
     killed runs, read by nobody, count too.
     """
-    if plan.record_count is None or changes_sizes(request):
+    if plan.record_count is None or request.outgoing.changes_content:
         return None
     overhead = _sum_overhead(request)
     largest = WITH_LENGTHS * max((average_record_bytes(o) for o in plan.objects), default=0) + overhead
@@ -49,13 +48,6 @@ def bound_largest_log(request: RestoreRequest, plan: TargetPlan, arrived: Mappin
         return _sum_bytes(plan.objects, overhead) + max(arrived.values(), default=0) * largest
     sizes = (_sum_bytes(plan.objects_of(p), overhead) + arrived.get(p, 0) * largest for p in plan.kafka_partitions)
     return max(sizes, default=0)
-
-
-def changes_sizes(request: RestoreRequest) -> bool:
-    """Return True if keys, values, headers or the number of records may differ from the archived ones."""
-    outgoing = request.outgoing
-    written_anew = outgoing.key is not None or outgoing.value is not None
-    return written_anew or not all(map(keeps_content, outgoing.transforms))
 
 
 def average_record_bytes(item: ObjectFacts) -> int:

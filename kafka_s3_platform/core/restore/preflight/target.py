@@ -13,7 +13,6 @@ from kafka_s3_platform.core.restore.preflight.keeping import (
     average_record_bytes,
     bound_largest_log,
     bound_restore_ms,
-    changes_sizes,
 )
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.source.base import EARLIEST, LATEST, ObjectFacts, TargetPlan
@@ -310,7 +309,7 @@ def _check_compaction(request: RestoreRequest, plan: TargetPlan, target: TargetC
     policy = f"{target.topic} has cleanup.policy={target.configs['cleanup.policy']}"
     # Topics merged there may share a key, though each restores it once.
     is_alone = len(plan.topics) == 1
-    if is_alone and plan.facts.is_snapshot and plan.facts.keeps_numbers and not changes_sizes(request):
+    if is_alone and plan.facts.is_snapshot and plan.facts.keeps_numbers and not request.outgoing.changes_content:
         yield make_remark(
             f"{policy}: each key is restored once, so compaction removes no value, only tombstones after "
             f"delete.retention.ms; restored records replace older ones of their keys"
@@ -461,7 +460,7 @@ def choose_codec(request: RestoreRequest, plan: TargetPlan, limit: int) -> str:
 
 def _find_large(request: RestoreRequest, plan: TargetPlan, limit: int) -> ObjectFacts | None:
     """Find an object with some records that certainly have more bytes before compression."""
-    if plan.facts.chooses or changes_sizes(request):
+    if plan.facts.chooses or request.outgoing.changes_content:
         return None
     return next((o for o in plan.objects if average_record_bytes(o) > limit), None)
 

@@ -2,10 +2,9 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from kafka_s3_platform.connect.sources.objects import ForeignObject
 from kafka_s3_platform.core.config.settings import ThawTier
 from kafka_s3_platform.core.errors import BusyError
 from kafka_s3_platform.core.restore.preflight.target import PreflightFinding, make_remark
@@ -25,11 +24,10 @@ _NOT_ASKED_FOR = (
 _ASKED_FOR = "they were asked for; run again under this restore id when they are there: minutes to days, by their tier"
 
 
-def describe_cold(objects: Iterable[ObjectInfo | ForeignObject | None]) -> Iterator[PreflightFinding]:
-    """Report how many of these objects lie in cold storage."""
-    cold = [o.key for o in objects if o is not None and o.is_cold]
-    if cold:
-        yield make_remark(f"{len(cold)} objects lie in cold storage, such as {cold[0]}")
+def describe_cold(keys: Sequence[str]) -> Iterator[PreflightFinding]:
+    """Report how many objects lie in cold storage, by their keys."""
+    if keys:
+        yield make_remark(f"{len(keys)} objects lie in cold storage, such as {keys[0]}")
 
 
 def thaw_objects(request: RestoreRequest, keys: Sequence[str], store: ObjectStore) -> None:

@@ -6,11 +6,11 @@ from functools import partial
 
 import pyarrow as pa
 
-from kafka_s3_platform.connect.restore.outgoing.stream import SentSettings, SentStream
 from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.core.model.batches import count_record_bytes
 from kafka_s3_platform.core.restore.documents import StreamDocuments, read_left_out, save_left_out
 from kafka_s3_platform.core.restore.outgoing.partitioning import SOURCE
+from kafka_s3_platform.core.restore.outgoing.sent import SentSettings, SentStream
 from kafka_s3_platform.core.restore.replay.checkpoint import Position
 from kafka_s3_platform.core.restore.replay.transactions import make_marker_name
 from kafka_s3_platform.core.restore.request import Delivery

@@ -17,7 +17,6 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from kafka_s3_platform.connect.restore.outgoing.stream import SentBatch
 from kafka_s3_platform.core.errors import PlatformError, PreflightError, SupersededError, TransientError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.kafka.groups import GroupOffset, has_pending_offset
@@ -28,6 +27,7 @@ from kafka_s3_platform.core.kafka.transactional_producer import TransactionalRep
 from kafka_s3_platform.core.model.batches import count_record_bytes
 from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.restore.outgoing.sent import SentBatch
 from kafka_s3_platform.core.restore.replay.checkpoint import Checkpoint, Position
 from kafka_s3_platform.core.restore.replay.spec import ReplayResult, ReplayTask, decide_left_out
 from kafka_s3_platform.core.restore.replay.target_log import await_stable_logs, find_position, read_target

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.connect.restore.outgoing.stream import SentBatch
 from kafka_s3_platform.core.errors import PreflightError
 from kafka_s3_platform.core.kafka.groups import Committed, GroupOffset
 from kafka_s3_platform.core.kafka.transactional_producer import TransactionalReplayProducer
 from kafka_s3_platform.core.model.batches import count_record_bytes, read_offset_column
 from kafka_s3_platform.core.model.connect import Int64s
+from kafka_s3_platform.core.restore.outgoing.sent import SentBatch
 from kafka_s3_platform.core.restore.replay.checkpoint import Checkpoint, Position
 
 USUAL_OVERHEAD = 16

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta, timezone
 from itertools import chain, count, groupby, takewhile
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.connect.config.keys.transforms import keeps_content
 from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.errors import ErrorCode, IntegrityError, MissingTopicError, PreflightError
 from kafka_s3_platform.core.model.gaps import GapReason, MissingRecords
@@ -163,8 +162,7 @@ def _list_hours_of(
 def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, chosen: Sequence[Segment]) -> None:
     """Raise PreflightError if records must be decoded by ids with several schemas in registries."""
     outgoing = request.outgoing
-    changes = outgoing.key or outgoing.value or not all(map(keeps_content, outgoing.transforms))
-    if not (changes or outgoing.map_schema_ids):
+    if not (outgoing.changes_content or outgoing.map_schema_ids):
         return
     named = set(chain.from_iterable(segment.schema_ids for segment in chosen))
     ambiguous = find_ambiguous_ids(snapshot.state.schemas, request.config.records)

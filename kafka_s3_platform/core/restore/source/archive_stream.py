@@ -9,7 +9,6 @@ from functools import cached_property, partial
 
 import pyarrow as pa
 
-from kafka_s3_platform.connect.sources.objects import BadObject
 from kafka_s3_platform.core.config.settings import StoreSettings
 from kafka_s3_platform.core.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.core.formats.columns import RecordDigest
@@ -18,6 +17,7 @@ from kafka_s3_platform.core.formats.envelope.records import check_place, new_env
 from kafka_s3_platform.core.formats.format_io import RecordObject
 from kafka_s3_platform.core.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.core.model.offsets import MAX_OFFSET, OffsetRange
+from kafka_s3_platform.core.model.segment import BadObject
 from kafka_s3_platform.core.restore.documents import DECIDED, MENDED
 from kafka_s3_platform.core.restore.request import OnError, ReadFacts, RestoreRequest
 from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, PlannedObject

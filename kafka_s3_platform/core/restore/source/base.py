@@ -14,12 +14,11 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.connect.sources.objects import BadObject
 from kafka_s3_platform.core.config.settings import StoreSettings
 from kafka_s3_platform.core.errors import PreflightError
 from kafka_s3_platform.core.model.connect import ConnectBatch
 from kafka_s3_platform.core.model.gaps import MissingRecords
-from kafka_s3_platform.core.model.segment import TopicAcl
+from kafka_s3_platform.core.model.segment import BadObject, TopicAcl
 from kafka_s3_platform.core.restore.documents import (
     PLAN_FORMAT,
     check_digest,
@@ -38,6 +37,10 @@ LATEST = 2**63 - 1
 RECORDS_PER_SECOND = 150_000
 BYTES_PER_SECOND = 60_000_000
 """Bytes sent and verified by one task in a second on one core of a small machine. Only estimates use it."""
+
+
+NOW = 0
+"""The timestamp (epoch ms) replaced by the Kafka client with the time of sending."""
 
 
 @dataclass(frozen=True, slots=True)

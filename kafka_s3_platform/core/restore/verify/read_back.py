@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kafka_s3_platform.connect.restore.outgoing.stream import SentStream
 from kafka_s3_platform.core.errors import IntegrityError, OffsetGapError
 from kafka_s3_platform.core.formats.columns import RecordDigest
+from kafka_s3_platform.core.restore.outgoing.sent import SentStream
 from kafka_s3_platform.core.restore.replay.checkpoint import save_document
 from kafka_s3_platform.core.restore.replay.spec import UNSENDABLE_TIMESTAMPS, ReplayTask
 from kafka_s3_platform.core.restore.replay.target_log import SubsequenceMatch, explain_open_transaction, find_target_log

@@ -1,0 +1,19 @@
+"""Makes the request of a restore of what a source connector describes, from the config of a run."""
+
+from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
+from kafka_s3_platform.core.defs.restore.config import ForeignRestoreConfig
+from kafka_s3_platform.core.defs.restore.request import check_selection, make_request, read_rename
+from kafka_s3_platform.core.defs.topic import TopicAssets
+
+
+def make_foreign_request(
+    topics: TopicAssets, config: ForeignRestoreConfig, restore_id: str, run_id: str
+) -> ForeignSource:
+    """Return the request that a config makes for a source connector; `topics` stands for all of its topics.
+
+    Raises:
+        ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
+    """
+    check_selection(config.what, names_topics=bool(config.what.topics))
+    request = make_request(topics, config, restore_id, run_id)
+    return ForeignSource(request, tuple(config.what.topics), read_rename(config.to), config.what.after)

@@ -1,0 +1,278 @@
+"""The records of one source kafka partition to send: filtered, changed, and distributed to the target's.
+
+Sending, resuming and verifying all run this. The same archive and settings give the same records each time.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.core.config.settings import RecordSettings
+from kafka_s3_platform.core.extensions import load_extensions
+from kafka_s3_platform.core.model.batches import HEADER, NO_TIMESTAMP, RECORD_SCHEMA, replace_column
+from kafka_s3_platform.core.model.connect import ConnectBatch
+from kafka_s3_platform.core.model.schema import ArchivedSchema
+from kafka_s3_platform.core.restore.filters.stage import FilteredStream
+from kafka_s3_platform.core.restore.outgoing.partitioning import SOURCE, new_kafka_partitioner
+from kafka_s3_platform.core.restore.request import LeftOut, OnError, Outgoing, ReadFacts, RecordFilter
+from kafka_s3_platform.core.restore.source.base import NOW, RecordStream, SourceRecords, StreamFacts
+from kafka_s3_platform.core.restore.target_topic import routes_by_record
+from kafka_s3_platform.core.store.objects import ObjectStore
+
+PROVENANCE = "kafka_s3.source."
+PROVENANCE_HEADERS = (f"{PROVENANCE}offset", f"{PROVENANCE}partition", f"{PROVENANCE}timestamp")
+"""They follow the record's own headers, in this order: whole numbers as text, the timestamp in epoch milliseconds."""
+
+Portions = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
+"""Splits a batch into portions to be sent at once."""
+
+
+@dataclass(frozen=True)
+class SchemaMapping:
+    """Old id -> new id, of keys and of values. None if a side has no registry, and so no ids.
+
+    `guids` are the same for GUIDs, of both. `notes` are sentences for people.
+    """
+
+    key_ids: Mapping[int, int] | None
+    value_ids: Mapping[int, int] | None
+    notes: tuple[str, ...] = ()
+    guids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ValueSettings:
+    """Settings of an executor to make keys and values.
+
+    `source` are the converters of the archived records. `schemas` come from the index and decode the records, since the
+    source's registry may be gone. `mapping` is None if ids stay as they are. Without `registers` no schema is
+    registered, because nothing is sent.
+    """
+
+    outgoing: Outgoing = field(repr=False)
+    source: RecordSettings = field(repr=False)
+    topic: str
+    to_topic: str
+    mapping: SchemaMapping | None = None
+    schemas: tuple[ArchivedSchema, ...] = field(default=(), repr=False)
+    registers: bool = True
+
+
+@dataclass(frozen=True)
+class SentSettings:
+    """Settings for changing a stream's records, for executors. `values` is None if keys and values stay as they are."""
+
+    to_topic: str
+    target_kafka_partitions: int = 1
+    records: RecordFilter = field(default_factory=RecordFilter)
+    outgoing: Outgoing = field(default_factory=Outgoing)
+    behavior_on_error: OnError = "fail"
+    values: ValueSettings | None = None
+
+
+class OutgoingRecords:
+    """Distributes records over the target's kafka partitions, and sends them as they are. A subclass changes them.
+
+    The counts are of the records so far. `filtered_count`: dropped. `failed_count`: they failed, and are left out.
+    `incomplete_count`: they have lost a part. `elsewhere`: they were routed to other topics, by topic.
+
+    Raises:
+        ConfigError: the partitioner cannot be used.
+    """
+
+    def __init__(self, settings: Outgoing, target_kafka_partitions: int) -> None:
+        self._settings = settings
+        self._partitioner = new_kafka_partitioner(settings.partitioning, target_kafka_partitions)
+        self.filtered_count = self.failed_count = self.incomplete_count = 0
+        self.elsewhere: Counter[str] = Counter()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about the records so far."""
+        return ()
+
+    def apply(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Return (kafka partition of the target, its records in source order), ascending; nothing if no record is left.
+
+        The batches have RECORD_SCHEMA: `partition` and `offset` are the source's.
+        """
+        return self.dealt(batch)
+
+    def encoded(self, batch: ConnectBatch) -> pa.RecordBatch:
+        """Write the keys and values of decoded records. Only a subclass can."""
+        raise NotImplementedError
+
+    def dealt(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Distribute final records. The result is as in `apply`."""
+        if not batch.num_rows:
+            return []
+        if self._settings.provenance_headers:
+            batch = add_provenance(batch)
+        numbers = self._partitioner.kafka_partitions(batch)
+        if self._settings.partitioning == SOURCE:
+            # All records go to one kafka partition: nothing to sort.
+            return [(int(numbers[0].as_py()), batch)]
+        return _split_by_kafka_partition(batch, numbers)
+
+
+def new_outgoing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingRecords:
+    """Make the stage from a stream's records to the sent ones."""
+    if not (facts.is_decoded or settings.values or settings.outgoing.transforms):
+        return OutgoingRecords(settings.outgoing, settings.target_kafka_partitions)
+    [new_changing_stream] = load_extensions("new_changing_stream")
+    stream: OutgoingRecords = new_changing_stream(facts, settings)
+    return stream
+
+
+@dataclass(frozen=True, slots=True)
+class SentBatch:
+    """Records by kafka partition of the target. After them all of the stream below `next_source_offset` is sent."""
+
+    next_source_offset: int
+    parts: tuple[tuple[int, pa.RecordBatch], ...]
+
+
+class SentStream:
+    """The records of a stream to send, from source offset `start_offset` on. Iterate it once.
+
+    If objects hold decoded keys and values, filters see the records as they are sent.
+    """
+
+    def __init__(
+        self,
+        task: RecordStream,
+        settings: SentSettings,
+        store: ObjectStore,
+        start_offset: int = 0,
+        portions: Portions = lambda batch: [batch],
+    ) -> None:
+        self._portions = portions
+        self._outgoing = new_outgoing_stream(task.facts, settings)
+        self._source = task.records(store, start_offset)
+        # The first of two readings has an outgoing stream of its own, so that nothing is counted twice.
+        first_pass = _encode_records(task.records(store, start_offset), new_outgoing_stream(task.facts, settings))
+        self._filtered = FilteredStream(_encode_records(self._source, self._outgoing), settings.records, first_pass)
+        self._is_encoded = task.facts.is_decoded
+
+    def __iter__(self) -> Iterator[SentBatch]:
+        for batch in self._filtered:
+            for portion in self._cut(batch):
+                after = int(portion.column("offset")[-1].as_py()) + 1
+                yield SentBatch(after, tuple(self._dealt(portion)))
+
+    def _cut(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        if self._is_encoded:
+            return join_same_offsets(self._portions(batch))
+        return self._portions(batch)
+
+    def _dealt(self, portion: pa.RecordBatch) -> Iterable[tuple[int, pa.RecordBatch]]:
+        if not self._is_encoded:
+            return self._outgoing.apply(portion)
+        return [(number, fill_timestamps(part)) for number, part in self._outgoing.dealt(portion)]
+
+    def of(self, kafka_partition: int) -> Iterator[pa.RecordBatch]:
+        """Return only the records for one kafka partition of the target."""
+        for batch in self:
+            yield from (part for number, part in batch.parts if number == kafka_partition)
+
+    def all_records(self) -> Iterator[pa.RecordBatch]:
+        """Return all records, for any kafka partition of the target."""
+        for batch in self:
+            yield from (part for _, part in batch.parts)
+
+    @property
+    def facts(self) -> ReadFacts:
+        """Facts of the records read so far. The notes are also of failed ones."""
+        facts = self._source.facts
+        return replace(facts, notes=(*facts.notes, *self._outgoing.notes))
+
+    @property
+    def left_out(self) -> LeftOut:
+        """Numbers of records left out so far, by reason."""
+        return LeftOut(
+            self._filtered.without_key_count,
+            self._outgoing.filtered_count,
+            self._outgoing.failed_count,
+            sum(self._outgoing.elsewhere.values()),
+            self._outgoing.incomplete_count,
+        )
+
+
+def _encode_records(records: SourceRecords, outgoing: OutgoingRecords) -> Iterator[pa.RecordBatch]:
+    for batch in records:
+        encoded = outgoing.encoded(batch) if isinstance(batch, ConnectBatch) else batch
+        if encoded.num_rows:
+            yield encoded
+
+
+def changes_count(outgoing: Outgoing, on_error: OnError) -> bool:
+    """Return True if the number of sent records may differ from the number of passing ones."""
+    has_filter = any(step.type == "Filter" for step in outgoing.transforms)
+    may_fail = outgoing.transforms or outgoing.key or outgoing.value or outgoing.map_schema_ids
+    leaves_out = on_error != "fail" and bool(may_fail)
+    return has_filter or leaves_out or outgoing.has_mapper or routes_by_record(outgoing.transforms)
+
+
+def add_provenance(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Add PROVENANCE_HEADERS to the records, after their own headers."""
+    column = batch.column("headers")
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    header_keys, header_values = column.flatten().flatten()
+    size = batch.num_rows
+    added = len(PROVENANCE_HEADERS)
+    offsets = np.concatenate([[0], np.cumsum(counts + added)])
+    rows = np.repeat(np.arange(size), counts)
+    # The place of each header in the result. A header moves by the number of headers added to the records before.
+    places = np.concatenate([np.arange(len(rows)) + added * rows, *(offsets[1:] - added + n for n in range(added))])
+    order = pa.array(np.argsort(places))
+    names = pa.concat_arrays([header_keys, *(pa.repeat(pa.scalar(name), size) for name in PROVENANCE_HEADERS)])
+    values = pa.concat_arrays([header_values, *_make_provenance(batch)])
+    elements = pa.StructArray.from_arrays([names.take(order), values.take(order)], fields=list(HEADER))
+    headers = pa.ListArray.from_arrays(offsets.astype(np.int32), elements, type=RECORD_SCHEMA.field("headers").type)
+    return replace_column(batch, "headers", headers)
+
+
+def _make_provenance(batch: pa.RecordBatch) -> list[pa.BinaryArray]:
+    columns = (batch.column("offset"), batch.column("partition"), batch.column("timestamp").cast(pa.int64()))
+    return [column.cast(pa.string()).cast(pa.binary()) for column in columns]
+
+
+def _split_by_kafka_partition(batch: pa.RecordBatch, numbers: pa.Int32Array) -> list[tuple[int, pa.RecordBatch]]:
+    targets = numbers.to_numpy()
+    # Stable: the records of one kafka partition keep their order.
+    order = np.argsort(targets, kind="stable")
+    kafka_partitions, starts = np.unique(targets[order], return_index=True)
+    ends = np.append(starts[1:], len(targets))
+    # One copy for all: each kafka partition then gets a slice of it.
+    together = batch if len(starts) == 1 else batch.take(pa.array(order))
+    bounds = zip(kafka_partitions.tolist(), starts.tolist(), ends.tolist(), strict=True)
+    return [(number, together.slice(start, end - start)) for number, start, end in bounds]
+
+
+def fill_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give records without a timestamp `NOW`, replaced by the client with the time of sending."""
+    times = batch.column("timestamp").cast(pa.int64())
+    unknown = pc.equal(times, NO_TIMESTAMP)
+    if not pc.any(unknown).as_py():
+        return batch
+    at = batch.schema.get_field_index("timestamp")
+    filled = pc.if_else(unknown, NOW, times).cast(RECORD_SCHEMA.field("timestamp").type)
+    return batch.set_column(at, batch.schema.field(at), filled)
+
+
+def join_same_offsets(portions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join portions so that none ends between records of one source offset, made from one record by a transform."""
+    open_portion: pa.RecordBatch | None = None
+    for portion in portions:
+        if open_portion is not None and open_portion.column("offset")[-1] == portion.column("offset")[0]:
+            open_portion = pa.concat_batches([open_portion, portion])
+            continue
+        if open_portion is not None:
+            yield open_portion
+        open_portion = portion
+    if open_portion is not None:
+        yield open_portion
