@@ -35,7 +35,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "connect/segments": (340, 4),
     "connect/sources": (2_690, 10),
     "connect/transforms": (1_890, 8),
-    "core": (710, 12),
+    "core": (720, 12),
     "core/archive": (3_290, 14),
     "core/codecs": (680, 4),
     "core/config": (1_200, 8),

@@ -9,6 +9,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+from kafka_s3_platform.core.errors import ConfigError
+
 PARTS = ("kafka_s3_platform.connect",)
 
 
@@ -17,6 +19,17 @@ def load_extensions(name: str) -> tuple[Any, ...]:
     """Return the objects that the installed parts add under a name. Most names have one, or none."""
     parts = [importlib.import_module(part) for part in PARTS if find_spec(part) is not None]
     return tuple(_load_object(part.EXTENSIONS[name]) for part in parts if name in part.EXTENSIONS)
+
+
+def load_extension(name: str) -> Any:
+    """Return the object that a part adds under a name.
+
+    Raises:
+        ConfigError: no installed part adds one.
+    """
+    for extension in load_extensions(name):
+        return extension
+    raise ConfigError(f"{name} is added by {' or '.join(PARTS)}, which is not installed: install the whole package")
 
 
 def find_addition(name: str, key: str) -> Any:

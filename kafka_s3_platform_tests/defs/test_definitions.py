@@ -205,7 +205,7 @@ def test_loading_opens_no_connection_imports_no_spark_and_warns_of_nothing(folde
         dg.Definitions.validate_loadable(defs())
         assert not [name for name in sys.modules if name.partition(".")[0] in ("pyspark", "dagster_pyspark")]
         packages = ("duckdb", "numba", "pandas", "confluent_kafka.schema_registry")
-        runs = ("archive.run", "restore.run", "upkeep.compact.run")
+        runs = ("core.archive.run", "core.restore.run", "core.upkeep.compact.run")
         heavy = (*packages, *(f"kafka_s3_platform.{name}" for name in runs))
         assert not [name for name in heavy if name in sys.modules], "needed by runs alone"
     """

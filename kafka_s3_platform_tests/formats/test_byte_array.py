@@ -15,6 +15,8 @@ from kafka_s3_platform.core.model.connect import Schema
 from kafka_s3_platform_tests.formats.connect import came, cut, decoded, written
 from kafka_s3_platform_tests.formats.records import batch_of, with_bytes_under_nulls
 
+pytestmark = pytest.mark.connect
+
 LINES = LayoutSettings(format="bytes", codec="none")
 LENGTHS = LINES.model_copy(update={"bytes_separator": "length"})
 

@@ -96,7 +96,7 @@ def test_parquet_comes_back(codec: str) -> None:
 
 def test_of_a_users_own_class_nothing_is_known() -> None:
     row = find_format("my_package.CsvFormat")
-    assert (row.is_plugin, row.module) == (True, "own_class")
+    assert (row.is_plugin, row.module.rpartition(".")[2]) == (True, "own_class")
     assert (row.is_envelope, row.needs_schema, row.kinds("gzip"), row.codecs) == (False, False, set(), {})
 
 

@@ -526,7 +526,7 @@ _IN_PLACE: Mapping[str, object] = {
     "read_committed_offsets": _read_group,
     "refuse_active_group": lambda *_: None,
 }
-_WHERE = re.compile(r"kafka_s3_platform\.(archive\..*|upkeep\.resolve|store\.index)")
+_WHERE = re.compile(r"kafka_s3_platform\.core\.(archive\..*|upkeep\.resolve|store\.index)")
 
 
 @contextmanager

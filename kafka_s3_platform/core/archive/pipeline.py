@@ -14,7 +14,7 @@ import pyarrow as pa
 from kafka_s3_platform.core.archive.failures import BadRecords
 from kafka_s3_platform.core.archive.task import ScanTask
 from kafka_s3_platform.core.config.settings import LayoutSettings
-from kafka_s3_platform.core.extensions import load_extensions
+from kafka_s3_platform.core.extensions import load_extension
 from kafka_s3_platform.core.kafka.dead_letters import DeadLetterQueue, build_record_error, check_tolerance
 from kafka_s3_platform.core.model.connect import (
     DATA_EXCEPTION,
@@ -236,7 +236,7 @@ def _list_steps(task: ScanTask, notes: Notes) -> Sequence[Step]:
     }
     if layout.is_envelope and not looks_at_values and not task.records.transforms:
         return ()
-    [list_record_steps] = load_extensions("list_record_steps")
+    list_record_steps = load_extension("list_record_steps")
     return [*list_record_steps(layout, task.records, task.writer.topic, notes)]
 
 
@@ -244,7 +244,7 @@ def _find_projection(layout: LayoutSettings, notes: Notes) -> Callable[[Payload]
     """Return the function that projects values to the schemas they are written with. An envelope keeps the bytes."""
     if layout.is_envelope:
         return lambda values: values
-    [new_schema_targets] = load_extensions("new_schema_targets")
+    new_schema_targets = load_extension("new_schema_targets")
     project: Callable[[Payload], Payload] = new_schema_targets(layout.schema_compatibility, notes).project
     return project
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kafka_s3_platform.core.extensions import load_extensions
+from kafka_s3_platform.core.extensions import load_extension, load_extensions
 from kafka_s3_platform.core.kafka.producer import count_timestamp_zero
 from kafka_s3_platform.core.restore.filters.stage import check_filter, filter_batches
 from kafka_s3_platform.core.restore.outgoing.sent import SchemaMapping, SentSettings, ValueSettings, new_outgoing_stream
@@ -216,7 +216,7 @@ class ArchiveSource:
         schemas = snapshot.state.schemas if snapshot else ()
         mapping: SchemaMapping | None = None
         if outgoing.map_schema_ids and outgoing.target_registry is not None:
-            [map_schemas] = load_extensions("map_schemas")
+            map_schemas = load_extension("map_schemas")
             mapping = map_schemas(outgoing.target_registry, schemas, config.records, topic, request.to_topic)
         return ValueSettings(outgoing, config.records, topic, request.to_topic, mapping, tuple(schemas))
 

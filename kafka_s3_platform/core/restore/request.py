@@ -18,7 +18,7 @@ from kafka_s3_platform.core.config.settings import (
     is_python_class,
 )
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError
-from kafka_s3_platform.core.extensions import load_extensions
+from kafka_s3_platform.core.extensions import load_extension
 from kafka_s3_platform.core.model.gaps import MissingRecords
 from kafka_s3_platform.core.restore.documents import REPORT_FORMAT, RestoreDocuments, parse_document, read_header
 from kafka_s3_platform.core.text import count_noun
@@ -56,7 +56,7 @@ class RecordFilter:
 
 
 def _keeps_content(step: TransformSettings) -> bool:
-    [keeps_content] = load_extensions("keeps_content")
+    keeps_content = load_extension("keeps_content")
     return bool(keeps_content(step))
 
 

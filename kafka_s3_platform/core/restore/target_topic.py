@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kafka_s3_platform.core.config.settings import TransformSettings, routes_records
 from kafka_s3_platform.core.errors import ConfigError
-from kafka_s3_platform.core.extensions import load_extensions
+from kafka_s3_platform.core.extensions import load_extension
 from kafka_s3_platform.core.java.regex import compile_java_regex, replace_whole_match
 from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.core.model.connect import ConnectBatch
@@ -101,7 +101,7 @@ def apply_routers(transforms: Sequence[TransformSettings], topic: str) -> str:
     steps = [step for step in transforms if _is_by_topic(step)]
     nothing = {field.name: None if field.nullable else 0 for field in RECORD_SCHEMA}
     record = pa.RecordBatch.from_pylist([nothing | {"topic": topic}], schema=RECORD_SCHEMA)
-    [new_chain] = load_extensions("new_chain")
+    new_chain = load_extension("new_chain")
     done = new_chain(steps, topic).apply(ConnectBatch.of(record))
     return str(done.batch.records.column("topic")[0])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kafka_s3_platform.core.config.settings import RecordSettings
-from kafka_s3_platform.core.extensions import load_extensions
+from kafka_s3_platform.core.extensions import load_extension
 from kafka_s3_platform.core.model.connect import Side
 from kafka_s3_platform.core.model.schema import ArchivedSchema
 from kafka_s3_platform.core.model.state import IndexState
@@ -57,12 +57,12 @@ class FetchedSchemas:
 def load_id_collector() -> Callable[[pa.RecordBatch, Side], set[int | str]]:
     """Return the function that collects the schema ids in keys or values of records."""
     collect_schema_ids: Callable[[pa.RecordBatch, Side], set[int | str]]
-    [collect_schema_ids] = load_extensions("collect_schema_ids")
+    collect_schema_ids = load_extension("collect_schema_ids")
     return collect_schema_ids
 
 
 def load_schema_fetcher() -> Callable[[IndexState, Iterable[int | str], RecordSettings], FetchedSchemas]:
     """Return the function that fetches the schemas of these ids from the registries."""
     fetch_schemas: Callable[[IndexState, Iterable[int | str], RecordSettings], FetchedSchemas]
-    [fetch_schemas] = load_extensions("fetch_archived_schemas")
+    fetch_schemas = load_extension("fetch_archived_schemas")
     return fetch_schemas

@@ -21,7 +21,7 @@ from kafka_s3_platform.core.defs.restore.config import (
 from kafka_s3_platform.core.defs.restore.values import read_time, takes_paths
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import ConfigError
-from kafka_s3_platform.core.extensions import load_extensions
+from kafka_s3_platform.core.extensions import load_extension
 from kafka_s3_platform.core.instance.windows import Windows, find_restorable_windows
 from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, RestoreRequest, Thaw
 from kafka_s3_platform.core.restore.target_topic import (
@@ -121,7 +121,7 @@ def _load_known_connectors(folder: Path) -> tuple[ConnectorConfig, ...]:
     """Load the connectors whose files load: a broken file of another connector does not stop a restore."""
     if not folder.is_dir():
         return ()
-    [load_connectors] = load_extensions("load_connectors")
+    load_connectors = load_extension("load_connectors")
     files = load_connectors(folder, os.environ)
     for path, problem in files.broken.items():
         logger.warning("whether %s archives the target is not known: %s", path, problem)
@@ -160,7 +160,7 @@ def _read_outgoing(config: AnyRestoreConfig) -> Outgoing:
     if values.outgoing or values.outgoing_file is not None:
         name = values.outgoing_file
         file = None if name is None else _find_file("values.outgoing_file", name)
-        [read_outgoing] = load_extensions("read_outgoing")
+        read_outgoing = load_extension("read_outgoing")
         outgoing = read_outgoing(file, values.outgoing, os.environ)
     return replace(outgoing, **_read_request_values(config, "outgoing"))
 
@@ -193,7 +193,7 @@ def read_rename(to: ForeignTargetConfig) -> Rename | None:
 def _read_target(worker: str | None) -> KafkaSettings | None:
     if worker is None:
         return None
-    [read_target_cluster] = load_extensions("read_target_cluster")
+    read_target_cluster = load_extension("read_target_cluster")
     return cast("KafkaSettings", read_target_cluster(_find_file("to.worker", worker)))
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.core.config.settings import RecordSettings
-from kafka_s3_platform.core.extensions import load_extensions
+from kafka_s3_platform.core.extensions import load_extension
 from kafka_s3_platform.core.model.batches import HEADER, NO_TIMESTAMP, RECORD_SCHEMA, replace_column
 from kafka_s3_platform.core.model.connect import ConnectBatch
 from kafka_s3_platform.core.model.schema import ArchivedSchema
@@ -123,7 +123,7 @@ def new_outgoing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingR
     """Make the stage from a stream's records to the sent ones."""
     if not (facts.is_decoded or settings.values or settings.outgoing.transforms):
         return OutgoingRecords(settings.outgoing, settings.target_kafka_partitions)
-    [new_changing_stream] = load_extensions("new_changing_stream")
+    new_changing_stream = load_extension("new_changing_stream")
     stream: OutgoingRecords = new_changing_stream(facts, settings)
     return stream
 

@@ -18,7 +18,7 @@ from kafka_s3_platform.core.config.settings import (
     TransformSettings,
 )
 from kafka_s3_platform.core.errors import IntegrityError, PreflightError
-from kafka_s3_platform.core.extensions import load_extensions
+from kafka_s3_platform.core.extensions import load_extension
 from kafka_s3_platform.core.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest
 
 _PLACE = re.compile(r"[0-9a-f]{8}")
@@ -223,7 +223,7 @@ def _make_step_terms(step: TransformSettings | PredicateSettings, restore_id: st
 
 def _mask_options(type_: str, options: Mapping[str, str], restore_id: str) -> dict[str, str]:
     """Return the options, secret ones as digests: equal values of one restore have equal digests."""
-    [find_public_options] = load_extensions("find_public_options")
+    find_public_options = load_extension("find_public_options")
     public = find_public_options(type_)
     return {name: value if name in public else _digest_secret(value, restore_id) for name, value in options.items()}
 
