@@ -24,7 +24,7 @@ FORBIDDEN = (
 )
 
 # Python refuses to import what stands here as None.
-sys.modules.update({name: None for name in FORBIDDEN if name != STACK})  # type: ignore[dict-item]
+sys.modules.update({name: None for name in FORBIDDEN if name != STACK})  # type: ignore[misc]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
