@@ -11,6 +11,7 @@ EXTENSIONS: Mapping[str, str] = {
     "formats": "kafka_s3_platform.connect.config.formats_of_connect:FORMATS_OF_CONNECT",
     "keeps_content": "kafka_s3_platform.connect.config.keys.transforms:keeps_content",
     "key_layouts": "kafka_s3_platform.connect.layouts.time_folders:KEY_LAYOUTS",
+    "list_outside_values": "kafka_s3_platform.connect.config.config_providers:list_outside_values",
     "list_record_steps": "kafka_s3_platform.connect.segments.record_steps:list_record_steps",
     "load_connectors": "kafka_s3_platform.connect.config.files:load_connectors",
     "map_schemas": "kafka_s3_platform.connect.restore.outgoing.schemas:map_schemas",

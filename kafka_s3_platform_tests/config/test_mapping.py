@@ -163,7 +163,7 @@ def test_the_native_envelope_may_be_named(load: Load, name: str) -> None:
         ({"topics": "a, b.${env:STAGE}"}, r"  topics: the environment variable 'STAGE' is not set"),
         (
             {"s3.region": "${file:/etc/secrets:region}"},
-            r"s3\.region: the config provider 'file' is unknown; only \$\{env:NAME\}",
+            r"s3\.region: no config provider 'file' is declared",
         ),
         ({"s3.part.size": 5_242_879}, r"s3\.part\.size: 5242879 is not between 5242880"),
         ({"tasks.max": 0}, r"tasks\.max: 0 is not between 1"),

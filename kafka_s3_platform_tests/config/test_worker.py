@@ -40,7 +40,7 @@ def test_a_worker_file_taken_from_connect_loads(tmp_path: Path) -> None:
     assert not any(worker.properties.values())
     honoured = {found.key for found in worker.findings if found.support is Support.HONOURED}
     converters = {f"{side}.converter{option}" for side in ("key", "value") for option in ("", ".schemas.enable")}
-    assert honoured == {"bootstrap.servers", *converters}
+    assert honoured == {"bootstrap.servers", "config.providers", "config.providers.env.class", *converters}
 
 
 def test_the_workers_security_holds_for_every_client(load: Load) -> None:
@@ -63,7 +63,7 @@ def test_the_workers_security_holds_for_every_client(load: Load) -> None:
         ("consumer.group.id=x", r"consumer\.group\.id: offsets are kept in the index"),
         ("bootstrap.server=x:1", r"line 2: unknown key; did you mean bootstrap\.servers\?"),
         ("fetch.min.bytes=1", r"fetch\.min\.bytes: is a property of the consumer only, which is its prefix"),
-        ("ssl.truststore.location=trust.jks", r"ssl\.truststore\.location: .*set ssl\.ca\.location"),
+        ("ssl.truststore.location=trust.jks", r"ssl\.truststore\.location: .*trust\.jks cannot be read"),
         ("ssl.ca.location=${env:CA}", r"ssl\.ca\.location: the environment variable 'CA' is not set"),
         ("topics=a", "line 2: unknown key"),
     ],

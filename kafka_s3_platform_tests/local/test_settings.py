@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.connect.config.keys.sheet import substitute_variables
+from kafka_s3_platform.connect.config.config_providers import ConfigProviders
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.operate.local.settings import StackSettings
 
@@ -60,7 +60,7 @@ def test_the_secret_is_made_once_for_this_user_and_connector_files_name_it(
         made = StackSettings.from_environment({}).aws_secret_access_key
         assert len(made) >= 32
         assert StackSettings().aws_secret_access_key == made
-        assert substitute_variables("${env:KAFKA_S3_LOCAL_AWS_SECRET_ACCESS_KEY}", {}) == made
+        assert ConfigProviders({}).replace("${env:KAFKA_S3_LOCAL_AWS_SECRET_ACCESS_KEY}") == made
         [file] = [path for path in home.rglob("*") if path.is_file()]
         assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == (made, 0o600)
         assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
@@ -68,7 +68,7 @@ def test_the_secret_is_made_once_for_this_user_and_connector_files_name_it(
     assert len(secrets) == 2
     own = {"KAFKA_S3_LOCAL_AWS_SECRET_ACCESS_KEY": "own"}
     assert StackSettings.from_environment(own).aws_secret_access_key == "own"
-    assert substitute_variables("${env:KAFKA_S3_LOCAL_AWS_SECRET_ACCESS_KEY}", own) == "own"
+    assert ConfigProviders(own).replace("${env:KAFKA_S3_LOCAL_AWS_SECRET_ACCESS_KEY}") == "own"
 
 
 def test_where_no_secret_can_be_kept_the_variable_to_set_is_named(

@@ -121,6 +121,14 @@ def test_no_key_of_a_connector_that_is_known_as_secret_is_shown(folder: Folder) 
     folder.look({key: value(key) for key in OF_CONNECTORS})
 
 
+def test_no_parameter_of_a_config_provider_that_is_secret_is_shown(folder: Folder) -> None:
+    parameter = "config.providers.aws.param.aws"
+    for class_name in ("com.amazonaws.kafka.config.providers.SecretsManagerConfigProvider", "com.example.Vault"):
+        worker = f"config.providers=aws\nconfig.providers.aws.class={class_name}\n"
+        worker += "".join(f"{parameter}.{name}={mark(name)}\n" for name in ("access.key", "secret.key", "secrt.kye"))
+        folder.look({}, worker=worker)
+
+
 def test_no_key_of_a_worker_that_is_known_as_secret_is_shown(folder: Folder) -> None:
     for key in OF_WORKERS:
         folder.look({}, worker=f"{key}={value(key)}\n")
@@ -131,12 +139,15 @@ NAMES = frozenset({"name", "topics", "topics.regex", "transforms", "predicates"}
 """What is shown because it names what is worked on, and is looked for by it."""
 
 
-def test_no_value_of_the_environment_is_shown_by_the_key_that_refuses_it(folder: Folder) -> None:
-    """Whatever the key: what stands in the environment is there because it is not to be in the file."""
+def test_no_value_of_a_config_provider_is_shown_by_the_key_that_refuses_it(folder: Folder) -> None:
+    """Whatever the key: what stands elsewhere is there because it is not to be in the file."""
+    worker = "config.providers=dir\nconfig.providers.dir.class=DirectoryConfigProvider\n"
     for key in ALL_KEYS:
         if key.support is Support.HONOURED and key.name not in NAMES and not key.is_family:
             for text in (mark(key.name), f"{mark(key.name)} %\\,{mark('two')}"):
                 folder.look({key.name: "${env:SECRET}"}, env={"SECRET": text}, settings=False)
+                (folder.path / "secret").write_text(text)
+                folder.look({key.name: f"${{dir:{folder.path}:secret}}"}, worker, settings=False)
 
 
 URLS = (

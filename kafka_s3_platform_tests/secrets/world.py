@@ -104,7 +104,9 @@ JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required usernam
 WORKER = {
     "sasl.username": mark("sasl.username"),
     "sasl.password": mark("sasl.password"),
-    "ssl.key.password": mark("ssl.key.password"),
+    "config.providers": "dir",
+    "config.providers.dir.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+    "ssl.key.password": "${dir:FOLDER/restore:key-password}",
     "consumer.sasl.jaas.config": JAAS.format(mark("jaas user"), mark("jaas password")),
     "producer.sasl.oauthbearer.client.secret": mark("oauthbearer"),
     "admin.ssl.keystore.type": "PKCS12",
@@ -212,7 +214,9 @@ class World:
         """One folder, its connectors by their names."""
         folder = self.folder(name)
         (folder / "restore").mkdir(parents=True)
+        (folder / "restore" / "key-password").write_text(mark("ssl.key.password"))
         cluster = {"bootstrap.servers": self.kafka.bootstrap_servers, **WORKER, **worker}
+        cluster["ssl.key.password"] = cluster["ssl.key.password"].replace("FOLDER", str(folder))
         (folder / "worker.properties").write_text(properties(cluster))
         (folder / "restore" / "target.properties").write_text(properties(cluster))
         (folder / "restore" / "outgoing.properties").write_text(properties(OUTGOING))

@@ -3,11 +3,14 @@
 import ssl
 import time
 import uuid
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
+from pydantic import SecretStr
 
+from kafka_s3_platform.connect.config.keys.clients import translate_properties
 from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.errors import AuthorizationError, PlatformError, TransientError
 from kafka_s3_platform.core.kafka import client as admin_calls
@@ -22,8 +25,10 @@ from kafka_s3_platform_tests.kafka.guarded import rights
 from kafka_s3_platform_tests.kafka.topics import handed_over
 from kafka_s3_platform_tests.restore.own import numbered
 from kafka_s3_platform_tests.support import NOON, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.tls import stores
 from kafka_s3_platform_tests.tls.authority import Authority
 from kafka_s3_platform_tests.tls.broker import LIMITED, SecuredKafka
+from kafka_s3_platform_tests.tls.stores import make_keystore, make_truststore
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 WAYS = ("certificate", *MECHANISMS, "OAUTHBEARER")
@@ -72,6 +77,29 @@ def test_both_readers_read_the_same(
         assert pa.Table.from_batches(list(reader.read(0, ALL))).equals(found)
     # tokens are left to librdkafka
     assert (found.num_rows, handed_over(caplog)) == (20, way == "OAUTHBEARER")
+
+
+@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+def test_both_readers_use_key_stores_of_java(
+    secured: SecuredKafka, topic: str, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    entries = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(make_truststore(secured.authority.ca, tmp_path / "trust", kind)),
+        "ssl.truststore.password": stores.PASSWORD,
+        "ssl.keystore.location": str(make_keystore(secured.authority.client.both, tmp_path / "keys", kind)),
+        "ssl.keystore.password": stores.PASSWORD,
+        **({"ssl.key.password": stores.KEY_PASSWORD} if kind == "JKS" else {}),
+    }
+    outcome = translate_properties(entries, "common")
+    assert outcome.refused == {}
+    common = {name: SecretStr(value) for name, value in outcome.properties.items()}
+    settings = KafkaSettings(bootstrap_servers=secured.mutual, common=common)
+    with caplog.at_level("INFO"):
+        table = quickly_read(settings, topic)
+    assert (table.num_rows, handed_over(caplog)) == (20, False)
+    with ConfluentReader(settings, topic) as reader:
+        assert pa.Table.from_batches(list(reader.read(0, ALL))).equals(table)
 
 
 def test_the_properties_that_confluent_cloud_hands_out_are_understood(

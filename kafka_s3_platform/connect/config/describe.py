@@ -67,7 +67,7 @@ def check_report(path: Path, worker: Path, env: Mapping[str, str]) -> CheckRepor
         file = read_connector_file(path)
     except ConfigError as err:
         return CheckReport(path, worker, None, (), cluster.findings, (str(err),), None)
-    resolution = resolve_connector(file, cluster, env)
+    resolution = resolve_connector(file, cluster)
     usable = all(finding.support is not Support.REFUSED for finding in cluster.findings)
     config = resolution.config if usable else None
     return CheckReport(path, worker, resolution.name, resolution.findings, cluster.findings, (), config)
@@ -174,7 +174,7 @@ def _resolve_smallest(dialect: Dialect) -> LayoutSettings:
     entries = {name: SecretStr(value) for name, value in texts.items() if value}
     nothing: Mapping[Scope, Mapping[str, SecretStr]] = {"common": {}, "consumer": {}, "producer": {}, "admin": {}}
     worker = Worker(Path("worker.properties"), exists=False, bootstrap_servers="", properties=nothing, findings=())
-    config = resolve_connector(ConnectorFile(Path("smallest.json"), "smallest", entries), worker, {}).config
+    config = resolve_connector(ConnectorFile(Path("smallest.json"), "smallest", entries), worker).config
     assert config is not None  # noqa: S101 - a class whose smallest file is refused is a fault of these tables
     return config.layout
 

@@ -129,16 +129,16 @@ def guess_name(path: Path) -> str:
 
 
 def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> LoadedConnector:
-    """Load one connector file together with a worker.properties. `${env:NAME}` is replaced from `env`.
+    """Load one connector file together with a worker.properties, whose config providers replace variables.
 
     Raises:
         ConfigError: a file cannot be parsed, or some of its keys are refused. One error names them all.
     """
     cluster = read_worker(worker, env)
     file = read_connector_file(path)
-    resolution = resolve_connector(file, cluster, env)
+    resolution = resolve_connector(file, cluster)
     if resolution.config is None:
-        advice = _advise_restoring(file, cluster, env)
+        advice = _advise_restoring(file, cluster)
         raise ConfigError("\n".join([_explain_refused_keys(path, resolution.findings), *advice]))
     return LoadedConnector(resolution.config, resolution.findings)
 
@@ -197,7 +197,7 @@ def _explain_refused_keys(path: Path, findings: Sequence[KeyFinding]) -> str:
     return "\n".join([f"{path}: {len(refused)} key{'s' * (len(refused) > 1)} refused:", *lines])
 
 
-def _advise_restoring(file: ConnectorFile, cluster: Worker, env: Mapping[str, str]) -> Iterator[str]:
+def _advise_restoring(file: ConnectorFile, cluster: Worker) -> Iterator[str]:
     """Name the class by which a sink's file restores that sink's objects, if only archiving is refused."""
     try:
         sink = CONNECTOR_CLASS(file.entries[CLASS.name].get_secret_value().strip())
@@ -206,7 +206,7 @@ def _advise_restoring(file: ConnectorFile, cluster: Worker, env: Mapping[str, st
     source = next((dialect for dialect in DIALECTS if dialect.is_source and dialect.name == sink.name), CONNECT_SOURCE)
     entries = {name: value for name, value in file.entries.items() if not name.startswith(("transforms", "predicates"))}
     changed = replace(file, entries={**entries, CLASS.name: SecretStr(source.class_name)})
-    if not sink.is_source and resolve_connector(changed, cluster, env).config is not None:
+    if not sink.is_source and resolve_connector(changed, cluster).config is not None:
         without = ", and leave its transforms out" if len(entries) < len(file.entries) else ""
         yield f"To restore what another tool wrote by this file, change {CLASS.name} to {source.class_name}{without}"
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from kafka_s3_platform.connect.config.config_providers import ConfigProviders
 from kafka_s3_platform.connect.config.dialects import LENSES, LENSES_SOURCE
 from kafka_s3_platform.connect.config.formats_of_connect import LENSES_WORDS
 from kafka_s3_platform.connect.config.keys import values
-from kafka_s3_platform.connect.config.keys.sheet import substitute_variables
 from kafka_s3_platform.connect.config.keys.table import (
     REQUIRED,
     Key,
@@ -224,11 +224,11 @@ class Expansion:
     refusals: tuple[str, ...] = ()
 
 
-def expand_lenses(entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> Expansion:
+def expand_lenses(entries: Mapping[str, SecretStr], providers: ConfigProviders) -> Expansion:
     """Translate Lenses' keys in the entries of a file. Files of other classes stay unchanged."""
     try:
         settings = {
-            name: substitute_variables(entries[name].get_secret_value(), env).strip()
+            name: providers.replace(entries[name].get_secret_value()).strip()
             for name in (*_EXPANDED, "connector.class", "topics", "topics.regex", "transforms")
             if name in entries
         }

@@ -3,7 +3,6 @@
 The check report and `docs/connector-files.md` read this table, too.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from zoneinfo import ZoneInfo
 
@@ -13,7 +12,7 @@ from kafka_s3_platform.connect.config.keys.archive import ARCHIVE_KEYS, LIMIT_KE
 from kafka_s3_platform.connect.config.keys.general import CLASS, GENERAL_KEYS, TASKS_MAX, read_kafka, read_topics
 from kafka_s3_platform.connect.config.keys.layout import LAYOUT_KEYS, SEGMENT_BYTES, read_layout
 from kafka_s3_platform.connect.config.keys.records import RECORD_KEYS, read_records
-from kafka_s3_platform.connect.config.keys.sheet import KeyFinding, Sheet, substitute_variables
+from kafka_s3_platform.connect.config.keys.sheet import KeyFinding, Sheet
 from kafka_s3_platform.connect.config.keys.source import (
     OF_HEADERS,
     SOURCE_KEYS,
@@ -44,20 +43,20 @@ class Resolution:
     config: ConnectorConfig | None
 
 
-def resolve_connector(file: ConnectorFile, worker: Worker, env: Mapping[str, str]) -> Resolution:
+def resolve_connector(file: ConnectorFile, worker: Worker) -> Resolution:
     """Judge every key of a connector file. Refused keys are findings, not errors."""
-    words = expand_lenses(file.entries, env)
-    sheet = Sheet(CONNECTOR_KEYS, words.entries, env)
+    words = expand_lenses(file.entries, worker.providers)
+    sheet = Sheet(CONNECTOR_KEYS, words.entries, worker.providers)
     for reason in words.refusals:
         sheet.refuse(KCQL, reason)
     if not words.refusals:
         sheet.require("s3.bucket.name", "name the bucket")
     dialect = read_as(sheet.value(CLASS), file.entries)
-    resolution = _resolve(sheet, dialect, file, worker, env)
+    resolution = _resolve(sheet, dialect, file, worker)
     config = resolution.config
     if config is None or config.source is not None or config.layout.format == NATIVE_FORMAT:
         return resolution
-    read = _read_back(config, dialect, replace(file, entries=words.entries), worker, env)
+    read = _read_back(config, dialect, replace(file, entries=words.entries), worker)
     refused = tuple(f"{f.key}: {f.effect}" for f in read.findings if f.support is Support.REFUSED)
     return replace(resolution, config=config.model_copy(update={"reader": read.config, "unreadable": refused}))
 
@@ -74,9 +73,7 @@ def _explain_topics(config: ConnectorConfig) -> str:
     return ""
 
 
-def _read_back(
-    config: ConnectorConfig, dialect: Dialect, file: ConnectorFile, worker: Worker, env: Mapping[str, str]
-) -> Resolution:
+def _read_back(config: ConnectorConfig, dialect: Dialect, file: ConnectorFile, worker: Worker) -> Resolution:
     """Resolve the file of a sink as a source's: it reads this sink's objects, and nothing else.
 
     The sink's transforms are left out: objects hold their results, and have their routers' names. So are
@@ -86,7 +83,9 @@ def _read_back(
     source_names = {key.name for key in SOURCE_KEYS}.union(OF_HEADERS)
     entries = {n: value for n, value in file.entries.items() if not n.startswith(done) and n not in source_names}
     source = replace(dialect, is_source=True, has_dead_letters=False)
-    resolution = _resolve(Sheet(CONNECTOR_KEYS, entries, env), source, replace(file, entries=entries), worker, env)
+    resolution = _resolve(
+        Sheet(CONNECTOR_KEYS, entries, worker.providers), source, replace(file, entries=entries), worker
+    )
     if resolution.config is None or resolution.config.source is None:
         return resolution
     # A source knows the codec of lines alone: other objects tell theirs.
@@ -108,8 +107,8 @@ def _name_whole(layout: LayoutSettings) -> LayoutSettings:
     return layout.model_copy(update={"extension": extension})
 
 
-def _resolve(sheet: Sheet, dialect: Dialect, file: ConnectorFile, worker: Worker, env: Mapping[str, str]) -> Resolution:
-    name = _read_name(sheet, file, env)
+def _resolve(sheet: Sheet, dialect: Dialect, file: ConnectorFile, worker: Worker) -> Resolution:
+    name = _read_name(sheet, file, worker)
     leave_unused(sheet, dialect)
     topics, regex = read_topics(sheet, dialect)
     tasks_max = sheet.value(TASKS_MAX)
@@ -149,9 +148,9 @@ def _require_one_topic(sheet: Sheet, layout: LayoutSettings, topics: tuple[str, 
         )
 
 
-def _read_name(sheet: Sheet, file: ConnectorFile, env: Mapping[str, str]) -> str:
+def _read_name(sheet: Sheet, file: ConnectorFile, worker: Worker) -> str:
     try:
-        return values.parse_connector_name(substitute_variables(file.name, env).strip())
+        return values.parse_connector_name(worker.providers.replace(file.name).strip())
     except ValueError as err:
         sheet.refuse("name", str(err))
         return file.name

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from kafka_s3_platform.connect.config.config_providers import DECLARATION, ConfigProviders
 from kafka_s3_platform.connect.config.keys.clients import CLIENT_KEYS, Scope, translate_properties
 from kafka_s3_platform.connect.config.keys.converters import is_known_option
 from kafka_s3_platform.connect.config.keys.sheet import KeyFinding, Sheet
@@ -27,7 +28,7 @@ class Worker:
     """The content of worker.properties. `properties` are librdkafka's, by scope; `common` is for every client.
 
     `converters` are the keys of the default converters. They are judged when a connector uses
-    them.
+    them. `providers` replace the variables of its connectors.
     """
 
     path: Path
@@ -36,6 +37,7 @@ class Worker:
     properties: Mapping[Scope, Mapping[str, SecretStr]]
     findings: tuple[KeyFinding, ...]
     converters: Mapping[str, SecretStr] = field(default_factory=dict)
+    providers: ConfigProviders = field(default_factory=lambda: ConfigProviders({}))
 
 
 NO_LICENCE = "No licence is needed, and no topic that stores one."
@@ -61,6 +63,12 @@ WORKER_HONOURED_KEYS = (
         for side in ("value", "key")
     ),
     declare_honoured("header.converter", "Header converter of source connectors that name none."),
+    declare_honoured(
+        DECLARATION,
+        "Names of [config providers](#secrets), separated by commas: `${name:path:key}` in a value is replaced by one."
+        " `${env:NAME}` needs none.",
+    ),
+    declare_honoured(f"{DECLARATION}.*", "`<name>.class` is the class of a provider, `<name>.param.*` its parameters."),
     declare_honoured("consumer.*", "A property of the consumers that read topics."),
     declare_honoured("producer.*", "A property of the producers that restore topics."),
     declare_honoured("admin.*", "A property of the admin clients that look up offsets and create topics."),
@@ -85,9 +93,6 @@ WORKER_WITHOUT_MEANING_KEYS = (
     *declare_without_meaning(
         "Connect's own state is not kept.",
         "internal.key.converter internal.value.converter internal.key.converter.* internal.value.converter.*",
-    ),
-    *declare_without_meaning(
-        "`${env:NAME}` works without it; other providers are refused.", "config.providers config.providers.*"
     ),
     *declare_without_meaning(
         "Connectors may override any property that is honoured.", "connector.client.config.override.policy"
@@ -127,14 +132,18 @@ def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
     """
     exists = path.exists()
     entries = read_properties(path) if exists else {}
-    sheet = Sheet(WORKER_KEYS, entries, env)
+    providers = ConfigProviders(env, entries)
+    sheet = Sheet(WORKER_KEYS, entries, providers)
+    for name, reason in providers.refusals.items():
+        sheet.refuse(name, reason)
+    sheet.show(providers.known_keys)
     servers = sheet.value(BOOTSTRAP_SERVERS)
     properties: dict[Scope, dict[str, SecretStr]] = {}
     for scope, prefix in _PREFIXES.items():
         properties[scope] = read_scope(sheet, scope, prefix)
     properties["common"] = _read_common(sheet)
     converters = _read_converters(sheet)
-    return Worker(path, exists, servers, properties, tuple(sheet.findings()), converters)
+    return Worker(path, exists, servers, properties, tuple(sheet.findings()), converters, providers)
 
 
 def _read_converters(sheet: Sheet) -> dict[str, SecretStr]:
@@ -151,7 +160,7 @@ def read_scope(sheet: Sheet, scope: Scope, prefix: str) -> dict[str, SecretStr]:
 
 
 def _read_common(sheet: Sheet) -> dict[str, SecretStr]:
-    prefixes = (*_PREFIXES.values(), *_CONVERTERS)
+    prefixes = (*_PREFIXES.values(), *_CONVERTERS, DECLARATION)
     entries = {
         name: value
         for name, value in sheet.under("").items()

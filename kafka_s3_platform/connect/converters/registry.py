@@ -21,6 +21,7 @@ from kafka_s3_platform.core.errors import (
     PlatformError,
     RegistryUnavailableError,
 )
+from kafka_s3_platform.core.keystores import PEM_PROPERTIES, load_pem
 from kafka_s3_platform.core.model.connect import cut_reason
 from kafka_s3_platform.core.model.registry import ScopeSettings
 from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
@@ -126,7 +127,9 @@ class Registry:
         options = {"timeout": TIMEOUT_SECONDS, **properties}
         # Nothing is verified without TLS, and the client does not follow redirects. To load the well-known authorities
         # takes longer than all else here: 50 ms.
-        unverified = {} if "https:" in url.lower() else {"ssl.ca.location": False}
+        pem = {name: options.pop(name) for name in PEM_PROPERTIES if name in options}
+        is_verified = "https:" in url.lower() and "ssl.ca.pem" not in pem
+        unverified = {} if is_verified else {"ssl.ca.location": False}
         numbers = {key: float(value) for key, value in options.items() if key in NUMBERS}
         conf: dict[str, Any] = {**unverified, **options, **numbers}
         try:
@@ -134,6 +137,7 @@ class Registry:
             # Nothing public of the client leads to its session.
             rest: Any = self._client._rest_client  # noqa: SLF001
             self._rest: Any = rest
+            load_pem(rest.verify, pem)
             # and the client of the token server, if there is one
             tokens = getattr(rest.bearer_field_provider, "client", None)
             for session in filter(None, (rest.session, tokens)):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from kafka_s3_platform.connect.config.config_providers import replace_variables
 from kafka_s3_platform.connect.config.keys.converters import read_converter
-from kafka_s3_platform.connect.config.keys.sheet import substitute_variables
 from kafka_s3_platform.connect.converters.registry import open_registry
 from kafka_s3_platform.connect.registries.read import read_contents
 from kafka_s3_platform.core.config.parse import read_properties
@@ -140,13 +140,7 @@ def read_registry_file(path: Path, env: Mapping[str, str]) -> RegistrySettings:
     Raises:
         ConfigError: it cannot be read, names a missing variable, has another key, or no address.
     """
-    try:
-        properties = {
-            name: substitute_variables(value.get_secret_value(), env).strip()
-            for name, value in read_properties(path).items()
-        }
-    except ValueError as err:
-        raise ConfigError(f"{path}: {err}") from err
+    properties = replace_variables(path, read_properties(path), env)
     settings, outcome = read_converter("AVRO", properties, schemas_enable=False)
     if outcome.refused or settings.registry is None:
         problems = "; ".join(f"{name}: {reason}" for name, reason in outcome.refused.items())

@@ -3,10 +3,12 @@
 import hashlib
 import os
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
 from kafka_s3_platform.core.config import environment
 from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.extensions import load_extensions
 
 FOLDER_VARIABLE = environment.CONNECTORS
 WORKER_FILE = "worker.properties"
@@ -29,8 +31,12 @@ def list_connector_files(folder: Path) -> tuple[Path, ...]:
 
 
 def hash_connector_files(folder: Path) -> str:
-    """Return a digest of the names and contents of the connector files and of worker.properties, as far as they are."""
+    """Return a digest of the names and contents of the connector files and of worker.properties, as far as they are.
+
+    What they name elsewhere, such as secrets, counts too.
+    """
     digest = hashlib.sha256()
+    listers = [open_lister(folder) for open_lister in load_extensions("list_outside_values")]
     try:
         files = list_connector_files(folder)
     except OSError:
@@ -45,6 +51,9 @@ def hash_connector_files(folder: Path) -> str:
         # a name need not be UTF-8
         digest.update(b"%b\0%d\0" % (os.fsencode(path.name), len(content)))
         digest.update(content)
+        text = content.decode(errors="replace")
+        for value in chain.from_iterable(list_values(text) for list_values in listers):
+            digest.update(hashlib.sha256(value.encode()).digest())
     return digest.hexdigest()
 
 

@@ -65,7 +65,7 @@ def _parse_properties(path: Path) -> dict[str, tuple[int, str]]:
     properties: dict[str, tuple[int, str]] = {}
     line = 1
     try:
-        for element in javaproperties.parse(_decode_text(_read_bytes(path))):
+        for element in javaproperties.parse(_decode_text(read_regular_file(path))):
             if isinstance(element, javaproperties.KeyValue):
                 if element.key.startswith(_PEM):
                     # Before any of its lines becomes a key, which messages would show.
@@ -107,7 +107,7 @@ def _parse_json(path: Path) -> Any:
     try:
         # Numbers keep the digits that the file has: Connect, too, passes them on as text.
         return json.loads(
-            _decode_text(_read_bytes(path)),
+            _decode_text(read_regular_file(path)),
             object_pairs_hook=unique,
             parse_int=str,
             parse_float=str,
@@ -161,7 +161,8 @@ def _decode_text(content: bytes) -> str:
         return content.decode("iso-8859-1")
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_regular_file(path: Path) -> bytes:
+    """Return the content of a file of `MAX_BYTES` at most. ConfigError if it cannot be read."""
     try:
         status = path.stat()
         # reading a pipe would wait for a writer, and with it all connectors

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
+from kafka_s3_platform.core.aws_login import replace_msk_login
 from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.errors import AuthorizationError, BrokerUnavailableError, PlatformError
 from kafka_s3_platform.core.kafka.answers import Answers
@@ -181,7 +182,7 @@ def _merge_properties(
     quiet = _QuietLogger(reasons)
     # A producer, which an admin client is to librdkafka, creates the topic that it asks for, if the broker lets it.
     ours = {"allow.auto.create.topics": False, "error_cb": reasons, "logger": quiet}
-    configured = settings.properties(client)
+    configured = replace_msk_login(settings.properties(client))
     _warn_of_unverified(configured)
     return {**defaults, **configured, **fixed, **ours}
 

@@ -60,10 +60,6 @@ def test_no_property_is_declared_twice() -> None:
         ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
         ({"ssl.truststore.type": "PEM", "ssl.truststore.location": "/ca.pem"}, {"ssl.ca.location": "/ca.pem"}),
         (
-            {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "/me.p12", "ssl.keystore.password": "p"},
-            {"ssl.keystore.location": "/me.p12", "ssl.keystore.password": "p"},
-        ),
-        (
             {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/me.pem", "ssl.key.password": "p"},
             {"ssl.certificate.location": "/me.pem", "ssl.key.location": "/me.pem", "ssl.key.password": "p"},
         ),
@@ -92,7 +88,6 @@ def test_java_names_become_librdkafkas(entries: dict[str, str], properties: dict
         ({"ssl.certificate.location": "../me.pem"}, {"ssl.certificate.location": "{above}/me.pem"}),
         ({"sasl.kerberos.keytab": "/etc/me.keytab"}, {"sasl.kerberos.keytab": "/etc/me.keytab"}),
         ({"ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem"}, {"ssl.ca.location": "{cwd}/ca.pem"}),
-        ({"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "k"}, {"ssl.keystore.location": "{cwd}/k"}),
         ({"ssl.ca.location": "probe"}, {"ssl.ca.location": "probe"}),
         ({"ssl.ca.pem": "ca.pem"}, {"ssl.ca.pem": "ca.pem"}),
     ],
@@ -123,8 +118,8 @@ def test_buffer_memory_becomes_kibibytes() -> None:
         ("enable.auto.commit", "true", "offsets are kept in the index"),
         ("group.id", "connect-flights", "offsets are kept in the index"),
         ("bootstrap.servers", "other:9092", "set bootstrap.servers in worker.properties"),
-        ("ssl.truststore.location", "trust.jks", "set ssl.ca.location"),
-        ("ssl.keystore.location", "key.jks", "reads no JKS keystore"),
+        ("ssl.truststore.location", "trust.jks", "/trust.jks cannot be read: No such file"),
+        ("ssl.keystore.location", "key.jks", "/key.jks cannot be read: No such file"),
         ("fetch.min.bytes", "some", "'some' is no whole number"),
         ("fetch.min.bytes", "1e3", "'1e3' is no whole number"),
         ("fetch.min.bytes", "-1", 'Configuration property "fetch.min.bytes" value -1 is outside allowed range 0..'),
@@ -140,7 +135,7 @@ def test_buffer_memory_becomes_kibibytes() -> None:
         ("linger.ms", "5", "is a property of the producer only"),
         ("fetch.min.byte", "1", "unknown client property; did you mean fetch.min.bytes?"),
         ("interceptor.classes", "com.example.Mine", "Java classes cannot run here"),
-        ("sasl.login.callback.handler.class", "software.amazon.msk.Handler", "Java classes cannot run here"),
+        ("sasl.login.callback.handler.class", "software.amazon.msk.Handler", "is unknown here; did you mean"),
     ],
 )
 def test_what_cannot_be_overridden_is_refused_with_its_reason(name: str, value: str, reason: str) -> None:
@@ -219,7 +214,7 @@ def test_how_long_a_transaction_may_be_open_is_the_worker_file_s() -> None:
         (f'{SCRAM} required username="u" password="hunter2" tokenauth="true";', "an option besides"),
         (f'{PLAIN} required username="u" password=hunter2 hunter2="x";', "an option besides"),
         ('com.sun.security.auth.module.Krb5LoginModule required keyTab="hunter2";', "sasl.kerberos"),
-        ("", "only PlainLoginModule and ScramLoginModule are read"),
+        ("", "only PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule, IAMLoginModule are read"),
     ],
 )
 def test_a_login_that_cannot_be_read_is_refused_without_quoting_it(text: str, reason: str) -> None:
@@ -235,3 +230,64 @@ def test_the_outcome_does_not_show_its_values() -> None:
 def test_security_is_how_to_connect_and_nothing_else() -> None:
     properties = {"sasl.username": "u", "ssl.ca.location": "c", "security.protocol": "SSL", "fetch.min.bytes": "1"}
     assert select_security(properties).keys() == {"sasl.username", "ssl.ca.location", "security.protocol"}
+
+
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
+IAM = "software.amazon.msk.auth.iam"
+
+
+@pytest.mark.parametrize(
+    ("entries", "properties"),
+    [
+        (
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.login.callback.handler.class": f"{OAUTH}.secured.OAuthBearerLoginCallbackHandler",
+                "sasl.oauthbearer.token.endpoint.url": "https://login.example.com/token",
+                "sasl.jaas.config": (
+                    f"{OAUTH}.OAuthBearerLoginModule required clientId='me' clientSecret='s' scope=\"kafka\""
+                    " extension_logicalCluster='lkc-1' extension_identityPoolId='pool-1';"
+                ),
+            },
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": "https://login.example.com/token",
+                "sasl.oauthbearer.client.id": "me",
+                "sasl.oauthbearer.client.secret": "s",
+                "sasl.oauthbearer.scope": "kafka",
+                "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-1",
+            },
+        ),
+        (
+            {
+                "sasl.mechanism": "aws_msk_iam",
+                "sasl.client.callback.handler.class": f"{IAM}.IAMClientCallbackHandler",
+                "sasl.jaas.config": (
+                    f'{IAM}.IAMLoginModule required awsRoleArn="arn:aws:iam::1:role/a" awsStsRegion=eu-west-1'
+                    ' awsRoleSessionName="s" awsRoleExternalId="x" awsProfileName="p" awsDebugCreds="true";'
+                ),
+            },
+            {
+                "sasl.mechanism": "AWS_MSK_IAM",
+                "sasl.aws.role.arn": "arn:aws:iam::1:role/a",
+                "sasl.aws.sts.region": "eu-west-1",
+                "sasl.aws.role.session.name": "s",
+                "sasl.aws.role.external.id": "x",
+                "sasl.aws.profile": "p",
+            },
+        ),
+    ],
+)
+def test_logins_by_tokens_are_read_as_javas_clients_name_them(
+    entries: dict[str, str], properties: dict[str, str]
+) -> None:
+    outcome = translate_properties(entries, "common")
+    assert (outcome.refused, outcome.properties) == ({}, properties)
+
+
+def test_an_access_key_of_a_role_is_refused_without_quoting_it() -> None:
+    entry = f'{IAM}.IAMLoginModule required awsRoleSecretAccessKey="hidden";'
+    outcome = translate_properties({"sasl.jaas.config": entry}, "common")
+    assert "has an option besides awsProfileName and awsRoleArn" in outcome.refused["sasl.jaas.config"]
+    assert "hidden" not in repr(outcome)

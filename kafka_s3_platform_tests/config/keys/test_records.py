@@ -236,7 +236,7 @@ def test_what_is_only_for_writing_to_a_registry_has_no_meaning(check: Check) -> 
                 **REGISTRY,
                 "value.converter.schema.registry.ssl.truststore.location": "ca.jks",
             },
-            r"value\.converter\.schema\.registry\.ssl\.truststore\.location: .*PEM",
+            r"value\.converter\.schema\.registry\.ssl\.truststore\.location: .*ca\.jks cannot be read",
         ),
         ({}, r"value\.converter: required, here or in worker\.properties, or input\.data\.format"),
     ],

@@ -81,7 +81,7 @@ WORKER = Worker(Path("worker.properties"), True, "broker:9092", {scope: {} for s
 def resolve(entries: Entries) -> Resolution:
     """What comes of a file beside a worker.properties that names a cluster, and nothing else."""
     secret = {name: SecretStr(value) for name, value in entries.items()}
-    return resolve_connector(ConnectorFile(Path("events.json"), "events", secret), WORKER, {})
+    return resolve_connector(ConnectorFile(Path("events.json"), "events", secret), WORKER)
 
 
 def without_meaning(found: Resolution) -> dict[str, str]:

@@ -32,17 +32,6 @@ def test_a_connector_overrides_any_honoured_property_whatever_the_policy(load: L
         assert judged.support is Support.HONOURED
 
 
-@pytest.mark.parametrize("providers", ["", "config.providers=file\nconfig.providers.file.class=FileConfigProvider\n"])
-def test_variables_of_the_environment_are_replaced_and_no_other_provider_is_asked(
-    load: Load, tmp_path: Path, providers: str
-) -> None:
-    (tmp_path / "secret.properties").write_text("bucket=of-the-file\n")
-    found = load({"s3.bucket.name": "${env:BUCKET}"}, {"BUCKET": "of-the-variable"}, providers)
-    assert found.config.store.bucket == "of-the-variable"
-    with pytest.raises(ConfigError, match="the config provider 'file' is unknown"):
-        load({"s3.bucket.name": f"${{file:{tmp_path}/secret.properties:bucket}}"}, worker=providers)
-
-
 def test_no_java_plugin_is_loaded_though_a_path_of_plugins_is_there(load: Load, tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     with pytest.raises(ConfigError, match="Java classes cannot run here"):

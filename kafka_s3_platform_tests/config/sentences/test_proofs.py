@@ -81,9 +81,6 @@ PROOFS: Mapping[str, tuple[Callable[..., None], ...]] = {
         test_clients.test_no_licence_is_needed_and_one_that_is_there_changes_nothing,
         test_archive.test_an_archive_forms_no_group_keeps_no_topic_and_listens_nowhere,
     ),
-    "`${env:NAME}` works without it; other providers are refused.": (
-        test_clients.test_variables_of_the_environment_are_replaced_and_no_other_provider_is_asked,
-    ),
     "Connectors may override any property that is honoured.": (
         test_clients.test_a_connector_overrides_any_honoured_property_whatever_the_policy,
     ),

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from kafka_s3_platform.connect.config.keys.table import (
@@ -21,11 +22,14 @@ from kafka_s3_platform.connect.config.keys.table import (
 )
 from kafka_s3_platform.connect.config.keys.values import (
     Parser,
+    expect_class,
     expect_integer,
     expect_match,
     expect_one_of,
     parse_boolean,
 )
+from kafka_s3_platform.core.aws_login import MSK_MECHANISM, MSK_OPTIONS
+from kafka_s3_platform.core.keystores import read_key_store
 
 T = TypeVar("T")
 Scope = Literal["common", "consumer", "producer", "admin"]
@@ -88,7 +92,10 @@ _PLAIN = ", of letters, digits and . _ / @ - alone, as a shell reads it"
 
 CLIENT_PROPERTIES = (
     *_pass_on(_parse_text, "security.protocol"),
-    *_pass_on(expect_one_of(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER")), "sasl.mechanism"),
+    *_pass_on(
+        expect_one_of(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", MSK_MECHANISM)),
+        "sasl.mechanism",
+    ),
     *_pass_on(_parse_text, "sasl.username sasl.password"),
     *_pass_on(expect_match(r"\w[\w.-]*", f"name such as kafka{_PLAIN}"), "sasl.kerberos.service.name"),
     *_pass_on(
@@ -111,7 +118,7 @@ CLIENT_PROPERTIES = (
     *_pass_on(_parse_path, "ssl.ca.location ssl.crl.location ssl.certificate.location ssl.key.location"),
     *_pass_on(
         _parse_text,
-        """ssl.ca.pem ssl.certificate.pem ssl.key.pem ssl.key.password ssl.truststore.certificates=ssl.ca.pem
+        """ssl.ca.pem ssl.certificate.pem ssl.key.pem ssl.truststore.certificates=ssl.ca.pem
         ssl.keystore.certificate.chain=ssl.certificate.pem ssl.keystore.key=ssl.key.pem""",
     ),
     *_pass_on(_parse_text, "client.id"),
@@ -215,8 +222,12 @@ REFUSED_PROPERTIES = (
         "io.confluent.monitoring.clients.interceptor.MonitoringProducerInterceptor",
     ),
     declare_refused("security.providers", _JAVA_HANDLER, ""),
-    declare_refused("sasl.client.callback.handler.class", f"{_JAVA_HANDLER}; set sasl.oauthbearer.method to oidc", ""),
-    declare_refused("sasl.login.callback.handler.class", f"{_JAVA_HANDLER}; set sasl.oauthbearer.method to oidc", ""),
+    declare_refused(
+        "sasl.client.callback.handler.class",
+        f"{_JAVA_HANDLER}, except Amazon's for MSK; set sasl.oauthbearer.method to oidc",
+        "",
+        "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+    ),
     declare_refused("sasl.login.class", _JAVA_HANDLER, ""),
     declare_refused("sasl.kerberos.kinit.cmd", "librdkafka runs a command line of its own; set sasl.kerberos.keytab"),
     declare_refused("ssl.engine.factory.class", _JAVA_HANDLER, ""),
@@ -231,21 +242,32 @@ REFUSED_PROPERTIES = (
     ),
 )
 
-_TRUSTSTORE = "A truststore of type PEM becomes `ssl.ca.location`. JKS and PKCS12 are refused, and so is a password."
+_TRUSTSTORE = "Java's truststore. Its certificates become `ssl.ca.pem`; one of type PEM becomes `ssl.ca.location`."
 _KEYSTORE = (
-    "A keystore of type PEM becomes `ssl.certificate.location` and `ssl.key.location`. One of type PKCS12 stays a"
-    " keystore. JKS is refused."
+    "Java's keystore. Its key and certificates become `ssl.key.pem` and `ssl.certificate.pem`; one of type PEM becomes"
+    " `ssl.certificate.location` and `ssl.key.location`. `ssl.key.password` is needed if it is another one."
 )
-_LOGIN = "`PlainLoginModule` or `ScramLoginModule`. It becomes `sasl.username` and `sasl.password`."
+_LOGIN = (
+    "The module and its options. `PlainLoginModule`, `ScramLoginModule`: `sasl.username` and `sasl.password`."
+    " `OAuthBearerLoginModule`: `clientId`, `clientSecret`, `scope`, `extension_...` become `sasl.oauthbearer.*`."
+    " Amazon's `IAMLoginModule`: [MSK by IAM](aws.md#msk), `awsDebugCreds`, `awsMaxRetries` and `awsMaxBackOffTimeMs`"
+    " are ignored."
+)
 
 PAIRED_PROPERTIES = (
     declare_honoured("sasl.jaas.config", _LOGIN),
+    declare_honoured(
+        "sasl.login.callback.handler.class",
+        "Where tokens of OAUTHBEARER come from: Kafka's `OAuthBearerLoginCallbackHandler` becomes"
+        " `sasl.oauthbearer.method=oidc`; Amazon's `IAMOAuthBearerLoginCallbackHandler` signs them for MSK.",
+    ),
     declare_honoured("ssl.truststore.location", _TRUSTSTORE),
     declare_honoured("ssl.truststore.type", _TRUSTSTORE, "JKS"),
     declare_honoured("ssl.truststore.password", _TRUSTSTORE),
     declare_honoured("ssl.keystore.location", _KEYSTORE),
     declare_honoured("ssl.keystore.type", _KEYSTORE, "JKS"),
     declare_honoured("ssl.keystore.password", _KEYSTORE),
+    declare_honoured("ssl.key.password", "Password of the private key, in a keystore or as PEM."),
 )
 """Properties that are read together, or that become several properties of librdkafka."""
 
@@ -302,8 +324,8 @@ def translate_properties(entries: Mapping[str, str], scope: Scope) -> ClientOutc
                 _set_properties(outcome, {name: value}, partial(_translate_property, key, scope))
             else:
                 paired[name] = value
-    for prefix, translate in _PAIRS.items():
-        if pair := {name: value for name, value in paired.items() if name.startswith(prefix)}:
+    for prefixes, translate in _PAIRS.items():
+        if pair := {name: value for name, value in paired.items() if name.startswith(prefixes)}:
             _set_properties(outcome, pair, translate)
     return outcome
 
@@ -350,64 +372,110 @@ def _ask_librdkafka(name: str, value: str) -> None:
 
 
 def _translate_truststore(entries: Mapping[str, str]) -> dict[str, str]:
-    kind = entries.get("ssl.truststore.type", "JKS").upper()
-    if kind != "PEM" or "ssl.truststore.password" in entries:
-        raise ValueError("librdkafka reads no Java truststore; set ssl.ca.location to the CA certificates as PEM")
     location = entries.get("ssl.truststore.location")
-    return {"ssl.ca.location": _parse_path(location)} if location else {}
+    if not location:
+        return {}
+    password = entries.get("ssl.truststore.password", "")
+    if _read_type(entries, "ssl.truststore.type") == "PEM":
+        if password:
+            raise ValueError("a truststore of type PEM has no password")
+        return {"ssl.ca.location": _parse_path(location)}
+    store = read_key_store(Path(_parse_path(location)), password)
+    if not store.trusted:
+        raise ValueError(f"{location} has no trusted certificate")
+    return {"ssl.ca.pem": store.trusted}
 
 
 def _translate_keystore(entries: Mapping[str, str]) -> dict[str, str]:
-    kind = entries.get("ssl.keystore.type", "JKS").upper()
-    if kind == "PEM" and "ssl.keystore.password" not in entries:
-        names = ["ssl.certificate.location", "ssl.key.location"]
-    elif kind == "PKCS12":
-        names = ["ssl.keystore.location"]
-    else:
-        raise ValueError(
-            "librdkafka reads no JKS keystore; set ssl.keystore.type to PKCS12,"
-            " or to PEM with ssl.key.password instead of ssl.keystore.password"
-        )
     location = entries.get("ssl.keystore.location")
-    passwords = {name: value for name, value in entries.items() if name == "ssl.keystore.password"}
-    return passwords | (dict.fromkeys(names, _parse_path(location)) if location else {})
+    of_key = {name: _parse_text(text) for name, text in entries.items() if name == "ssl.key.password"}
+    if not location:
+        return of_key
+    path = _parse_path(location)
+    password = entries.get("ssl.keystore.password", "")
+    if _read_type(entries, "ssl.keystore.type") == "PEM":
+        if password:
+            raise ValueError("a keystore of type PEM has no password but ssl.key.password")
+        return {"ssl.certificate.location": path, "ssl.key.location": path, **of_key}
+    store = read_key_store(Path(path), password, of_key.get("ssl.key.password", ""))
+    if not store.key:
+        raise ValueError(f"{location} has no private key")
+    return {"ssl.certificate.pem": store.chain, "ssl.key.pem": store.key}
+
+
+def _read_type(entries: Mapping[str, str], name: str) -> str:
+    return expect_one_of(("JKS", "PKCS12", "PEM"))(entries.get(name) or "JKS")
 
 
 def _translate_login(entries: Mapping[str, str]) -> dict[str, str]:
-    """Return user name and password of a JAAS entry. No error may quote the entry: it holds the password."""
-    shape = 'write it as <module> required username="..." password="...";'
+    """Return the properties of a JAAS entry. No error may quote the entry: it holds the password."""
     [text] = entries.values()
+    module, options = _parse_jaas(text)
+    names = _LOGIN_MODULES.get(module)
+    if names is None:
+        modules = ", ".join(name.rpartition(".")[2] for name in _LOGIN_MODULES)
+        raise ValueError(f"only {modules} are read; for Kerberos set librdkafka's sasl.kerberos.* properties")
+    extensions = {n.removeprefix(_EXTENSION): value for n, value in options.items() if n.startswith(_EXTENSION)}
+    if names is _OAUTH and extensions:
+        of_file = ",".join(f"{name}={value}" for name, value in extensions.items())
+        options = {"extensions": of_file, **{n: v for n, v in options.items() if not n.startswith(_EXTENSION)}}
+    if options.keys() - names.keys():
+        raise ValueError(f"has an option besides {' and '.join(names)}, which nothing here reads")
+    if names is _USER and not (options.get("username") and options.get("password")):
+        raise ValueError(f"names no username or no password; {_LOGIN_SHAPE}")
+    return {names[name]: value for name, value in options.items() if names[name]}
+
+
+def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """Return the login module of a JAAS entry, and its options, which follow a flag such as `required`."""
     try:
         words = shlex.split(text.strip().removesuffix(";"))
     except ValueError:
-        raise ValueError(f"a quote is not closed; {shape}") from None
-    if not words or words[0] not in _LOGIN_MODULES:
-        raise ValueError(
-            "only PlainLoginModule and ScramLoginModule are read;"
-            " for others set librdkafka's sasl.kerberos.* or sasl.oauthbearer.* properties"
-        )
-    # The options follow the module and its flag, such as `required`.
+        raise ValueError(f"a quote is not closed; {_LOGIN_SHAPE}") from None
     options = [word.partition("=") for word in words[2:]]
     if not all(equals for _, equals, _ in options):
-        raise ValueError(f"an option has no value; {shape}")
-    login = {f"sasl.{name}": value for name, _, value in options}
-    if login.keys() - {"sasl.username", "sasl.password"}:
-        raise ValueError(f"has an option besides username and password, which nothing here reads; {shape}")
-    if not login.get("sasl.username") or not login.get("sasl.password"):
-        raise ValueError(f"names no username or no password; {shape}")
-    return login
+        raise ValueError(f"an option has no value; {_LOGIN_SHAPE}")
+    return " ".join(words[:1]), {name: value for name, _, value in options}
+
+
+def _translate_handler(entries: Mapping[str, str]) -> dict[str, str]:
+    [handler] = entries.values()
+    return {"sasl.oauthbearer.method": _HANDLERS(handler)} if handler else {}
 
 
 _UNKNOWN = "kafka.s3.unknown"
 
-_LOGIN_MODULES = (
-    "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "org.apache.kafka.common.security.scram.ScramLoginModule",
+_LOGIN_SHAPE = 'write it as <module> required username="..." password="...";'
+_EXTENSION = "extension_"
+_USER = {"username": "sasl.username", "password": "sasl.password"}
+_MSK = {**MSK_OPTIONS, **dict.fromkeys(("awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs"), "")}
+_OAUTH = {
+    "clientId": "sasl.oauthbearer.client.id",
+    "clientSecret": "sasl.oauthbearer.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+    "extensions": "sasl.oauthbearer.extensions",
+    **_MSK,
+}
+_LOGIN_MODULES: Mapping[str, Mapping[str, str]] = {
+    "org.apache.kafka.common.security.plain.PlainLoginModule": _USER,
+    "org.apache.kafka.common.security.scram.ScramLoginModule": _USER,
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": _OAUTH,
+    "software.amazon.msk.auth.iam.IAMLoginModule": _MSK,
+}
+"""The options of each login module, and the properties that they become. Empty: nothing reads the option."""
+
+_HANDLERS = expect_class(
+    {
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler": "oidc",
+        "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler": "oidc",
+        "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler": MSK_MECHANISM,
+    }
 )
 
 _PAIRS = {
-    "ssl.truststore.": _translate_truststore,
-    "ssl.keystore.": _translate_keystore,
-    "sasl.jaas.config": _translate_login,
+    ("ssl.truststore.",): _translate_truststore,
+    ("ssl.keystore.", "ssl.key.password"): _translate_keystore,
+    ("sasl.jaas.config",): _translate_login,
+    ("sasl.login.callback.handler.class",): _translate_handler,
 }
 """Prefixes of properties that are read together, and how."""

@@ -20,6 +20,7 @@ from kafka_s3_platform.connect.config.keys.table import (
 )
 from kafka_s3_platform.connect.config.keys.values import expect_one_of, parse_boolean
 from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.core.keystores import PEM_PROPERTIES
 
 PROTOBUF_OPTIONS = ("generate.index.for.unions", "flatten.unions", "wrapper.for.nullables")
 PRESERVE_OTHERS = "preserve.additional.properties"
@@ -35,8 +36,11 @@ _BEARER = (
     "bearer.auth.scope",
     "bearer.auth.issuer.endpoint.url",
 )
-_SSL_PROPERTIES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password")
-_REGISTRY_PEM = "the registry's client reads PEM files alone; set ssl.truststore.type or ssl.keystore.type to PEM"
+_SSL_PROPERTIES = (
+    *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
+    *PEM_PROPERTIES,
+)
+_NOT_REGISTRYS = "the registry's client has no such property"
 
 DECIMAL_FORMAT = "decimal.format"
 REPLACE_NULLS = "replace.null.with.default"
@@ -72,9 +76,7 @@ OPTION_KEYS: tuple[Key, ...] = (
     ),
     declare_honoured(_USER_INFO, "Login for the registry, as `user:password`."),
     *(declare_honoured(name, "Passed to the registry's client.") for name in _BEARER),
-    declare_honoured(
-        "ssl.*", "TLS of the registry, under Kafka's or librdkafka's names. Certificates and keys are PEM files."
-    ),
+    declare_honoured("ssl.*", "TLS of the registry, under Kafka's or librdkafka's names: PEM, or key stores of Java."),
     *(
         declare_honoured(name, f"For PROTOBUF: {what}.", default)
         for name, default, what in (
@@ -265,5 +267,5 @@ def _read_tls(outcome: ClientOutcome, options: Mapping[str, str], written: Mappi
         if support is not Support.HONOURED:
             outcome.judgements[written[name]] = support, reason
         elif unusable:
-            outcome.refuse(written[name], _REGISTRY_PEM)
+            outcome.refuse(written[name], _NOT_REGISTRYS)
     return {name: value for name, value in translated.properties.items() if name in _SSL_PROPERTIES}

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from pydantic import SecretStr
 
+from kafka_s3_platform.connect.config.config_providers import ConfigProviders, has_variable
 from kafka_s3_platform.connect.config.keys.clients import ClientOutcome
 from kafka_s3_platform.connect.config.keys.table import NOT_YET, Key, KeyTable, Support, TypedKey, keys_by_field
 from kafka_s3_platform.connect.config.keys.values import Parser
-from kafka_s3_platform.core.config.environment import find_local_default
 from kafka_s3_platform.core.config.settings import Settings
 from kafka_s3_platform.core.text import MASK, mask_value
 
@@ -31,8 +31,6 @@ _QUERY = re.compile(r"[?#]")
 """What begins that part of a URL which may hold a secret behind its path."""
 
 _QUOTED = re.compile(r"""'([^']+)'|"([^"]+)\"""")
-_PLACEHOLDER = re.compile(r"\$\{([^}:]{0,100}):([^}]{0,1000})\}")
-"""Of bounded length, so that the time does not grow with the square of a value's length."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Sheet:
     a plug-in. Findings mask such values.
     """
 
-    def __init__(self, table: KeyTable, entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> None:
+    def __init__(self, table: KeyTable, entries: Mapping[str, SecretStr], providers: ConfigProviders) -> None:
         self._entries = entries
         self._table = table
         self._values: dict[str, SecretStr] = {}
@@ -63,9 +61,9 @@ class Sheet:
         self._hidden: set[str] = set()
         self._resolved: dict[str, SecretStr] = {}
         for name, written in entries.items():
-            self._judge(name, written.get_secret_value(), env)
+            self._judge(name, written.get_secret_value(), providers)
 
-    def _judge(self, name: str, written: str, env: Mapping[str, str]) -> None:
+    def _judge(self, name: str, written: str, providers: ConfigProviders) -> None:
         key = self._table.find(name)
         if key is None or key.is_family:
             self._hidden.add(name)
@@ -76,7 +74,7 @@ class Sheet:
         else:
             self._aliases.setdefault(key.alias_of or name, name)
             try:
-                value = substitute_variables(written, env).strip()
+                value = providers.replace(written).strip()
                 self._resolved[name] = SecretStr(value)
                 self._judge_value(key, name, value)
             except ValueError as err:
@@ -225,27 +223,9 @@ class Sheet:
 
     def _told(self, effect: str, name: str, *, is_shown: bool) -> str:
         """Return the effect of a key. Mask a secret value quoted in the effect."""
-        if name in self._resolved and (not is_shown or _PLACEHOLDER.search(self._entries[name].get_secret_value())):
+        if name in self._resolved and (not is_shown or has_variable(self._entries[name].get_secret_value())):
             return mask_quoted(effect, self._resolved[name].get_secret_value())
         return effect
-
-
-def substitute_variables(text: str, env: Mapping[str, str]) -> str:
-    """Replace each `${env:NAME}`. Raise ValueError if the variable is unset, or for another provider.
-
-    The variables of the embedded stack have its defaults.
-    """
-
-    def value(match: re.Match[str]) -> str:
-        provider, name = match.groups()
-        if provider != "env":
-            raise ValueError(f"the config provider {provider!r} is unknown; only ${{env:NAME}} is replaced")
-        replacement = env[name] if name in env else find_local_default(name)
-        if replacement is None:
-            raise ValueError(f"the environment variable {name!r} is not set")
-        return replacement
-
-    return _PLACEHOLDER.sub(value, text)
 
 
 def is_secret(name: str) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+from kafka_s3_platform.connect.config.config_providers import replace_variables
 from kafka_s3_platform.connect.config.keys.converters import is_registry_option, read_converter
-from kafka_s3_platform.connect.config.keys.sheet import substitute_variables
 from kafka_s3_platform.connect.config.keys.transforms import parse_transforms
 from kafka_s3_platform.connect.config.keys.values import CONVERTER_CLASS
 from kafka_s3_platform.core.config.parse import find_property_lines, read_properties
@@ -21,7 +21,7 @@ _REGISTERED = {"auto.register.schemas": "true", "use.latest.version": "false", "
 
 
 def read_outgoing_file(path: Path, env: Mapping[str, str]) -> dict[str, str]:
-    """Read the keys of a properties file, and replace `${env:NAME}`.
+    """Read the keys of a properties file, and replace variables.
 
     Raises:
         ConfigError: it cannot be read, names a missing variable, or has another key.
@@ -31,10 +31,7 @@ def read_outgoing_file(path: Path, env: Mapping[str, str]) -> dict[str, str]:
         # It may be the wrong file, so the message names the line.
         line = find_property_lines(path)[unknown[0]]
         raise ConfigError(f"{path}, line {line}: {_explain_unknown(unknown[0])}")
-    try:
-        return {name: substitute_variables(value.get_secret_value(), env).strip() for name, value in entries.items()}
-    except ValueError as err:
-        raise ConfigError(f"{path}: {err}") from err
+    return replace_variables(path, entries, env)
 
 
 def read_outgoing(file: Path | None, entries: Mapping[str, str], env: Mapping[str, str]) -> Outgoing:

@@ -1,7 +1,7 @@
 """A blocking connection to one broker, for FETCH requests and for those missing in librdkafka.
 
-It connects without security, over TLS, and with SASL PLAIN (RFC 4616) or SCRAM (RFC 5802). For anything else it raises
-UnsupportedError, and confluent-kafka reads instead.
+It connects without security, over TLS, and with SASL PLAIN (RFC 4616), SCRAM (RFC 5802) or MSK's tokens (RFC 7628).
+For anything else it raises UnsupportedError, and confluent-kafka reads instead.
 
 Its part of Kafka's protocol is Metadata 9, Fetch 12, SaslHandshake 1, SaslAuthenticate 2 and OffsetDelete 0. Source:
 Apache Kafka documentation, "Kafka Protocol Guide". All numbers are big endian; compact strings, bytes and arrays begin
@@ -19,7 +19,9 @@ from typing import TypeVar, final
 
 from scramp import ScramClient, ScramException
 
+from kafka_s3_platform.core.aws_login import MSK_PROPERTIES, is_msk_login, sign_msk_token
 from kafka_s3_platform.core.kafka.record_reader import EpochEnd
+from kafka_s3_platform.core.keystores import PEM_PROPERTIES, load_pem
 from kafka_s3_platform.core.model.offsets import TopicPartition
 
 SCRAM = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"})
@@ -329,10 +331,10 @@ _UNDERSTOOD = frozenset(
         "sasl.password",
         "ssl.endpoint.identification.algorithm",
         "ssl.ca.location",
-        "ssl.ca.pem",
         "ssl.certificate.location",
         "ssl.key.location",
         "ssl.key.password",
+        *PEM_PROPERTIES,
     }
 )
 # How properties begin that decide how to connect. With `client.rack`, librdkafka reads from the nearest replica.
@@ -356,11 +358,12 @@ class UnsupportedError(Exception):
 
 def is_supported(properties: Mapping[str, str]) -> bool:
     """Return True if we obey all of these librdkafka properties that decide how to connect."""
-    deciding = {name for name in properties if name.startswith(_DECIDING)}
+    is_msk = is_msk_login(properties)
+    deciding = {name for name in properties if name.startswith(_DECIDING)} - (MSK_PROPERTIES if is_msk else set())
     return (
         deciding <= _UNDERSTOOD
         and properties.get("client.dns.lookup", _EVERY_ADDRESS) == _EVERY_ADDRESS
-        and (not _read_protocol(properties).startswith("sasl") or _read_mechanism(properties) in MECHANISMS)
+        and (not _read_protocol(properties).startswith("sasl") or is_msk or _read_mechanism(properties) in MECHANISMS)
     )
 
 
@@ -422,9 +425,16 @@ class BrokerConnection:
         return read_offset_delete_errors(self._receive())
 
     def _authenticate(self, properties: Mapping[str, str]) -> None:
-        mechanism = _read_mechanism(properties)
+        is_msk = is_msk_login(properties)
+        mechanism = "OAUTHBEARER" if is_msk else _read_mechanism(properties)
         self._send(SASL_HANDSHAKE, write_handshake_request(mechanism))
         _check_authenticated(read_handshake_error(self._receive(_UNTRUSTED_BYTES)))
+        if is_msk:
+            token, _ = sign_msk_token(properties)
+            # RFC 7628; an answer says why it is refused
+            if self._said(f"n,,\1auth=Bearer {token}\1\1".encode()):
+                raise UnsupportedError("the broker refuses the token")
+            return
         user = properties.get("sasl.username", "")
         password = properties.get("sasl.password", "")
         authenticate(mechanism, user, password, self._said)
@@ -477,6 +487,7 @@ def _check_authenticated(error: int) -> None:
 
 def _new_tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem"))
+    load_pem(context, properties)
     context.check_hostname = properties.get("ssl.endpoint.identification.algorithm") != "none"
     if "ssl.certificate.location" in properties:
         key = properties.get("ssl.key.location")
