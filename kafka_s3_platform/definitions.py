@@ -55,6 +55,7 @@ with leave_out_imports():
     from kafka_s3_platform.core.defs.resources import NoValues, SparkResource
     from kafka_s3_platform.core.defs.restore.replayed import make_replay_jobs
     from kafka_s3_platform.core.defs.restore.restored import make_restored_assets
+    from kafka_s3_platform.core.defs.retain import RETAIN_TIME, make_retain_job
     from kafka_s3_platform.core.defs.schedules import make_daily_schedule, make_hourly_schedule, make_verify_schedule
     from kafka_s3_platform.core.defs.topic import TopicAssets, list_topic_assets
     from kafka_s3_platform.core.defs.topics_sensor import make_topic_specs, make_topics_sensor
@@ -256,6 +257,10 @@ def _define_connector(
             make_nightly_schedule(config, upkeep, UPKEEP_TIME, scheduling),
         ],
     )
+    if config.archive.retention.has_rule:
+        retain = make_retain_job(topics)
+        schedule = make_nightly_schedule(config, retain, RETAIN_TIME, scheduling)
+        sink = dg.Definitions.merge(sink, dg.Definitions(jobs=[retain], schedules=[schedule]))
     registries = define_registries(config, scheduling)
     return dg.Definitions.merge(looking, sink, registries, _define_native(topics, jobs, sensing, scheduling))
 

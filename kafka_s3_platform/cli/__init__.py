@@ -41,6 +41,7 @@ COMMANDS = {
     ),
     "verify": ("verify", "Compare the objects of CONNECTOR's topics with the index."),
     "vacuum": ("upkeep", "Remove objects that CONNECTOR's runs never committed."),
+    "retain": ("upkeep", "Remove hours and days that CONNECTOR's rules of retention let go."),
     "upkeep": ("upkeep", "Keep the index of CONNECTOR small."),
     "resolve": ("resolve", "List offsets that could not be archived, or resolve them."),
     "take-over": ("take_over", "Begin archiving where a stopped Kafka Connect sink ended."),

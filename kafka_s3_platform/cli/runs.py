@@ -35,6 +35,7 @@ from kafka_s3_platform.core.errors import (
 from kafka_s3_platform.core.instance.home import find_instance
 from kafka_s3_platform.core.instance.work import FAILURE_TAG, FIRST_WINDOW_TAG, LAST_WINDOW_TAG, PICKED_TAG
 from kafka_s3_platform.core.model.silence import NO_ANSWER, try_each
+from kafka_s3_platform.core.model.silence import raise_failures as raise_failures  # noqa: PLC0414 - for the commands
 from kafka_s3_platform.core.status.discovery import find_gone_topics, find_topics_folder, resolve_now
 from kafka_s3_platform.definitions import defs
 
@@ -94,16 +95,6 @@ def try_topics(
     if not results:
         raise_failures(failures)
     return [*results.values()], failures
-
-
-def raise_failures(failures: Mapping[str, PlatformError]) -> None:
-    """Raise the errors of `try_topics`: a single one as it is, several as one, transient only if all are."""
-    if len(failures) == 1:
-        raise next(iter(failures.values()))
-    if failures:
-        may_pass = all(isinstance(err, TransientError) for err in failures.values())
-        message = "\n".join(f"{topic}: {err}" for topic, err in failures.items())
-        raise (TransientError if may_pass else PermanentError)(message)
 
 
 def find_native_topics(connector: str, topic: str | None, verb: str) -> list[TopicAssets]:

@@ -135,6 +135,7 @@ def _make_day_document(day: DaySummary) -> dict[str, Any]:
         "complete_hours": day.complete_count,
         "records": day.record_count,
         "late_records": day.late_count,
+        "expired_records": day.expired_count,
         "objects": len(day.objects),
         "bytes": day.object_bytes,
         "merged": day.is_merged,
@@ -176,6 +177,8 @@ def _format_row(day: DaySummary) -> tuple[str, ...]:
 
 
 def _describe_merged(day: DaySummary) -> str:
+    if day.expired_count:
+        return f"{count_noun(day.expired_count, 'record')} expired"
     if not day.is_merged or not day.unmergeable_count:
         return "yes" if day.is_merged else "no"
     return f"yes, but {day.unmergeable_count} of values only"

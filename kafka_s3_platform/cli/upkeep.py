@@ -1,10 +1,11 @@
-"""The commands that keep an archive small: `kafka-s3 compact`, `vacuum` and `upkeep`."""
+"""The commands that keep an archive small: `kafka-s3 compact`, `vacuum`, `retain` and `upkeep`."""
 
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta, timezone
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.core.upkeep.index import UpkeepReport, keep_up_index
+from kafka_s3_platform.core.upkeep.retain import RetentionReport, collect_refusals, plan_retention, retain_topic
 from kafka_s3_platform.core.upkeep.vacuum import VacuumReport, set_aside_unknown
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic as remove_orphans
 
@@ -150,6 +152,98 @@ def _format_day(document: dict[str, Any]) -> str:
         f"{count_noun(day['objects'], 'object')}, {day['merged_objects']} merged{unmerged_text}{out_of_range_text} "
         f"(run {document['run_id']})"
     )
+
+
+@click.command
+@connector_argument
+@topic_option
+@click.option("--apply", is_flag=True, help="Remove it. Default: print what would go, and remove nothing.")
+@click.option(
+    "--price",
+    type=click.FloatRange(min=0),
+    default=0.023,
+    show_default=True,
+    metavar="USD",
+    help="What the store takes for a GB a month, to tell what the objects cost.",
+)
+@json_option
+def retain(*, connector: str, topic: str | None, apply: bool, price: float, as_json: bool) -> None:
+    """Remove hours and days that CONNECTOR's rules of retention let go.
+
+    Without --apply, print what would go: merged hours that their day holds, and days.
+
+    The index is first, the objects second. Killed at any moment, the same command goes on, and `vacuum` removes the
+    objects that it left. The schedule `retain` does the same every night.
+    """
+    run_id = str(uuid4())
+    now = datetime.now(timezone.utc)
+    reports, failures = try_topics(
+        find_archived_topics(connector, topic),
+        lambda t: (
+            retain_topic(t.config, t.topic, run_id)
+            if apply
+            else RetentionReport(plan_retention(t.config, t.topic, now))
+        ),
+    )
+    documents = [_make_retention_document(report, apply=apply, price=price) for report in reports]
+    print_result(
+        {"run_id": run_id, "applied": apply, "topics": documents},
+        as_json,
+        [*chain.from_iterable(_format_retention(document, apply=apply) for document in documents)],
+    )
+    raise_failures({**failures, **collect_refusals(reports)})
+
+
+def _make_retention_document(report: RetentionReport, *, apply: bool, price: float) -> dict[str, Any]:
+    plan = report.plan
+    removals = report.removals if apply else plan.removals
+    expiring = [r for r in removals if r.expires]
+    going = sum(r.size for r in removals)
+    return {
+        "topic": plan.topic,
+        "hours": sum(r.hour_count for r in removals if not r.expires),
+        "days": len(expiring),
+        "records": sum(r.record_count for r in expiring),
+        "objects": sum(len(r.objects) for r in removals),
+        "bytes": going,
+        "remaining_bytes": plan.object_bytes - going,
+        "usd_a_month": round(going * price / 1e9, 4),
+        "remaining_usd_a_month": round((plan.object_bytes - going) * price / 1e9, 4),
+        "by_day": [
+            {
+                "day": r.day.isoformat(),
+                "rule": r.rule,
+                "hours": r.hour_count,
+                "records": r.record_count,
+                "objects": len(r.objects),
+                "bytes": r.size,
+            }
+            for r in removals
+        ],
+        "on_hold": [day.isoformat() for day in plan.days_on_hold],
+        "undated_records": plan.undated_records,
+        "refused": report.refused,
+        "replaced": report.replaced,
+    }
+
+
+def _format_retention(document: dict[str, Any], *, apply: bool) -> Iterator[str]:
+    topic = document["topic"]
+    verb = "went" if apply else "would go"
+    yield (
+        f"{topic}: {count_noun(document['hours'], 'hour')} that their days hold, and "
+        f"{count_noun(document['days'], 'day')} with {count_noun(document['records'], 'record')} {verb}: "
+        f"{count_noun(document['objects'], 'object')}, {count_noun(document['bytes'], 'byte')} "
+        f"(USD {document['usd_a_month']} a month); {count_noun(document['remaining_bytes'], 'byte')} stay "
+        f"(USD {document['remaining_usd_a_month']} a month)"
+    )
+    for day in document["by_day"]:
+        yield f"  {day['day']} by {day['rule']}: {count_noun(day['objects'], 'object')}, {day['bytes']:,} bytes"
+    if days := document["on_hold"]:
+        yield f"  on hold, {count_noun(len(days), 'day')}: {', '.join(days)}"
+    if count := document["undated_records"]:
+        yield f"  {count_noun(count, 'record')} out of range stay: they are of no day"
+    yield from (f"  {key} is not the object of the index, and stays" for key in document["replaced"])
 
 
 @click.command

@@ -222,7 +222,7 @@ def _make_sums(random: np.random.Generator, size: int, length: int) -> pa.Array:
 def _make_generation(age: Age, topic: str) -> pa.Table:
     row = TopicGeneration(topic, "an-id", tuple(range(age.kafka_partitions)), (("retention.ms", "604800000"),))
     common = {"version": 1, "commit_id": "0-1", "committed_at": age.start + HOUR}
-    return encode_rows([TopicRows(topic, [row], (), "run-0")], common)
+    return encode_rows([TopicRows(topic, [row], {}, "run-0")], common)
 
 
 def _complete(columns: dict[str, pa.Array], topic: str) -> pa.Table:

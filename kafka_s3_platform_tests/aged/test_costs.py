@@ -99,5 +99,5 @@ def test_an_aged_index_is_whole_and_complete(lab: Lab) -> None:
     assert state.judge.list_complete(hours, timedelta(minutes=5)) == set(hours)
     assert all(map(state.is_scanned, hours))
     assert len(read_day_segments(snapshot, age.start.date())) == 2
-    assert len(read_day_segments(snapshot, age.start.date(), retired=True)) == 2 * 24
+    assert len(read_day_segments(snapshot, age.start.date(), ["retired"])) == 2 * 24
     assert sum(s.record_count for s in snapshot.segments) == sum(s.record_count for s in state.scans)

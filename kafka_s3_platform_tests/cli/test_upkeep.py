@@ -9,6 +9,7 @@ from kafka_s3_platform.core.store.index import ConnectorIndex
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.support import NOON, Sent, archived, snapshot
 from kafka_s3_platform_tests.upkeep.index.hours import HOUR, answer_all, archive_hour
 
 DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -95,3 +96,34 @@ def test_a_connector_that_does_not_exist_or_keeps_no_index_is_refused_by_name(ka
         assert reason in found.stderr
         assert "Traceback" not in found.stderr
         assert found.stdout == ""
+
+
+def test_retain_plans_what_it_then_removes(kafka_s3: KafkaS3, lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce([Sent(b"a"), Sent(b"b", None, NOON + HOUR)])
+    rules = {"archive.retention.ms": f"-1,{lab.topic}:86400000"}
+    config = write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **rules)
+    archived(config)
+    plan = parsed(kafka_s3("retain", "c", "--json"))
+    [topic] = plan["topics"]
+    assert (plan["applied"], topic["days"], topic["records"], topic["objects"]) == (False, 1, 2, 2)
+    assert (topic["bytes"], topic["remaining_bytes"]) == (sum(s.size for s in snapshot(config).segments), 0)
+    words = kafka_s3("retain", "c", status=0).stdout
+    assert "and 1 day with 2 records would go: 2 objects" in words
+    assert "2026-01-01 by archive.retention.ms" in words
+    [done] = parsed(kafka_s3("retain", "c", "--apply", "--json"))["topics"]
+    assert (done["days"], done["records"], done["bytes"]) == (1, 2, topic["bytes"])
+    assert snapshot(config).segments == ()
+    [day] = parsed(kafka_s3("show", "c", "--json"))["topics"][0]["days"]
+    assert (day["day"], day["records"], day["expired_records"]) == ("2026-01-01", 0, 2)
+    assert "2 records expired" in kafka_s3("show", "c", status=0).stdout
+    assert parsed(kafka_s3("retain", "c", "--json"))["topics"][0]["days"] == 0
+
+
+@pytest.mark.parametrize("hold", ["*", "t", "t:2026-01-01/2026-01-02"])
+def test_the_plan_of_retain_names_the_days_on_hold(kafka_s3: KafkaS3, lab: Lab, hold: str) -> None:
+    rules = {"archive.retention.before": "2026-06-01", "archive.retention.hold": hold}
+    config = write_reachable_connector(kafka_s3, lab.kafka, lab.store, "t", **rules)
+    archive_hour(config, DAY, 0)
+    assert "on hold, 1 day: 2026-01-01" in kafka_s3("retain", "c", "--apply", status=0).stdout
+    assert len(snapshot(config).segments) == 1

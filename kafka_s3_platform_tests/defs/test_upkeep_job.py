@@ -1,4 +1,4 @@
-"""The nightly upkeep as Dagster runs it."""
+"""The nightly upkeep and retention as Dagster runs them."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -9,12 +9,15 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs import jobs as module
 from kafka_s3_platform.core.defs.jobs import UPKEEP_TIME, make_nightly_schedule, make_upkeep_job
 from kafka_s3_platform.core.defs.resources import NoValues
+from kafka_s3_platform.core.defs.retain import make_retain_job
+from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.instance.work import FAILURE_TAG
 from kafka_s3_platform.core.upkeep.index import keep_up_index
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
-from kafka_s3_platform_tests.support import connector
+from kafka_s3_platform_tests.support import NOON, Sent, connector, snapshot
 from kafka_s3_platform_tests.upkeep.index.hours import HOUR, archive_hour
+from kafka_s3_platform_tests.upkeep.test_retain import merged, ruled
 
 DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -67,3 +70,25 @@ def test_one_upkeep_of_a_connector_at_a_time_waits_for_no_other_run(config: Conn
     schedule = make_nightly_schedule(config, job, UPKEEP_TIME, dg.DefaultScheduleStatus.RUNNING)
     assert (schedule.cron_schedule, schedule.execution_timezone) == ("0 4 * * *", config.layout.timezone)
     assert schedule.job_name == "upkeep__c"
+
+
+def test_the_job_of_retention_removes_what_the_rules_let_go(lab: Lab) -> None:
+    config = ruled(lab.archive([Sent(b"a"), Sent(b"b", None, NOON + HOUR)]), ms=(("", 0),))
+    job = make_retain_job([TopicAssets(config, lab.topic)])
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(instance=instance, resources={"io_manager": NoValues()})
+        [output] = result.filter_events(lambda event: event.event_type_value == "STEP_OUTPUT")
+    metadata = {name: value.value for name, value in output.step_output_data.metadata.items()}
+    assert (metadata["expired_days"], metadata["expired_records"], metadata["removed_objects"]) == (1, 2, 2)
+    assert snapshot(config).segments == ()
+
+
+def test_the_job_of_retention_fails_where_a_day_is_damaged_and_names_it(lab: Lab) -> None:
+    config = ruled(lab.archive([Sent(b"a")]), merged_ms=(("", 0),))
+    merged(config)
+    lab.put_object(snapshot(config).segments[0].key, b"other bytes")
+    job = make_retain_job([TopicAssets(config, lab.topic)])
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(instance=instance, raise_on_error=False, resources={"io_manager": NoValues()})
+    [failure] = [event for event in result.all_events if event.is_step_failure]
+    assert "the hours of day 2026-01-01 stay" in str(failure.step_failure_data.error)

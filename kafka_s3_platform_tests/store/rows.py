@@ -220,7 +220,7 @@ def segment(key: str, start: int = 0, end: int = 10) -> Segment:
 
 
 def encode(*rows: IndexRow, retired: tuple[Segment, ...] = ()) -> pa.Table:
-    return encode_rows([TopicRows("t", rows, retired, "run")], COMMON)
+    return encode_rows([TopicRows("t", rows, {"retired": retired}, "run")], COMMON)
 
 
 def changed(rows: pa.Table, column: str, value: str | int | None) -> pa.Table:

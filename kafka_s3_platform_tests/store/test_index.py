@@ -128,7 +128,7 @@ def test_a_segment_is_found_by_the_moment_of_its_commit(index: TopicIndex) -> No
     """Delta keeps that moment in the bounds of a file by the millisecond only."""
     for name in "abcde":
         index.open().commit(Change((segment(name),)))
-    rows = index.open().connector_snapshot.read_segment_rows(index.topic, "segment", EVERY_SEGMENT)
+    rows = index.open().connector_snapshot.read_segment_rows(index.topic, ["segment"], EVERY_SEGMENT)
     newest = max(rows.column("committed_at").to_pylist())
     [found] = index.open().select_segments(SegmentFilter(committed_since=newest))
     assert found.key == "e"

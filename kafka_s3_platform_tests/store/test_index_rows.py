@@ -171,7 +171,7 @@ def decode(row: IndexRow, column: str, value: str | int | None) -> None:
                 "AND reason = 'retention')"
             ),
         ),
-        (match_segments(["a'b", "c"]), "(kind = 'segment' AND key IN ('a''b', 'c'))"),
+        (match_segments(["a'b", "c"]), "(kind IN ('segment') AND key IN ('a''b', 'c'))"),
         (
             match_any([match_unresolved(3), match_version(8)]),
             "((kind = 'unresolved' AND period = 'state' AND kafka_partition = 3) OR version = 8)",

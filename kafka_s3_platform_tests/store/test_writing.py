@@ -85,9 +85,16 @@ def test_an_object_is_encrypted_by_the_store(encrypted: StoreSettings, recorder:
 
 
 @both_sizes
-def test_a_kms_key_and_an_acl_are_asked_for(recorded: StoreSettings, recorder: Recorder, body: bytes) -> None:
+def test_a_kms_key_an_acl_and_a_storage_class_are_asked_for(
+    recorded: StoreSettings, recorder: Recorder, body: bytes
+) -> None:
     settings = changed(
-        recorded, encryption="aws:kms", kms_key_id="key-1", canned_acl="bucket-owner-full-control", max_retries=0
+        recorded,
+        encryption="aws:kms",
+        kms_key_id="key-1",
+        canned_acl="bucket-owner-full-control",
+        storage_class="STANDARD_IA",
+        max_retries=0,
     )
     # This S3 server has no KMS: what matters is what was asked of it.
     with suppress(PlatformError):
@@ -96,6 +103,7 @@ def test_a_kms_key_and_an_acl_are_asked_for(recorded: StoreSettings, recorder: R
     assert begun.headers["x-amz-server-side-encryption"] == "aws:kms"
     assert begun.headers["x-amz-server-side-encryption-aws-kms-key-id"] == "key-1"
     assert begun.headers["x-amz-acl"] == "bucket-owner-full-control"
+    assert begun.headers["x-amz-storage-class"] == "STANDARD_IA"
 
 
 @both_sizes

@@ -470,7 +470,11 @@ class SimTopic(IndexSnapshot):
             found.setdefault(_KIND_OF[type(row)], []).append(row)
         return make_state(self.version, {kind: tuple(each) for kind, each in found.items()})
 
-    def select_segments(self, wanted: SegmentFilter, *, retired: bool = False) -> tuple[Segment, ...]:  # noqa: ARG002
+    def select_segments(
+        self,
+        segment_filter: SegmentFilter,  # noqa: ARG002
+        kinds: Collection[str] = (),  # noqa: ARG002
+    ) -> tuple[Segment, ...]:
         return ()
 
 

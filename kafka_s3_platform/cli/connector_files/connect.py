@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from uuid import uuid4
 
+from kafka_s3_platform.cli.connector_files.bucket_rules import try_bucket_rules
 from kafka_s3_platform.cli.connector_files.findings import Finding, Judgement, Probe, gather_findings, judge
 from kafka_s3_platform.connect.converters.registry import open_registry
 from kafka_s3_platform.core.archive.clock import refuse_wrong_clock
@@ -154,6 +155,7 @@ def _try_sink(config: ConnectorConfig, store: ObjectStore) -> Iterator[Finding]:
     for folder in [layout.topics_dir, *([layout.daily_dir] if layout.is_envelope else [])]:
         yield judge(f"writes to {folder}", partial(_write_in_vain, store, folder))
     yield _try_restores(config, Judgement.WARNING)
+    yield try_bucket_rules(config, store)
 
 
 def _read_index(config: ConnectorConfig) -> str:
@@ -179,7 +181,7 @@ def _try_deleting(config: ConnectorConfig, store: ObjectStore) -> Finding:
     try:
         store.delete(f"{config.archive.index_dir}/{WRITE_CHECK}-{uuid4().hex}", NO_ETAG)
     except AuthorizationError:
-        return Finding(subject, Judgement.OK, "none, and runs need none. Only `kafka-s3 vacuum` and `upkeep` do")
+        return Finding(subject, Judgement.OK, "none, and runs need none. Only `vacuum`, `retain` and `upkeep` do")
     except PlatformError as err:
         return Finding(subject, Judgement.WRONG, str(err))
     return Finding(

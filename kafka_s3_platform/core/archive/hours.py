@@ -9,6 +9,7 @@ from kafka_s3_platform.core.archive.request import HourReport
 from kafka_s3_platform.core.model.segment import Scan, Segment
 from kafka_s3_platform.core.model.times import HOUR
 from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.store.index_rows import SEGMENT_KINDS
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 
 
@@ -34,12 +35,12 @@ def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
 
 
 def group_segments_by_hour(snapshot: IndexSnapshot, hours: Sequence[datetime]) -> dict[datetime, list[Segment]]:
-    """Group the hourly segments of the ascending `hours`, live or compacted since, by the start of their hour."""
+    """Group the hourly segments of the ascending `hours` by the start of their hour, also those not live any more."""
     by_hour: dict[datetime, list[Segment]] = defaultdict(list)
     if not hours:
         return by_hour
     selection = SegmentFilter(chunk="hourly", chunk_starts=(hours[0], hours[-1] + HOUR))
-    for segment in (*snapshot.select_segments(selection), *snapshot.select_segments(selection, retired=True)):
+    for segment in snapshot.select_segments(selection, SEGMENT_KINDS):
         if segment.chunk_start is not None:
             by_hour[segment.chunk_start].append(segment)
     return by_hour

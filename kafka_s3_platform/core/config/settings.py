@@ -5,8 +5,8 @@ them. Secrets are `SecretStr`: no repr, log or page shows them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
-from typing import Annotated, Literal, get_args
+from datetime import date, datetime
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, SecretStr
 
@@ -98,6 +98,7 @@ class StoreSettings(Settings):
     accelerate: bool = False
     proxy_url: SecretStr | None = None
     canned_acl: str | None = None
+    storage_class: str | None = None
     encryption: Encryption | None = None
     kms_key_id: str | None = None
     customer_key: SecretStr | None = None
@@ -250,6 +251,38 @@ class RecordSettings(Settings):
         return tuple({c.registry.url: c.registry for c in (self.key, self.value) if c.registry}.values())
 
 
+PerTopic: TypeAlias = tuple[tuple[str, int], ...]
+"""A number by topic. That of the topic "" is for all topics without one of their own."""
+
+
+class RetentionSettings(Settings):
+    """What goes from the archive, and when. -1, or no number: nothing.
+
+    Attributes:
+        merged_ms: how long after the merge of its day the objects of an hour stay.
+        ms: how long after its end a day stays.
+        max_bytes: how many bytes of objects a topic may have before its oldest days go.
+        first_day: days before this one go.
+        holds: topic (`*`: every one), first day and the day after the last one of days that stay, by every rule.
+    """
+
+    merged_ms: PerTopic = ()
+    ms: PerTopic = ()
+    max_bytes: PerTopic = ()
+    first_day: date | None = None
+    holds: tuple[tuple[str, date, date], ...] = ()
+
+    @property
+    def has_rule(self) -> bool:
+        """True if something may go."""
+        rules = (*self.merged_ms, *self.ms, *self.max_bytes)
+        return self.first_day is not None or any(number >= 0 for _, number in rules)
+
+    def is_on_hold(self, topic: str, day: date) -> bool:
+        """Return True if nothing of the topic's day may go."""
+        return any(name in {topic, "*"} and first <= day < end for name, first, end in self.holds)
+
+
 class ArchiveSettings(Settings):
     """The settings of archiving a topic, and the folders of its documents."""
 
@@ -271,6 +304,7 @@ class ArchiveSettings(Settings):
     risk_age_fail_ms: PositiveInt = 43_200_000
     records_per_second: PositiveFloat | None = None
     bytes_per_second: PositiveFloat | None = None
+    retention: RetentionSettings = Field(default_factory=RetentionSettings)
 
 
 class SourceSettings(Settings):

@@ -41,7 +41,8 @@ class ArchivedTotals:
     `record_bytes` counts keys, values and headers before archiving. `segments` counts segments that readers need now:
     an hour merged into its day counts in the day, of which there are `day_segments`. `segment_bytes` are the bytes of
     their objects, without the objects beside them. `gap_offsets` counts offsets by the reason of the gap,
-    `yesterday_records` the records of the last full day (UTC).
+    `yesterday_records` the records of the last full day (UTC). `day_bytes` are those of `day_segments`, `merged_bytes`
+    those of hours that a day holds. `expired_records` were removed by a rule of retention.
     """
 
     records: int
@@ -53,6 +54,9 @@ class ArchivedTotals:
     gap_offsets: Mapping[str, int] = field(default_factory=dict)
     day_segments: int = 0
     yesterday_records: int = 0
+    day_bytes: int = 0
+    merged_bytes: int = 0
+    expired_records: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
 """Topics are asked about one after the other, each for itself, until nobody answers."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TypeVar
 
 from kafka_s3_platform.core.errors import (
     BrokerUnavailableError,
     IndexConflictError,
     MissingBucketError,
+    PermanentError,
     PlatformError,
     StoreUnavailableError,
+    TransientError,
 )
 
 NO_ANSWER = (BrokerUnavailableError, StoreUnavailableError)
@@ -71,3 +73,13 @@ def try_each(
 def try_topics(topics: Iterable[str], ask: Callable[[str], R]) -> tuple[dict[str, R], dict[str, PlatformError]]:
     """Return the answers of `ask` for each topic, and the errors of the others. Raises errors that all topics share."""
     return try_each(topics, ask, SHARED_ERRORS)
+
+
+def raise_failures(failures: Mapping[str, PlatformError]) -> None:
+    """Raise the errors of `try_topics`: a single one as it is, several as one, transient only if all are."""
+    if len(failures) == 1:
+        raise next(iter(failures.values()))
+    if failures:
+        may_pass = all(isinstance(err, TransientError) for err in failures.values())
+        message = "\n".join(f"{topic}: {err}" for topic, err in failures.items())
+        raise (TransientError if may_pass else PermanentError)(message)

@@ -32,6 +32,7 @@ from kafka_s3_platform.core.status.deadline import Deadline
 from kafka_s3_platform.core.status.index_look import IndexLook
 from kafka_s3_platform.core.status.topic import ArchivedTopic
 from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.store.index_rows import SEGMENT_KINDS
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 
@@ -311,7 +312,7 @@ def read_archived(topic: ArchivedTopic, index_look: IndexLook, *, is_known: bool
     hourly = SegmentFilter(chunk="hourly", committed_since=index_look.since if is_known else None)
 
     def read(snapshot: IndexSnapshot) -> Archived:
-        chunks = snapshot.list_chunks(hourly, retired=True)
+        chunks = snapshot.list_chunks(hourly, SEGMENT_KINDS)
         return Archived(snapshot.state, frozenset(c.chunk_start for c in chunks if c.chunk_start))
 
     return index_look.read(topic, read) or Archived()

@@ -211,6 +211,9 @@ def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
         count_reasons(snapshot.state.judge.left_out),
         sums.day_segments,
         sum(records for hour, (records, _) in hours.items() if hour < today),
+        sums.day_bytes,
+        sums.merged_bytes,
+        sums.expired_records,
     )
 
 

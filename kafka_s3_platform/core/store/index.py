@@ -47,10 +47,11 @@ from kafka_s3_platform.core.store.index_reads import (
 )
 from kafka_s3_platform.core.store.index_rows import (
     DECODE_ERRORS,
+    EXPIRED,
     FOLDED,
+    LIVE,
     PERIOD,
     RETIRED,
-    SEGMENT_KINDS,
     TABLE_SCHEMA,
     build_state,
     decode_segments,
@@ -163,7 +164,7 @@ class ConnectorIndex:
             )
             commit = Path(IndexTable(self.store, folder).name_log_entry(0)).read_bytes()
         # delta-rs gives the other files of the index no ACL either
-        objects = ObjectStore(self.store.model_copy(update={"canned_acl": None}))
+        objects = ObjectStore(self.store.model_copy(update={"canned_acl": None, "storage_class": None}))
         with suppress(PreconditionError):
             objects.put_new(self.table.name_log_entry(0), commit)
         if (snapshot := self.peek()) is None:
@@ -184,7 +185,7 @@ class ConnectorSnapshot:
         self.version: int = handle.table.version()
         self._rows: dict[str, pa.Table] = {}
         self._topics: dict[str, IndexSnapshot] = {}
-        self._segments: dict[tuple[str, str, SegmentFilter], pa.Table] = {}
+        self._segments: dict[tuple[str, frozenset[str], SegmentFilter], pa.Table] = {}
         self._chunks: dict[tuple[frozenset[str], SegmentFilter], Mapping[str, frozenset[StoredChunk]]] = {}
         self._out_of_range: tuple[datetime, pa.Table] | None = None
         self._late: dict[datetime, Mapping[str, tuple[int, int]]] = {}
@@ -238,23 +239,24 @@ class ConnectorSnapshot:
         self.load_states([topic])
         return self._rows[topic]
 
-    def read_segment_rows(self, topic: str, kind: str, segment_filter: SegmentFilter) -> pa.Table:
-        """Return the topic's rows of segments in the filter. Raises store errors."""
-        key = (topic, kind, segment_filter)
+    def read_segment_rows(self, topic: str, kinds: Collection[str], segment_filter: SegmentFilter) -> pa.Table:
+        """Return the topic's rows of segments of these kinds in the filter. Raises store errors."""
+        key = (topic, frozenset(kinds), segment_filter)
         if key not in self._segments:
             self._segments[key] = self._read(
-                "segments", [*match_values(topic=topic, kind=kind), *segment_filter.list_terms()]
+                "segments", [*match_values(topic=topic), OneOf("kind", key[1]), *segment_filter.list_terms()]
             )
         return self._segments[key]
 
-    def load_segments(self, topics: Iterable[str], kind: str, segment_filter: SegmentFilter) -> None:
-        """Read the segments of many topics in the filter in one pass. Selecting them costs no further request."""
-        missing = sorted({topic for topic in topics if (topic, kind, segment_filter) not in self._segments})
+    def load_segments(self, topics: Iterable[str], segment_filter: SegmentFilter) -> None:
+        """Read the live segments of many topics in the filter in one pass. Selecting them costs no further request."""
+        kinds = frozenset([LIVE])
+        missing = sorted({topic for topic in topics if (topic, kinds, segment_filter) not in self._segments})
         if not missing:
             return
-        terms = [OneOf("topic", frozenset(missing)), *match_values(kind=kind), *segment_filter.list_terms()]
+        terms = [OneOf("topic", frozenset(missing)), OneOf("kind", kinds), *segment_filter.list_terms()]
         for topic, rows in _split_by_topic(self._read("segments", terms), missing).items():
-            self._segments[topic, kind, segment_filter] = rows
+            self._segments[topic, kinds, segment_filter] = rows
 
     def read_out_of_range(self, since: datetime) -> pa.Table:
         """Return the rows of live segments with records out of range, whose start hour is `since` or later.
@@ -523,20 +525,23 @@ class IndexSnapshot:
 
     @lazy_property
     def retired(self) -> tuple[Segment, ...]:
-        """Segments with all records in a live one. Their objects stay until a retention rule removes them."""
-        return self.select_segments(EVERY_SEGMENT, retired=True)
+        """Segments with all records in a live one. Their objects stay until retention removes them."""
+        return self.select_segments(EVERY_SEGMENT, [RETIRED])
 
-    def select_segments(self, segment_filter: SegmentFilter, *, retired: bool = False) -> tuple[Segment, ...]:
-        """Return the segments in the filter, by kafka partition and first offset. Reads no others."""
+    @lazy_property
+    def expired(self) -> tuple[Segment, ...]:
+        """Hourly segments whose records a rule of retention has removed from the archive."""
+        return self.select_segments(EVERY_SEGMENT, [EXPIRED])
+
+    def select_segments(self, segment_filter: SegmentFilter, kinds: Collection[str] = (LIVE,)) -> tuple[Segment, ...]:
+        """Return the segments of these kinds in the filter, by kafka partition and first offset. Reads no others."""
         with self._translate_decode_errors():
-            kind = RETIRED if retired else "segment"
-            rows = self.connector_snapshot.read_segment_rows(self.index.topic, kind, segment_filter)
+            rows = self.connector_snapshot.read_segment_rows(self.index.topic, kinds, segment_filter)
             rows = rows.sort_by([("kafka_partition", "ascending"), ("start_offset", "ascending")])
             return tuple(decode_segments(rows))
 
-    def list_chunks(self, segment_filter: SegmentFilter, *, retired: bool = False) -> frozenset[StoredChunk]:
-        """Return the hours or days of live segments in the filter; with `retired`, of retired ones too."""
-        kinds = SEGMENT_KINDS if retired else ("segment",)
+    def list_chunks(self, segment_filter: SegmentFilter, kinds: Collection[str] = (LIVE,)) -> frozenset[StoredChunk]:
+        """Return the hours or days of segments of these kinds in the filter."""
         return self.connector_snapshot.list_chunks(self.index.topic, kinds, segment_filter)
 
     def count_late(self, since: datetime) -> tuple[int, int]:

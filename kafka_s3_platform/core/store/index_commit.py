@@ -10,7 +10,16 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, wr
 
 from kafka_s3_platform.core.errors import IndexConflictError, StoreUnavailableError
 from kafka_s3_platform.core.model.segment import Segment
-from kafka_s3_platform.core.store.index_rows import IndexRow, TopicRows, list_periods
+from kafka_s3_platform.core.store.index_rows import (
+    EXPIRED,
+    LIVE,
+    MERGED_KINDS,
+    REMOVED,
+    RETIRED,
+    IndexRow,
+    TopicRows,
+    list_periods,
+)
 from kafka_s3_platform.core.store.row_filter import (
     RowPredicate,
     match_any,
@@ -38,18 +47,24 @@ NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
 class Change:
     """The rows of one topic that a commit adds and removes.
 
-    `removed` are predicates over rows; `retired` segments leave the live set and stay in the index as retired.
+    `removed` are predicates over rows; `retired` segments leave the live set and stay in the index as retired. The
+    objects of the others go after the commit: of `emptied` ones a later segment has the records, those of `expired`
+    ones are in no object any more. Of `dropped` ones no row stays.
     """
 
     added: tuple[IndexRow, ...] = ()
     retired: tuple[Segment, ...] = ()
+    emptied: tuple[Segment, ...] = ()
+    expired: tuple[Segment, ...] = ()
+    dropped: tuple[Segment, ...] = ()
     removed: tuple[RowPredicate, ...] = ()
     run_id: str = ""
 
 
 def list_topic_rows(topic: str, change: Change) -> TopicRows:
     """Return the added rows of the change."""
-    return TopicRows(topic, change.added, change.retired, change.run_id)
+    changed = {RETIRED: change.retired, REMOVED: change.emptied, EXPIRED: change.expired}
+    return TopicRows(topic, change.added, changed, change.run_id)
 
 
 def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
@@ -57,12 +72,18 @@ def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
     if change.removed:
         yield match_every([match_topic(topic), match_any(change.removed)])
     if change.retired:
-        periods: set[str] = set()
-        for segment in change.retired:
-            periods.update(list_periods(segment.chunk_start))
-        yield match_every(
-            [match_topic(topic), match_periods(sorted(periods)), match_segments(s.key for s in change.retired)]
-        )
+        yield _match_rows_of(topic, change.retired, [LIVE])
+    if gone := (*change.emptied, *change.expired, *change.dropped):
+        yield _match_rows_of(topic, gone, [LIVE, *MERGED_KINDS])
+
+
+def _match_rows_of(topic: str, segments: Sequence[Segment], kinds: Sequence[str]) -> RowPredicate:
+    periods: set[str] = set()
+    for start in {segment.chunk_start for segment in segments}:
+        for kind in kinds:
+            periods.update(list_periods(start, kind))
+    keys = (segment.key for segment in segments)
+    return match_every([match_topic(topic), match_periods(sorted(periods)), match_segments(keys, kinds)])
 
 
 def write_rows(table: DeltaTable, rows: pa.Table, predicates: Sequence[RowPredicate], version: int) -> None:

@@ -74,7 +74,7 @@ def write_index_files(table: IndexTable, handle: Handle, rows: pa.Table, period:
     """
     bounded_columns = (handle.table.metadata().configuration.get(_STATISTICS) or "").split(",")
     # no ACL: an index's files have none, as delta-rs sets none
-    store = ObjectStore(table.store.model_copy(update={"canned_acl": None}))
+    store = ObjectStore(table.store.model_copy(update={"canned_acl": None, "storage_class": None}))
     row = 0
     while row < rows.num_rows:
         content, count = _encode_file(rows.slice(row), size)

@@ -21,8 +21,10 @@ from kafka_s3_platform.core.model.segment import StoredChunk
 from kafka_s3_platform.core.store.delta_errors import DAMAGE_ADVICE
 from kafka_s3_platform.core.store.errors import NotFoundError
 from kafka_s3_platform.core.store.index_rows import (
+    EXPIRED,
     FOLDED,
     INDEX_SCHEMA,
+    LIVE,
     RETIRED,
     SEGMENT_KINDS,
     STATE_PERIOD,
@@ -210,6 +212,7 @@ class SegmentSums:
     """Sums of a topic's segments. `records`, `late_records` and `record_bytes` are of its hours, merged or not.
 
     `segments` counts live ones, `segment_bytes` the bytes of their own objects, `day_segments` those that are merged.
+    `merged_bytes` are those of hours that a day holds, until retention removes them.
     """
 
     records: int = 0
@@ -218,6 +221,9 @@ class SegmentSums:
     segments: int = 0
     segment_bytes: int = 0
     day_segments: int = 0
+    day_bytes: int = 0
+    merged_bytes: int = 0
+    expired_records: int = 0
 
     def __add__(self, other: "SegmentSums") -> "SegmentSums":
         return SegmentSums(*(number + its for number, its in zip(astuple(self), astuple(other), strict=True)))
@@ -258,12 +264,21 @@ def _sum_segments(rows: pa.Table) -> Mapping[str, SegmentSums]:
     )
     totals: dict[str, SegmentSums] = {}
     for row in grouped.to_pylist():
-        record_sums = (row["record_count_sum"], row["late_count_sum"], row["record_bytes_sum"])
-        is_live = row["kind"] != RETIRED
+        is_hourly = row["chunk"] == "hourly"
+        is_live = row["kind"] == LIVE
+        is_live_day = is_live and not is_hourly
         count = row["count_all"]
+        size = row["size_sum"]
         sums = SegmentSums(
-            *(record_sums if row["chunk"] == "hourly" else (0, 0, 0)),
-            *((count, row["size_sum"], count if row["chunk"] != "hourly" else 0) if is_live else (0, 0, 0)),
+            records=row["record_count_sum"] if is_hourly else 0,
+            late_records=row["late_count_sum"] if is_hourly else 0,
+            record_bytes=row["record_bytes_sum"] if is_hourly else 0,
+            segments=count if is_live else 0,
+            segment_bytes=size if is_live else 0,
+            day_segments=count if is_live_day else 0,
+            day_bytes=size if is_live_day else 0,
+            merged_bytes=size if row["kind"] == RETIRED else 0,
+            expired_records=row["record_count_sum"] if row["kind"] == EXPIRED else 0,
         )
         totals[row["topic"]] = totals.get(row["topic"], SegmentSums()) + sums
     return totals

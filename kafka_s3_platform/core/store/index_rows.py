@@ -179,10 +179,19 @@ KINDS: Mapping[str, type[IndexRow]] = {
     "unresolved": Unresolved,
 }
 
+LIVE = "segment"
+
 RETIRED = "retired"
 """Kind of a segment with all records in a later one: no longer read, its object still in the index."""
 
-SEGMENT_KINDS = ("segment", RETIRED)
+REMOVED = "removed"
+"""Kind of a retired segment whose objects retention has removed: only its numbers are left."""
+
+EXPIRED = "expired"
+"""Kind of an hourly segment whose records retention has removed, also from its day: only its numbers are left."""
+
+MERGED_KINDS = (RETIRED, REMOVED)
+SEGMENT_KINDS = (LIVE, *MERGED_KINDS, EXPIRED)
 
 TUPLES = ("kafka_partitions", "configs", "acls", "siblings", "schema_ids", "subjects", "schema_references")
 """Columns of JSON."""
@@ -258,24 +267,24 @@ def find_kind(row: IndexRow) -> str:
 def find_period(kind: str, chunk_start: datetime | None) -> str:
     """Return the period of new rows of a kind: of segments, the UTC day in which their hour or day begins.
 
-    Retired segments lie apart: readers of live ones do not open their files.
+    Segments that are no longer live lie apart: readers of live ones do not open their files.
     """
     if kind not in SEGMENT_KINDS:
         return STATE_PERIOD
     day = NO_DAY if chunk_start is None else f"{chunk_start.astimezone(timezone.utc):%Y-%m-%d}"
-    return f"{RETIRED}-{day}" if kind == RETIRED else day
+    return day if kind == LIVE else f"{kind}-{day}"
 
 
-def list_periods(chunk_start: datetime | None) -> tuple[str, ...]:
-    """Return the possible periods of a live segment: old days are merged by month."""
-    day = find_period("segment", chunk_start)
+def list_periods(chunk_start: datetime | None, kind: str = LIVE) -> tuple[str, ...]:
+    """Return the possible periods of a segment: old days are merged by month."""
+    day = find_period(kind, chunk_start)
     month = find_month(day)
     return (day,) if month is None else (day, month)
 
 
 def find_month(period: str) -> str | None:
     """Return the period of the month to which the upkeep moves a day's rows. None: the period is no day."""
-    match = re.fullmatch(rf"((?:{RETIRED}-)?[0-9]{{4}}-[0-9]{{2}})-[0-9]{{2}}", period)
+    match = re.fullmatch(r"((?:[a-z]+-)?[0-9]{4}-[0-9]{2})-[0-9]{2}", period)
     return match[1] if match else None
 
 
@@ -285,7 +294,9 @@ class TopicRows:
 
     topic: str
     added: Sequence[IndexRow]
-    retired: Sequence[Segment]
+    changed: Mapping[str, Sequence[Segment]]
+    """By their new kind, segments that are no longer live."""
+
     run_id: str
 
 
@@ -295,9 +306,9 @@ def encode_rows(topics: Iterable[TopicRows], common: Mapping[str, Any]) -> pa.Ta
     for rows in topics:
         for item in rows.added:
             by_kind.setdefault(find_kind(item), []).append((rows, item))
-        for segment in rows.retired:
-            by_kind.setdefault(RETIRED, []).append((rows, segment))
-    tables = [_encode_kind(kind, items, common) for kind, items in by_kind.items()]
+        for kind, segments in rows.changed.items():
+            by_kind.setdefault(kind, []).extend((rows, segment) for segment in segments)
+    tables = [_encode_kind(kind, items, common) for kind, items in by_kind.items() if items]
     return pa.concat_tables(tables) if tables else TABLE_SCHEMA.empty_table()
 
 

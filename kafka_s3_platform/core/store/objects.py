@@ -18,7 +18,7 @@ from uuid import uuid4
 from botocore import xform_name
 
 from kafka_s3_platform.core.config.settings import StoreSettings
-from kafka_s3_platform.core.errors import IntegrityError, MissingBucketError, StoreUnavailableError
+from kafka_s3_platform.core.errors import IntegrityError, MissingBucketError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.core.model.segment import StoredObject
 from kafka_s3_platform.core.store.client import get_s3_client, suggest_bucket
 from kafka_s3_platform.core.store.clock import StoreClock
@@ -283,6 +283,18 @@ class ObjectStore:
             if self.head(key) is not None:
                 raise
 
+    def read_bucket_setting(self, request: str) -> Mapping[str, Any]:
+        """Return the bucket's answer to one of boto3's requests, empty if nothing is set. Raises store errors."""
+        call = getattr(self._client, request)
+        try:
+            answer: Mapping[str, Any] = self._call(request, "", lambda: call(Bucket=self.bucket))
+        except PlatformError as err:
+            code = getattr(err.__cause__, "response", {}).get("Error", {}).get("Code", "")
+            if code not in {"NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError"}:
+                raise
+            return {}
+        return answer
+
     def tag(self, key: str, tags: Mapping[str, str]) -> None:
         """Replace the object's tags by these."""
         tag_set = {"TagSet": [{"Key": name, "Value": value} for name, value in tags.items()]}
@@ -418,9 +430,13 @@ class ObjectStore:
 
     @cached_property
     def _write_options(self) -> dict[str, Any]:
-        """Parameters of every new object: access control and encryption."""
+        """Parameters of every new object: access control, encryption and storage class."""
         settings = self.settings
-        options = {"ACL": settings.canned_acl, "SSEKMSKeyId": settings.kms_key_id}
+        options = {
+            "ACL": settings.canned_acl,
+            "SSEKMSKeyId": settings.kms_key_id,
+            "StorageClass": settings.storage_class,
+        }
         if settings.customer_key is None:
             options["ServerSideEncryption"] = settings.encryption
         return {name: value for name, value in options.items() if value} | self._customer_key

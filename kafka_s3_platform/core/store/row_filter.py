@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.core.model.gaps import Gap
 from kafka_s3_platform.core.model.segment import Chunk, Compaction, Reservation
-from kafka_s3_platform.core.store.index_rows import STATE_PERIOD, find_kind
+from kafka_s3_platform.core.store.index_rows import LIVE, STATE_PERIOD, find_kind
 
 RowPredicate = NewType("RowPredicate", str)
 """A condition in SQL over the columns of one row."""
@@ -47,10 +47,10 @@ def match_gap(gap: Gap) -> RowPredicate:
     return match_row("gap", columns)
 
 
-def match_segments(keys: Iterable[str]) -> RowPredicate:
-    """Match the live segments with their first object at one of the keys."""
+def match_segments(keys: Iterable[str], kinds: Iterable[str] = (LIVE,)) -> RowPredicate:
+    """Match the segments of these kinds with their first object at one of the keys."""
     quoted_keys = ", ".join(map(quote_text, keys))
-    return RowPredicate(f"(kind = 'segment' AND key IN ({quoted_keys}))")
+    return RowPredicate(f"(kind IN ({', '.join(map(quote_text, kinds))}) AND key IN ({quoted_keys}))")
 
 
 def match_topic(topic: str) -> RowPredicate:

@@ -16,11 +16,12 @@ from kafka_s3_platform.core.model.segment import Segment
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.model.times import HOUR
 from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.store.index_rows import EXPIRED, SEGMENT_KINDS
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform.core.upkeep.compact.days import find_day_start, list_day_hours
 
 HourState: TypeAlias = Literal[
-    "gap", "at risk", "partial", "none", "open", "in doubt", "late", "complete", "empty", "ahead"
+    "gap", "at risk", "partial", "none", "open", "in doubt", "expired", "late", "complete", "empty", "ahead"
 ]
 
 MARKS: Mapping[HourState, tuple[str, str]] = {
@@ -33,6 +34,7 @@ MARKS: Mapping[HourState, tuple[str, str]] = {
         "*",
         "complete, unless records came out of order: older offsets were deleted or skipped",
     ),
+    "expired": ("x", "complete, and its records were removed by a rule of retention"),
     "late": ("+", "complete, and some of its records came late"),
     "complete": ("#", "complete"),
     "empty": ("o", "complete, and no record of it is in this archive"),
@@ -48,6 +50,7 @@ COLOURS: Mapping[HourState, tuple[str, str]] = {
     "none": ("#d5dbe1", "#5d6b7a"),
     "open": ("#bcdcf5", "#0b4a7d"),
     "in doubt": ("#7fae4e", "#1d3306"),
+    "expired": ("#8a8f98", "#f4f5f7"),
     "late": ("#0b63a5", "#e3f1fc"),
     "complete": ("#1f8a5b", "#a5dcc2"),
     "empty": ("#cfe9dc", "#2c6b4d"),
@@ -80,6 +83,7 @@ def describe_hours(
     """
     kafka_partitions = _list_kafka_partitions(snapshot) if by_kafka_partition else ()
     described = []
+    expired = _find_expired(snapshot, hours)
     for report in report_hours(snapshot, hours, lateness):
         time_state = _find_time_state(report.hour, lateness, now, at_risk)
         verdict, counts = report.verdict, _sum_counts(report.segments)
@@ -87,13 +91,16 @@ def describe_hours(
         state = _choose_state(
             counts, time_state, _choose_worst(losses.values()), report.complete, is_scanned=report.scanned
         )
+        is_expired = report.hour in expired
+        state = _mark_expired(state, is_expired=is_expired)
         states: dict[int, HourState] = {}
         for kafka_partition in kafka_partitions:
             own_counts = _sum_counts(s for s in report.segments if s.kafka_partition == kafka_partition)
             is_complete = verdict.is_complete_in(kafka_partition)
-            states[kafka_partition] = _choose_state(
+            own_state = _choose_state(
                 own_counts, time_state, losses.get(kafka_partition), is_complete, is_scanned=report.scanned
             )
+            states[kafka_partition] = _mark_expired(own_state, is_expired=is_expired)
         described.append(DescribedHour(state, report, states))
     return described
 
@@ -111,13 +118,28 @@ def find_hour_states(
     """
     state, counts = snapshot.state, snapshot.count_hours(hours[0])
     states = []
+    expired = _find_expired(snapshot, hours)
     for hour in hours:
         verdict = state.judge.find_verdict(hour, lateness)
         loss = _choose_worst(_find_losses(state, verdict).values())
         time_state = _find_time_state(hour, lateness, now, at_risk)
         is_scanned = state.is_scanned(hour)
-        states.append(_choose_state(counts.get(hour), time_state, loss, verdict.is_complete, is_scanned=is_scanned))
+        state_by_counts = _choose_state(counts.get(hour), time_state, loss, verdict.is_complete, is_scanned=is_scanned)
+        states.append(_mark_expired(state_by_counts, is_expired=hour in expired))
     return states
+
+
+def _find_expired(snapshot: IndexSnapshot, hours: Sequence[datetime]) -> set[datetime | None]:
+    """Return the ones of the ascending `hours` of which a rule of retention removed records."""
+    if not hours:
+        return set()
+    bounds = (hours[0], hours[-1] + HOUR)
+    return {c.chunk_start for c in snapshot.list_chunks(SegmentFilter("hourly", bounds), [EXPIRED])}
+
+
+def _mark_expired(state: HourState, *, is_expired: bool) -> HourState:
+    """Say of a complete hour that its records went. What is wrong with it counts first."""
+    return "expired" if is_expired and state in {"late", "complete", "in doubt"} else state
 
 
 def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
@@ -127,7 +149,7 @@ def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], latenes
     if not complete:
         return []
     bounds = (complete[0], complete[-1] + HOUR)
-    starts = {c.chunk_start for c in snapshot.list_chunks(SegmentFilter("hourly", bounds), retired=True)}
+    starts = {c.chunk_start for c in snapshot.list_chunks(SegmentFilter("hourly", bounds), SEGMENT_KINDS)}
     return [hour for hour in complete if hour not in starts]
 
 
@@ -229,10 +251,10 @@ def list_grid_days(
     start = find_day_start(last_day - timedelta(days=count - 1), zone)
     newest_hour = max(snapshot.state.asked_hours, default=None)
     if newest_hour is None or newest_hour < start:
-        chunks = snapshot.list_chunks(SegmentFilter("hourly", chunk_starts=(start, now)), retired=True)
+        chunks = snapshot.list_chunks(SegmentFilter("hourly", chunk_starts=(start, now)), SEGMENT_KINDS)
         if not chunks and newest_hour is None:
             # runs up to now request no hour: search all hours, if none is recent
-            chunks = snapshot.list_chunks(SegmentFilter("hourly"), retired=True)
+            chunks = snapshot.list_chunks(SegmentFilter("hourly"), SEGMENT_KINDS)
         newest_hour = max((chunk.chunk_start for chunk in chunks if chunk.chunk_start), default=newest_hour)
     if newest_hour is not None and newest_hour < start:
         last_day = newest_hour.astimezone(zone).date()

@@ -237,7 +237,7 @@ def _find_row_months(rows: pa.Table, state: IndexState) -> pa.Array:
 
 def _encode_fold(topic: str, folding: Folding, version: int, now: datetime) -> pa.Table:
     fold = folding.fold
-    rows = TopicRows(topic, (*fold.scans, *fold.frontiers, *fold.hours), (), "upkeep")
+    rows = TopicRows(topic, (*fold.scans, *fold.frontiers, *fold.hours), {}, "upkeep")
     common = {"version": version, "commit_id": str(uuid4()), "committed_at": now}
     return encode_rows([rows], common).select(INDEX_SCHEMA.names)
 

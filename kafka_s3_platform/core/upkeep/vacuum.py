@@ -38,8 +38,10 @@ from kafka_s3_platform.core.model.segment import Compaction, Condemned, Reservat
 from kafka_s3_platform.core.store.errors import PreconditionError
 from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex, collect_object_keys
 from kafka_s3_platform.core.store.index_commit import Change, retry_commit
+from kafka_s3_platform.core.store.index_rows import SEGMENT_KINDS
 from kafka_s3_platform.core.store.lease import end_runs
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore, UnfinishedUpload
+from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT
 from kafka_s3_platform.core.store.upload import Provenance
 
 logger = logging.getLogger(__name__)
@@ -308,12 +310,12 @@ class _Vacuum:
 
 
 def _collect_layouts(snapshot: IndexSnapshot, config: ConnectorConfig) -> list[LayoutSettings]:
-    """Return the layouts of all segments of the connector, and of the hours and days of its config.
+    """Return the layouts of all segments of the connector, removed ones too, and of the hours and days of its config.
 
     Each layout of hours also has its layout of days: a killed compaction may have left objects of days, but no segment
     of that layout.
     """
-    written = {(s.settings, s.chunk) for s in (*snapshot.segments, *snapshot.retired)}
+    written = {(s.settings, s.chunk) for s in snapshot.select_segments(EVERY_SEGMENT, SEGMENT_KINDS)}
     layouts = [(LayoutSettings.model_validate_json(settings), chunk) for settings, chunk in sorted(written)]
     hourly = [config.layout, *(layout for layout, chunk in layouts if chunk == "hourly")]
     days = (o.model_copy(update={"topics_dir": o.daily_dir}) for o in hourly if o.is_envelope)
@@ -325,7 +327,7 @@ def _list_folders(snapshot: IndexSnapshot, layouts: Sequence[LayoutSettings], to
 
     This is the topic's folder if all keys lie in it, else the root `topics.dir`.
     """
-    segments = (*snapshot.segments, *snapshot.retired)
+    segments = snapshot.select_segments(EVERY_SEGMENT, SEGMENT_KINDS)
     settings = {s.settings for s in segments}
     roots = {text: LayoutSettings.model_validate_json(text).topics_dir for text in settings}
     folders = set()

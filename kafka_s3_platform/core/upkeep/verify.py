@@ -135,7 +135,11 @@ def verify_hours(
 
     These are hourly segments, and daily ones with merged hours. If `deep`, read every object to its end too.
     """
-    segments = read_hour_segments(snapshot, hours)
+    return verify_segments(store, read_hour_segments(snapshot, hours), deep)
+
+
+def verify_segments(store: ObjectStore, segments: Sequence[Segment], deep: bool) -> tuple[Damage, ...]:
+    """Check the existence, the size and the ETag of the objects. If `deep`, read every object to its end too."""
     damages = _compare_objects(store, segments)
     if deep:
         missing = {d.key for d in damages}
@@ -233,15 +237,15 @@ def _build_damage(segment: Segment, message: str, key: str | None = None) -> Dam
 
 
 def _find_count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
-    """Find kafka partitions with other numbers of records in their live segments than in their scans.
+    """Find kafka partitions with other numbers of records in their segments than in their scans.
 
-    A merge does not change that number.
+    A merge does not change that number, and segments that expired count as they were.
     """
     scanned: dict[int, int] = defaultdict(int)
     live: dict[int, int] = defaultdict(int)
     for scan in snapshot.state.all_scans:
         scanned[scan.kafka_partition] += scan.output_count
-    for segment in snapshot.segments:
+    for segment in (*snapshot.segments, *snapshot.expired):
         live[segment.kafka_partition] += segment.record_count
     for kafka_partition in sorted({*scanned, *live}):
         if scanned[kafka_partition] != live[kafka_partition]:

@@ -62,7 +62,7 @@ class HoursPage:
 
     def count_complete(self, day: GridDay) -> int:
         """Count the complete hours of a day."""
-        return sum(self.name_state(hour) in {"complete", "late", "empty", "in doubt"} for hour in day.hours)
+        return sum(self.name_state(hour) in {"complete", "late", "empty", "in doubt", "expired"} for hour in day.hours)
 
     def describe_hour(self, hour: DescribedHour) -> list[str]:
         """Describe an hour, and the kafka partitions that lack something of it."""

@@ -96,6 +96,15 @@ TOTAL_METRICS: Sequence[MetricOf[ArchivedTotals]] = (
     ),
     MetricOf("segments", "Objects with records that readers need now.", lambda a: a.segments),
     MetricOf("segment_bytes", "Bytes of these objects.", lambda a: a.segment_bytes),
+    MetricOf("day_segment_bytes", "Bytes of these objects, if they are of days.", lambda a: a.day_bytes),
+    MetricOf(
+        "merged_segment_bytes",
+        "Bytes of objects of hours that a day holds, until retention removes them.",
+        lambda a: a.merged_bytes,
+    ),
+    MetricOf(
+        "expired_records", "Records that rules of retention removed.", lambda a: a.expired_records, is_counter=True
+    ),
 )
 CONNECTOR_METRICS: Sequence[MetricOf[ConnectorHealth]] = (
     MetricOf(

@@ -95,10 +95,17 @@ class StatusPage:
         unknown = f", but for {count_noun(unread, 'topic')} not known" if is_known and unread else ""
         days = sum(t.day_segments for t in totals)
         objects = f"in {sum(t.segments for t in totals) - days:,} hourly and {days:,} daily objects"
+        if merged_bytes := sum(t.merged_bytes for t in totals):
+            objects += f", and {format_size(merged_bytes)} of merged hours"
+        expired = sum(t.expired_records for t in totals)
+        records = f"records archived{unknown}" + (f", {expired:,} expired" if expired else "")
         histories = [each.history for each in self.report.connectors if each.history is not None]
         runs = f"{sum(h.day_failures for h in histories):,} of {sum(h.day_runs for h in histories):,}"
         return [
-            (f"{sum(t.records for t in totals):,}" if is_known else UNKNOWN, f"records archived{unknown}"),
+            (
+                f"{sum(t.records for t in totals):,}" if is_known else UNKNOWN,
+                records,
+            ),
             (f"{sum(t.yesterday_records for t in totals):,}" if is_known else UNKNOWN, "of them of yesterday (UTC)"),
             (format_size(sum(t.segment_bytes for t in totals)), objects) if is_known else (UNKNOWN, "stored"),
             (runs if histories else UNKNOWN, "runs of the last 24 hours failed"),

@@ -47,6 +47,7 @@ def test_everything_that_a_sink_needs_is_tried(kafka_s3_without_spark: KafkaS3, 
         "writes to topics": "ok",
         "writes to topics_daily": "ok",
         "writes of restores": "ok",
+        "rules of the bucket": "ok",
         "clock": "ok",
         "the rest": "not tried",
     }
@@ -80,6 +81,23 @@ def test_each_thing_that_is_wrong_is_told_and_hides_no_other(
     assert found["writes of restores"] == "warning"
     assert "none, and runs need none" in tried["right to delete"][1]
     assert "archive.clock.tolerance.ms" in tried["clock"][1]
+
+
+def test_rules_of_the_bucket_that_work_against_the_archive_are_told(kafka_s3_without_spark: KafkaS3, lab: Lab) -> None:
+    lab.create_topic()
+    expiry = {"ID": "old", "Status": "Enabled", "Filter": {"Prefix": "topics/"}, "Expiration": {"Days": 30}}
+    other = {**expiry, "ID": "other", "Filter": {"Prefix": "elsewhere/"}}
+    rules = {"Rules": [expiry, other, {**expiry, "ID": "off", "Status": "Disabled"}]}
+    lab.s3.put_bucket_lifecycle_configuration(Bucket=lab.store.bucket, LifecycleConfiguration=rules)
+    lab.s3.put_bucket_versioning(Bucket=lab.store.bucket, VersioningConfiguration={"Status": "Enabled"})
+    retention = {"archive.retention.ms": "86400000"}
+    write_reachable_connector(kafka_s3_without_spark, lab.kafka, lab.store, lab.topic, **retention)
+    judgement, text = connect_file(kafka_s3_without_spark, status=0)["rules of the bucket"]
+    assert judgement == "warning"
+    assert "the lifecycle rule old of topics/ removes objects that the index names" in text
+    assert "versions of what archive.retention removes stay" in text
+    assert "other" not in text
+    assert "off" not in text
 
 
 def test_what_is_not_there_is_told_with_what_was_not_tried(kafka_s3_without_spark: KafkaS3) -> None:

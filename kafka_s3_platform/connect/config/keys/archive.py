@@ -9,9 +9,10 @@ from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.connect.config.keys import values
+from kafka_s3_platform.connect.config.keys.retention import RETENTION_KEYS
 from kafka_s3_platform.connect.config.keys.sheet import Sheet
 from kafka_s3_platform.connect.config.keys.table import Key, TypedKey, declare_key, declare_setting
-from kafka_s3_platform.core.config.settings import ArchiveSettings, KafkaSettings
+from kafka_s3_platform.core.config.settings import ArchiveSettings, KafkaSettings, RetentionSettings
 from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
 
 _MEGABYTE, _GIGABYTE = 2**20, 2**30
@@ -259,12 +260,13 @@ _FIELD_KEYS: tuple[Key, ...] = (
 )
 
 
-ARCHIVE_KEYS = (START_HOUR, *_FIELD_KEYS)
+ARCHIVE_KEYS = (START_HOUR, *_FIELD_KEYS, *RETENTION_KEYS)
 
 
 def read_archive(sheet: Sheet, zone: ZoneInfo, folders: Mapping[str, str]) -> ArchiveSettings:
     """Read how to archive a topic. `folders` are the folders of objects: they must not hold the index or restores."""
-    settings = sheet.fill(ArchiveSettings, start_hour=_read_start_hour(sheet, zone))
+    retention = sheet.fill(RetentionSettings)
+    settings = sheet.fill(ArchiveSettings, start_hour=_read_start_hour(sheet, zone), retention=retention)
     if settings.risk_retention_fail > settings.risk_retention_warn:
         sheet.refuse("archive.risk.retention.fail", "it is above archive.risk.retention.warn: what fails warns first")
     if settings.risk_age_fail_ms < settings.risk_age_warn_ms:

@@ -190,6 +190,17 @@ CANNED_ACL = declare_setting(
     shown="the bucket's",
     for_sinks=True,
 )
+_STORAGE_CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "REDUCED_REDUNDANCY")
+STORAGE_CLASS = declare_setting(
+    StoreSettings,
+    "storage_class",
+    "s3.storage.class",
+    values.expect_one_of(_STORAGE_CLASSES),
+    "Storage class of every new object except those of the index: one that can be read at once,"
+    f" {', '.join(_STORAGE_CLASSES)}. A [rule of the bucket](retention.md#storage-classes) may change it later.",
+    shown="the bucket's",
+    for_sinks=True,
+)
 TAGGING_ERRORS = declare_setting(
     StoreSettings,
     "ignore_tagging_errors",

@@ -24,6 +24,7 @@ from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.model.segment import Segment
 from kafka_s3_platform.core.status.index_look import IndexLook
 from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.store.index_rows import MERGED_KINDS
 from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.core.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, read_day_segments
 
@@ -83,7 +84,7 @@ def _find_differences(snapshot: IndexSnapshot, days: Sequence[date]) -> list[dic
     rows: list[dict[str, str | int]] = []
     for day in days:
         daily = _count_records(read_day_segments(snapshot, day), "daily")
-        hourly = _count_records(read_day_segments(snapshot, day, retired=True), "hourly")
+        hourly = _count_records(read_day_segments(snapshot, day, MERGED_KINDS), "hourly")
         if daily != hourly:
             rows.append({"day": day.isoformat(), "daily_records": daily, "hourly_records": hourly})
     return rows

@@ -23,8 +23,9 @@ from kafka_s3_platform.core.restore.source.selection import FOREVER, Selection, 
 from kafka_s3_platform.core.restore.source.terms import check_plan_field, collect_request_terms, hash_place
 from kafka_s3_platform.core.segments.schemas import find_ambiguous_ids
 from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.core.store.index_rows import EXPIRED
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
-from kafka_s3_platform.core.text import find_nearest
+from kafka_s3_platform.core.text import count_noun, find_nearest
 
 MAX_STRETCHES = 20
 """A sentence names so many stretches of offsets or hours at most."""
@@ -60,6 +61,17 @@ def describe_gaps(
         missing = requested - covered - RangeSet(g.offsets for g in gaps)
         yield from (MissingRecords.of(topic, p, r, f"are not archived{_write_end(r, covered)}") for r in missing)
     yield from _describe_incomplete(request, state, selection)
+
+
+def describe_expired(topic: str, expired: Sequence[Segment]) -> Iterator[MissingRecords]:
+    """Describe the records that a rule of retention removed: a sentence for each kafka partition."""
+    for kafka_partition, group in groupby(expired, key=lambda s: s.kafka_partition):
+        segments = list(group)
+        hours = _join_stretches(sorted({s.chunk_start for s in segments if s.chunk_start}))
+        yield MissingRecords(
+            f"{topic}-{kafka_partition}: {count_noun(sum(s.record_count for s in segments), 'record')} of hours "
+            f"{', '.join(hours[:MAX_STRETCHES])} expired: a rule of retention removed them from the archive"
+        )
 
 
 def _write_end(missing: OffsetRange, covered: RangeSet) -> str:
@@ -326,7 +338,9 @@ def make_plan(request: RestoreRequest) -> ArchivePlan:
         )
     numbers = {*source.kafka_partitions, *snapshot.state.scanned_kafka_partitions}
     selection = select_records(request, numbers)
-    chosen = [s for s in snapshot.select_segments(_make_filter(selection)) if selection.overlaps(s)]
+    segment_filter = _make_filter(selection)
+    chosen = [s for s in snapshot.select_segments(segment_filter) if selection.overlaps(s)]
+    expired = [s for s in snapshot.select_segments(segment_filter, [EXPIRED]) if selection.overlaps(s)]
     check_schema_ids(request, snapshot, chosen)
     return ArchivePlan(
         restore_id=request.restore_id,
@@ -337,6 +351,7 @@ def make_plan(request: RestoreRequest) -> ArchivePlan:
         objects=tuple(_plan_object(s) for s in chosen if find_format(s.format).is_envelope),
         gaps=(
             *describe_gaps(request, snapshot.state, selection, chosen),
+            *describe_expired(request.topic, expired),
             *describe_missing_schemas(request, snapshot.state, chosen),
         ),
         allow_unsendable_timestamps=request.allow_unsendable_timestamps,

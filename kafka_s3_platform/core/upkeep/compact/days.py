@@ -1,7 +1,8 @@
 """Days of an archive: their bounds, segments and summaries, and the request to compact one, with its report."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta, timezone
 from zoneinfo import ZoneInfo
 
@@ -11,6 +12,7 @@ from kafka_s3_platform.core.model.segment import Segment, SegmentTotals, StoredC
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.model.times import HOUR, shift_time
 from kafka_s3_platform.core.store.index import ConnectorSnapshot, IndexSnapshot
+from kafka_s3_platform.core.store.index_rows import LIVE
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 
 FARTHEST_ZONE = timedelta(hours=15)
@@ -100,17 +102,17 @@ def select_day_segments(segments: Sequence[Segment], day: date) -> tuple[Segment
     return tuple(s for s in segments if find_day(s) == day)
 
 
-def read_day_segments(snapshot: IndexSnapshot, day: date, *, retired: bool = False) -> tuple[Segment, ...]:
-    """Return the live or retired segments of `day`. Reads no others of the index.
+def read_day_segments(snapshot: IndexSnapshot, day: date, kinds: Collection[str] = (LIVE,)) -> tuple[Segment, ...]:
+    """Return the segments of `day` of these kinds. Reads no others of the index.
 
     A segment's day is one of its own timezone, up to `FARTHEST_ZONE` from UTC.
     """
-    return select_day_segments(snapshot.select_segments(_build_day_filter(day), retired=retired), day)
+    return select_day_segments(snapshot.select_segments(_build_day_filter(day), kinds), day)
 
 
 def load_day_segments(snapshot: ConnectorSnapshot, topics: Iterable[str], day: date) -> None:
     """Read the live segments of `day` of many topics in one pass, before they are used."""
-    snapshot.load_segments(topics, "segment", _build_day_filter(day))
+    snapshot.load_segments(topics, _build_day_filter(day))
 
 
 def _build_day_filter(day: date) -> SegmentFilter:
@@ -149,13 +151,15 @@ class DaySummary(SegmentTotals):
 
     Segments are of the day in their own timezone, hours of the day in the connector's.
 
-    `complete_count` of the day's `hour_count` hours are complete.
+    `complete_count` of the day's `hour_count` hours are complete. `expired_count` of its records went by a rule of
+    retention.
     """
 
     day: date | None
     segments: tuple[Segment, ...]
     hour_count: int
     complete_count: int
+    expired_count: int = 0
 
     @property
     def objects(self) -> tuple[StoredObject, ...]:
@@ -182,8 +186,12 @@ def summarize_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta)
     by_day: dict[date | None, list[Segment]] = {hour.astimezone(zone).date(): [] for hour in snapshot.state.asked_hours}
     for segment in snapshot.segments:
         by_day.setdefault(find_day(segment), []).append(segment)
-    days = sorted(by_day, key=lambda day: day or date.min)
-    return [_summarize_day(snapshot.state, day, tuple(by_day[day]), zone, lateness) for day in days]
+    expired = Counter[date | None]()
+    for segment in snapshot.expired:
+        expired[find_day(segment)] += segment.record_count
+    days = sorted({*by_day, *expired}, key=lambda day: day or date.min)
+    summaries = (_summarize_day(snapshot.state, day, tuple(by_day.get(day, ())), zone, lateness) for day in days)
+    return [replace(summary, expired_count=expired[summary.day]) for summary in summaries]
 
 
 def _summarize_day(

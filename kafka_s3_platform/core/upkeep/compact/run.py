@@ -22,6 +22,7 @@ from kafka_s3_platform.core.spark.progress import Progress
 from kafka_s3_platform.core.spark.runner import TaskRunner, deal_out
 from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot, collect_object_keys
 from kafka_s3_platform.core.store.index_commit import Change, retry_commit
+from kafka_s3_platform.core.store.index_rows import MERGED_KINDS
 from kafka_s3_platform.core.store.lease import Lease, release_leases, released_on_failure
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import WRITE_CHECK, check_promises
@@ -107,7 +108,7 @@ def _find_replaced(day: MergedDay, snapshot: IndexSnapshot) -> frozenset[Segment
 def _is_committed(day: MergedDay, snapshot: IndexSnapshot) -> bool:
     # no other run can have made these keys; a later compaction may have retired them
     live = read_day_segments(snapshot, day.reserved.request.day)
-    retired = read_day_segments(snapshot, day.reserved.request.day, retired=True)
+    retired = read_day_segments(snapshot, day.reserved.request.day, MERGED_KINDS)
     return collect_object_keys(day.outputs) <= collect_object_keys((*live, *retired))
 
 

@@ -1,0 +1,54 @@
+"""The job of retention of a connector: it removes what the rules of its file let go."""
+
+from collections.abc import Collection, Sequence
+from itertools import chain
+
+import dagster as dg
+
+from kafka_s3_platform.core.defs.failures import raise_dagster_failures
+from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.instance.names import make_op_name
+from kafka_s3_platform.core.model.silence import raise_failures, try_each
+from kafka_s3_platform.core.upkeep.retain import RetentionReport, collect_refusals, retain_topic
+
+RETAIN_TIME = "30 3 * * *"
+"""After the night's compaction, and before the upkeep of the index."""
+
+STAYS = "Each commit is whole by itself. A second run goes on, and `kafka-s3 vacuum` removes objects that were left."
+
+
+def make_retain_job(topics: Sequence[TopicAssets]) -> dg.JobDefinition:
+    """Make the job of one connector. Its pool makes it wait for another one of it, and for no other run."""
+    connector = topics[0].config.name
+    description = f"Remove hours and days that the rules of retention of connector {connector} let go."
+    configs = {topic.topic: topic.config for topic in topics}
+
+    @dg.op(
+        name=make_op_name("retain", "objects", connector),
+        pool=make_op_name("retain", connector),
+        description=description,
+    )
+    def remove(context: dg.OpExecutionContext) -> None:
+        with raise_dagster_failures(context, STAYS):
+            reports, failures = try_each(configs, lambda name: retain_topic(configs[name], name, context.run_id))
+            context.add_output_metadata(_sum_reports(reports.values()))
+            raise_failures({**failures, **collect_refusals(reports.values())})
+
+    @dg.job(name=make_op_name("retain", connector), description=description)
+    def retain_job() -> None:
+        remove()
+
+    return retain_job
+
+
+def _sum_reports(reports: Collection[RetentionReport]) -> dict[str, int]:
+    removals = [*chain.from_iterable(report.removals for report in reports)]
+    return {
+        "hours": sum(r.hour_count for r in removals if not r.expires),
+        "expired_days": sum(r.expires for r in removals),
+        "expired_records": sum(r.record_count for r in removals),
+        "removed_objects": sum(len(r.objects) for r in removals),
+        "removed_bytes": sum(r.size for r in removals),
+        "days_on_hold": sum(len(report.plan.days_on_hold) for report in reports),
+        "replaced_objects": sum(len(report.replaced) for report in reports),
+    }

@@ -1,0 +1,314 @@
+"""Remove what is no longer needed from an archive: hours that a merged day holds, and days by the rules of retention.
+
+The index is first, the objects second. One commit says that the segments have no objects any more; then these are
+deleted. A crash between the two leaves orphans, which the vacuum removes, and never a row without its object.
+
+- Merged hours go when all objects of their day were read, are as in the index, and hold as many records as the hours.
+  Their rows stay as `removed`: an hour keeps its numbers.
+- A day goes as a whole: its live segments, and its merged hours. Its hours stay as `expired` rows, so everybody can
+  tell what went from what never was. What was scanned stays covered: no hour becomes incomplete, nothing is read again.
+- A late record of a day that went is archived as any other. It goes with the next run.
+"""
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from itertools import chain
+from uuid import uuid4
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.core.archive.clock import refuse_wrong_clock
+from kafka_s3_platform.core.config.settings import ConnectorConfig, PerTopic
+from kafka_s3_platform.core.errors import HEAL_OBJECT, IntegrityError, PlatformError
+from kafka_s3_platform.core.model.segment import Segment, StoredObject
+from kafka_s3_platform.core.model.times import shift_time
+from kafka_s3_platform.core.store.errors import PreconditionError
+from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change, retry_commit
+from kafka_s3_platform.core.store.index_rows import MERGED_KINDS, REMOVED, RETIRED
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.row_filter import SegmentFilter
+from kafka_s3_platform.core.upkeep.compact.days import find_day, find_day_end, read_day_segments
+from kafka_s3_platform.core.upkeep.verify import verify_segments
+
+logger = logging.getLogger(__name__)
+
+SLICE_ROWS = 500
+"""About so many segments go with one commit: a long run, when killed, keeps what it has done."""
+
+DELETES_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class DayRemoval:
+    """What goes of a day: its merged hours, and with `expires` everything. `rule` is the key that says so."""
+
+    day: date
+    rule: str
+    expires: bool
+    live: tuple[Segment, ...]
+    merged: tuple[Segment, ...]
+    """Hours, and earlier objects of the day, whose records are in live segments of it."""
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments whose objects go."""
+        return (*self.live, *self.merged) if self.expires else self.merged
+
+    @property
+    def objects(self) -> tuple[StoredObject, ...]:
+        return tuple(chain.from_iterable(s.objects for s in self.segments))
+
+    @property
+    def size(self) -> int:
+        return _sum_bytes(self.segments)
+
+    @property
+    def hour_count(self) -> int:
+        return len({s.chunk_start for s in self.segments if s.chunk == "hourly"})
+
+    @property
+    def record_count(self) -> int:
+        """The records that the archive holds no more after it."""
+        return sum(s.record_count for s in self.live) if self.expires else 0
+
+
+@dataclass(frozen=True)
+class RetentionPlan:
+    """What would go of a topic now. `days_on_hold` would go too, but for a hold."""
+
+    topic: str
+    removals: tuple[DayRemoval, ...] = ()
+    days_on_hold: tuple[date, ...] = ()
+    object_bytes: int = 0
+    """The bytes of all objects of the topic before anything goes."""
+
+    undated_records: int = 0
+    """Records with timestamps out of range: they are of no day, and stay."""
+
+
+@dataclass(frozen=True)
+class RetentionReport:
+    """What went of a topic, by the plan. `refused` are sentences about days that stay because something is wrong.
+
+    `replaced` are the keys of objects that were not those of the index, and so were left there.
+    """
+
+    plan: RetentionPlan
+    removals: tuple[DayRemoval, ...] = ()
+    refused: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+
+
+def collect_refusals(reports: Iterable[RetentionReport]) -> dict[str, PlatformError]:
+    """Return, by topic, the error of days that stay because something is wrong."""
+    return {r.plan.topic: IntegrityError("; ".join(r.refused)) for r in reports if r.refused}
+
+
+def find_number(rule: PerTopic, topic: str) -> int | None:
+    """Return the topic's number of a rule, None if there is none, or it is for ever."""
+    numbers = dict(rule)
+    number = numbers.get(topic, numbers.get("", -1))
+    return None if number < 0 else number
+
+
+def plan_retention(config: ConnectorConfig, topic: str, now: datetime) -> RetentionPlan:
+    """Return what the connector's rules remove of the topic at `now`. Changes nothing. Raises store errors."""
+    snapshot = TopicIndex.of(config, topic).peek()
+    return RetentionPlan(topic) if snapshot is None else _Planner(config, topic, snapshot, now).plan()
+
+
+def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime | None = None) -> RetentionReport:
+    """Remove what the connector's rules say. Killed at any moment, a second call goes on.
+
+    Objects that a killed run has left are orphans: the vacuum removes them. Raises store errors.
+    """
+    refuse_wrong_clock(config, ObjectStore(config.store))
+    plan = plan_retention(config, topic, now or datetime.now(timezone.utc))
+    index = TopicIndex.of(config, topic)
+    store = ObjectStore(config.store)
+    refused: list[str] = []
+    removals: list[DayRemoval] = []
+    replaced: list[str] = []
+    for part in _slice(plan.removals):
+        faults = {r.day: fault for r in part if (fault := _find_fault(index.open(), store, r))}
+        refused += faults.values()
+        proven = [r for r in part if r.day not in faults]
+        committed = _commit(index, proven, run_id)
+        removals += committed
+        replaced += _delete_objects(store, committed)
+    report = RetentionReport(plan, tuple(removals), tuple(refused), tuple(replaced))
+    logger.info("%s: %d objects of %d days removed", topic, sum(len(r.objects) for r in removals), len(removals))
+    return report
+
+
+class _Planner:
+    """Applies the rules of a connector to the days of one topic."""
+
+    def __init__(self, config: ConnectorConfig, topic: str, snapshot: IndexSnapshot, now: datetime) -> None:
+        self._rules = config.archive.retention
+        self._topic = topic
+        self._snapshot = snapshot
+        self._now = now
+        self._zone = ZoneInfo(config.layout.timezone)
+        self._lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
+        self._live = _group_by_day(snapshot.segments)
+        self._merged = _group_by_day(snapshot.retired)
+        self._fresh_days = self._find_fresh_days()
+
+    def plan(self) -> RetentionPlan:
+        undated = self._live.pop(None, ())
+        object_bytes = sum(map(_sum_bytes, (undated, *self._live.values(), *self._merged.values())))
+        days = sorted(day for day in {*self._live, *self._merged} if day is not None)
+        remaining = object_bytes - sum(
+            _sum_bytes(self._merged[day])
+            for day in days
+            if self._lets_hours_go(day) and not self._rules.is_on_hold(self._topic, day)
+        )
+        removals: list[DayRemoval] = []
+        days_on_hold: list[date] = []
+        for day in days:
+            rule = self._find_expiry(day, remaining)
+            if not rule and not self._lets_hours_go(day):
+                continue
+            if self._rules.is_on_hold(self._topic, day):
+                days_on_hold.append(day)
+                continue
+            live = self._live.get(day, ())
+            merged = self._merged.get(day, ())
+            removals.append(DayRemoval(day, rule or "archive.retention.merged.ms", bool(rule), live, merged))
+            remaining -= _sum_bytes(live) if rule else 0
+        undated_records = sum(s.record_count for s in undated)
+        return RetentionPlan(self._topic, tuple(removals), tuple(days_on_hold), object_bytes, undated_records)
+
+    def _find_fresh_days(self) -> frozenset[date | None]:
+        """Return the days whose merge is not old enough: a row of a merged hour is as old as the merge."""
+        age = find_number(self._rules.merged_ms, self._topic)
+        if age is None:
+            return frozenset(self._merged)
+        since = shift_time(self._now, -timedelta(milliseconds=age))
+        fresh = self._snapshot.select_segments(SegmentFilter(committed_since=since), [RETIRED])
+        return frozenset(map(find_day, fresh))
+
+    def _lets_hours_go(self, day: date) -> bool:
+        return day in self._merged and day not in self._fresh_days
+
+    def _find_expiry(self, day: date, object_bytes: int) -> str:
+        """Return the key by which the day goes, or nothing. It has to be over, with its lateness."""
+        segments = (*self._live.get(day, ()), *self._merged.get(day, ()))
+        zones = {self._zone, *(s.zone for s in segments)}
+        end = max(find_day_end(day, zone) for zone in zones)
+        if end + self._lateness > self._now:
+            return ""
+        age = find_number(self._rules.ms, self._topic)
+        if age is not None and self._now - end >= timedelta(milliseconds=age):
+            return "archive.retention.ms"
+        if self._rules.first_day is not None and day < self._rules.first_day:
+            return "archive.retention.before"
+        most = find_number(self._rules.max_bytes, self._topic)
+        return "archive.retention.bytes" if most is not None and object_bytes > most else ""
+
+
+def _group_by_day(segments: Iterable[Segment]) -> dict[date | None, tuple[Segment, ...]]:
+    by_day: dict[date | None, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        by_day[find_day(segment)].append(segment)
+    return {day: tuple(day_segments) for day, day_segments in by_day.items()}
+
+
+def _sum_bytes(segments: Iterable[Segment]) -> int:
+    objects = chain.from_iterable(segment.objects for segment in segments)
+    return sum(item.size for item in objects)
+
+
+def _slice(removals: Sequence[DayRemoval]) -> Iterator[list[DayRemoval]]:
+    """Yield the removals in parts of about SLICE_ROWS segments, the oldest days first."""
+    part: list[DayRemoval] = []
+    for removal in removals:
+        part.append(removal)
+        if sum(len(r.live) + len(r.merged) for r in part) >= SLICE_ROWS:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _find_fault(snapshot: IndexSnapshot, store: ObjectStore, removal: DayRemoval) -> str:
+    """Return why the day has to stay, nothing if it may go: its objects hold what its merged hours held."""
+    days = Counter[int]()
+    hours = Counter[int]()
+    for segment in removal.live:
+        if segment.chunk == "daily":
+            days[segment.kafka_partition] += segment.record_count
+    for segment in read_day_segments(snapshot, removal.day, MERGED_KINDS):
+        if segment.chunk == "hourly":
+            hours[segment.kafka_partition] += segment.record_count
+    if days != hours:
+        return (
+            f"day {removal.day} stays: its objects hold {days.total():,} records, and the hours that were merged into "
+            f"it {hours.total():,}. Find out by `kafka-s3 verify --deep` what is wrong"
+        )
+    if removal.expires:
+        return ""
+    damages = verify_segments(store, [s for s in removal.live if s.chunk == "daily"], deep=True)
+    if damages:
+        return (
+            f"the hours of day {removal.day} stay, since objects of the day are not as in the index: "
+            f"{'; '.join(f'{d.key}: {d.message}' for d in damages[:3])}. {HEAL_OBJECT}"
+        )
+    return ""
+
+
+def _commit(index: TopicIndex, removals: Sequence[DayRemoval], run_id: str) -> list[DayRemoval]:
+    """Commit what goes, without days that changed since they were planned. Return what was committed."""
+    commit_id = str(uuid4())
+    since = index.open().version
+    due: list[DayRemoval] = []
+
+    def step(snapshot: IndexSnapshot) -> list[DayRemoval]:
+        if due and snapshot.connector_snapshot.has_commit(commit_id, since):
+            return due
+        due[:] = [r for r in removals if _is_same(snapshot, r)]
+        if due:
+            snapshot.commit(_build_change(snapshot, due, run_id), commit_id)
+        return due
+
+    return retry_commit(index, step) if removals else []
+
+
+def _is_same(snapshot: IndexSnapshot, removal: DayRemoval) -> bool:
+    live = read_day_segments(snapshot, removal.day)
+    return (live, read_day_segments(snapshot, removal.day, [RETIRED])) == (removal.live, removal.merged)
+
+
+def _build_change(snapshot: IndexSnapshot, removals: Sequence[DayRemoval], run_id: str) -> Change:
+    emptied: list[Segment] = []
+    expired: list[Segment] = []
+    dropped: list[Segment] = []
+    for removal in removals:
+        gone = list(removal.segments)
+        if removal.expires:
+            gone += read_day_segments(snapshot, removal.day, [REMOVED])
+        hours = [s for s in gone if s.chunk == "hourly"]
+        dropped += (s for s in gone if s.chunk == "daily")
+        (expired if removal.expires else emptied).extend(hours)
+    return Change(emptied=tuple(emptied), expired=tuple(expired), dropped=tuple(dropped), run_id=run_id)
+
+
+def _delete_objects(store: ObjectStore, removals: Sequence[DayRemoval]) -> list[str]:
+    """Delete the objects that are as in the index. Return the keys of the others, which stay."""
+
+    def delete(item: StoredObject) -> str:
+        try:
+            store.delete(item.key, item.etag)
+        except PreconditionError:
+            logger.warning("%s is not the object of the index, and stays", store.uri(item.key))
+            return item.key
+        return ""
+
+    objects = chain.from_iterable(removal.objects for removal in removals)
+    with ThreadPoolExecutor(DELETES_AT_ONCE, thread_name_prefix="retain") as pool:
+        return list(filter(None, pool.map(delete, objects)))
