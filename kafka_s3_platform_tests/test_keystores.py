@@ -60,8 +60,12 @@ def test_stores_of_javas_clients_become_pem_whatever_their_type_is_called(
     assert PASSWORD not in repr(outcome)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("password", ["", "another"])
+def test_a_jks_truststore_needs_no_password_as_in_java(authority: Authority, tmp_path: Path) -> None:
+    trust = make_truststore(authority.ca, tmp_path / "trust", "JKS")
+    assert translate_properties({"ssl.truststore.location": str(trust)}, "common").refused == {}
+
+
+@pytest.mark.parametrize(("kind", "password"), [("JKS", "another"), ("PKCS12", "another"), ("PKCS12", "")])
 def test_a_wrong_password_is_refused_by_the_store_and_not_shown(
     authority: Authority, tmp_path: Path, kind: str, password: str
 ) -> None:

@@ -77,7 +77,8 @@ def _read_jks(content: bytes, password: str, key_password: str) -> KeyStore:
     from cryptography.hazmat.primitives.serialization import load_der_private_key
 
     body = content[:-_DIGEST]
-    if _hash(password, _SALT + body) != content[-_DIGEST:]:
+    # as in Java, certificates are read without a password, too
+    if password and _hash(password, _SALT + body) != content[-_DIGEST:]:
         raise ValueError("another password")
     stream = BytesIO(body[len(_JKS) :])
     version = _read_number(stream, 4)

@@ -17,6 +17,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
 from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.secrets import leaky
@@ -110,7 +114,7 @@ WORKER = {
     "consumer.sasl.jaas.config": JAAS.format(mark("jaas user"), mark("jaas password")),
     "producer.sasl.oauthbearer.client.secret": mark("oauthbearer"),
     "admin.ssl.keystore.type": "PKCS12",
-    "admin.ssl.keystore.location": "/keystore.p12",
+    "admin.ssl.keystore.location": "FOLDER/restore/keystore.p12",
     "admin.ssl.keystore.password": mark("keystore"),
     "request.timeout.ms": "3000",
 }
@@ -216,7 +220,8 @@ class World:
         (folder / "restore").mkdir(parents=True)
         (folder / "restore" / "key-password").write_text(mark("ssl.key.password"))
         cluster = {"bootstrap.servers": self.kafka.bootstrap_servers, **WORKER, **worker}
-        cluster["ssl.key.password"] = cluster["ssl.key.password"].replace("FOLDER", str(folder))
+        cluster = {name: text.replace("FOLDER", str(folder)) for name, text in cluster.items()}
+        (folder / "restore" / "keystore.p12").write_bytes(_new_keystore(mark("keystore")))
         (folder / "worker.properties").write_text(properties(cluster))
         (folder / "restore" / "target.properties").write_text(properties(cluster))
         (folder / "restore" / "outgoing.properties").write_text(properties(OUTGOING))
@@ -279,6 +284,16 @@ class World:
         )
         self.write("customer key", {"native": {**KEY, **CUSTOMER}})
         self.write("unknown keys", {"native": {**KEY, **UNKNOWN}}, **{"sasl.pasword": mark("mistyped key of a worker")})
+
+
+def _new_keystore(password: str) -> bytes:
+    issued = trustme.CA().issue_cert("me@example.com")
+    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    certificate = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return pkcs12.serialize_key_and_certificates(
+        b"me", key, certificate, None, BestAvailableEncryption(password.encode())
+    )
 
 
 def properties(keys: Mapping[str, str]) -> str:

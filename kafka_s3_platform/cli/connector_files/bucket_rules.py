@@ -27,11 +27,11 @@ def try_bucket_rules(config: ConnectorConfig, store: ObjectStore) -> Finding:
     if config.archive.retention.has_rule and is_versioned:
         if not any("NoncurrentVersionExpiration" in rule for rule in active_rules):
             problems.append(
-                "versions of what archive.retention removes stay, and cost as before: add a lifecycle rule with "
+                "versions of what retention removes stay, and cost as before: add a lifecycle rule with "
                 "NoncurrentVersionExpiration"
             )
         if lock.get("ObjectLockEnabled") == "Enabled":
-            problems.append("its lock keeps versions of what archive.retention removes until their time is over")
+            problems.append("its lock keeps versions of what retention removes until their time is over")
     if problems:
         return Finding(subject, Judgement.WARNING, "; ".join(problems))
     return Finding(subject, Judgement.OK, "none works against the archive")
