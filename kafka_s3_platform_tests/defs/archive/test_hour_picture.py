@@ -35,10 +35,10 @@ def rows(*days: Sequence[HourState]) -> list[tuple[date, Sequence[HourState]]]:
 
 def test_each_hour_has_a_colour_and_a_mark() -> None:
     states: list[HourState] = [state for state in MARKS if state != "ahead"]
-    others: list[HourState] = ["complete"] * 14
+    others: list[HourState] = ["complete"] * 13
     told = render_picture(rows([*states, *others, "ahead"]), "UTC")
-    assert shape(told) == {COLOURS[state][0]: 15 if state == "complete" else 1 for state in states}
-    assert "03-01  !?~.>*+#o" + "#" * 14 in told
+    assert shape(told) == {COLOURS[state][0]: 14 if state == "complete" else 1 for state in states}
+    assert "03-01  !?~.>*x+#o" + "#" * 13 in told
     assert all(text in told for state, (_, text) in MARKS.items() if state != "ahead")
 
 
