@@ -28,7 +28,7 @@ from pyarrow import csv
 from kafka_s3_platform.cli import main
 from kafka_s3_platform.cli.messages import align_columns, print_result
 from kafka_s3_platform.cli.restore import run_restore
-from kafka_s3_platform.cli.runs import find_archived_topics, run_job
+from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, run_job
 from kafka_s3_platform.core.archive.hours import report_hours
 from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.defs.restore.config import ArchivedTargetConfig, RestoreConfig, WhatConfig
@@ -276,7 +276,8 @@ def _restore_copy(topic: TopicAssets) -> list[Step]:
         to=ArchivedTargetConfig(topic=target, create_topic=True),
     )
     with _time_step(f"restoring {RESTORED_DAY:%Y-%m-%d} to the new topic {target}") as restore_seconds:
-        run_restore(topic, config, str(uuid4()))
+        _, failures = run_restore([topic], config, str(uuid4()))
+        raise_failures(failures)
     with _time_step("comparing it with the source, record by record") as compare_seconds:
         window = (RESTORED_DAY, end)
         source, restored = (read_topic_window(topic.config.kafka, name, window) for name in (TOPIC, target))

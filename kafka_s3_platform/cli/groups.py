@@ -1,8 +1,10 @@
 """`kafka-s3 groups`."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,11 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.restore.request import RestoreReport
-from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 from kafka_s3_platform.operate.groups.group_commit import (
     Rollback,
-    apply_translation,
-    check_translation,
+    apply_translations,
+    check_translations,
     roll_back_groups,
 )
 from kafka_s3_platform.operate.groups.group_offsets import Translation, read_finished_restore, translate_groups
@@ -68,30 +70,38 @@ def groups(
 ) -> None:
     """Show, or commit, offsets of consumer groups for a restore.
 
-    Shows each group's next offsets in the target topic of the finished restore RESTORE_ID. With --apply, commits these
-    offsets there.
+    Shows each group's next offsets in the target topics of the finished restore RESTORE_ID. With --apply, commits these
+    offsets there, those of a group for all topics at once.
 
     archive.consumer.groups names the groups. Their offsets are the last ones archived with the topic. Stop their
     consumers first. --apply writes the groups' earlier offsets at the target to a file, for --rollback.
     """
     if rollback is not None and (is_applied or dry_run or groups):
         raise click.UsageError("--rollback undoes a whole --apply: no other option goes with it")
-    config, plan, report = _find_restore(restore_id)
+    connectors, (config, plan, report) = _find_restore(restore_id)
     with ClusterAdmin(read_target_kafka(target_worker) or config.kafka, begins=True) as admin:
         if rollback is not None:
             lines = roll_back_groups(admin, _read_rollback(rollback, restore_id))
             print_result({"restore_id": restore_id, "rolled_back": lines}, as_json, lines)
             return
-        translation = translate_groups(config, plan, report, admin, groups)
+        translations = translate_groups(config, plan, report, admin, groups, connectors)
         file = None
         if is_applied:
-            file = _apply_offsets(admin, translation, dry_run=dry_run, allow_approximate=allow_approximate)
-    document = {**asdict(translation), "applied": file is not None, "rollback_file": str(file) if file else None}
-    print_result(document, as_json, _format_translation(translation, file, is_applied=is_applied))
+            file = _apply_offsets(admin, translations, dry_run=dry_run, allow_approximate=allow_approximate)
+    document = {
+        "restore_id": restore_id,
+        "topics": [asdict(translation) for translation in translations],
+        "applied": file is not None,
+        "rollback_file": str(file) if file else None,
+    }
+    tables = chain.from_iterable(map(_format_translation, translations))
+    print_result(document, as_json, [*tables, _format_outcome(restore_id, file, is_applied=is_applied)])
 
 
-def _find_restore(restore_id: str) -> tuple[ConnectorConfig, ArchivePlan, RestoreReport]:
-    """Find the connector of a restore. Return it with the restore's plan and report."""
+def _find_restore(
+    restore_id: str,
+) -> tuple[Sequence[ConnectorConfig], tuple[ConnectorConfig, TopicsPlan, RestoreReport]]:
+    """Find the connector of a restore. Return all connectors, and that one with the restore's plan and report."""
     files = load_connectors(find_connectors_folder(os.environ), os.environ)
     matches = [
         (c, *documents) for c in files.connectors if (documents := read_finished_restore(c, restore_id)) is not None
@@ -107,7 +117,7 @@ def _find_restore(restore_id: str) -> tuple[ConnectorConfig, ArchivePlan, Restor
             f"connectors {names} each have a restore {restore_id}; name a folder with only one of them in "
             f"{FOLDER_VARIABLE}"
         )
-    return matches[0]
+    return files.connectors, matches[0]
 
 
 def _read_rollback(file: Path, restore_id: str) -> Rollback:
@@ -118,15 +128,15 @@ def _read_rollback(file: Path, restore_id: str) -> Rollback:
 
 
 def _apply_offsets(
-    admin: ClusterAdmin, translation: Translation, *, dry_run: bool, allow_approximate: bool
+    admin: ClusterAdmin, translations: Sequence[Translation], *, dry_run: bool, allow_approximate: bool
 ) -> Path | None:
     if dry_run:
-        check_translation(admin, translation, allow_approximate=allow_approximate)
+        check_translations(admin, translations, allow_approximate=allow_approximate)
         return None
     moment = datetime.now(timezone.utc)
-    file = Path(f"groups-{translation.restore_id}-{moment:%Y%m%dT%H%M%S%f}.rollback.json")
-    apply_translation(
-        admin, translation, lambda content: _write_durably(file, content), allow_approximate=allow_approximate
+    file = Path(f"groups-{translations[0].restore_id}-{moment:%Y%m%dT%H%M%S%f}.rollback.json")
+    apply_translations(
+        admin, translations, lambda content: _write_durably(file, content), allow_approximate=allow_approximate
     )
     return file
 
@@ -139,14 +149,17 @@ def _write_durably(file: Path, content: bytes) -> None:
         os.fsync(out.fileno())
 
 
-def _format_translation(translation: Translation, file: Path | None, *, is_applied: bool) -> list[str]:
+def _format_translation(translation: Translation) -> list[str]:
     rows = [[_format_cell(getattr(offset, name)) for name in COLUMNS] for offset in translation.offsets]
     heads = ["group", "kafka partition", "source offset", "target offset", "", "why"]
     head = f"restore {translation.restore_id}: {translation.topic} -> {translation.to_topic}"
-    lines = [head, *align_columns([heads, *rows])]
+    return [head, *align_columns([heads, *rows])]
+
+
+def _format_outcome(restore_id: str, file: Path | None, *, is_applied: bool) -> str:
     if file is not None:
-        return [*lines, f"committed and read back; to undo: kafka-s3 groups {translation.restore_id} --rollback {file}"]
-    return [*lines, "could be committed; nothing is changed" if is_applied else "nothing is changed; --apply commits"]
+        return f"committed and read back; to undo: kafka-s3 groups {restore_id} --rollback {file}"
+    return "could be committed; nothing is changed" if is_applied else "nothing is changed; --apply commits"
 
 
 def _format_cell(value: Any) -> str:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args
@@ -13,9 +14,9 @@ import dagster as dg
 from annotated_types import Ge
 from pydantic.fields import FieldInfo
 
-from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.messages import Verdict, json_option, print_result
-from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, run_job
+from kafka_s3_platform.cli.connector_files.names import complete_connector
+from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, print_result
+from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, raise_failures, run_assets, run_job
 from kafka_s3_platform.cli.windows import parse_numbers, parse_offsets
 from kafka_s3_platform.connect.config.files import find_connector
 from kafka_s3_platform.connect.config.keys.values import parse_rate
@@ -33,7 +34,7 @@ from kafka_s3_platform.core.defs.restore.config import (
 )
 from kafka_s3_platform.core.defs.restore.form import name_restore_job
 from kafka_s3_platform.core.defs.topic import TopicAssets
-from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.errors import ConfigError, PlatformError
 from kafka_s3_platform.core.instance.work import name_restored_op
 from kafka_s3_platform.core.text import count_noun
 
@@ -142,15 +143,16 @@ _BY_TYPE: Mapping[Any, Mapping[str, Any]] = {
 
 
 @click.command
-@connector_argument
+@click.argument("connectors", metavar="CONNECTOR...", nargs=-1, required=True, shell_complete=complete_connector)
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="T",
-    help="Restore this topic. Required for a sink connector. For a source connector it may be repeated; default: the "
-    "topics of its file, else every topic found.",
+    help="Restore this topic; may be repeated. Required for a sink connector, or --topics, or --all-topics. For a "
+    "source connector, default: the topics of its file, else every topic found.",
 )
+@click.option("--all-topics", "all_topics", is_flag=True, help="Restore all topics of the connector.")
 @add_restore_options
 @json_option
 @click.pass_context
@@ -158,72 +160,153 @@ def restore(
     ctx: click.Context,
     /,
     *,
-    connector: str,
+    connectors: tuple[str, ...],
     topics: tuple[str, ...],
+    all_topics: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Replay archived records to a topic, as they were.
+    """Replay archived records to topics, as they were.
 
-    Restores every archived record of a topic of CONNECTOR, unless options select some. A record must pass all options.
+    Restores every archived record of topics of CONNECTOR, unless options select some. A record must pass all options.
+
+    Several topics are one restore, with one restore id. All are checked before the first record. A topic that fails
+    does not stop the others. They may be of several connectors, if --topics or --all-topics chooses them.
 
     If CONNECTOR is a source connector, or a sink of another format than our envelope, replays the objects of its file.
     A RegexRouter in the file of a source may name the target topics.
 
-    Exit status 1 if a dry run finds a reason to refuse, or if nothing could be restored. Exit status 3 if a restore is
-    verified, but some of the requested records are missing (in gaps of the archive, or left out) or in doubt, and if
-    there was no record to restore.
+    Exit status 1 if a dry run finds a reason to refuse, or if a topic could not be restored. Exit status 3 if a
+    restore is verified, but some of the requested records are missing (in gaps of the archive, or left out) or in
+    doubt, and if there was no record to restore.
     """
-    terms = read_terms(options, topics)
+    connector, *others = dict.fromkeys(connectors)
+    pattern = _choose_pattern(topics, options["what__topics_regex"], others, is_all=all_topics)
+    terms = read_terms({**options, "what__topics_regex": pattern}, topics)
     run_id = str(uuid4())
     if terms.how.restore_id is None:
         ctx.obj += ["--restore-id", run_id]
     config = find_connector(connector, os.environ)
     source = config if config.source is not None else config.reader
     if source is not None:
-        outcome = run_foreign_restore(source, terms, run_id)
+        outcomes = [run_foreign_restore(source, terms, run_id)]
+        failures: Mapping[str, PlatformError] = {}
     elif config.unreadable:
         raise ConfigError(
             f"connector {connector} writes objects of format {config.layout.format}, and its file does not say how "
             f"they are read back: {'; '.join(config.unreadable)}"
         )
     else:
-        outcome = _restore_archived(connector, terms, run_id)
-    report = {"topic": outcome.topic, "run_id": outcome.run_id, **outcome.events[0]}
-    print_result(report, as_json, _format_report(report))
-    ctx.exit(_choose_exit_status(report))
+        outcomes, failures = _restore_archived(connector, others, terms, run_id)
+    reports = [_make_report(outcome) for outcome in outcomes if outcome.events]
+    if len(reports) == 1 and not failures:
+        print_result(reports[0], as_json, _format_report(reports[0]))
+    elif reports:
+        print_result(_join_reports(reports, failures), as_json, _format_reports(reports, failures))
+    raise_failures(failures)
+    ctx.exit(max(map(_choose_exit_status, reports), key=_SEVERITY.index, default=INCOMPLETE))
+
+
+def _choose_pattern(topics: Sequence[str], regex: str | None, others: Sequence[str], *, is_all: bool) -> str | None:
+    if bool(topics) + is_all + (regex is not None) > 1:
+        raise click.UsageError("--topic, --topics and --all-topics each choose the topics: keep one")
+    pattern = ".*" if is_all else regex
+    if others and pattern is None:
+        raise click.UsageError("topics of several connectors are chosen by --topics or --all-topics")
+    return pattern
+
+
+def _make_report(outcome: RunOutcome) -> dict[str, Any]:
+    return {"topic": outcome.topic, "run_id": outcome.run_id, **outcome.events[0]}
+
+
+_SEVERITY = (0, INCOMPLETE, 1)
+"""Exit statuses, the worst one last."""
 
 
 def _choose_exit_status(report: dict[str, Any]) -> int:
-    if report["refusals"]:
+    together = report.get("all_topics", {"refusals": [], "skipped": []})
+    if report["refusals"] or together["refusals"]:
         return 1
-    return 0 if report["dry_run"] or (report["complete"] and report["records"]) else INCOMPLETE
+    is_good = report["complete"] and report["records"] and not together["skipped"]
+    return 0 if report["dry_run"] or is_good else INCOMPLETE
 
 
-def _restore_archived(connector: str, terms: ForeignRestoreConfig, run_id: str) -> RunOutcome:
+def _join_reports(reports: Sequence[dict[str, Any]], failures: Mapping[str, PlatformError]) -> dict[str, Any]:
+    """Return what the restore of several topics has for all of them, and the report of each."""
+    shared = {name: reports[0].get(name) for name in ("restore_id", "run_id", "report", "dry_run", "all_topics")}
+    return {
+        **shared,
+        "records": sum(report["records"] for report in reports),
+        "sent_records": sum(report["sent_records"] for report in reports),
+        "topics": reports,
+        "failures": {topic: str(err) for topic, err in failures.items()},
+    }
+
+
+def _format_reports(reports: Sequence[dict[str, Any]], failures: Mapping[str, PlatformError]) -> list[str | Verdict]:
+    heads = ["topic", "target", "records", "missing", "exact", "verified", "seconds", ""]
+    rows = [*map(_format_row, reports), *([topic, "", "", "", "", "no", "", "not restored"] for topic in failures)]
+    head, *lines = align_columns([heads, *rows], numbers=(2, 3, 6))
+    statuses = [*map(_choose_exit_status, reports), *([1] * len(failures))]
+    together = reports[0].get("all_topics", {"refusals": [], "skipped": []})
+    notes: list[str | Verdict] = []
+    for report in reports:
+        notes += (f"{report['topic']}: {note}" for note in (*report["notes"], *report["gaps"]))
+    return [
+        head,
+        *(Verdict(line, status == 0) for line, status in zip(lines, statuses, strict=True)),
+        *notes,
+        *(f"skipped: {line}" for line in together["skipped"]),
+        *(f"would be refused: {reason}" for reason in together["refusals"]),
+        *([] if reports[0]["dry_run"] else [_name_documents(reports[0])]),
+    ]
+
+
+def _format_row(report: dict[str, Any]) -> list[str]:
+    """Return the cells of a topic. What is missing is gaps, objects and records that were asked for."""
+    names = ("failed_records", "records_without_key", "records_routed_elsewhere", "incomplete_records")
+    missing = sum(report[name] for name in ("gap_count", "skipped_count", *names))
+    is_exact, is_verified = ("yes" if report[name] else "no" for name in ("exact", "verified"))
+    counts = (f"{report['records']:,}", f"{missing:,}", is_exact, is_verified, f"{report['seconds']:.1f}")
+    return [report["topic"], report["to_topic"], *counts, report["verdict"]]
+
+
+def _name_documents(report: dict[str, Any]) -> str:
+    return f"restore id {report['restore_id']}, report {report['report']}"
+
+
+def _restore_archived(
+    connector: str, others: Sequence[str], terms: ForeignRestoreConfig, run_id: str
+) -> tuple[list[RunOutcome], Mapping[str, PlatformError]]:
     # not needed to show the options
     from kafka_s3_platform.core.defs.restore.request import read_rename
-    from kafka_s3_platform.core.restore.target_topic import name_target_topic
+    from kafka_s3_platform.core.restore.target_topic import match_names
 
-    topics, rule = terms.what.topics, read_rename(terms.to)
+    names = list(dict.fromkeys(terms.what.topics))
+    regex = terms.what.topics_regex
     if terms.what.after is not None:
         raise click.UsageError(f"--after is for source connectors only, and {connector} is not one")
-    if len(topics) != 1:
-        raise click.UsageError("Missing option '--topic': one archived topic" if not topics else "name one --topic")
-    if rule is None and not terms.values.outgoing_file:
+    if not names and regex is None:
+        raise click.UsageError("Missing option '--topic': an archived topic, or --topics REGEX, or --all-topics")
+    if read_rename(terms.to) is None and not terms.values.outgoing_file:
         raise click.UsageError(
             "nothing names the target: --to-topic, --rename, --topic-map, or --outgoing's RegexRouter"
         )
-    [archived] = find_native_topics(connector, topics[0], "restore")
+    if regex is None:
+        topics = list(chain.from_iterable(find_native_topics(connector, name, "restore") for name in names))
+    else:
+        archived = chain.from_iterable(find_native_topics(name, None, "restore") for name in (connector, *others))
+        by_name = {(topic.config.name, topic.topic): topic for topic in archived}
+        matching = set(match_names(regex, [name for _, name in by_name]))
+        topics = [topic for (_, name), topic in by_name.items() if name in matching]
     config = RestoreConfig(
-        what=WhatConfig(**_take(terms.what, WhatConfig)),
-        to=ArchivedTargetConfig(
-            topic=name_target_topic(rule, archived.topic) if rule else "", **_take(terms.to, TargetConfig)
-        ),
+        what=WhatConfig(**(_take(terms.what, WhatConfig) | {"connectors": list(others)})),
+        to=ArchivedTargetConfig(topic=terms.to.topic or "", **_take(terms.to, TargetConfig)),
         values=terms.values,
         how=terms.how,
     )
-    return run_restore(archived, config, run_id)
+    return run_restore(topics, config, run_id)
 
 
 def _take(config: dg.Config, kind: type[dg.Config]) -> dict[str, Any]:
@@ -231,15 +314,18 @@ def _take(config: dg.Config, kind: type[dg.Config]) -> dict[str, Any]:
     return {name: getattr(config, name) for name in kind.model_fields}
 
 
-def run_restore(topic: TopicAssets, config: RestoreConfig, run_id: str) -> RunOutcome:
-    """Run the restore job for the topic."""
-    return run_job(
-        topic,
-        name_restore_job(topic.config.name),
-        topic.key("restored"),
-        ops={name_restored_op(topic.config.name): config},
+def run_restore(
+    topics: Sequence[TopicAssets], config: RestoreConfig, run_id: str
+) -> tuple[list[RunOutcome], dict[str, PlatformError]]:
+    """Run the restore job of the first topic's connector. None is restored if another run changes one of them."""
+    connector = topics[0].config.name
+    return run_assets(
+        {topic.key("restored"): topic.topic for topic in topics},
+        name_restore_job(connector),
+        ops={name_restored_op(connector): config},
         only_looks=config.how.dry_run,
         run_id=run_id,
+        is_together=True,
     )
 
 
@@ -260,7 +346,7 @@ def _format_report(report: dict[str, Any]) -> list[str | Verdict]:
         *report["gaps"],
         *(f"skipped: {line}" for line in report["skipped"]),
         *(f"would be refused: {reason}" for reason in report["refusals"]),
-        *([] if report["dry_run"] else [f"restore id {report['restore_id']}, report {report['report']}"]),
+        *([] if report["dry_run"] else [_name_documents(report)]),
     ]
 
 

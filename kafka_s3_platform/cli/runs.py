@@ -136,18 +136,20 @@ def run_assets(
     *,
     only_looks: bool = False,
     run_id: str | None = None,
+    is_together: bool = False,
 ) -> tuple[list[RunOutcome], dict[str, PlatformError]]:
     """Run assets, each of a topic, as one run of a job in this process.
 
     The run is for the contiguous `partition_keys` or without any. Without a `run_id` it gets a new one. With
-    `only_looks` it changes nothing, and may run beside other runs of its topics. Returns the outcomes, and the errors
-    by topic: a TransientError or PermanentError with the message of the failure, or the topic's part of it.
+    `only_looks` it changes nothing, and may run beside other runs of its topics. If the topics are `is_together`, none
+    is run where another run changes one of them. Returns the outcomes, and the errors by topic: a TransientError or
+    PermanentError with the message of the failure, or the topic's part of it.
     """
     with open_instance() as instance, allow_paths():
         busy = {} if only_looks else _find_overlaps(instance, topics)
         free = [key for key in topics if key not in busy]
         failures = {topics[key]: err for key, err in busy.items()}
-        if not free:
+        if not free or (busy and is_together):
             return [], failures
         result = _execute(instance, run_id or str(uuid4()), job_name, free, partition_keys, ops or {})
         errors = {} if result.success else _make_errors(result, instance, free)
@@ -174,9 +176,12 @@ def _execute(
             FIRST_WINDOW_TAG: partition_keys[0],
             LAST_WINDOW_TAG: partition_keys[-1],
         }
-    checks = frozenset(check for key in keys for check in list_index_checks(key))
     level = "INFO" if MESSAGES.is_verbose else "CRITICAL"
-    job = defs().resolve_job_def(job_name).get_subset(asset_selection=frozenset(keys), asset_check_selection=checks)
+    job = defs().resolve_job_def(job_name)
+    # A restore of several connectors is a run of the first one's job.
+    own_keys = frozenset(keys).intersection(job.asset_layer.executable_asset_keys)
+    checks = frozenset(check for key in own_keys for check in list_index_checks(key))
+    job = job.get_subset(asset_selection=own_keys, asset_check_selection=checks)
     return job.execute_in_process(
         run_config=dg.RunConfig(ops=dict(ops), loggers={"console": {"config": {"log_level": level}}}),
         instance=instance,

@@ -7,6 +7,7 @@ EXTENSIONS: Mapping[str, str] = {
     "check_decoding": "kafka_s3_platform.connect.restore.outgoing.stream:check_decoding",
     "collect_schema_ids": "kafka_s3_platform.connect.segments.schema_ids:collect_schema_ids",
     "fetch_archived_schemas": "kafka_s3_platform.connect.segments.schema_ids:fetch_archived_schemas",
+    "find_connector": "kafka_s3_platform.connect.config.files:find_connector",
     "find_public_options": "kafka_s3_platform.connect.config.keys.transforms:find_public_options",
     "formats": "kafka_s3_platform.connect.config.formats_of_connect:FORMATS_OF_CONNECT",
     "keeps_content": "kafka_s3_platform.connect.config.keys.transforms:keeps_content",

@@ -27,7 +27,10 @@ def test_groups_of_a_restore_are_shown_set_and_set_back(kafka_s3: KafkaS3, lab: 
         delete_group(admin, group)
 
         shown = parsed(kafka_s3("groups", "r1", "--json"))
-        assert [(o["target_offset"], o["precision"]) for o in shown["offsets"]] == [(3, "exact"), (0, "exact")]
+        assert [(o["target_offset"], o["precision"]) for o in shown["topics"][0]["offsets"]] == [
+            (3, "exact"),
+            (0, "exact"),
+        ]
         assert not shown["applied"]
         checked = kafka_s3("groups", "r1", "--apply", "--dry-run")
         assert checked.stdout.endswith("could be committed; nothing is changed\n"), checked.stderr
@@ -36,7 +39,7 @@ def test_groups_of_a_restore_are_shown_set_and_set_back(kafka_s3: KafkaS3, lab: 
         applied = parsed(kafka_s3("groups", "r1", "--apply", "--json"))
         assert read_committed_offsets(admin, group, target) == {0: 3, 1: 0}
         file = kafka_s3.folder / applied["rollback_file"]
-        assert json.loads(file.read_bytes())["groups"][group]["existed"] is False
+        assert json.loads(file.read_bytes())["topics"][target]["groups"] == {group: {"0": None, "1": None}}
 
         kafka_s3("groups", "r1", "--rollback", applied["rollback_file"], status=0)
         assert read_committed_offsets(admin, group, target) == {}

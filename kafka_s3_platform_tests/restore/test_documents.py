@@ -27,7 +27,7 @@ from kafka_s3_platform.core.restore.execution import replay_streams
 from kafka_s3_platform.core.restore.replay.checkpoint import Position, read_positions
 from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.core.restore.run import restore
-from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 from kafka_s3_platform.core.restore.verify.read_back import MAPPING_SCHEMA
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.operate.groups.group_offsets import read_runs
@@ -90,7 +90,7 @@ def test_a_report_of_another_format_is_refused_and_says_what_to_do(said: int | N
 @pytest.mark.parametrize("content", NO_DOCUMENTS, ids=lambda content: str(content[:9]))
 def test_what_is_no_document_is_told_as_that(content: bytes) -> None:
     for read in (
-        ArchivePlan.from_json,
+        TopicsPlan.from_json,
         RestoreReport.from_json,
         lambda *given: parse_document(given[0], Position, "k"),
     ):
@@ -180,20 +180,32 @@ def replace_log(plan: dict[str, Any]) -> None:
 
 
 EDITS = {
-    "another window": (at("selection", "windows", 0, "start_offset")(0), IntegrityError, "its selection is"),
-    "other times": (at("selection", "times")([[0, 1]]), IntegrityError, "its selection is"),
+    "another window": (
+        at("topics", 0, "selection", "windows", 0, "start_offset")(0),
+        IntegrityError,
+        "its selection is",
+    ),
+    "other times": (at("topics", 0, "selection", "times")([[0, 1]]), IntegrityError, "its selection is"),
     "another restore": (at("restore_id")("../r"), IntegrityError, "its restore_id is"),
-    "another topic": (at("source", "topic")("other"), IntegrityError, "its topic is"),
-    "timestamps": (at("allow_unsendable_timestamps")(True), IntegrityError, "allow_unsendable_timestamps"),
+    "another topic": (at("topics", 0, "source", "topic")("other"), IntegrityError, "its topic is"),
+    "timestamps": (at("topics", 0, "allow_unsendable_timestamps")(True), IntegrityError, "allow_unsendable_timestamps"),
     "another target": (at("terms", "to_topic")("other"), PreflightError, "belongs to another restore"),
     "a class": (at("terms", "outgoing")({"transforms": [STEP]}), PreflightError, "belongs to another restore"),
     "terms of nothing": (at("terms", "outgoing")(5), IntegrityError, "its terms are none of a restore"),
     "terms of deep nothing": (at("terms", "outgoing")({"transforms": [5]}), IntegrityError, "its terms are none"),
-    "a folder": (at("objects", 0, "kafka_partition")("../../topics/x"), IntegrityError, "is no document of a restore"),
-    "no number": (at("objects", 0, "size")(1.5), IntegrityError, "is no document of a restore"),
-    "a format": (at("objects", 0, "format")("subprocess.Popen"), PermanentError, "of format subprocess.Popen"),
-    "a file": (at("objects", 0, "key")("../../../etc/passwd"), PermanentError, "etc/passwd"),
-    "the index": (at("objects", 0, "key")("INDEX"), PreflightError, "was replaced"),
+    "a folder": (
+        at("topics", 0, "objects", 0, "kafka_partition")("../../topics/x"),
+        IntegrityError,
+        "is no document of a restore",
+    ),
+    "no number": (at("topics", 0, "objects", 0, "size")(1.5), IntegrityError, "is no document of a restore"),
+    "a format": (
+        at("topics", 0, "objects", 0, "format")("subprocess.Popen"),
+        PermanentError,
+        "of format subprocess.Popen",
+    ),
+    "a file": (at("topics", 0, "objects", 0, "key")("../../../etc/passwd"), PermanentError, "etc/passwd"),
+    "the index": (at("topics", 0, "objects", 0, "key")("INDEX"), PreflightError, "was replaced"),
     "another log": (replace_log, TopicRecreatedError, "began with target topic"),
 }
 
@@ -206,8 +218,9 @@ def test_an_edited_plan_is_refused_and_nothing_is_sent(config: ConnectorConfig, 
 
     def made(plan: dict[str, Any]) -> None:
         edit(plan)
-        if plan["objects"][0]["key"] == "INDEX":
-            plan["objects"][0]["key"] = index
+        [topic] = plan["topics"]
+        if topic["objects"][0]["key"] == "INDEX":
+            topic["objects"][0]["key"] = index
 
     refused(config, lab.s3, made, error, words)
     assert sent(config) == []
@@ -216,7 +229,7 @@ def test_an_edited_plan_is_refused_and_nothing_is_sent(config: ConnectorConfig, 
 def test_so_is_an_object_of_another_place_and_only_that_of_another_task_is_sent(
     sending: ConnectorConfig, lab: Lab
 ) -> None:
-    moved = at("objects", 0, "kafka_partition")(1)
+    moved = at("topics", 0, "objects", 0, "kafka_partition")(1)
     refused(sending, lab.s3, moved, IntegrityError, "holds records of kafka partitions 0")
     assert sent(sending) == [b"%d" % n for n in range(3, 20, 2)]
 
@@ -233,7 +246,7 @@ def refused(config: ConnectorConfig, client: Any, edit: Edit, error: type[Platfo
 
 def test_what_an_edited_plan_can_do_is_leave_out_objects(sending: ConnectorConfig, lab: Lab) -> None:
     """Told in docs/security.md: who writes plans is believed about what of the topic's archive is sent."""
-    edited(sending, lab.s3, lambda plan: plan["objects"].pop())
+    edited(sending, lab.s3, lambda plan: plan["topics"][0]["objects"].pop())
     report = restored(sending)
     assert (report.to_topic, report.record_count) == (target_of(sending), 9)
 
@@ -278,8 +291,14 @@ def test_checkpoints_that_are_none_are_told_to_those_who_watch(config: Connector
 FOREIGN = {
     "another target": (at("targets")({"TOPIC": "OTHER"}), "its targets is"),
     "its start": (at("starts")({"OTHER": {"topic_id": "x", "offsets": [[0, 0]]}}), "its starts is"),
-    "a stranger's file": (at("objects", 0, "key")("secrets/x.json"), "none that this connector reads below topics/"),
-    "a file above": (at("objects", 0, "key")("topics/../secrets/x+0+0.json"), "its object topics/../secrets"),
+    "a stranger's file": (
+        at("objects", 0, "key")("secrets/x.json"),
+        "none that this connector reads below topics/",
+    ),
+    "a file above": (
+        at("objects", 0, "key")("topics/../secrets/x+0+0.json"),
+        "its object topics/../secrets",
+    ),
     "a topic": (at("objects", 0, "topic")("OTHER"), "its targets is"),
     "a kafka partition": (at("objects", 0, "kafka_partition")(1), "its object topics/"),
     "other times": (at("times")([[0, 1]]), "its times is"),

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.core.errors import BusyError, IntegrityError, PermanentError, PreflightError, TopicRecreatedError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
-from kafka_s3_platform.core.kafka.groups import Committed, publish_offsets, read_committed_offsets
+from kafka_s3_platform.core.kafka.groups import Committed, publish_offsets, publish_offsets_of, read_committed_offsets
 from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.model.segment import CommittedOffset
 from kafka_s3_platform.core.restore.archive_source import ArchiveSource
@@ -29,7 +29,7 @@ from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.core.restore.verify.read_back import MappingWriter, verify_stream
 from kafka_s3_platform.operate.groups import group_commit
-from kafka_s3_platform.operate.groups.group_commit import GroupBefore, Rollback, apply_translation, roll_back_groups
+from kafka_s3_platform.operate.groups.group_commit import Rollback, TopicBefore, apply_translations, roll_back_groups
 from kafka_s3_platform.operate.groups.group_offsets import (
     NO_DOUBT,
     NO_RUNS,
@@ -201,13 +201,13 @@ def test_restored_records_are_counted_from_the_runs(steps: list[tuple[int, int]]
 
 
 def test_the_rollback_file_comes_back() -> None:
-    before = {"g": GroupBefore(existed=True, offsets={0: Committed(5, "note"), 1: None})}
-    rollback = Rollback("r1", "t", "id", NOW.isoformat(), before)
+    before = {"g": {0: Committed(5, "note"), 1: None}}
+    rollback = Rollback("r1", NOW.isoformat(), {"t": TopicBefore("id", before)})
 
     assert Rollback.from_json(rollback.to_json()) == rollback
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"groups": {"g": 1}}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"topics": {"t": 1}}', b"\xff"])
 def test_another_file_is_no_rollback_file(content: bytes) -> None:
     with pytest.raises(PermanentError, match="no rollback file"):
         Rollback.from_json(content)
@@ -252,7 +252,8 @@ def translation(config: ConnectorConfig, groups: tuple[str, ...] = ()) -> Transl
     documents = read_finished_restore(config, "r1")
     assert documents is not None
     with ClusterAdmin(config.kafka) as admin:
-        return translate_groups(config, *documents, admin, groups)
+        [found] = translate_groups(config, *documents, admin, groups)
+        return found
 
 
 def places(found: Translation) -> dict[int, tuple[int | None, str]]:
@@ -353,7 +354,7 @@ def test_what_was_sent_once_more_behind_the_restored_records_would_be_read_twice
     documents = read_finished_restore(config, "r1")
     assert documents is not None
     with ClusterAdmin(config.kafka) as admin:
-        found = translate_groups(config, documents[0], report, admin)
+        [found] = translate_groups(config, documents[0], report, admin)
     assert places(found) == {0: (4, "exact"), 1: (5, "approximate")}
     assert "some of its own again, lie behind them, the last of them at or after target offset 6" in str(found)
 
@@ -394,7 +395,7 @@ def test_offsets_are_committed_read_back_and_set_back(source: Archive) -> None:
     with ClusterAdmin(config.kafka) as admin:
         publish_offsets(admin, group, target, {0: 1})
 
-        rollback = apply_translation(admin, translation(config), saved.append)
+        rollback = apply_translations(admin, [translation(config)], saved.append)
 
         assert read_committed_offsets(admin, group, target) == {0: 4, 1: 5}
         assert Rollback.from_json(saved[0]) == rollback
@@ -412,7 +413,7 @@ def test_a_group_that_did_not_exist_has_nothing_committed_after_the_rollback(sou
     with ClusterAdmin(config.kafka) as admin:
         delete_group(admin, group)
 
-        rollback = apply_translation(admin, found, lambda _: None)
+        rollback = apply_translations(admin, [found], lambda _: None)
         assert read_committed_offsets(admin, group, found.to_topic) == {0: 4}
 
         done = f"{group}: had committed nothing of kafka partitions 0 before; their offsets are removed"
@@ -428,7 +429,7 @@ def test_where_only_librdkafka_connects_the_command_that_removes_offsets_is_told
     found = translation(config)
     settings = config.kafka.model_copy(update={"common": {"client.rack": SecretStr("a")}})
     with ClusterAdmin(settings) as admin:
-        [line] = roll_back_groups(admin, apply_translation(admin, found, lambda _: None))
+        [line] = roll_back_groups(admin, apply_translations(admin, [found], lambda _: None))
         assert "their offsets stay (" in line
         assert line.endswith(f"--bootstrap-server HOST:PORT --delete-offsets --group {group} --topic {target}:0")
         assert read_committed_offsets(admin, group, target) == {0: 4}
@@ -445,10 +446,10 @@ def test_an_active_group_is_refused_and_nothing_is_written(source: Archive) -> N
         ClusterAdmin(config.kafka) as admin,
         pytest.raises(BusyError, match="stop its consumers first"),
     ):
-        apply_translation(admin, found, saved.append)
+        apply_translations(admin, [found], saved.append)
     assert saved == []
     with ClusterAdmin(config.kafka) as admin:
-        apply_translation(admin, found, saved.append)
+        apply_translations(admin, [found], saved.append)
         assert read_committed_offsets(admin, group, target) == {0: 4}
 
 
@@ -460,10 +461,10 @@ def test_an_approximate_place_is_committed_only_when_that_is_allowed(source: Arc
     assert [o.precision for o in found.offsets] == [Precision.APPROXIMATE, Precision.NONE]
     with ClusterAdmin(config.kafka) as admin:
         with pytest.raises(PreflightError, match="2 of 2 offsets of restore r1 are not exact"):
-            apply_translation(admin, found, lambda _: None)
+            apply_translations(admin, [found], lambda _: None)
         assert read_committed_offsets(admin, group, target) == {}
 
-        apply_translation(admin, found, lambda _: None, allow_approximate=True)
+        apply_translations(admin, [found], lambda _: None, allow_approximate=True)
 
         assert read_committed_offsets(admin, group, target) == {0: 0}
 
@@ -478,7 +479,7 @@ def test_nothing_is_committed_when_the_rollback_cannot_be_written(source: Archiv
 
     with ClusterAdmin(config.kafka) as admin:
         with pytest.raises(OSError, match="no space left"):
-            apply_translation(admin, translation(config), full)
+            apply_translations(admin, [translation(config)], full)
         assert read_committed_offsets(admin, group, target) == {}
 
 
@@ -492,7 +493,7 @@ def test_a_target_that_was_created_again_is_refused(source: Archive, lab: Lab) -
     with pytest.raises(TopicRecreatedError, match="deleted and created again"):
         translation(config)
     with ClusterAdmin(config.kafka) as admin, pytest.raises(TopicRecreatedError):
-        apply_translation(admin, found, lambda _: None)
+        apply_translations(admin, [found], lambda _: None)
 
 
 def test_a_group_that_is_not_archived_and_a_restore_that_is_not_finished_are_told(source: Archive) -> None:
@@ -512,8 +513,8 @@ def test_groups_without_an_exact_place_are_left_out_by_naming_the_others(source:
     with ClusterAdmin(config.kafka) as admin:
         target = restored(config, kafka_partitions=(0,)).to_topic
         with pytest.raises(PreflightError, match="Leave their groups out with --group"):
-            apply_translation(admin, translation(config), lambda _: None)
-        apply_translation(admin, translation(config, (group,)), lambda _: None)
+            apply_translations(admin, [translation(config)], lambda _: None)
+        apply_translations(admin, [translation(config, (group,))], lambda _: None)
         assert read_committed_offsets(admin, group, target) == {0: 4}
 
 
@@ -535,13 +536,13 @@ def test_offsets_that_others_commit_too_are_applied_again_later(
     target = restored(config).to_topic
 
     def published(admin: ClusterAdmin, *given: Any) -> None:
-        publish_offsets(admin, *given)
+        publish_offsets_of(admin, *given)
         publish_offsets(admin, group, target, {0: 1})
 
-    monkeypatch.setattr(group_commit, "publish_offsets", published)
+    monkeypatch.setattr(group_commit, "publish_offsets_of", published)
     with ClusterAdmin(config.kafka) as admin:
         with pytest.raises(IntegrityError, match="Stop that, and apply again"):
-            apply_translation(admin, translation(config), lambda _: None)
+            apply_translations(admin, [translation(config)], lambda _: None)
         monkeypatch.undo()
-        apply_translation(admin, translation(config), lambda _: None)
+        apply_translations(admin, [translation(config)], lambda _: None)
         assert read_committed_offsets(admin, group, target) == {0: 4}

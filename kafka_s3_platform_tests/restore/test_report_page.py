@@ -218,6 +218,7 @@ def test_no_field_of_a_report_can_become_html(name: str) -> None:
         "gaps": (MissingRecords(HOSTILE, HOSTILE, 0, OffsetRange(0, 5)),),
         "kafka_partitions": (part(0, 5, digest=HOSTILE, mapping_key=HOSTILE, topic=HOSTILE),),
         "targets": (TargetReport(HOSTILE, 0, 0, 5, stream_count=2),),
+        "parts": (report(topic=HOSTILE, to_topic=HOSTILE, failure=HOSTILE, skipped=(HOSTILE,)),),
     }
     for dry_run in (False, True):
         given = report(**{"dry_run": dry_run, name: hostile.get(name, HOSTILE)})

@@ -18,6 +18,8 @@ from kafka_s3_platform.core.restore.execution import replay_streams
 from kafka_s3_platform.core.restore.preflight.keeping import bound_largest_log
 from kafka_s3_platform.core.restore.request import Outgoing, RestoreReport, RestoreRequest, judge_report
 from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
+from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
+from kafka_s3_platform.core.store.index import ConnectorIndex
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import Lab
@@ -270,7 +272,7 @@ def test_a_limit_is_held_against_what_the_log_takes(
     config = shared_archive(numbered(20))
     topic = config.topics[0]
     report = restored(config, records_per_second=20.0)
-    plan = ArchivePlan.from_json(ObjectStore(config.store).get(report.plan_key), report.plan_key)
+    [plan] = TopicsPlan.from_json(ObjectStore(config.store).get(report.plan_key), report.plan_key).topics
     taken = sum(log.stat().st_size for log in stack_settings.data_dir.glob(f"**/{target_of(config)}-0/*.log"))
     assert (
         report.record_bytes
@@ -292,8 +294,8 @@ def test_configs_that_the_targets_brokers_do_not_take_are_told_and_left_out(
     lab.produce(numbered(5))
     archived(config)
 
-    def planned(asked: RestoreRequest) -> ArchivePlan:
-        made = make_plan(asked)
+    def planned(asked: RestoreRequest, index: ConnectorIndex) -> ArchivePlan:
+        made = make_plan(asked, index)
         odd = (("message.format.version", "2.8-IV0"), ("segment.bytes", "1"))
         return replace(made, source=replace(made.source, configs=(*made.source.configs, *odd)))
 

@@ -165,7 +165,8 @@ def test_translating_the_offsets_of_groups_does_what_a_restore_may_and_writes_no
 
         def run() -> None:
             found = present(read_finished_restore(own, "r1"))
-            assert [o.target_offset for o in translate_groups(own, *found, admin).offsets] == [5]
+            [translation] = translate_groups(own, *found, admin)
+            assert [o.target_offset for o in translation.offsets] == [5]
 
         done = actions(requests_of(recorder, run))
     assert beyond(done, policy("restore") - {g for g in policy("restore") if g[0] == "s3:PutObject"}) == set()

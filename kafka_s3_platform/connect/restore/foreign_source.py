@@ -201,6 +201,11 @@ class ForeignSource:
         """Return a plan for each target topic. There is none if there is no object."""
         return make_foreign_targets(self.request.config, plan)
 
+    def request_target(self, target: TargetPlan) -> RestoreRequest:
+        """Return the request of one target. If one of its topics has its name, it is named alone: that is a loop."""
+        topic = target.to_topic if target.to_topic in target.topics else target.name
+        return replace(self.request, topic=topic, to_topic=target.to_topic)
+
     def check(self, plan: ForeignPlan, goals: Sequence[Goal], _: TaskRunner) -> Checked:
         """Check the listing, and try to write the first records of each topic."""
         for goal in goals:

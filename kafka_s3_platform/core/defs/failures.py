@@ -51,8 +51,8 @@ def raise_dagster_failures(context: StepContext, results_note: str = "") -> Iter
         with _log_if_stopped(context, results_note), keep_alive(context.instance, run_id), _explain_full_disks():
             yield
     except TransientError as err:
-        retries = count_retries(context)
-        if context.op_execution_context.retry_number < retries:
+        if may_retry(context):
+            retries = count_retries(context)
             delay = choose_delay(err, context.op_execution_context.retry_number)
             extend_life(context.instance, run_id, delay)  # the step's process ends, and Dagster's waits
             raise dg.RetryRequested(retries, delay) from err
@@ -109,6 +109,11 @@ def count_retries(context: StepContext) -> int:
     # the tag may hold anything: anybody who launches a run can set its tags
     tag = context.run.tags.get(RETRIES_TAG, "")
     return int(tag) if re.fullmatch("[0-9]{1,4}", tag) else MAX_RETRIES
+
+
+def may_retry(context: StepContext) -> bool:
+    """Return True if the step is tried again after a transient error."""
+    return context.op_execution_context.retry_number < count_retries(context)
 
 
 def choose_delay(err: TransientError, retry_number: int) -> float:

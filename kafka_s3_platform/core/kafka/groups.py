@@ -248,14 +248,21 @@ def publish_offsets(
 
     Raises BusyError while the group has members.
     """
-    if not offsets:
-        return
-    what = f"publishing offsets of topic {topic} as consumer group {group}"
-    refuse_active_group(admin, group, what)
     texts = metadata or {}
-    request = ConsumerGroupTopicPartitions(
-        group, [TopicPartition(topic, p, o, texts.get(p, "")) for p, o in sorted(offsets.items())]
-    )
+    publish_offsets_of(admin, group, {topic: {p: Committed(o, texts.get(p, "")) for p, o in offsets.items()}})
+
+
+def publish_offsets_of(admin: ClusterAdmin, group: str, offsets: Mapping[str, Mapping[int, Committed]]) -> None:
+    """Do as `publish_offsets` for many topics in one request."""
+    places: list[TopicPartition] = []
+    for topic, committed in sorted(offsets.items()):
+        places += (TopicPartition(topic, p, c.offset, c.metadata) for p, c in sorted(committed.items()))
+    if not places:
+        return
+    of = f"topic {places[0].topic}" if len(offsets) == 1 else f"{len(offsets)} topics"
+    what = f"publishing offsets of {of} as consumer group {group}"
+    refuse_active_group(admin, group, what)
+    request = ConsumerGroupTopicPartitions(group, places)
     answered = _ask_coordinator(
         admin,
         lambda client, timeout: client.alter_consumer_group_offsets([request], request_timeout=timeout)[group],
@@ -263,7 +270,7 @@ def publish_offsets(
     )
     for tp in answered.topic_partitions:
         if tp.error is not None:
-            raise classify_error(tp.error, f"{what}, kafka partition {tp.partition}")
+            raise classify_error(tp.error, f"{what}, {tp.topic}, kafka partition {tp.partition}")
 
 
 def _ask_coordinator(admin: ClusterAdmin, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:

@@ -76,8 +76,8 @@ def try_topics(topics: Iterable[str], ask: Callable[[str], R]) -> tuple[dict[str
 
 
 def raise_failures(failures: Mapping[str, PlatformError]) -> None:
-    """Raise the errors of `try_topics`: a single one as it is, several as one, transient only if all are."""
-    if len(failures) == 1:
+    """Raise the errors of `try_topics`: one that is alone as it is, several as one, transient only if all are."""
+    if len(set(failures.values())) == 1:
         raise next(iter(failures.values()))
     if failures:
         may_pass = all(isinstance(err, TransientError) for err in failures.values())

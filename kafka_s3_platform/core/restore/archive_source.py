@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from kafka_s3_platform.core.errors import MissingTopicError, PlatformError
 from kafka_s3_platform.core.extensions import load_extension, load_extensions
 from kafka_s3_platform.core.kafka.producer import count_timestamp_zero
 from kafka_s3_platform.core.restore.filters.stage import check_filter, filter_batches
@@ -20,11 +21,12 @@ from kafka_s3_platform.core.restore.preflight.thaw import describe_cold
 from kafka_s3_platform.core.restore.replay.spec import UNSENDABLE_TIMESTAMPS
 from kafka_s3_platform.core.restore.request import RecordFilter, RestoreRequest
 from kafka_s3_platform.core.restore.restore_source import NewPlan
-from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, check_same, make_archive_target, make_plan
+from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
 from kafka_s3_platform.core.restore.source.archive_stream import StreamTask, describe_differences, make_archive_stream
 from kafka_s3_platform.core.restore.source.base import StreamFacts, TargetPlan
+from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan, join_plans
 from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
-from kafka_s3_platform.core.store.index import TopicIndex
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
 
 MAX_NAMED = 20
@@ -162,44 +164,89 @@ def count_selected(task: PassingCountTask, _: Attempt) -> StreamCount:
 
 @dataclass(frozen=True)
 class ArchiveSource:
-    """The archive of `request.topic`. It goes to one topic, and its index knows the number of records."""
+    """Archived topics. Each goes to one topic, and its index knows the number of records.
+
+    `topics` are the requests of single topics, as they are chosen now. Without any, `request` is that of one topic.
+    With some, its `topic` and `to_topic` only say what was asked for. The plan of a begun restore keeps its topics.
+    """
 
     request: RestoreRequest
+    topics: tuple[RestoreRequest, ...] = ()
 
     def complete(self) -> Self:
         """Return the source as it is: a connector's file adds nothing."""
-        for check_decoding in load_extensions("check_decoding"):
-            check_decoding(self.request.config.name, self.request.config.records, self.request.outgoing)
+        for request in (self.request, *self.topics):
+            for check_decoding in load_extensions("check_decoding"):
+                check_decoding(request.config.name, request.config.records, request.outgoing)
         return self
 
-    def read_plan(self, content: bytes) -> ArchivePlan:
+    def read_plan(self, content: bytes) -> TopicsPlan:
         """Read the stored plan, and check that it belongs to the request."""
-        plan = ArchivePlan.from_json(content, self.request.documents.plan)
-        check_same(self.request, plan)
+        plan = TopicsPlan.from_json(content, self.request.documents.plan)
+        plan.check_requests(self.request, [self._request_topic(topic) for topic in plan.topics])
         return plan
 
-    def make_plan(self) -> NewPlan[ArchivePlan]:
-        """Choose objects from the index as it is now."""
-        return NewPlan(make_plan(self.request))
+    def make_plan(self) -> NewPlan[TopicsPlan]:
+        """Choose objects from the indexes as they are now.
 
-    def plan_targets(self, plan: ArchivePlan) -> tuple[TargetPlan, ...]:
-        """Return the one target topic."""
-        return (make_archive_target(self.request, plan),)
+        A topic that cannot be planned is refused. If only a pattern chose it, and nothing is archived of it, it is
+        skipped.
+        """
+        plans: list[ArchivePlan] = []
+        errors: list[PlatformError] = []
+        # All topics of a connector are in one index, which takes longer to open than to read.
+        indexes: dict[str, ConnectorIndex] = {}
+        for request in self.topics or (self.request,):
+            index = indexes.setdefault(request.config.name, ConnectorIndex.of(request.config))
+            try:
+                plans.append(make_plan(request, index))
+            except PlatformError as err:
+                errors.append(err)
+        if not plans:
+            raise errors[0]
+        skipped = [err for err in errors if isinstance(err, MissingTopicError) and self.request.topics_regex]
+        refusals = tuple(make_refusal(err.text) for err in errors if err not in skipped)
+        return NewPlan(join_plans(self.request, plans, [err.text for err in skipped]), findings=refusals)
 
-    def check(self, plan: ArchivePlan, goals: Sequence[Goal], runner: TaskRunner) -> Checked:
+    def plan_targets(self, plan: TopicsPlan) -> tuple[TargetPlan, ...]:
+        """Return the target of each topic."""
+        return tuple(make_archive_target(self._request_topic(topic), topic) for topic in plan.begun_topics)
+
+    def request_target(self, target: TargetPlan) -> RestoreRequest:
+        """Return the request of the target's topic."""
+        return self._request(target.facts.connector, target.name, target.to_topic)
+
+    def _request_topic(self, topic: ArchivePlan) -> RestoreRequest:
+        return self._request(topic.facts.connector, str(topic.terms["topic"]), topic.to_topic)
+
+    def _request(self, connector: str, topic: str, to_topic: str) -> RestoreRequest:
+        if not self.topics:
+            return self.request
+        # A begun restore keeps its topics, even if its connector has others now.
+        request = next((r for r in self.topics if r.config.name == connector), self.request)
+        return replace(request, topic=topic, to_topic=to_topic)
+
+    def check(self, plan: TopicsPlan, goals: Sequence[Goal], runner: TaskRunner) -> Checked:
         """Compare the objects with the plan, and look for records that cannot be sent."""
-        [goal] = goals
-        objects = ObjectStore(self.request.config.store).heads([o.key for o in plan.objects])
-        findings = check_archive(self.request, plan, goal.size, objects, runner)
-        return Checked(tuple(findings), _list_cold(objects))
+        findings: list[PreflightFinding] = []
+        cold_keys: list[str] = []
+        for goal, topic in zip(goals, plan.topics, strict=True):
+            objects = ObjectStore(goal.request.config.store).heads([o.key for o in topic.objects])
+            findings += goal.name_findings(check_archive(goal.request, topic, goal.size, objects, runner))
+            cold_keys += [o.key for o in objects if o is not None and o.is_cold]
+        return Checked(tuple(findings), tuple(cold_keys))
 
-    def count(self, plan: ArchivePlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
-        """Count the records that pass the filter. Whether the target takes the largest of them is certain then."""
-        [goal] = goals
-        counts = count_exactly(self.request, plan, runner)
-        largest = max((c.largest_record_bytes for c in counts), default=0)
-        is_certain = not self.request.outgoing.changes_content
-        findings = check_largest_record(self.request, goal.plan, goal.target.configs, largest) if is_certain else ()
+    def count(self, plan: TopicsPlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
+        """Count the records that pass the filter. Whether a target takes the largest of them is certain then."""
+        counts: list[StreamCount] = []
+        findings: list[PreflightFinding] = []
+        for goal, topic in zip(goals, plan.topics, strict=True):
+            topic_counts = count_exactly(goal.request, topic, runner)
+            counts += topic_counts
+            largest = max((c.largest_record_bytes for c in topic_counts), default=0)
+            if not goal.request.outgoing.changes_content:
+                too_large = check_largest_record(goal.request, goal.plan, goal.target.configs, largest)
+                findings += goal.name_findings(too_large)
         return DryRunCount(tuple(counts), is_exact=True, findings=tuple(findings))
 
     def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
@@ -220,6 +267,10 @@ class ArchiveSource:
             mapping = map_schemas(outgoing.target_registry, schemas, config.records, topic, request.to_topic)
         return ValueSettings(outgoing, config.records, topic, request.to_topic, mapping, tuple(schemas))
 
-    def make_streams(self, plan: ArchivePlan) -> list[StreamTask]:
-        """Make a stream for each kafka partition of the plan."""
-        return [make_archive_stream(self.request, plan, kafka_partition) for kafka_partition in plan.kafka_partitions]
+    def make_streams(self, plan: TopicsPlan) -> list[StreamTask]:
+        """Make a stream for each kafka partition of each topic."""
+        streams: list[StreamTask] = []
+        for topic in plan.topics:
+            request = self._request_topic(topic)
+            streams += (make_archive_stream(request, topic, p) for p in topic.kafka_partitions)
+        return [replace(stream, is_named=len(plan.topics) > 1) for stream in streams]

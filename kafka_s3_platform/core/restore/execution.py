@@ -1,12 +1,12 @@
 """Send and verify a stored plan of any source, log the progress, and store the report.
 
-One Spark task sends streams of a restore one after the other, and meanwhile reads back earlier ones. The driver reads
-their checkpoints in the bucket for the progress that it logs.
+One Spark task sends streams of a restore, and reads each back. The driver reads their checkpoints in the bucket for the
+progress that it logs.
 """
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -14,9 +14,10 @@ from functools import partial
 from itertools import chain
 from threading import Event, Thread
 
-from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.errors import PlatformError, SupersededError, TransientError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.notes import DoubtNote
+from kafka_s3_platform.core.model.silence import try_each
 from kafka_s3_platform.core.restore.preflight.goal import Goal
 from kafka_s3_platform.core.restore.replay import target_log
 from kafka_s3_platform.core.restore.replay.checkpoint import Position, read_positions, save_document
@@ -38,6 +39,9 @@ PROGRESS_SECONDS = 10.0
 
 Measure = Callable[[Sequence[Position | None]], int]
 """Measures progress from the positions in the checkpoints."""
+
+STREAMS_AT_ONCE = 8
+"""Small streams that one task of Spark sends and reads back at once."""
 
 OWN_END_SECONDS = 2.0
 """Longest wait for the ends of our own transactions in the log. Transactions of others are awaited at the end."""
@@ -116,22 +120,62 @@ def share_out_limit(limit: float | None, sizes: Sequence[int], at_once: int) -> 
 
 
 @dataclass(frozen=True)
+class FailedTarget:
+    """A target of several, and the error that ended its restore."""
+
+    to_topic: str
+    error: PlatformError
+
+
+@dataclass(frozen=True)
 class ReplayedStream:
     """A stream sent to its end. `verified` is None if it is still to be read back."""
 
     result: ReplayResult
     verified: VerifiedStream | None
+    to_topic: str
+    seconds: float
 
 
-def replay_streams(tasks: Sequence[ReplayTask], attempt: Attempt) -> list[ReplayedStream]:
-    """Send the streams, and read each back while the next one is sent. Raises the errors of `replay`."""
-    with ThreadPoolExecutor(1, thread_name_prefix="restore-verify") as pool:
+def replay_streams(
+    tasks: Sequence[ReplayTask], attempt: Attempt, *, isolates: bool = False
+) -> list[ReplayedStream | FailedTarget]:
+    """Send the streams, and read back those that can be early. Raises the errors of `replay`.
+
+    If it `isolates`, a stream that fails does not stop those of other targets. Small streams mostly wait for brokers,
+    so several are sent at once. One follows the other if their rate is limited, or if a filter of theirs needs much
+    memory.
+    """
+    failures: dict[str, FailedTarget] = {}
+
+    def send(task: ReplayTask) -> ReplayedStream | FailedTarget:
+        if task.to_topic in failures:
+            return failures[task.to_topic]
+        started = time.monotonic()
         try:
-            sent = [(replay(task, attempt), pool.submit(_try_verify, task, attempt)) for task in tasks]
+            result = replay(task, attempt)
+        except PlatformError as err:
+            if not isolates or not _is_final(err, attempt):
+                raise
+            return failures.setdefault(task.to_topic, FailedTarget(task.to_topic, err))
+        seconds = time.monotonic() - started
+        return ReplayedStream(result, _try_verify(task, attempt), task.to_topic, seconds)
+
+    if len(tasks) == 1 or any(task.is_limited or not task.is_read_back_early for task in tasks):
+        return list(map(send, tasks))
+    with ThreadPoolExecutor(STREAMS_AT_ONCE, thread_name_prefix="restore-stream") as pool:
+        try:
+            return list(pool.map(send, tasks))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-        return [ReplayedStream(result, verifying.result()) for result, verifying in sent]
+
+
+def _is_final(err: PlatformError, attempt: Attempt) -> bool:
+    """Return True if the error ends the restore of one target. Another run of the same restore ends all of them."""
+    if isinstance(err, SupersededError):
+        return False
+    return attempt.is_last or not isinstance(err, TransientError)
 
 
 def _try_verify(task: ReplayTask, attempt: Attempt) -> VerifiedStream | None:
@@ -161,29 +205,67 @@ class Execution:
     def run(self, planned: RestoreReport) -> RestoreReport:
         """Send missing records, read everything back, and store the report. It marks the restore as finished.
 
+        With several targets, one that fails does not stop the others. Then the restore is not finished, and its report
+        is not stored. The parts of the report have the errors.
+
         Raises:
-            PlatformError: any failure. If sending failed, the message ends with the progress of each stream.
+            PlatformError: the only target has failed, or all of them. If sending failed, the message ends with the
+                progress of each stream.
         """
         tasks = _mark_early_tasks(self._limited())
         started = time.monotonic()
-        replayed = self._replay(tasks)
-        sent = [stream.result for stream in replayed]
-        early = [stream.verified for stream in replayed if stream.verified is not None]
-        verified = Verification(self.request, tasks, self.goals, self.runner).run(sent, early)
+        replayed, failures = self._replay(tasks)
+        verified, later_failures = self._verify(tasks, replayed, failures)
+        failures |= later_failures
+        if failures and len(failures) == len(self.goals):
+            raise next(iter(failures.values()))
+        parts = [
+            _finish_part(part, goal, replayed, verified, failures.get(goal.plan.to_topic))
+            for part, goal in zip(planned.parts, self.goals, strict=bool(planned.parts))
+        ]
         report = replace(
-            _add_verified(planned, verified),
-            left_out=tuple(sorted(chain.from_iterable(r.left_out for r in sent))),
-            sent_count=sum(r.sent_count for r in sent),
+            _add_sent(_add_verified(planned, verified), replayed),
+            parts=tuple(parts),
+            verified=not failures,
             seconds=time.monotonic() - started,
-            finished_at=datetime.now(timezone.utc).isoformat(),
+            finished_at="" if failures else datetime.now(timezone.utc).isoformat(),
         )
         # The page first: the report marks the restore as finished, and a finished restore writes nothing any more.
         save_document(self.store, self.request.documents.page, render_page(report).encode())
-        save_document(self.store, self.request.documents.report, report.to_json())
+        if not failures:
+            save_document(self.store, self.request.documents.report, report.to_json())
         return report
 
+    def _verify(
+        self, tasks: Sequence[ReplayTask], replayed: Sequence[ReplayedStream], failures: Collection[str]
+    ) -> tuple[Verified, dict[str, PlatformError]]:
+        """Verify all targets without a failure together. If that fails, verify each, to find those that fail."""
+
+        def verify(*names: str) -> Verified:
+            streams = [stream for stream in replayed if stream.to_topic in names]
+            early = [stream.verified for stream in streams if stream.verified is not None]
+            verification = Verification(
+                self.request,
+                [task for task in tasks if task.to_topic in names],
+                [goal for goal in self.goals if goal.plan.to_topic in names],
+                self.runner,
+            )
+            return verification.run([stream.result for stream in streams], early)
+
+        names = [goal.plan.to_topic for goal in self.goals if goal.plan.to_topic not in failures]
+        try:
+            return verify(*names), {}
+        except PlatformError:
+            if len(self.goals) <= 1:
+                raise
+        verified, later_failures = try_each(names, verify)
+        return sum(verified.values(), Verified()), later_failures
+
     def _limited(self) -> list[ReplayTask]:
-        """Return the tasks with their shares of the limits. The largest come first: no long one is left for the end."""
+        """Return the tasks with their shares of the limits.
+
+        After those that were asked for first, the largest come first: no long one is left for the end.
+        """
         request = self.request
         tasks = self.streams
         at_once = self.runner.at_once(request.config.tasks_max) if tasks else 1
@@ -191,13 +273,16 @@ class Execution:
         sizes = share_out_limit(request.bytes_per_second, [t.stream.facts.bytes_to_send for t in tasks], at_once)
         limits = zip(tasks, records, sizes, strict=True)
         limited = [replace(t, records_per_second=r, bytes_per_second=b) for t, r, b in limits]
-        return sorted(limited, key=lambda t: -t.stream.facts.size)
+        first = {topic: rank for rank, topic in enumerate(request.first_topics)}
+        return sorted(limited, key=lambda t: (first.get(t.stream.facts.topic, len(first)), -t.stream.facts.size))
 
-    def _replay(self, tasks: Sequence[ReplayTask]) -> list[ReplayedStream]:
+    def _replay(self, tasks: Sequence[ReplayTask]) -> tuple[list[ReplayedStream], dict[str, PlatformError]]:
         what = f"restore {self.request.restore_id}"
         expected = sum(t.stream.facts.size for t in tasks)
         progress = Progress(logger, what, len(tasks), expected)
         results = list[ReplayedStream]()
+        failures: dict[str, PlatformError] = {}
+        replay_group = replay_streams if len(self.goals) <= 1 else partial(replay_streams, isolates=True)
         tasks_max = self.request.config.tasks_max
         at_once = self.runner.at_once(tasks_max) if tasks else 1
         groups = deal_out(tasks, lambda task: task.stream.facts.size + STREAM_COST, at_once)
@@ -205,14 +290,20 @@ class Execution:
         passed = None if counts_records else partial(_sum_passed_bytes, tasks)
         with CheckpointWatch(self.store, what, [t.documents.checkpoint for t in tasks], expected, passed):
             try:
-                for group in self.runner.run(replay_streams, groups, tasks_max):
+                for group in self.runner.run(replay_group, groups, tasks_max):
                     for stream in group:
+                        if isinstance(stream, FailedTarget):
+                            failures.setdefault(stream.to_topic, self._add_progress(stream.error, tasks))
+                            continue
                         progress.advance(stream.result.size, stream.result.sent_count, stream.result.sent_bytes)
-                    results += group
+                        results.append(stream)
             except PlatformError as err:
-                # The same type: it decides whether the run is tried again.
-                raise err.retell(f"{err}\n{self._how_far(tasks)}") from err
-        return results
+                raise self._add_progress(err, tasks) from err
+        return results, failures
+
+    def _add_progress(self, err: PlatformError, tasks: Sequence[ReplayTask]) -> PlatformError:
+        """Return the error with the progress of the streams. Its type decides whether the run is tried again."""
+        return err.retell(f"{err}\n{self._how_far(tasks)}")
 
     def _how_far(self, tasks: Sequence[ReplayTask]) -> str:
         in_order = sorted(tasks, key=lambda t: (t.stream.facts.topic, t.kafka_partition))
@@ -225,6 +316,32 @@ class Execution:
             f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on, "
             f"unless the error says otherwise"
         )
+
+
+def _finish_part(
+    part: RestoreReport,
+    goal: Goal,
+    replayed: Sequence[ReplayedStream],
+    verified: Verified,
+    failure: PlatformError | None,
+) -> RestoreReport:
+    """Return the report of one target of several. Its seconds are those of its streams together."""
+    if failure is not None:
+        return replace(part, failure=str(failure), is_transient=isinstance(failure, TransientError))
+    streams = [stream for stream in replayed if stream.to_topic == goal.plan.to_topic]
+    verified_part = Verified(
+        tuple(item for item in verified.kafka_partitions if item.topic in goal.plan.topics),
+        tuple(target for target in verified.targets if target.to_topic == goal.plan.to_topic),
+    )
+    return replace(
+        _add_sent(_add_verified(part, verified_part), streams), seconds=sum(stream.seconds for stream in streams)
+    )
+
+
+def _add_sent(report: RestoreReport, replayed: Sequence[ReplayedStream]) -> RestoreReport:
+    left_out = chain.from_iterable(stream.result.left_out for stream in replayed)
+    sent_count = sum(stream.result.sent_count for stream in replayed)
+    return replace(report, left_out=tuple(sorted(left_out)), sent_count=sent_count)
 
 
 def _add_verified(planned: RestoreReport, verified: Verified) -> RestoreReport:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from kafka_s3_platform.core.model.offsets import OffsetRange
-from kafka_s3_platform.core.restore.request import KafkaPartitionReport, RestoreReport, judge_report
+from kafka_s3_platform.core.restore.request import KafkaPartitionReport, RestoreReport, judge_report, list_missing
 from kafka_s3_platform.core.templates import render_template
 
 Span = tuple[Any, Any, str]
@@ -29,6 +29,8 @@ def render_page(report: RestoreReport) -> str:
         format_duration=_format_duration,
         format_name=_format_name,
         format_range=_format_range,
+        judge_report=judge_report,
+        list_missing=list_missing,
         list_set_terms=list_set_terms,
         scale_spans=_scale_spans,
     )
@@ -56,6 +58,11 @@ class ReportPage:
         for part in self.report.kafka_partitions:
             ranges += _list_restored(part)
         return min((r.start_offset for r in ranges), default=0), max((r.end_offset for r in ranges), default=1)
+
+    @property
+    def failures(self) -> list[str]:
+        """The topics that are not restored, each with its error."""
+        return [f"{part.topic}: {part.failure}" for part in self.report.failed]
 
     @property
     def windows(self) -> list[Span]:

@@ -17,7 +17,7 @@ from kafka_s3_platform.core.config.settings import (
     TransformSettings,
     is_python_class,
 )
-from kafka_s3_platform.core.errors import ConfigError, IntegrityError
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PermanentError, TransientError
 from kafka_s3_platform.core.extensions import load_extension
 from kafka_s3_platform.core.model.gaps import MissingRecords
 from kafka_s3_platform.core.restore.documents import REPORT_FORMAT, RestoreDocuments, parse_document, read_header
@@ -113,7 +113,8 @@ class RestoreRequest:
     `exact` reads everything on a dry run, to count the records that pass the filters. A new topic gets
     `target_kafka_partitions`, by default as many as the source, and `replication_factor`, by default the brokers'.
     `connectors` are all of this installation: preflight looks for one that archives the target. Without
-    `behavior_on_error` or `thaw` the file of a source connector decides, see `on_error` and `thawing`.
+    `behavior_on_error` or `thaw` the file of a source connector decides, see `on_error` and `thawing`. `topics_regex`
+    (Java, full match) has chosen the topics. `first_topics` are sent before all others, in this order.
 
     Raises:
         ConfigError: the id is not allowed in an object key, or a window is empty or has no timezone.
@@ -147,6 +148,8 @@ class RestoreRequest:
     connectors: tuple[ConnectorConfig, ...] = field(default=(), repr=False)
     behavior_on_error: OnError | None = None
     thaw: Thaw = field(default_factory=Thaw)
+    topics_regex: str | None = None
+    first_topics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _RESTORE_ID.fullmatch(self.restore_id):
@@ -298,7 +301,9 @@ class RestoreReport(ReadFacts):
     registry. `finished_at` is ISO 8601 in UTC. `left_out` are the keys of bad objects. `targets` are the kafka
     partitions that may have got records, as read back. `doubts` are notes that forbid a better verdict: records may
     have been read in a wrong way, or are not in the target (any more). `of_others`:
-    objects were read by their format and names, not by an index.
+    objects were read by their format and names, not by an index. `parts` are the reports of single targets, if there
+    are several. `failure` is the error of a target that was not restored, while others were; it may pass if
+    `is_transient`.
     """
 
     restore_id: str
@@ -327,6 +332,9 @@ class RestoreReport(ReadFacts):
     targets: tuple[TargetReport, ...] = ()
     of_others: bool = False
     doubts: tuple[str, ...] = ()
+    parts: tuple["RestoreReport", ...] = ()
+    failure: str = ""
+    is_transient: bool = False
 
     @property
     def records_per_second(self) -> float:
@@ -354,6 +362,11 @@ class RestoreReport(ReadFacts):
     def doubled_count(self) -> int:
         """Further copies of sent records in the target."""
         return sum(p.doubled_count for p in self.targets)
+
+    @property
+    def failed(self) -> tuple["RestoreReport", ...]:
+        """The parts that were not restored."""
+        return tuple(part for part in self.parts if part.failure)
 
     def to_json(self) -> bytes:
         """Write the report, and its format."""
@@ -394,6 +407,11 @@ def judge_report(report: RestoreReport) -> Verdict:
         return Verdict("bad", "would be refused")
     if report.dry_run and not report.already_finished:
         return Verdict("plan", "dry run, nothing was sent")
+    if report.failure:
+        return Verdict("bad", "not restored")
+    if report.failed:
+        named = ", ".join(part.topic for part in report.failed)
+        return Verdict("part", f"{len(report.failed)} of {len(report.parts)} topics are not restored: {named}")
     if not report.verified:
         return Verdict("bad", "not verified")
     verdict = _judge_verified(report)
@@ -425,7 +443,15 @@ def check_something_restored(report: RestoreReport) -> None:
 
     Raises:
         IntegrityError: all of it was bad, failed, or was left out.
+        TransientError, PermanentError: some of its topics are not restored. Each is named, with its error.
     """
+    if report.failed:
+        lines = "".join(f"\n{part.topic}: {part.failure}" for part in report.failed)
+        error = TransientError if any(part.is_transient for part in report.failed) else PermanentError
+        raise error(
+            f"restore {report.restore_id}: {judge_report(report).text}; the others are restored and verified, see "
+            f"{report.page_key}. Run it again under the same id to go on with what is missing{lines}"
+        )
     if report.dry_run or not _is_all_lost(report):
         return
     reasons = (*report.skipped, *(n for n in report.notes if "left out" in n))

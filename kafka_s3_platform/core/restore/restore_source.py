@@ -6,6 +6,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings
 from kafka_s3_platform.core.restore.preflight.goal import Checked, DryRunCount, Goal
+from kafka_s3_platform.core.restore.preflight.target import PreflightFinding
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.source.base import RecordStream, RestorePlan, TargetPlan
 from kafka_s3_platform.core.spark.runner import TaskRunner
@@ -18,11 +19,12 @@ class NewPlan(Generic[P]):
     """A plan before it is stored.
 
     `claim` stores the documents needed in the bucket before the plan. A run after a killed one makes the plan again,
-    and claims again.
+    and claims again. `findings` are about what could not be planned.
     """
 
     plan: P
     claim: Callable[[], None] = lambda: None
+    findings: tuple[PreflightFinding, ...] = ()
 
 
 class RestoreSource(Protocol[P]):
@@ -51,6 +53,10 @@ class RestoreSource(Protocol[P]):
 
     def plan_targets(self, plan: P) -> tuple[TargetPlan, ...]:
         """Return the part of each target topic."""
+        ...
+
+    def request_target(self, target: TargetPlan) -> RestoreRequest:
+        """Return the request of one target alone. It names the target and its source topics."""
         ...
 
     def check(self, plan: P, goals: Sequence[Goal], runner: TaskRunner) -> Checked:

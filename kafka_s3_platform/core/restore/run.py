@@ -7,7 +7,8 @@ by matching the target with the archive (`at_least_once`).
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 
@@ -27,7 +28,7 @@ from kafka_s3_platform.core.restore.preflight.begin import (
     take_back,
 )
 from kafka_s3_platform.core.restore.preflight.checks import Target, inspect_target, raise_refusals
-from kafka_s3_platform.core.restore.preflight.goal import Goal, observe_goals
+from kafka_s3_platform.core.restore.preflight.goal import TARGETS_AT_ONCE, DryRunCount, Goal, observe_goals
 from kafka_s3_platform.core.restore.preflight.target import (
     MAX_MESSAGE_BYTES,
     PreflightFinding,
@@ -124,11 +125,29 @@ def add_schema_ids(planned: RestoreReport, values: Mapping[str, ValueSettings | 
 def make_planned_report(
     request: RestoreRequest, plan: RestorePlan, goals: Sequence[Goal], findings: Sequence[PreflightFinding]
 ) -> RestoreReport:
-    """Make the report of a restore that has sent nothing yet. A number unknown to the source is 0."""
+    """Make the report of a restore that has sent nothing yet, and that of each target if there are several.
+
+    A number unknown to the source is 0.
+    """
+    report = _plan_report(request, plan, goals, findings)
+    if len(goals) <= 1:
+        return report
+    parts: list[RestoreReport] = []
+    for goal in goals:
+        of_goal = [replace(finding, topic="") for finding in findings if finding.topic == goal.plan.name]
+        # What a plan skips is in no topic's part of it.
+        parts.append(replace(_plan_report(request, plan, [goal], of_goal), skipped=(), skipped_count=0))
+    return replace(report, parts=tuple(parts))
+
+
+def _plan_report(
+    request: RestoreRequest, plan: RestorePlan, goals: Sequence[Goal], findings: Sequence[PreflightFinding]
+) -> RestoreReport:
     named = name_topics(request, goals)
     targets = [goal.plan for goal in goals]
     before_transforms = changes_count(request.outgoing, request.on_error)
     is_exact = bool(targets) and all(target.is_exact for target in targets)
+    gaps = tuple(chain.from_iterable(target.gaps for target in targets))
     return RestoreReport(
         restore_id=request.restore_id,
         topic=named.topic,
@@ -141,10 +160,10 @@ def make_planned_report(
         object_count=sum(len(target.objects) for target in targets),
         object_bytes=sum(target.object_bytes for target in targets),
         sent_count=0,
-        gaps=plan.gaps,
-        notes=tuple(dict.fromkeys(f.text for f in findings if not f.refuses)),
-        refusals=tuple(f.text for f in findings if f.refuses),
-        doubts=tuple(f.text for f in findings if f.doubts),
+        gaps=gaps,
+        notes=tuple(dict.fromkeys(str(f) for f in findings if not f.refuses)),
+        refusals=tuple(str(f) for f in findings if f.refuses),
+        doubts=tuple(str(f) for f in findings if f.doubts),
         plan_key=request.documents.plan,
         plan_digest=plan.digest,
         estimated_seconds=_estimate_seconds(request, targets),
@@ -155,7 +174,7 @@ def make_planned_report(
         terms=plan.terms,
         skipped=plan.skipped,
         skipped_count=plan.skipped_count,
-        gap_count=len(plan.gaps),
+        gap_count=len(gaps),
         of_others=request.config.source is not None,
     )
 
@@ -173,6 +192,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
     source = source.complete()
     request = source.request
     store = ObjectStore(request.config.restore_store)
+    findings: list[PreflightFinding] = []
     begun = _read_stored_plan(source, store)
     if begun is not None:
         plan = begun
@@ -185,12 +205,12 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         check_new_id(request, store)
         new_plan = source.make_plan()
         plan = new_plan.plan
+        findings += new_plan.findings
         targets = source.plan_targets(plan)
     with ClusterAdmin(request.target_kafka, begins=True) as admin:
-        goals = observe_goals(request, targets, admin)
-        findings: list[PreflightFinding] = []
+        goals = observe_goals([(source.request_target(target), target) for target in targets], admin)
         for goal in goals:
-            findings += inspect_target(goal.request, goal.plan, goal.target)
+            findings += goal.name_findings(inspect_target(goal.request, goal.plan, goal.target))
         checked = source.check(plan, goals, runner)
         findings += checked.findings
         if request.dry_run:
@@ -210,7 +230,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
             new_plan.claim()
             plan, goals = _begin_restore(request, plan, goals, admin, store)
         # Observe again: the targets may have been created above, and the goals now have their start offsets.
-        goals = observe_goals(request, [goal.plan for goal in goals], admin)
+        goals = observe_goals([(goal.request, goal.plan) for goal in goals], admin)
     thaw_objects(request, checked.cold_keys, ObjectStore(request.config.store))
     values = {topic: source.make_values(goal, topic) for goal in goals for topic in goal.plan.topics}
     tasks = _make_tasks(source, plan, goals, values, resumed=begun is not None)
@@ -248,21 +268,23 @@ def _begin_restore(
 
 def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
     """Return the targets, the missing ones created. If one is refused, the created ones are deleted again."""
-    targets: list[Target] = []
     created: list[Target] = []
+
+    def create(goal: Goal) -> Target:
+        if goal.target.description is not None:
+            return goal.target
+        target = create_target(goal.request, goal.plan, goal.size, goal.target, admin)
+        created.append(target)
+        check_created(goal.request, goal.plan, target)
+        return target
+
     try:
-        for goal in goals:
-            target = goal.target
-            if target.description is None:
-                target = create_target(goal.request, goal.plan, goal.size, target, admin)
-                created.append(target)
-                check_created(goal.request, goal.plan, target)
-            targets.append(target)
+        with ThreadPoolExecutor(TARGETS_AT_ONCE, thread_name_prefix="restore-target") as pool:
+            return list(pool.map(create, goals))
     except PreflightError as err:
         if taken_back := take_back(created, admin):
             err.args = (f"{err.text}\n{taken_back}",)
         raise
-    return targets
 
 
 def _make_tasks(
@@ -324,13 +346,21 @@ def _run_dry(
     planned = make_planned_report(request, plan, goals, findings)
     if counted.streams is None:
         return planned
-    read = sum((stream.facts for stream in counted.streams), ReadFacts())
-    read = replace(read, out_of_range_count=0, notes=tuple(dict.fromkeys(read.notes)))
+    topics = {goal.plan.name: goal.plan.topics for goal in goals}
+    parts = (_add_count(part, counted, topics[part.topic]) for part in planned.parts)
+    return replace(_add_count(planned, counted), parts=tuple(parts))
+
+
+def _add_count(report: RestoreReport, count: DryRunCount, topics: Collection[str] | None = None) -> RestoreReport:
+    """Return the report with what was counted of these topics, by default of all."""
+    streams = [stream for stream in count.streams or () if topics is None or stream.topic in topics]
+    facts = sum((stream.facts for stream in streams), ReadFacts())
+    facts = replace(facts, out_of_range_count=0, notes=tuple(dict.fromkeys(facts.notes)))
     return replace(
-        planned,
-        **vars(planned + read),
-        record_count=sum(stream.record_count for stream in counted.streams),
-        record_bytes=sum(stream.record_bytes for stream in counted.streams),
-        exact=counted.is_exact and not planned.before_transforms,
-        doubts=(*planned.doubts, *(note for note in read.notes if isinstance(note, DoubtNote))),
+        report,
+        **vars(report + facts),
+        record_count=sum(stream.record_count for stream in streams),
+        record_bytes=sum(stream.record_bytes for stream in streams),
+        exact=count.is_exact and not report.before_transforms,
+        doubts=(*report.doubts, *(note for note in facts.notes if isinstance(note, DoubtNote))),
     )

@@ -1,7 +1,7 @@
 """Name the target topic: apply a template, a map, or the pair of a RegexRouter to the name of the source."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,23 @@ def name_target_topic(rename: Rename, topic: str) -> str:
             f"letters, digits, '.', '_' and '-'. A template holds {TOPIC} for the source's name"
         )
     return name
+
+
+def match_names(regex: str | None, names: Iterable[str]) -> list[str]:
+    """Return the names of topics that the Java regular expression matches as a whole; without one, all of them.
+
+    ConfigError if Java would reject it, or if it matches none.
+    """
+    if regex is None:
+        return list(names)
+    try:
+        pattern = compile_java_regex(regex)
+    except ValueError as err:
+        raise ConfigError(f"--topics (what.topics_regex) {regex!r} is no regular expression: {err}") from err
+    candidates = sorted(names)
+    if matching := [name for name in candidates if pattern.fullmatch(name)]:
+        return matching
+    raise ConfigError(f"--topics (what.topics_regex) {regex!r} matches none of {', '.join(candidates) or 'no topic'}")
 
 
 def apply_routers(transforms: Sequence[TransformSettings], topic: str) -> str:

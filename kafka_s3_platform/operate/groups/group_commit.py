@@ -1,41 +1,41 @@
 """Commits translated offsets of consumer groups at the target, and resets them by a document of the offsets before."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import Any
+
+import msgspec
 
 from kafka_s3_platform.core.errors import IntegrityError, PermanentError, PreflightError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.kafka.groups import (
     Committed,
     delete_offsets,
-    publish_offsets,
+    publish_offsets_of,
     read_committed,
-    read_group_state,
+    read_committed_of,
     refuse_active_group,
 )
 from kafka_s3_platform.operate.groups.group_offsets import Precision, TranslatedOffset, Translation, check_topic_id
 
 
 @dataclass(frozen=True)
-class GroupBefore:
-    """A group's committed offsets at the target before the change, by kafka partition; None for none."""
+class TopicBefore:
+    """A target, and each group's committed offsets of it before the change, by kafka partition; None for none."""
 
-    existed: bool
-    offsets: Mapping[int, Committed | None]
+    topic_id: str
+    groups: Mapping[str, Mapping[int, Committed | None]]
 
 
 @dataclass(frozen=True)
 class Rollback:
-    """Everything needed to undo an `apply_translation`."""
+    """Everything needed to undo an `apply_translations`: the targets by their names."""
 
     restore_id: str
-    topic: str
-    topic_id: str
     written_at: str
-    groups: Mapping[str, GroupBefore]
+    topics: Mapping[str, TopicBefore]
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), indent=1).encode()
@@ -44,62 +44,71 @@ class Rollback:
     def from_json(content: bytes) -> "Rollback":
         """Parse a document of `to_json`. Raises PermanentError if it is something else."""
         try:
-            document: dict[str, Any] = json.loads(content)
-            groups = {g: _parse_before(b) for g, b in document.pop("groups").items()}
-            return Rollback(**document, groups=groups)
-        except (ValueError, TypeError, KeyError, AttributeError) as err:
+            return msgspec.json.decode(content, type=Rollback)
+        except (ValueError, msgspec.MsgspecError) as err:
             raise PermanentError(f"this is no rollback file of kafka-s3 groups: {err!r}") from err
 
 
-def _parse_before(document: Mapping[str, Any]) -> GroupBefore:
-    offsets = {int(p): c and Committed(**c) for p, c in document["offsets"].items()}
-    return GroupBefore(document["existed"], offsets)
-
-
-def check_translation(admin: ClusterAdmin, translation: Translation, *, allow_approximate: bool) -> None:
+def check_translations(admin: ClusterAdmin, translations: Sequence[Translation], *, allow_approximate: bool) -> None:
     """Refuse translations that may not be committed.
 
     Raises:
         BusyError: a group has members.
         PreflightError: an offset is approximate or has no place, and this was not allowed.
     """
-    for group in translation.groups:
-        refuse_active_group(admin, group, f"setting offsets of topic {translation.to_topic}")
-    doubtful = [o for o in translation.offsets if o.precision is not Precision.EXACT]
+    doubtful: list[str] = []
+    for translation in translations:
+        for group, offsets in translation.groups.items():
+            refuse_active_group(admin, group, f"setting offsets of topic {translation.to_topic}")
+            doubtful += (
+                f"\n{group}, {translation.to_topic}, kafka partition {o.kafka_partition}: {o.reason}"
+                for o in offsets
+                if o.precision is not Precision.EXACT
+            )
     if doubtful and not allow_approximate:
-        listed = "".join(f"\n{o.group_id}, kafka partition {o.kafka_partition}: {o.reason}" for o in doubtful)
+        count = sum(len(translation.offsets) for translation in translations)
         raise PreflightError(
-            f"{len(doubtful)} of {len(translation.offsets)} offsets of restore {translation.restore_id} are not exact; "
+            f"{len(doubtful)} of {count} offsets of restore {translations[0].restore_id} are not exact; "
             f"nothing was committed. Leave their groups out with --group, or allow it: --allow-approximate commits "
-            f"approximate offsets, and leaves out those that have no place:{listed}"
+            f"approximate offsets, and leaves out those that have no place:{''.join(doubtful)}"
         )
 
 
-def apply_translation(
-    admin: ClusterAdmin, translation: Translation, save: Callable[[bytes], object], *, allow_approximate: bool = False
+def apply_translations(
+    admin: ClusterAdmin,
+    translations: Sequence[Translation],
+    save: Callable[[bytes], object],
+    *,
+    allow_approximate: bool = False,
 ) -> Rollback:
-    """Commit the translated offsets at the target, read them back and compare. `save` keeps the rollback before that.
+    """Commit the translated offsets, read them back and compare. `save` keeps the rollback before that.
+
+    The offsets of a group are committed for all targets in one request.
 
     Raises:
-        BusyError, PreflightError: as `check_translation`, before anything is changed.
-        TopicRecreatedError: the target was deleted and created again.
+        BusyError, PreflightError: as `check_translations`, before anything is changed.
+        TopicRecreatedError: a target was deleted and created again.
         IntegrityError: other offsets are read back than were committed.
     """
-    check_translation(admin, translation, allow_approximate=allow_approximate)
-    topic = translation.to_topic
-    check_topic_id(topic, admin.describe_topic(topic).topic_id, translation.to_topic_id)
-    targets = {group: _list_targets(offsets) for group, offsets in translation.groups.items()}
-    rollback = Rollback(
-        restore_id=translation.restore_id,
-        topic=topic,
-        topic_id=translation.to_topic_id,
-        written_at=datetime.now(timezone.utc).isoformat(),
-        groups={g: _read_before(admin, g, topic, offsets) for g, offsets in targets.items() if offsets},
-    )
+    check_translations(admin, translations, allow_approximate=allow_approximate)
+    topics: dict[str, TopicBefore] = {}
+    offsets: dict[str, dict[str, dict[int, Committed]]] = defaultdict(dict)
+    for translation in translations:
+        topic = translation.to_topic
+        check_topic_id(topic, admin.describe_topic(topic).topic_id, translation.to_topic_id)
+        targets = {group: _list_targets(rows) for group, rows in translation.groups.items()}
+        groups: dict[str, dict[int, Committed | None]] = {}
+        for group, places in targets.items():
+            if places:
+                committed = read_committed(admin, group, topic, places)
+                groups[group] = {p: committed.get(p) for p in sorted(places)}
+                offsets[group][topic] = places
+        topics[topic] = TopicBefore(translation.to_topic_id, groups)
+    rollback = Rollback(translations[0].restore_id, datetime.now(timezone.utc).isoformat(), topics)
     # Saved before the first commit: whatever fails from here on can be undone.
     save(rollback.to_json())
-    for group, offsets in targets.items():
-        _commit_offsets(admin, group, topic, offsets)
+    for group, by_topic in offsets.items():
+        _commit_offsets(admin, group, by_topic)
     return rollback
 
 
@@ -112,26 +121,30 @@ def _list_targets(offsets: Iterable[TranslatedOffset]) -> dict[int, Committed]:
 
 
 def roll_back_groups(admin: ClusterAdmin, rollback: Rollback) -> list[str]:
-    """Undo `apply_translation`. Return sentences about the changes.
+    """Undo `apply_translations`. Return sentences about the changes.
 
     If a group had nothing committed before, its offset is removed. Kafka itself removes a group that has no offset
     left. Offsets at other topics are not touched. If an offset cannot be removed, a sentence says so.
     """
-    topic = rollback.topic
-    check_topic_id(topic, admin.describe_topic(topic).topic_id, rollback.topic_id)
-    for group in rollback.groups:
-        refuse_active_group(admin, group, f"setting back offsets of topic {topic}")
+    for topic, topic_before in rollback.topics.items():
+        check_topic_id(topic, admin.describe_topic(topic).topic_id, topic_before.topic_id)
+        for group in topic_before.groups:
+            refuse_active_group(admin, group, f"setting back offsets of topic {topic}")
     lines: list[str] = []
-    for group, before in rollback.groups.items():
-        lines += _undo_group(admin, group, topic, before)
+    for topic, topic_before in rollback.topics.items():
+        for group, group_offsets in topic_before.groups.items():
+            sentences = _undo_group(admin, group, topic, group_offsets)
+            lines += sentences if len(rollback.topics) == 1 else (f"{topic}: {sentence}" for sentence in sentences)
     return lines
 
 
-def _undo_group(admin: ClusterAdmin, group: str, topic: str, before: GroupBefore) -> Iterator[str]:
-    offsets = {p: c for p, c in before.offsets.items() if c is not None}
-    _commit_offsets(admin, group, topic, offsets)
+def _undo_group(
+    admin: ClusterAdmin, group: str, topic: str, earlier_offsets: Mapping[int, Committed | None]
+) -> Iterator[str]:
+    offsets = {p: c for p, c in earlier_offsets.items() if c is not None}
+    _commit_offsets(admin, group, {topic: offsets})
     yield from (f"{group}, kafka partition {p}: back at offset {c.offset}" for p, c in sorted(offsets.items()))
-    if none := sorted(set(before.offsets) - set(offsets)):
+    if none := sorted(set(earlier_offsets) - set(offsets)):
         yield _take_back(admin, group, topic, none)
 
 
@@ -148,30 +161,19 @@ def _take_back(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Se
     return f"{before}; their offsets are removed"
 
 
-def _read_before(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Collection[int]) -> GroupBefore:
-    committed = read_committed(admin, group, topic, kafka_partitions)
-    existed = read_group_state(admin, group).state != "DEAD" or bool(committed)
-    return GroupBefore(existed, {p: committed.get(p) for p in sorted(kafka_partitions)})
-
-
-def _commit_offsets(admin: ClusterAdmin, group: str, topic: str, offsets: Mapping[int, Committed]) -> None:
-    if not offsets:
-        return
-    publish_offsets(
-        admin,
-        group,
-        topic,
-        {p: c.offset for p, c in offsets.items()},
-        {p: c.metadata for p, c in offsets.items()},
-    )
+def _commit_offsets(admin: ClusterAdmin, group: str, offsets: Mapping[str, Mapping[int, Committed]]) -> None:
+    """Commit a group's offsets of these topics in one request, and read them back."""
+    publish_offsets_of(admin, group, offsets)
     # Another client may commit for the same group meanwhile: no member was there, but nothing locks a group.
-    committed = read_committed(admin, group, topic, offsets)
-    wrong = {p: c.offset for p, c in offsets.items() if p not in committed or committed[p].offset != c.offset}
-    if wrong:
-        named = ", ".join(
-            f"{p}: {committed[p].offset if p in committed else 'none'} instead of {o}" for p, o in wrong.items()
-        )
+    committed = read_committed_of(admin, group, offsets)
+    differences: list[str] = []
+    for topic, places in offsets.items():
+        for number, place in places.items():
+            now = committed[topic][number].offset if number in committed[topic] else "none"
+            if now != place.offset:
+                differences.append(f"{topic}-{number}: {now} instead of {place.offset}")
+    if differences:
         raise IntegrityError(
-            f"offsets of consumer group {group} at topic {topic} were committed and read back otherwise ({named}): "
+            f"offsets of consumer group {group} were committed and read back otherwise ({', '.join(differences)}): "
             f"somebody else commits in its name. Stop that, and apply again; the rollback file has what was before"
         )

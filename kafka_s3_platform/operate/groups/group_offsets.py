@@ -21,9 +21,10 @@ from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.restore.documents import RestoreDocuments, parse_table
 from kafka_s3_platform.core.restore.request import RestoreReport
 from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 from kafka_s3_platform.core.restore.verify.read_back import MAPPING_SCHEMA, Runs
 from kafka_s3_platform.core.store.errors import NotFoundError
-from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.core.store.index import ConnectorIndex, IndexSnapshot, TopicIndex
 from kafka_s3_platform.core.store.objects import ObjectStore
 
 Doubt = tuple[int, str]
@@ -247,7 +248,7 @@ def count_restored(runs: Runs, start_offset: int, end_offset: int) -> int:
     return int(below[1] - below[0])
 
 
-def read_finished_restore(config: ConnectorConfig, restore_id: str) -> tuple[ArchivePlan, RestoreReport] | None:
+def read_finished_restore(config: ConnectorConfig, restore_id: str) -> tuple[TopicsPlan, RestoreReport] | None:
     """Read the documents of a finished restore. None if the connector's bucket has no restore of this id.
 
     Raises:
@@ -256,7 +257,7 @@ def read_finished_restore(config: ConnectorConfig, restore_id: str) -> tuple[Arc
     store = ObjectStore(config.restore_store)
     documents = RestoreDocuments(config.archive.restore_dir, restore_id)
     try:
-        plan = ArchivePlan.from_json(store.get(documents.plan), documents.plan)
+        plan = TopicsPlan.from_json(store.get(documents.plan), documents.plan)
     except NotFoundError:
         return None
     except PreflightError as err:
@@ -276,16 +277,53 @@ def read_finished_restore(config: ConnectorConfig, restore_id: str) -> tuple[Arc
 
 
 def translate_groups(
-    config: ConnectorConfig, plan: ArchivePlan, report: RestoreReport, admin: ClusterAdmin, groups: Collection[str] = ()
-) -> Translation:
-    """Translate the offsets of the archived groups, or of those named, to the target. `admin` is of its cluster.
+    config: ConnectorConfig,
+    plan: TopicsPlan,
+    report: RestoreReport,
+    admin: ClusterAdmin,
+    groups: Collection[str] = (),
+    connectors: Sequence[ConnectorConfig] = (),
+) -> list[Translation]:
+    """Translate the offsets of the archived groups, or of those named, to each target. `admin` is of their cluster.
+
+    The restore began with `config`, and may have topics of other `connectors`.
 
     Raises:
-        PermanentError: the archive holds no offsets of such a group.
-        TopicRecreatedError: the target is another topic than the restore wrote to.
+        PermanentError: no archive of the topics holds offsets of such a group.
+        TopicRecreatedError: a target is another topic than the restore wrote to.
     """
-    snapshot = TopicIndex.of(config, report.topic).open()
-    rows = _select_rows(snapshot.state.groups, groups, report.topic)
+    reports = {part.topic: part for part in report.parts or (report,)}
+    indexes = {c.name: ConnectorIndex.of(c) for c in (*connectors, config)}
+    snapshots = {
+        topic_plan.source.topic: TopicIndex(indexes[topic_plan.facts.connector], topic_plan.source.topic).open()
+        for topic_plan in plan.topics
+    }
+    archived = set[str]()
+    for snapshot in snapshots.values():
+        archived.update(row.group_id for row in snapshot.state.groups)
+    if not archived or not archived.issuperset(groups):
+        named = ", ".join(sorted(set(groups) - archived)) or "any consumer group"
+        raise PermanentError(
+            f"the archive of topic {report.topic} holds no offsets of {named}; there are those of "
+            f"{', '.join(sorted(archived)) or 'none'}. archive.consumer.groups names the groups to be archived"
+        )
+    translations = []
+    for topic_plan in plan.begun_topics:
+        topic = topic_plan.source.topic
+        rows = [r for r in snapshots[topic].state.groups if not groups or r.group_id in groups]
+        if rows:
+            translations.append(_translate_rows(config, topic_plan, reports[topic], admin, snapshots[topic], rows))
+    return translations
+
+
+def _translate_rows(
+    config: ConnectorConfig,
+    plan: ArchivePlan,
+    report: RestoreReport,
+    admin: ClusterAdmin,
+    snapshot: IndexSnapshot,
+    rows: Sequence[CommittedOffset],
+) -> Translation:
     target = admin.describe_topic(report.to_topic)
     check_topic_id(report.to_topic, target.topic_id, plan.start.topic_id)
     numbers = {r.kafka_partition for r in rows}
@@ -303,17 +341,6 @@ def translate_groups(
             restored[p] = replace(restored[p], mixed=mixed)
     offsets = translate_offsets(rows, restored, logs, moved)
     return Translation(plan.restore_id, report.topic, report.to_topic, target.topic_id, tuple(offsets))
-
-
-def _select_rows(rows: Sequence[CommittedOffset], groups: Collection[str], topic: str) -> list[CommittedOffset]:
-    archived = {r.group_id for r in rows}
-    if not archived or not archived.issuperset(groups):
-        named = ", ".join(sorted(set(groups) - archived)) or "any consumer group"
-        raise PermanentError(
-            f"the archive of topic {topic} holds no offsets of {named}; there are those of "
-            f"{', '.join(sorted(archived)) or 'none'}. archive.consumer.groups names the groups to be archived"
-        )
-    return [r for r in rows if not groups or r.group_id in groups]
 
 
 def check_topic_id(topic: str, topic_id: str, expected_id: str) -> None:

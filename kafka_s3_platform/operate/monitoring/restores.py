@@ -55,9 +55,15 @@ class RestoreProgress:
 
 def _read_plan(config: ConnectorConfig, store: ObjectStore, restore_id: str) -> _Planned:
     from kafka_s3_platform.core.restore.documents import RestoreDocuments
-    from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+    from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 
     documents = RestoreDocuments(config.archive.restore_dir, restore_id)
-    plan = ArchivePlan.from_json(store.get(documents.plan), documents.plan)
-    checkpoints = tuple(documents.stream(p).checkpoint for p in plan.kafka_partitions)
-    return _Planned(plan.source.topic, str(plan.terms.get("to_topic", "")), plan.record_count, checkpoints)
+    plan = TopicsPlan.from_json(store.get(documents.plan), documents.plan)
+    is_alone = len(plan.topics) == 1
+    checkpoints: list[str] = []
+    for topic in plan.topics:
+        name = "" if is_alone else topic.source.topic
+        checkpoints += (documents.stream(p, name).checkpoint for p in topic.kafka_partitions)
+    topics = ", ".join(topic.source.topic for topic in plan.topics)
+    to_topics = ", ".join(topic.to_topic for topic in plan.topics)
+    return _Planned(topics, to_topics, sum(topic.record_count for topic in plan.topics), tuple(checkpoints))

@@ -13,7 +13,7 @@ from kafka_s3_platform.connect.defs.restore.foreign_request import make_foreign_
 from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.core.defs.restore.config import ForeignRestoreConfig, RestoreConfig
-from kafka_s3_platform.core.defs.restore.request import make_restore_request
+from kafka_s3_platform.core.defs.restore.request import make_archive_source
 from kafka_s3_platform.core.defs.restore.values import allow_paths
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import ConfigError
@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(given: dict[str, Any], layout: dict[str, Any] | None = None) -> RestoreRequest:
     topic = TopicAssets(config(layout), "orders")
     terms = group_terms({"what.everything": True, **given})
-    return make_restore_request(topic, RestoreConfig(**terms), "r1", "x")
+    return make_archive_source([topic], RestoreConfig(**terms), "r1", "x").request
 
 
 def asked_of_source(given: dict[str, Any], source: SourceSettings) -> ForeignSource:

@@ -7,15 +7,15 @@ import yaml
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.archive.checks import RESTORED_CHECK, list_index_checks
-from kafka_s3_platform.core.defs.restore.restored import find_picked_topic
+from kafka_s3_platform.core.defs.restore.replayed import find_picked_topic
 from kafka_s3_platform.core.defs.topic import list_topic_assets
 from kafka_s3_platform.core.errors import PreflightError
 from kafka_s3_platform.core.instance.work import FAILURE_TAG, name_restored_op
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
-from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.defs.running import definitions, events, failure, hour_keys, launch, run, tags_of, topic_of
 from kafka_s3_platform_tests.kafka.topics import values
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce
 
 LONG_BEFORE = NOON - timedelta(days=300)
 
@@ -44,6 +44,16 @@ def restored(config: ConnectorConfig, **groups: Any) -> dg.ExecuteInProcessResul
         run_config=run_config(config, **groups),
     )
     return launch(config, asked)
+
+
+def restore_all(config: ConnectorConfig, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
+    return (
+        definitions(config)
+        .resolve_job_def("restore__c")
+        .execute_in_process(
+            instance=instance, run_config=run_config(config, what={"everything": True}), raise_on_error=False
+        )
+    )
 
 
 def target_values(config: ConnectorConfig) -> list[bytes]:
@@ -138,22 +148,28 @@ def test_the_same_restore_id_sends_nothing_again(config: ConnectorConfig) -> Non
     assert target_values(config) == [b"1-0", b"1-1"]
 
 
-@pytest.mark.parametrize("count", [2, 12])
-def test_a_run_that_picks_several_topics_is_refused_before_anything_is_sent(
-    config: ConnectorConfig, instance: dg.DagsterInstance, count: int
+def test_a_run_that_picks_a_topic_without_an_archive_is_refused_as_a_whole(
+    config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
-    many = config.model_copy(update={"topics": (*config.topics, *(f"other-{n}" for n in range(1, count)))})
-    job = definitions(many).resolve_job_def("restore__c")
-    found = job.execute_in_process(
-        instance=instance, run_config=run_config(config, what={"everything": True}), raise_on_error=False
-    )
-    told = failure(found)
-    assert f"connector c: this run picked {count} topics to restore: {config.topics[0]}, other-1" in told
-    assert ("and 2 more" in told) == (count == 12)
-    assert "start a run for each topic" in told
+    many = config.model_copy(update={"topics": (*config.topics, "other-1", "other-2")})
+    told = failure(restore_all(many, instance))
+    for name in ("other-1", "other-2"):
+        assert f". connector c has archived nothing of topic {name}" in told
     with ClusterAdmin(config.kafka) as admin:
         assert f"{config.topics[0]}-restored" not in admin.topics()
-    assert not events(found, topic_of(config).key("restored"))
+
+
+def test_a_run_of_several_topics_shows_on_each_what_it_restored(
+    config: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab
+) -> None:
+    other = lab.create(f"{config.topics[0]}-other")
+    produce(config.kafka, other, [Sent(b"o", timestamp=NOON)])
+    archived(config.model_copy(update={"topics": (other,)}))
+    many = config.model_copy(update={"topics": (*config.topics, other)})
+    assert restore_all(many, instance).success
+    shown = [instance.get_latest_materialization_event(topic.key("restored")) for topic in list_topic_assets([many])]
+    records = [present(present(event).asset_materialization).metadata["records"].value for event in shown]
+    assert records == [9, 1]
 
 
 def test_a_restore_of_one_topic_of_several_shows_nothing_on_the_others(
@@ -167,5 +183,5 @@ def test_a_restore_of_one_topic_of_several_shows_nothing_on_the_others(
 
 
 def test_a_run_that_picks_no_topic_is_refused(config: ConnectorConfig) -> None:
-    with pytest.raises(PreflightError, match="this run picked 0 topics to restore"):
+    with pytest.raises(PreflightError, match="this run picked 0 topics to replay"):
         find_picked_topic([topic_of(config)], [topic_of(config).key("hourly")])

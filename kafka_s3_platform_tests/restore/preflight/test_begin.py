@@ -10,7 +10,7 @@ from kafka_s3_platform.core.errors import BrokerUnavailableError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.kafka.groups import publish_offsets
 from kafka_s3_platform.core.restore.request import RestoreRequest
-from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 from kafka_s3_platform.core.restore.verify.against_topic import compare_with_topic
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.operate.groups.group_offsets import read_finished_restore, translate_groups
@@ -41,8 +41,8 @@ def config(archive: ConnectorConfig, lab: Lab) -> ConnectorConfig:
 
 
 def stored_start(config: ConnectorConfig, asked: RestoreRequest) -> int:
-    plan = ArchivePlan.from_json(ObjectStore(config.restore_store).get(asked.documents.plan), asked.documents.plan)
-    return plan.start.offset(0)
+    plan = TopicsPlan.from_json(ObjectStore(config.restore_store).get(asked.documents.plan), asked.documents.plan)
+    return plan.begun_topics[0].start.offset(0)
 
 
 @pytest.mark.parametrize("question", ["earliest", "latest", "stable"])

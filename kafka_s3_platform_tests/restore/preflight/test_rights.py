@@ -22,7 +22,7 @@ from kafka_s3_platform.core.model.segment import TopicAcl
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.core.restore.verify.against_topic import compare_with_topic
-from kafka_s3_platform.operate.groups.group_commit import apply_translation, roll_back_groups
+from kafka_s3_platform.operate.groups.group_commit import apply_translations, roll_back_groups
 from kafka_s3_platform.operate.groups.group_offsets import read_finished_restore, translate_groups
 from kafka_s3_platform.operate.local import stack as embedded
 from kafka_s3_platform.operate.local.seaweedfs import SeaweedFS
@@ -316,14 +316,14 @@ def test_verifying_against_a_topic_and_committing_groups_and_setting_them_back(
     names = {"TARGET": target, "GROUP": "app"}
 
     with ClusterAdmin(guarded.user_with(rights("groups", **names))) as admin:
-        found = translate_groups(config, *documents, admin)
+        [found] = translate_groups(config, *documents, admin)
         with pytest.raises(AuthorizationError, match=r"group app.*GROUP_AUTHORIZATION_FAILED"):
-            apply_translation(admin, found, lambda _: None)
+            apply_translations(admin, [found], lambda _: None)
     with ClusterAdmin(guarded.anyone) as admin:
         delete_group(admin, "app")
     rollback_of_new = "and groups --rollback where a group had committed nothing before"
     with ClusterAdmin(guarded.user_with(rights("groups --apply", rollback_of_new, **names))) as admin:
-        rollback = apply_translation(admin, found, lambda _: None)
+        rollback = apply_translations(admin, [found], lambda _: None)
         assert read_committed_offsets(admin, "app", target) == {0: 5, 1: 7}
     with ClusterAdmin(guarded.anyone) as admin:
         # of this one the user is shown nothing

@@ -22,8 +22,8 @@ from kafka_s3_platform.core.restore.replay.target_log import read_target
 from kafka_s3_platform.core.restore.replay.task import replay
 from kafka_s3_platform.core.restore.replay.transactions import Marker
 from kafka_s3_platform.core.restore.request import Outgoing
-from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
 from kafka_s3_platform.core.restore.source.terms import hash_place
+from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 from kafka_s3_platform.core.restore.verify.read_back import verify_stream
 from kafka_s3_platform.core.spark.runner import Attempt
 from kafka_s3_platform.core.store.objects import ObjectStore
@@ -124,7 +124,7 @@ def test_a_plan_whose_place_was_changed_is_refused(config: ConnectorConfig) -> N
     store, asked = ObjectStore(config.store), request(config)
     with pytest.raises(InterruptedError):
         restored(config, StoppingRunner(replay_streams))
-    plan = ArchivePlan.from_json(store.get(asked.documents.plan), asked.documents.plan)
+    plan = TopicsPlan.from_json(store.get(asked.documents.plan), asked.documents.plan)
     for place in ("", "x/../y"):
         save_document(store, asked.documents.plan, replace(plan, place=place).to_json())
         with pytest.raises(IntegrityError, match=f"its place is {place}, what is asked for makes it"):

@@ -25,6 +25,7 @@ from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, chec
 from kafka_s3_platform.core.restore.source.base import TargetStart, estimate_seconds
 from kafka_s3_platform.core.restore.source.selection import round_up_to_ms, select_records
 from kafka_s3_platform.core.restore.source.terms import collect_request_terms
+from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 from kafka_s3_platform_tests.model.test_state import scan
 from kafka_s3_platform_tests.restore.plans import CONFIG, going, hours, plan, planned, request
 from kafka_s3_platform_tests.restore.records import batch_of
@@ -59,7 +60,7 @@ SECRET_STEPS = {
 
 STORED = Path(__file__).parent / "stored"
 
-KINDS: Mapping[str, type[ArchivePlan] | type[ForeignPlan]] = {"archive_plan": ArchivePlan, "foreign_plan": ForeignPlan}
+KINDS: Mapping[str, type[TopicsPlan] | type[ForeignPlan]] = {"topics_plan": TopicsPlan, "foreign_plan": ForeignPlan}
 
 
 def test_without_a_window_every_record_is_held_whatever_its_timestamp() -> None:
@@ -274,15 +275,15 @@ def test_a_plan_of_another_format_is_refused_and_says_what_to_do(name: str, said
 
 def test_a_plan_whose_target_ended_nowhere_is_refused() -> None:
     start = {"topic_id": "id", "offsets": [[0, -1001]]}
-    document = json.loads((STORED / "archive_plan.json").read_bytes()) | {"starts": {"u": start}}
+    document = json.loads((STORED / "topics_plan.json").read_bytes()) | {"starts": {"u": start}}
     with pytest.raises(IntegrityError, match=r"no log ends at one of the offsets \(\(0, -1001\),\)"):
-        ArchivePlan.from_json(json.dumps(document).encode(), "k")
+        TopicsPlan.from_json(json.dumps(document).encode(), "k")
     with pytest.raises(ValueError, match="no log ends"):
         TargetStart("id", ((0, -1),))
 
 
 def test_what_a_stored_plan_was_asked_for_is_told_by_its_terms() -> None:
-    for kind, name, after in ((ArchivePlan, "archive_plan", None), (ForeignPlan, "foreign_plan", "r0")):
+    for kind, name, after in ((TopicsPlan, "topics_plan", None), (ForeignPlan, "foreign_plan", "r0")):
         asked = kind.from_json((STORED / f"{name}.json").read_bytes(), "k").facts
         assert (asked.connector, asked.after) == ("c", after)
         assert (asked.chooses, asked.partitioning, asked.is_snapshot) == (True, "murmur2", True)

@@ -2,7 +2,7 @@
 
 from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
 from kafka_s3_platform.core.defs.restore.config import ForeignRestoreConfig
-from kafka_s3_platform.core.defs.restore.request import check_selection, make_request, read_rename
+from kafka_s3_platform.core.defs.restore.request import check_selection, make_request, read_outgoing_values, read_rename
 from kafka_s3_platform.core.defs.topic import TopicAssets
 
 
@@ -14,6 +14,6 @@ def make_foreign_request(
     Raises:
         ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
     """
-    check_selection(config.what, names_topics=bool(config.what.topics))
-    request = make_request(topics, config, restore_id, run_id)
+    check_selection(config.what, names_topics=bool(config.what.topics or config.what.topics_regex))
+    request = make_request(topics, config, read_outgoing_values(config), restore_id, run_id)
     return ForeignSource(request, tuple(config.what.topics), read_rename(config.to), config.what.after)

@@ -38,6 +38,7 @@ from kafka_s3_platform.core.restore.target_topic import (
     Rename,
     Template,
     apply_routers,
+    match_names,
     name_target_topic,
     routes_by_topic,
 )
@@ -237,7 +238,7 @@ def make_foreign_plan(
     """
     listing = scan_objects(request.config, topics, store, sent.etags if sent else ())
     times = list_time_windows(request)
-    listed = list(listing)
+    listed = _match_topics(request.topics_regex, list(listing))
     # First the check that names a topic or a kafka partition: its error is more exact.
     check_listing(listing, listed, sent, request.kafka_partitions)
     if sent is None and not listed:
@@ -262,6 +263,11 @@ def make_foreign_plan(
         created_at=datetime.now(timezone.utc).isoformat(),
         place=hash_place(request.config),
     )
+
+
+def _match_topics(regex: str | None, objects: list[ForeignObject]) -> list[ForeignObject]:
+    matching = set(match_names(regex, {o.topic for o in objects}))
+    return [o for o in objects if o.topic in matching]
 
 
 def check_listing(

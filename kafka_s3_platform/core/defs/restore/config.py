@@ -12,7 +12,13 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from kafka_s3_platform.core.config.settings import THAW_TIERS
-from kafka_s3_platform.core.defs.restore.values import read_key_prefixes, read_numbers, read_offsets, read_record_keys
+from kafka_s3_platform.core.defs.restore.values import (
+    read_first_topics,
+    read_key_prefixes,
+    read_numbers,
+    read_offsets,
+    read_record_keys,
+)
 from kafka_s3_platform.core.errors import ConfigError
 
 
@@ -120,6 +126,23 @@ class WhatConfig(dg.Config):
     ] = Field(
         default_factory=dict,
         description="Source offset to stop before, by kafka partition. The key `all` applies to every kafka partition.",
+    )
+    topics_regex: Annotated[
+        str | None,
+        RestoreOption(
+            name="--topics",
+            metavar="REGEX",
+            help="Restore all topics of the connector whose whole name this Java regular expression matches. "
+            "--to-topic copy_of_{topic}, --rename or --topic-map name their targets; {topic} alone keeps the names.",
+        ),
+    ] = Field(
+        default=None,
+        description="Restore those of the picked topics whose whole name this Java regular expression matches. A run "
+        "that goes on with a restore keeps the topics that it began with.",
+    )
+    connectors: list[str] = Field(
+        default_factory=list,
+        description="Restore topics of these connectors too: those that `what.topics_regex` matches.",
     )
     everything: bool = Field(
         default=False,
@@ -252,34 +275,6 @@ class TargetConfig(dg.Config):
         default=False,
         description="Allow the archived topic itself as the target. Its archive will hold the records twice.",
     )
-
-
-class ArchivedTargetConfig(TargetConfig):
-    """The target of the records of one archived topic."""
-
-    topic: str = Field(
-        description="Topic to write to. `{topic}` is replaced by the name of the source topic, as in "
-        "`copy_of_{topic}`. Leave it empty only if a RegexRouter of `values` names the target.",
-    )
-
-
-class ForeignTargetConfig(TargetConfig):
-    """The target of the records of a source connector, which may read several topics."""
-
-    topic: Annotated[
-        str | None,
-        RestoreOption(
-            name="--to-topic",
-            metavar="T2",
-            help="Write to this topic. {topic} is replaced by the name of the source topic, as in copy_of_{topic}.",
-        ),
-    ] = Field(
-        default=None,
-        description="Topic to write to. `{topic}` is replaced by the name of the source topic, as in "
-        "`copy_of_{topic}`. Default: the target is named by `to.rename_regex` and `to.rename_replacement`, "
-        "by `to.topic_map`, by a RegexRouter of `values.outgoing`, or by the connector's file; without any, topics "
-        "keep their names.",
-    )
     rename_regex: Annotated[
         str | None,
         RestoreOption(
@@ -305,6 +300,35 @@ class ForeignTargetConfig(TargetConfig):
             metavar="T=T2", help="Write the records of topic T to topic T2. Instead of --to-topic; may be repeated."
         ),
     ] = Field(default_factory=dict, description="Target topic of each source topic.")
+
+
+class ArchivedTargetConfig(TargetConfig):
+    """The target of the records of archived topics."""
+
+    topic: str = Field(
+        description="Topic to write to. `{topic}` is replaced by the name of the source topic, as in "
+        "`copy_of_{topic}`. Leave it empty only if `to.rename_regex`, `to.topic_map` or a RegexRouter of `values` "
+        "names the target.",
+    )
+
+
+class ForeignTargetConfig(TargetConfig):
+    """The target of the records of a source connector, which may read several topics."""
+
+    topic: Annotated[
+        str | None,
+        RestoreOption(
+            name="--to-topic",
+            metavar="T2",
+            help="Write to this topic. {topic} is replaced by the name of the source topic, as in copy_of_{topic}.",
+        ),
+    ] = Field(
+        default=None,
+        description="Topic to write to. `{topic}` is replaced by the name of the source topic, as in "
+        "`copy_of_{topic}`. Default: the target is named by `to.rename_regex` and `to.rename_replacement`, "
+        "by `to.topic_map`, by a RegexRouter of `values.outgoing`, or by the connector's file; without any, topics "
+        "keep their names.",
+    )
 
 
 class ValuesConfig(dg.Config):
@@ -357,6 +381,18 @@ class HowConfig(dg.Config):
         default=None,
         description="ID of this restore. A run with the ID of an earlier restore continues that restore. Default: "
         "the ID of the run, or of the run that this one re-executes.",
+    )
+    first_topics: Annotated[
+        list[str],
+        RestoreOption(
+            name="--first",
+            metavar="T",
+            help="Send topic T before all topics that are not named so; may be repeated.",
+            read=read_first_topics,
+        ),
+    ] = Field(
+        default_factory=list,
+        description="Send these topics before all others, in this order. Default: the largest kafka partitions first.",
     )
     delivery: Annotated[str, RestoreOption(choices=DELIVERIES)] = Field(
         default="exactly_once",
@@ -419,7 +455,7 @@ class AnyRestoreConfig(dg.Config):
 
 
 class RestoreConfig(AnyRestoreConfig):
-    """The config of a restore of one archived topic."""
+    """The config of a restore of archived topics: those that the run picked."""
 
     what: WhatConfig = Field(
         default_factory=WhatConfig,

@@ -1,7 +1,7 @@
 """Jobs that replay picked hours or days of a topic. Each is a restore; all of one backfill go to one new topic."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from kafka_s3_platform.core.defs.failures import raise_dagster_failures
 from kafka_s3_platform.core.defs.metadata import find_dagster_path
 from kafka_s3_platform.core.defs.resources import SparkResource
 from kafka_s3_platform.core.defs.restore.config import FORM, RestoreConfig
-from kafka_s3_platform.core.defs.restore.restored import STAYS, find_picked_topic, make_restore_metadata, yield_outcome
+from kafka_s3_platform.core.defs.restore.restored import STAYS, make_restore_metadata, yield_outcome
 from kafka_s3_platform.core.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import PreflightError
@@ -101,7 +101,7 @@ def _make_config(op: str, windows: str, definition: dg.PartitionsDefinition) -> 
 
 def _read_request(context: dg.OpExecutionContext, topic: TopicAssets, config: RestoreConfig) -> "RestoreRequest":
     """Make the request of a run's config. A window of a backfill has one restore id in all its runs."""
-    from kafka_s3_platform.core.defs.restore.request import make_restore_request
+    from kafka_s3_platform.core.defs.restore.request import make_archive_source
 
     run = context.run
     # Dagster takes the tags of a backfill that is over from runs that are executed again
@@ -116,10 +116,21 @@ def _read_request(context: dg.OpExecutionContext, topic: TopicAssets, config: Re
     root_id = run.root_run_id or run.run_id
     restore_id = config.how.restore_id or (_name_restore(backfill, window_key) if backfill and window_key else root_id)
     to = config.to.model_copy(update={"topic": config.to.topic.replace(BACKFILL, backfill or root_id[:8])})
-    request = make_restore_request(topic, config.model_copy(update={"to": to}), restore_id, run.run_id)
+    request = make_archive_source([topic], config.model_copy(update={"to": to}), restore_id, run.run_id).request
     if backfill and window_key:
         _check_order(context.instance, request, backfill, window_key)
     return request
+
+
+def find_picked_topic(topics: Sequence[TopicAssets], picked_keys: Collection[dg.AssetKey]) -> TopicAssets:
+    """Return the one topic whose asset a run picked. PreflightError if it picked none, or several."""
+    picked_topics = [topic for topic in topics if topic.key("restored") in picked_keys]
+    if len(picked_topics) == 1:
+        return picked_topics[0]
+    raise PreflightError(
+        f"connector {topics[0].config.name}: this run picked {len(picked_topics)} topics to replay, and a run of this "
+        f"job replays one. Nothing was sent. Name it by the tag {TOPIC_TAG}, and start a run for each topic"
+    )
 
 
 def _name_restore(backfill: str, window_key: str) -> str:

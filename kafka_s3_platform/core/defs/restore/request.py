@@ -1,10 +1,12 @@
 """Makes the request of a restore from the config of a run."""
 
+import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 from zoneinfo import ZoneInfo
@@ -13,6 +15,7 @@ from kafka_s3_platform.core.config.folder import find_connectors_folder, find_ru
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.core.defs.restore.config import (
     AnyRestoreConfig,
+    ArchivedTargetConfig,
     ForeignTargetConfig,
     RestoreConfig,
     WhatConfig,
@@ -23,6 +26,7 @@ from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.extensions import load_extension
 from kafka_s3_platform.core.instance.windows import Windows, find_restorable_windows
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
 from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, RestoreRequest, Thaw
 from kafka_s3_platform.core.restore.target_topic import (
     Regex,
@@ -30,9 +34,11 @@ from kafka_s3_platform.core.restore.target_topic import (
     Template,
     TopicMap,
     apply_routers,
+    match_names,
     name_target_topic,
     routes_by_topic,
 )
+from kafka_s3_platform.core.status.discovery import find_topics_folder, resolve_now
 
 logger = logging.getLogger(__name__)
 
@@ -54,15 +60,51 @@ READ_HERE = frozenset(
 """Options that this module reads one by one. Each of the others fills the field of the request that it declares."""
 
 
-def make_restore_request(topic: TopicAssets, config: RestoreConfig, restore_id: str, run_id: str) -> RestoreRequest:
-    """Return the request of a restore from a run's config.
+def make_archive_source(
+    topics: Sequence[TopicAssets], config: RestoreConfig, restore_id: str, run_id: str
+) -> ArchiveSource:
+    """Return what a run's config asks for of a connector's topics, or of those that `what.topics_regex` matches.
 
     Raises:
         ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
     """
     check_selection(config.what)
-    request = make_request(topic, config, restore_id, run_id)
-    return replace(request, to_topic=_name_target(config.to.topic, request.outgoing, topic.topic))
+    outgoing = read_outgoing_values(config)
+    regex = config.what.topics_regex
+    rule = read_rename(config.to)
+    archived = [*topics, *chain.from_iterable(_list_topics(name, regex) for name in config.what.connectors)]
+    matching = set(match_names(regex, [topic.topic for topic in archived]))
+    # One request of each connector: reading the config and the files for each topic takes longer than to plan it.
+    requests = {t.config.name: make_request(t, config, outgoing, restore_id, run_id) for t in reversed(archived)}
+    first = requests[topics[0].config.name]
+    if any(request.target_kafka != first.target_kafka for request in requests.values()):
+        raise ConfigError(
+            f"connectors {', '.join(requests)} archive several clusters: name the target's (--target-worker, to.worker)"
+        )
+    chosen_requests = [
+        replace(requests[topic.config.name], topic=topic.topic, to_topic=_name_target(rule, outgoing, topic.topic))
+        for topic in archived
+        if topic.topic in matching
+    ]
+    if len(topics) == 1 and regex is None:
+        return ArchiveSource(chosen_requests[0])
+    names = regex or ", ".join(sorted(matching))
+    if config.what.connectors:
+        names += f" of {', '.join([first.config.name, *config.what.connectors])}"
+    targets = json.dumps(rule.terms) if rule else "as RegexRouter names them"
+    return ArchiveSource(replace(first, topic=names, to_topic=targets), tuple(chosen_requests))
+
+
+def _list_topics(connector: str, regex: str | None) -> list[TopicAssets]:
+    """Return the topics of one more connector of a restore."""
+    if regex is None:
+        raise ConfigError("what.connectors: topics of several connectors are chosen by what.topics_regex (--topics)")
+    config = resolve_now(load_extension("find_connector")(connector, os.environ), find_topics_folder())
+    if config.source is not None or not config.layout.is_envelope:
+        raise ConfigError(
+            f"what.connectors: connector {connector} has no archive of whole records: restore it by itself"
+        )
+    return [TopicAssets(config, topic) for topic in config.topics]
 
 
 def check_selection(selection: WhatConfig, *, names_topics: bool = False) -> None:
@@ -84,7 +126,9 @@ def check_selection(selection: WhatConfig, *, names_topics: bool = False) -> Non
         )
 
 
-def make_request(topic: TopicAssets, config: AnyRestoreConfig, restore_id: str, run_id: str) -> RestoreRequest:
+def make_request(
+    topic: TopicAssets, config: AnyRestoreConfig, outgoing: Outgoing, restore_id: str, run_id: str
+) -> RestoreRequest:
     """Return the request of a restore without its target topic. ConfigError if a value cannot be used."""
     zone = ZoneInfo(topic.config.layout.timezone)
     selection = config.what
@@ -99,7 +143,7 @@ def make_request(topic: TopicAssets, config: AnyRestoreConfig, restore_id: str, 
         to_time=read_time("what.to_time", selection.to_time, zone) if selection.to_time is not None else None,
         windows=tuple(_find_selected_windows(topic, selection)),
         records=RecordFilter(**_read_request_values(config, "records")),
-        outgoing=_read_outgoing(config),
+        outgoing=outgoing,
         thaw=Thaw(**_read_request_values(config, "thaw")),
         connectors=_load_known_connectors(find_connectors_folder(os.environ)),
         **_read_request_values(config),
@@ -153,7 +197,7 @@ def _find_chunk(name: str, windows: Windows, topic: TopicAssets, text: str) -> s
     return key
 
 
-def _read_outgoing(config: AnyRestoreConfig) -> Outgoing:
+def read_outgoing_values(config: AnyRestoreConfig) -> Outgoing:
     """Return what becomes of records on their way to the target."""
     outgoing = Outgoing()
     values = config.values
@@ -165,21 +209,22 @@ def _read_outgoing(config: AnyRestoreConfig) -> Outgoing:
     return replace(outgoing, **_read_request_values(config, "outgoing"))
 
 
-def _name_target(template: str, outgoing: Outgoing, topic: str) -> str:
+def _name_target(rule: Rename | None, outgoing: Outgoing, topic: str) -> str:
     """Return the name that the config gives to the target. ConfigError where it gives none."""
-    if template:
-        return name_target_topic(Template(template), topic)
+    if rule is not None:
+        return name_target_topic(rule, topic)
     if not routes_by_topic(outgoing.transforms):
         raise ConfigError("to.topic is empty, and no RegexRouter names the target: name the topic to write to")
     return name_target_topic(Template(apply_routers(outgoing.transforms, topic)), topic)
 
 
-def read_rename(to: ForeignTargetConfig) -> Rename | None:
+def read_rename(to: ArchivedTargetConfig | ForeignTargetConfig) -> Rename | None:
     """Return the rule that a config gives, or None. ConfigError where it gives several."""
     if (to.rename_regex is None) != (to.rename_replacement is None):
         raise ConfigError("to.rename_regex and to.rename_replacement are a pair: set both, or none")
     rules: list[Rename] = []
-    if to.topic is not None:
+    # The form of an archived topic always has the field, which is empty where something else names the target.
+    if to.topic or (to.topic is not None and isinstance(to, ForeignTargetConfig)):
         rules.append(Template(to.topic))
     if to.rename_regex is not None:
         rules.append(Regex(to.rename_regex, to.rename_replacement or ""))

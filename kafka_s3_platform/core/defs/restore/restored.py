@@ -1,24 +1,25 @@
 """Assets that replay archived records of a topic to a topic."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.archive.checks import RESTORED_CHECK
-from kafka_s3_platform.core.defs.failures import raise_dagster_failures
+from kafka_s3_platform.core.defs.failures import make_assets_failure, may_retry, raise_dagster_failures
 from kafka_s3_platform.core.defs.metadata import Metadata, make_metadata_table
 from kafka_s3_platform.core.defs.resources import SparkResource
 from kafka_s3_platform.core.defs.restore.config import FORM, RestoreConfig
 from kafka_s3_platform.core.defs.restore.form import describe_form
 from kafka_s3_platform.core.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.core.defs.topic import TopicAssets, make_topic_assets
-from kafka_s3_platform.core.errors import PreflightError
-from kafka_s3_platform.core.instance.work import NOTHING_TAG, TOPIC_TAG, name_restored_op
+from kafka_s3_platform.core.errors import PermanentError, PlatformError, TransientError
+from kafka_s3_platform.core.instance.work import NOTHING_TAG, name_restored_op
 from kafka_s3_platform.core.text import format_size
 
 if TYPE_CHECKING:
-    from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
+    from kafka_s3_platform.core.restore.request import RestoreReport
 
 RestoreEvent = dg.AssetObservation | dg.AssetCheckEvaluation | dg.MaterializeResult[None]
 
@@ -27,9 +28,6 @@ STAYS = (
     "ended; a restore that sends exactly once sends nothing twice then."
 )
 """A run without a restore id in its config has its own id as such, which its re-execution keeps."""
-
-MAX_NAMES = 10
-"""Topics that a refusal names; it counts the rest."""
 
 _JUDGED = (
     "records",
@@ -47,7 +45,7 @@ _JUDGED = (
 
 
 def make_restored_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
-    """Make `<connector>/restored/<topic>` for each topic, by one op. A run restores one topic, as its config says.
+    """Make `<connector>/restored/<topic>` for each topic, by one op. A run restores the picked ones as one restore.
 
     The assets have no partitions: a restore may select any records, so it does not belong to the page of an hour.
     """
@@ -55,16 +53,20 @@ def make_restored_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
 
     def restored(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[RestoreEvent]:
         # what restores is not needed to load definitions
-        from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+        from kafka_s3_platform.core.defs.restore.request import make_archive_source
+        from kafka_s3_platform.core.restore.request import check_something_restored
         from kafka_s3_platform.core.restore.run import restore
 
+        run = context.run
+        picked_topics = [topic for topic in topics if topic.key("restored") in context.selected_asset_keys]
         with raise_dagster_failures(context, STAYS):
-            topic = find_picked_topic(topics, context.selected_asset_keys)
-            request = read_restore_request(context, topic, read_config(context, RestoreConfig))
-            report = restore(ArchiveSource(request), spark.make_runner())
-        key = topic.key("restored")
-        metadata = make_restore_metadata(report, topic.config.restore_store.bucket)
-        yield from yield_outcome(context, key, report, metadata)
+            config = read_config(context, RestoreConfig)
+            restore_id = config.how.restore_id or run.root_run_id or run.run_id
+            source = make_archive_source(picked_topics, config, restore_id, run.run_id)
+            report = restore(source, spark.make_runner())
+            if any(part.is_transient for part in report.failed) and may_retry(context):
+                check_something_restored(report)
+        yield from _yield_parts(context, {r.topic: r.config for r in (source.request, *source.topics)}, report)
 
     return make_topic_assets(
         restored,
@@ -88,6 +90,50 @@ def make_restored_check(key: dg.AssetKey) -> dg.AssetCheckSpec:
     )
 
 
+def _yield_parts(
+    context: dg.AssetExecutionContext, configs: Mapping[str, ConnectorConfig], report: "RestoreReport"
+) -> Iterator[RestoreEvent]:
+    """Yield the events of each topic. If topics are not restored, the run fails then, and names each.
+
+    `configs` is topic -> its connector.
+    """
+    from kafka_s3_platform.core.restore.request import check_something_restored, judge_report
+
+    failures: dict[dg.AssetKey, PlatformError] = {}
+    parts = report.parts or (report,)
+    for part in parts:
+        # A begun restore keeps its topics, whatever its connector has now.
+        connector = configs.get(part.topic) or next(iter(configs.values()))
+        key = TopicAssets(connector, part.topic).key("restored")
+        if part.failure:
+            failures[key] = (TransientError if part.is_transient else PermanentError)(part.failure)
+            continue
+        metadata = make_restore_metadata(part, next(iter(configs.values())).restore_store.bucket)
+        if report.parts:
+            together = {"verdict": judge_report(report).text, "skipped": report.skipped, "refusals": report.refusals}
+            metadata["all_topics"] = dg.MetadataValue.json(together)
+        events = _yield_events(context, key, part, metadata)
+        yield from events if key in context.selected_asset_keys else _log_others(context, key, events)
+        try:
+            check_something_restored(part)
+        except PlatformError as err:
+            failures[key] = err
+    if failures:
+        raise make_assets_failure(context, failures, len(parts), STAYS)
+
+
+def _log_others(
+    context: dg.AssetExecutionContext, key: dg.AssetKey, events: Iterator[RestoreEvent]
+) -> Iterator[RestoreEvent]:
+    """Log the events of an asset of another connector, or of one that a later run did not pick. Yield none."""
+    for event in events:
+        if isinstance(event, dg.MaterializeResult):
+            context.log_event(dg.AssetMaterialization(key, metadata=event.metadata))
+        elif isinstance(event, dg.AssetObservation):
+            context.log_event(event)
+    yield from ()
+
+
 def yield_outcome(
     context: dg.AssetExecutionContext | dg.OpExecutionContext,
     key: dg.AssetKey,
@@ -95,10 +141,23 @@ def yield_outcome(
     metadata: Metadata,
 ) -> Iterator[RestoreEvent]:
     """Yield the events of a restore. If nothing of what was there was restored, the run fails after an observation."""
-    from kafka_s3_platform.core.restore.request import check_something_restored, judge_report
+    from kafka_s3_platform.core.restore.request import check_something_restored
+
+    yield from _yield_events(context, key, report, metadata)
+    with raise_dagster_failures(context):
+        check_something_restored(report)
+
+
+def _yield_events(
+    context: dg.AssetExecutionContext | dg.OpExecutionContext,
+    key: dg.AssetKey,
+    report: "RestoreReport",
+    metadata: Metadata,
+) -> Iterator[RestoreEvent]:
+    from kafka_s3_platform.core.restore.request import judge_report
 
     verdict = judge_report(report)
-    if report.dry_run or verdict.kind == "bad":
+    if report.dry_run or verdict.kind == "bad" or report.failed:
         yield dg.AssetObservation(key, metadata=metadata)
     else:
         yield dg.MaterializeResult(asset_key=key, metadata=metadata)
@@ -118,25 +177,6 @@ def yield_outcome(
         else:
             # a link to the form picks no checks, and the check is about the last restore, whoever launched it
             context.instance.report_runless_asset_event(evaluation)
-    with raise_dagster_failures(context):
-        check_something_restored(report)
-
-
-def find_picked_topic(topics: Sequence[TopicAssets], picked_keys: Collection[dg.AssetKey]) -> TopicAssets:
-    """Return the one topic whose asset a run picked. PreflightError if it picked none, or several."""
-    picked_topics = [topic for topic in topics if topic.key("restored") in picked_keys]
-    if len(picked_topics) == 1:
-        return picked_topics[0]
-    names = [topic.topic for topic in picked_topics]
-    first_names = ", ".join(names[:MAX_NAMES])
-    suffix = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    raise PreflightError(
-        f"connector {topics[0].config.name}: this run picked {len(names)} topics to restore{': ' if names else ''}"
-        f"{first_names}{suffix}. A run restores one topic, since its config is about one. Nothing was sent. Pick the "
-        f"asset "
-        f"`restored` of one topic, or name the topic by the tag {TOPIC_TAG} to a job that replays, and start a run for "
-        f"each topic"
-    )
 
 
 def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
@@ -151,17 +191,6 @@ def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
         f"{describe_form(topic.config.name, {'hours': ['2013-01-31-15:00', '2013-01-31-16:00']})}",
         skippable=True,
     )
-
-
-def read_restore_request(
-    context: dg.AssetExecutionContext, topic: TopicAssets, config: RestoreConfig
-) -> "RestoreRequest":
-    """Make the request of a run's config. ConfigError where the config cannot be used."""
-    from kafka_s3_platform.core.defs.restore.request import make_restore_request
-
-    run = context.run
-    restore_id = config.how.restore_id or run.root_run_id or run.run_id
-    return make_restore_request(topic, config, restore_id, run.run_id)
 
 
 def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:

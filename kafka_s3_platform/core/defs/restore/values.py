@@ -61,6 +61,11 @@ def read_numbers(_: str, numbers: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(numbers) or None
 
 
+def read_first_topics(_: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of topics."""
+    return tuple(names)
+
+
 def read_offsets(name: str, offsets: Mapping[str, int]) -> "Offsets":
     """Return one offset for all kafka partitions, an offset for each of some, or None.
 

@@ -30,7 +30,7 @@ def create_target(request: RestoreRequest, plan: TargetPlan, size: int, target: 
     admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
     logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
     # Observe again: only the created topic shows the configs of its brokers.
-    return observe_target(request, admin)
+    return observe_target(request, admin, target.cluster, target.most_transaction_ms)
 
 
 def check_created(request: RestoreRequest, plan: TargetPlan, created: Target) -> None:
@@ -172,6 +172,7 @@ def read_finished_report(
         done,
         already_finished=True,
         dry_run=request.dry_run,
+        parts=tuple(replace(part, already_finished=True, dry_run=request.dry_run) for part in done.parts),
         notes=(*done.notes, *since),
         doubts=(*done.doubts, *since),
     )

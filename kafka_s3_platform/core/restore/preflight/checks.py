@@ -63,12 +63,12 @@ class Target:
         return choose_topic_size(request, plan)
 
 
-def observe_target(request: RestoreRequest, admin: ClusterAdmin) -> Target:
-    """Ask the cluster about the target topic."""
+def observe_target(
+    request: RestoreRequest, admin: ClusterAdmin, cluster: ClusterDescription | None, most: str | None
+) -> Target:
+    """Ask the cluster about the target topic. `most` is its longest timeout of transactions, if it is known."""
     now = datetime.now(timezone.utc)
     topic = request.to_topic
-    cluster = admin.describe_cluster()
-    most = admin.broker_config(cluster.broker_id, "transaction.max.timeout.ms")
     description = describe_if_there(admin, topic)
     if description is None:
         acls = admin.topic_acls(topic) if request.restore_acls else None
@@ -155,7 +155,7 @@ def _check_schema_mapping(request: RestoreRequest) -> Iterator[PreflightFinding]
 
 def raise_refusals(request: RestoreRequest, findings: Sequence[PreflightFinding]) -> None:
     """Raise PreflightError with all refusing findings, if there is one."""
-    refusals = [f.text for f in findings if f.refuses]
+    refusals = [str(f) for f in findings if f.refuses]
     if refusals:
         listed = "".join(f"\n{n}. {text}" for n, text in enumerate(refusals, 1))
         raise PreflightError(

@@ -3,7 +3,8 @@
 The target's brokers validate the creation of a topic, before anything is created.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -23,6 +24,9 @@ from kafka_s3_platform.core.restore.preflight.target import (
 )
 from kafka_s3_platform.core.restore.request import ReadFacts, RestoreRequest
 from kafka_s3_platform.core.restore.source.base import TargetPlan
+
+TARGETS_AT_ONCE = 8
+"""Targets of a restore that are asked about, or created, at once."""
 
 
 def check_creation(request: RestoreRequest, plan: TargetPlan, target: Target, admin: ClusterAdmin) -> Target:
@@ -72,6 +76,12 @@ class Goal:
     request: RestoreRequest
     plan: TargetPlan
     target: Target
+    is_alone: bool = True
+    """The restore has no other target."""
+
+    def name_findings(self, findings: Iterable[PreflightFinding]) -> list[PreflightFinding]:
+        """Return the findings with the topic that they are about, where the restore has several."""
+        return [finding if self.is_alone else replace(finding, topic=self.plan.name) for finding in findings]
 
     @property
     def size(self) -> int:
@@ -128,22 +138,25 @@ class DryRunCount:
     findings: tuple[PreflightFinding, ...] = ()
 
 
-def observe_goals(request: RestoreRequest, plans: Iterable[TargetPlan], admin: ClusterAdmin) -> list[Goal]:
+def observe_goals(targets: Sequence[tuple[RestoreRequest, TargetPlan]], admin: ClusterAdmin) -> list[Goal]:
     """Observe the target topics, and check those of a begun restore.
 
     Raises:
         MissingTopicError, TopicRecreatedError, PreflightError: one has changed since the restore began.
     """
-    return [_observe_goal(request, plan, admin) for plan in plans]
+    if not targets:
+        return []
+    cluster = admin.describe_cluster()
+    most = admin.broker_config(cluster.broker_id, "transaction.max.timeout.ms")
 
+    def observe(request: RestoreRequest, plan: TargetPlan) -> Goal:
+        target = observe_target(request, admin, cluster, most)
+        if plan.start is not None:
+            check_target(request, plan.start, target.description)
+        return Goal(request, plan, check_creation(request, plan, target, admin), is_alone=len(targets) == 1)
 
-def _observe_goal(request: RestoreRequest, plan: TargetPlan, admin: ClusterAdmin) -> Goal:
-    topic = plan.to_topic if plan.to_topic in plan.topics else ", ".join(plan.topics)
-    goal_request = replace(request, topic=topic, to_topic=plan.to_topic)
-    target = observe_target(goal_request, admin)
-    if plan.start is not None:
-        check_target(goal_request, plan.start, target.description)
-    return Goal(goal_request, plan, check_creation(goal_request, plan, target, admin))
+    with ThreadPoolExecutor(TARGETS_AT_ONCE, thread_name_prefix="restore-target") as pool:
+        return list(pool.map(observe, *zip(*targets, strict=True)))
 
 
 def find_new_refusals(begun: Goal, now: Goal) -> list[str]:

@@ -43,15 +43,17 @@ NOT_CARRIED_OVER = frozenset(
 class PreflightFinding:
     """One result of preflight. If it `refuses`, the restore stops before its first record.
 
-    If it `doubts`, the restore goes on, and its verdict is not green.
+    If it `doubts`, the restore goes on, and its verdict is not green. `topic` is what it is about, if the restore has
+    several.
     """
 
     refuses: bool
     text: str
     doubts: bool = False
+    topic: str = ""
 
     def __str__(self) -> str:
-        return self.text
+        return f"{self.topic}: {self.text}" if self.topic else self.text
 
 
 def make_refusal(text: str) -> PreflightFinding:

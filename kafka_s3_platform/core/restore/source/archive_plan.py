@@ -22,7 +22,7 @@ from kafka_s3_platform.core.restore.source.base import ObjectFacts, RestorePlan,
 from kafka_s3_platform.core.restore.source.selection import FOREVER, Selection, select_records
 from kafka_s3_platform.core.restore.source.terms import check_plan_field, collect_request_terms, hash_place
 from kafka_s3_platform.core.segments.schemas import find_ambiguous_ids
-from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.core.store.index import ConnectorIndex, IndexSnapshot, TopicIndex
 from kafka_s3_platform.core.store.index_rows import EXPIRED
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform.core.text import count_noun, find_nearest
@@ -230,10 +230,10 @@ class PlannedObject:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchivePlan(RestorePlan):
-    """The plan of replayed objects.
+    """The plan of one topic's replayed objects.
 
-    `values_only` are sentences about objects of the selection that are not in `objects`, because their format holds no
-    whole records.
+    `gaps` are requested records missing in the archive. `values_only` are sentences about objects of the selection that
+    are not in `objects`, because their format holds no whole records.
     """
 
     kind = "an archive with an index"
@@ -243,7 +243,12 @@ class ArchivePlan(RestorePlan):
     selection: Selection
     objects: tuple[PlannedObject, ...]
     allow_unsendable_timestamps: bool
+    gaps: tuple[MissingRecords, ...] = ()
     values_only: tuple[str, ...] = ()
+
+    @property
+    def to_topic(self) -> str:
+        return str(self.terms["to_topic"])
 
     @property
     def kafka_partitions(self) -> tuple[int, ...]:
@@ -302,11 +307,12 @@ def make_archive_target(request: RestoreRequest, plan: ArchivePlan) -> TargetPla
         topic_id=plan.source.topic_id,
         configs=plan.source.configs,
         acls=plan.source.acls,
+        gaps=plan.gaps,
     )
 
 
-def make_plan(request: RestoreRequest) -> ArchivePlan:
-    """Choose objects from the current index.
+def make_plan(request: RestoreRequest, connector_index: ConnectorIndex | None = None) -> ArchivePlan:
+    """Choose objects from the current index: `connector_index` is one that is open already.
 
     Raises:
         MissingTopicError: the connector has archived nothing of the topic.
@@ -315,7 +321,7 @@ def make_plan(request: RestoreRequest) -> ArchivePlan:
         PreflightError: records have to be decoded by schema ids with different schemas in two registries.
     """
     config = request.config
-    index = TopicIndex.of(config, request.topic)
+    index = TopicIndex(connector_index or ConnectorIndex.of(config), request.topic)
     snapshot = index.peek()
     source = snapshot.state.topic if snapshot else None
     if snapshot is None or source is None:

@@ -48,6 +48,8 @@ class StreamTask(RecordStream):
     objects: tuple[PlannedObject, ...]
     behavior_on_error: OnError = "fail"
     sends_any_timestamp: bool = False
+    is_named: bool = False
+    """The restore has several topics."""
 
     @property
     def advice(self) -> str:
@@ -66,6 +68,7 @@ class StreamTask(RecordStream):
             object_bytes=sum(o.size for o in self.objects),
             record_count=sum(o.record_count for o in self.objects),
             record_bytes=sum(o.record_bytes for o in self.objects),
+            named_topic=self.topic if self.is_named else "",
             is_found_by_content=True,
             sends_any_timestamp=self.sends_any_timestamp,
         )

@@ -90,7 +90,8 @@ class TargetPlan:
     """The part of one target topic, from any source. The checks of a target read it.
 
     `start` is None before the restore has begun. `source_kafka_partitions` belong to the source's topics. `topic_id`,
-    `configs` and `acls` are the source topic's, if known. Without `has_timestamps` the objects hold no timestamps of
+    `configs` and `acls` are the source topic's, if known. `gaps` are requested records missing at the source. Without
+    `has_timestamps` the objects hold no timestamps of
     their records: these get the time of sending.
     """
 
@@ -105,6 +106,12 @@ class TargetPlan:
     configs: tuple[tuple[str, str], ...] = ()
     acls: tuple[TopicAcl, ...] | None = None
     has_timestamps: bool = True
+    gaps: tuple[MissingRecords, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The source's topics, for messages and reports."""
+        return ", ".join(self.topics)
 
     @property
     def kafka_partitions(self) -> tuple[int, ...]:
@@ -243,8 +250,8 @@ class RestorePlan:
     """The plan of a restore as the bucket stores it. A subclass has the objects of one kind of source.
 
     `terms` is the original request: a later request is compared with it. `place` is the `hash_place` of its connector:
-    restores of one id with documents at two places are two restores. `gaps` are requested records missing at the
-    source, `skipped` sentences about bad objects left out; `skipped` may be shortened, `skipped_count` is not.
+    restores of one id with documents at two places are two restores. `skipped` are sentences about what is left out:
+    bad objects, topics without an archive. `skipped` may be shortened, `skipped_count` is not.
     `starts` has the targets, by topic, before the first record. It is None before the restore has begun.
     """
 
@@ -254,7 +261,6 @@ class RestorePlan:
     terms: Mapping[str, Any]
     created_at: str
     place: str
-    gaps: tuple[MissingRecords, ...] = ()
     skipped: tuple[str, ...] = ()
     skipped_count: int = 0
     starts: Mapping[str, TargetStart] | None = None

@@ -173,6 +173,7 @@ def collect_request_terms(request: RestoreRequest) -> dict[str, Any]:
         "connector": request.config.name,
         "topic": request.topic,
         "to_topic": request.to_topic,
+        "topics_regex": request.topics_regex,
         "from_time": _write_utc(request.from_time),
         "to_time": _write_utc(request.to_time),
         "from_offset": _write_offsets(request.from_offset),

@@ -26,9 +26,15 @@ logger = logging.getLogger(__name__)
 class Verified:
     """Result of a verification. `notes` are sentences about unread parts of the targets."""
 
-    kafka_partitions: tuple[KafkaPartitionReport, ...]
-    targets: tuple[TargetReport, ...]
-    notes: tuple[str, ...]
+    kafka_partitions: tuple[KafkaPartitionReport, ...] = ()
+    targets: tuple[TargetReport, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __add__(self, other: "Verified") -> "Verified":
+        """Return both, in the order of a single verification."""
+        parts = sorted((*self.kafka_partitions, *other.kafka_partitions), key=lambda p: (p.topic, p.kafka_partition))
+        targets = sorted((*self.targets, *other.targets), key=lambda t: t.place)
+        return Verified(tuple(parts), tuple(targets), (*self.notes, *other.notes))
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ class Verification:
     def _observe(self, *, awaits_transactions: bool = False) -> _TargetStates:
         """Observe the targets, and check that they are the plan's."""
         with ClusterAdmin(self.request.target_kafka) as admin:
-            now = observe_goals(self.request, [goal.plan for goal in self.goals], admin)
+            now = observe_goals([(goal.request, goal.plan) for goal in self.goals], admin)
             logs = {goal.plan.to_topic: goal.target.frontiers for goal in now}
             if awaits_transactions:
                 # Once for all tasks. The cluster may still be writing the ends of our own.
