@@ -95,7 +95,7 @@ def test_rules_of_the_bucket_that_work_against_the_archive_are_told(kafka_s3_wit
     judgement, text = connect_file(kafka_s3_without_spark, status=0)["rules of the bucket"]
     assert judgement == "warning"
     assert "the lifecycle rule old of topics/ removes objects that the index names" in text
-    assert "versions of what archive.retention removes stay" in text
+    assert "versions of what retention removes stay" in text
     assert "other" not in text
     assert "off" not in text
 
