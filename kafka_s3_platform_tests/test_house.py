@@ -52,7 +52,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/spark": (620, 4),
     "core/status": (1_730, 10),
     "core/store": (4_730, 17),
-    "core/upkeep": (3_150, 13),
+    "core/upkeep": (3_160, 13),
     "operate": (10, 1),
     "operate/alerts": (960, 7),
     "operate/defs": (280, 3),
@@ -66,7 +66,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 
 HABITS: Mapping[str, int] = {
     "# noqa: ARG": 19,
-    "a comprehension in another": 165,
+    "a comprehension in another": 166,
     "a private module of Dagster": 15,
     "a vague name": 326,
     "a, b = x, y": 46,

@@ -33,7 +33,7 @@ COMMANDS = {
     "test-alert": ("operating.alert", "Send a test message to each receiver of alerts."),
     "files": ("files", "Print the URIs of CONNECTOR's current objects, one per line."),
     "compact": ("upkeep", "Merge the hourly objects of a day into daily ones."),
-    "restore": ("restore", "Replay archived records to a topic, as they were."),
+    "restore": ("restore", "Replay archived records to topics, as they were."),
     "groups": ("groups", "Show, or commit, offsets of consumer groups for a restore."),
     "registry": (
         "registry",

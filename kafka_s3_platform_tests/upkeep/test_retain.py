@@ -232,6 +232,29 @@ def test_the_oldest_days_go_until_the_rest_fits(config: ConnectorConfig) -> None
     assert len(planned(config, max_bytes=(("", 0),)).removals) == 3
 
 
+def test_merged_hours_of_a_day_that_goes_make_room_too(config: ConnectorConfig) -> None:
+    produce(config.kafka, config.topics[0], [Sent(b"d", None, NOON + n * ONE_DAY) for n in (1, 2)])
+    archived(config)
+    for n in range(3):
+        merged(config, DAY + n * ONE_DAY)
+    size = planned(config).object_bytes
+    assert [r.day for r in planned(config, max_bytes=(("", size - 1),)).removals] == [DAY]
+    held = ("*", DAY, DAY + ONE_DAY)
+    assert planned(config, max_bytes=(("", size - 1),), holds=(held,)).removals == (), "what is on hold does not count"
+
+
+def test_an_object_that_was_copied_elsewhere_goes_too(merged_config: ConnectorConfig, lab: Lab) -> None:
+    for key in objects(merged_config):
+        # as a multipart copy does: the same bytes under another ETag
+        upload = lab.s3.create_multipart_upload(Bucket=lab.store.bucket, Key=key)["UploadId"]
+        body = lab.s3.get_object(Bucket=lab.store.bucket, Key=key)["Body"].read()
+        place = {"Bucket": lab.store.bucket, "Key": key, "UploadId": upload}
+        etag = lab.s3.upload_part(**place, PartNumber=1, Body=body)["ETag"]
+        lab.s3.complete_multipart_upload(**place, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]})
+    assert retained(merged_config, ms=(("", 0),)).replaced == ()
+    assert objects(merged_config) == set()
+
+
 def test_a_day_that_is_not_over_stays(config: ConnectorConfig) -> None:
     rules: dict[str, Any] = {"ms": (("", 0),), "max_bytes": (("", 0),), "first_day": date(2027, 1, 1)}
     assert planned(config, datetime(2026, 1, 1, 23, tzinfo=UTC), **rules).removals == ()

@@ -134,9 +134,11 @@ def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime
     removals: list[DayRemoval] = []
     replaced: list[str] = []
     for part in _slice(plan.removals):
-        faults = {r.day: fault for r in part if (fault := _find_fault(index.open(), store, r))}
+        snapshot = index.open()
+        same = [r for r in part if _is_same(snapshot, r)]
+        faults = {r.day: fault for r in same if (fault := _find_fault(snapshot, store, r))}
         refused += faults.values()
-        proven = [r for r in part if r.day not in faults]
+        proven = [r for r in same if r.day not in faults]
         committed = _commit(index, proven, run_id)
         removals += committed
         replaced += _delete_objects(store, committed)
@@ -163,24 +165,22 @@ class _Planner:
         undated = self._live.pop(None, ())
         object_bytes = sum(map(_sum_bytes, (undated, *self._live.values(), *self._merged.values())))
         days = sorted(day for day in {*self._live, *self._merged} if day is not None)
-        remaining = object_bytes - sum(
-            _sum_bytes(self._merged[day])
-            for day in days
-            if self._lets_hours_go(day) and not self._rules.is_on_hold(self._topic, day)
-        )
+        # What is on hold, or of no day, cannot go: for its bytes no other day goes either.
+        remaining = sum(self._count_bytes(day) for day in days if not self._rules.is_on_hold(self._topic, day))
         removals: list[DayRemoval] = []
         days_on_hold: list[date] = []
         for day in days:
-            rule = self._find_expiry(day, remaining)
+            is_on_hold = self._rules.is_on_hold(self._topic, day)
+            rule = self._find_expiry(day, remaining + (self._count_bytes(day) if is_on_hold else 0))
             if not rule and not self._lets_hours_go(day):
                 continue
-            if self._rules.is_on_hold(self._topic, day):
+            if is_on_hold:
                 days_on_hold.append(day)
                 continue
             live = self._live.get(day, ())
             merged = self._merged.get(day, ())
             removals.append(DayRemoval(day, rule or "archive.retention.merged.ms", bool(rule), live, merged))
-            remaining -= _sum_bytes(live) if rule else 0
+            remaining -= self._count_bytes(day) if rule else 0
         undated_records = sum(s.record_count for s in undated)
         return RetentionPlan(self._topic, tuple(removals), tuple(days_on_hold), object_bytes, undated_records)
 
@@ -192,6 +192,11 @@ class _Planner:
         since = shift_time(self._now, -timedelta(milliseconds=age))
         fresh = self._snapshot.select_segments(SegmentFilter(committed_since=since), [RETIRED])
         return frozenset(map(find_day, fresh))
+
+    def _count_bytes(self, day: date) -> int:
+        """Return the bytes of the day without those of merged hours that go in any case."""
+        merged = () if self._lets_hours_go(day) else self._merged.get(day, ())
+        return _sum_bytes((*self._live.get(day, ()), *merged))
 
     def _lets_hours_go(self, day: date) -> bool:
         return day in self._merged and day not in self._fresh_days
@@ -305,6 +310,11 @@ def _delete_objects(store: ObjectStore, removals: Sequence[DayRemoval]) -> list[
         try:
             store.delete(item.key, item.etag)
         except PreconditionError:
+            # a copy of the object, as after a move to another bucket, has another ETag and the same bytes
+            info = store.head(item.key)
+            if info is not None and store.is_stored(item, info):
+                store.delete(item.key, info.etag)
+                return ""
             logger.warning("%s is not the object of the index, and stays", store.uri(item.key))
             return item.key
         return ""

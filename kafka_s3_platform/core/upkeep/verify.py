@@ -114,6 +114,10 @@ def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: Task
     if deep:
         missing = {d.key for d in damages}
         damages += _read_all(config, topic, [s for s in segments if missing.isdisjoint(s.keys)], runner)
+    if damages:
+        # retention or a merge may have removed objects while they were looked at
+        live_keys = {key for segment in index.open().segments for key in segment.keys}
+        damages = [d for d in damages if d.key is None or d.key in live_keys]
     return VerifyReport(
         topic=topic,
         deep=deep,

@@ -372,9 +372,15 @@ def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) ->
         _find_unarchived(state, kafka_partition, end),
         find_doubled(runs),
         find_absent(drop_repeats(runs), segments),
+        _find_expired(snapshot, kafka_partition),
     ]
     # The doubt with the highest offset counts: from there on is no other.
     return Restored(runs, end, max(doubts))
+
+
+def _find_expired(snapshot: IndexSnapshot, kafka_partition: int) -> Doubt:
+    end = max((s.end_offset for s in snapshot.expired if s.kafka_partition == kafka_partition), default=0)
+    return end, f"records before offset {end} expired by a rule of retention"
 
 
 def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt:
