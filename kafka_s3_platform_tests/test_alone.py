@@ -1,8 +1,10 @@
 """The core is whole without the parts that interpret and operate."""
 
+import re
 import subprocess
 import sys
 
+from kafka_s3_platform.connect import EXTENSIONS
 from kafka_s3_platform_tests.conftest import REPOSITORY
 
 ROOMS = ("archive", "codecs", "formats", "java", "model", "partitioners", "segments", "status", "store")
@@ -11,6 +13,12 @@ import kafka_s3_platform_tests.alone, importlib, pkgutil, kafka_s3_platform.core
 names = [m.name for m in pkgutil.walk_packages(core.__path__, core.__name__ + ".")]
 print(len([importlib.import_module(name) for name in names if not name.endswith((".regex_process", ".sql_process"))]))
 """
+
+
+def test_the_core_asks_for_what_connect_adds_and_for_nothing_else() -> None:
+    texts = [path.read_text() for path in (REPOSITORY / "kafka_s3_platform" / "core").rglob("*.py")]
+    asked = {name for text in texts for name in re.findall(r'(?:load_extensions?|find_addition)\(\s*"(\w+)"', text)}
+    assert asked == EXTENSIONS.keys()
 
 
 def test_every_module_of_the_core_is_imported_where_no_other_part_can_be() -> None:
