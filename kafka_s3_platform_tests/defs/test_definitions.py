@@ -18,6 +18,7 @@ from kafka_s3_platform.connect.config.files import load_connectors
 from kafka_s3_platform.core.defs.resources import NoValues, SparkResource, read_deployed_conf
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.definitions import build_definitions
+from kafka_s3_platform.operate.defs.warm_spark import choose_runner
 
 PARIS = {"timezone": "Europe/Paris", "archive.start.hour": "2024-03-05T14:00", "archive.allowed.lateness.ms": "900000"}
 
@@ -155,7 +156,7 @@ def test_the_config_of_a_run_names_no_program_for_spark(folder: Path) -> None:
     for job in load(folder).resolve_all_job_defs():
         with dg.build_resources({"spark": job.resource_defs["spark"]}, resource_config=hostile) as resources:
             assert isinstance(resources.spark, SparkResource)
-            assert vars(resources.spark) == {}, "all that it knows is of the deployment"
+            assert [*vars(resources.spark).values()] == [choose_runner], "all else that it knows is of the deployment"
 
 
 def test_the_config_of_a_run_names_no_module_to_import_and_no_folder(folder: Path) -> None:

@@ -87,6 +87,7 @@ GOOD: Mapping[str, list[list[str]]] = {
     "groups": [["groups", "r"], ["groups", "r", "--apply", "--dry-run"]],
     "registry": [["registry", "archive", "native"]],
     "verify": [["verify", "native", "--deep"], ["verify", "native", "--topic", "{topic}", "--against", "{topic}-copy"]],
+    "retain": [["retain", "native"], ["retain", "native", "--apply"]],
     "vacuum": [["vacuum", "native", "--dry-run"]],
     "upkeep": [["upkeep", "native", "--dry-run"], ["upkeep", "native"]],
     "resolve": [["resolve", "native"]],
