@@ -149,8 +149,8 @@ import sys
 from functools import partial
 from pathlib import Path
 from kafka_s3_platform_tests.spark.test_warm import never_end
-from kafka_s3_platform.defs.resources import SparkResource
-from kafka_s3_platform.defs.warm_spark import choose_runner
+from kafka_s3_platform.core.defs.resources import SparkResource
+from kafka_s3_platform.operate.defs.warm_spark import choose_runner
 
 list(SparkResource(choose_runner).make_runner().run(partial(never_end, Path(sys.argv[1])), [0], 1))
 """
