@@ -300,6 +300,8 @@ def _restore_archived(
         by_name = {(topic.config.name, topic.topic): topic for topic in archived}
         matching = set(match_names(regex, [name for _, name in by_name]))
         topics = [topic for (_, name), topic in by_name.items() if name in matching]
+    # The run is of the first topic's connector, which may not be the first that was named.
+    others = list(dict.fromkeys(topic.config.name for topic in topics))[1:]
     config = RestoreConfig(
         what=WhatConfig(**(_take(terms.what, WhatConfig) | {"connectors": list(others)})),
         to=ArchivedTargetConfig(topic=terms.to.topic or "", **_take(terms.to, TargetConfig)),

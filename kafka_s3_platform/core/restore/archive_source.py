@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kafka_s3_platform.core.errors import MissingTopicError, PlatformError
+from kafka_s3_platform.core.errors import MissingTopicError, PermanentError, PlatformError
 from kafka_s3_platform.core.extensions import load_extension, load_extensions
 from kafka_s3_platform.core.kafka.producer import count_timestamp_zero
 from kafka_s3_platform.core.restore.filters.stage import check_filter, filter_batches
@@ -200,7 +200,7 @@ class ArchiveSource:
             index = indexes.setdefault(request.config.name, ConnectorIndex.of(request.config))
             try:
                 plans.append(make_plan(request, index))
-            except PlatformError as err:
+            except PermanentError as err:
                 errors.append(err)
         if not plans:
             raise errors[0]

@@ -24,7 +24,7 @@ from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.run import restore as restore_source
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import values
+from kafka_s3_platform_tests.kafka.topics import delete_records, values
 from kafka_s3_platform_tests.restore.own import numbered, set_configs
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, produce
 
@@ -90,6 +90,10 @@ def test_all_topics_of_a_connector_are_one_restore(kafka_s3: KafkaS3, config: Co
     assert all(row["already_finished"] for row in again["topics"])
     table = restore(kafka_s3, *everything, status=0).stdout
     assert re.search(rf"{users}\s+copy\.{users}\s+1\s+0\s+yes\s+yes", table)
+
+    delete_records(config.kafka, f"copy.{users}", 1)
+    gone = restore(kafka_s3, *everything, status=3)
+    assert f"copy.{users}-0 begins at offset 1 now" in gone.stdout + gone.stderr
 
 
 def test_a_group_goes_on_in_all_topics_by_one_command(kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab) -> None:
@@ -194,6 +198,9 @@ def test_topics_of_several_connectors_are_one_restore(kafka_s3: KafkaS3, config:
     assert {row["topic"]: row["records"] for row in found["topics"]}[other] == 3
     check_copies(config, "copy.")
     assert values(lab.kafka, f"copy.{other}") == values(lab.kafka, other)
+    options[options.index("r1")] = "r2"
+    alone = parsed(kafka_s3("restore", "c", "d", "--topics", other, *options[1:2], "again.{topic}", *options[3:]))
+    assert alone["records"] == 3, "of the second connector alone"
     groups = parsed(kafka_s3("groups", "r1", "--apply", "--json"))
     assert groups["topics"][-1]["to_topic"] == f"copy.{other}"
     assert "chosen by --topics" in kafka_s3("restore", "c", "d", "--topic", other, "--to-topic", "x", status=2).stderr

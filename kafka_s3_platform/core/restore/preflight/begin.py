@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from kafka_s3_platform.core.errors import (
     ConfigError,
@@ -165,17 +166,20 @@ def read_finished_report(
     if done is None:
         return None
     with ClusterAdmin(request.target_kafka) as admin:
-        since: list[str] = []
-        for name, start in starts.items():
-            since += _describe_deleted(request, name, start, admin)
-    return replace(
-        done,
-        already_finished=True,
-        dry_run=request.dry_run,
-        parts=tuple(replace(part, already_finished=True, dry_run=request.dry_run) for part in done.parts),
-        notes=(*done.notes, *since),
-        doubts=(*done.doubts, *since),
-    )
+        since = {name: tuple(_describe_deleted(request, name, start, admin)) for name, start in starts.items()}
+
+    def tell_deleted(report: RestoreReport, sentences: Iterable[str]) -> RestoreReport:
+        return replace(
+            report,
+            already_finished=True,
+            dry_run=request.dry_run,
+            notes=(*report.notes, *sentences),
+            doubts=(*report.doubts, *sentences),
+        )
+
+    # The verdict of several topics is that of each part.
+    parts = tuple(tell_deleted(part, since.get(part.to_topic, ())) for part in done.parts)
+    return replace(tell_deleted(done, tuple(chain.from_iterable(since.values()))), parts=parts)
 
 
 def _describe_deleted(request: RestoreRequest, to_topic: str, start: TargetStart, admin: ClusterAdmin) -> Iterator[str]:
