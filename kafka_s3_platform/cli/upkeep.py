@@ -96,6 +96,11 @@ def _set_aside(connector: str, topic: str | None, run_id: str, as_json: bool) ->
 def _format_vacuum(topic: str, report: VacuumReport) -> str:
     verb = "would be removed" if report.dry_run else "removed"
     ending = "" if report.finished else "; not finished, run again"
+    if report.missing:
+        ending += (
+            f"; no orphan goes while {count_noun(len(report.missing), 'object')} of the index, such as "
+            f"{report.missing[0]}, cannot be found: `kafka-s3 verify` lists them"
+        )
     return (
         f"{topic}: {count_noun(len(report.removed), 'orphan object')}, {count_noun(report.removed_bytes, 'byte')}, and "
         f"{count_noun(len(report.aborted_uploads), 'unfinished upload')} {verb}; {report.retained} kept for now, "

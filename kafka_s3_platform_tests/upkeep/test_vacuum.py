@@ -10,7 +10,7 @@ import pytest
 
 from kafka_s3_platform.core.archive.request import ArchiveRequest
 from kafka_s3_platform.core.archive.run import archive_topic
-from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.config.settings import ConnectorConfig, RetentionSettings
 from kafka_s3_platform.core.errors import ForeignObjectError, StoreUnavailableError, SupersededError
 from kafka_s3_platform.core.model.segment import Compaction
 from kafka_s3_platform.core.spark.runner import Attempt
@@ -20,6 +20,7 @@ from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.core.store.upload import Provenance
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.upkeep.retain import retain_topic
 from kafka_s3_platform.core.upkeep.vacuum import VacuumReport, set_aside_unknown, vacuum_topic
 from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab, present
@@ -430,6 +431,23 @@ def test_after_an_index_was_put_back_runs_write_beside_what_it_does_not_know(con
     assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2, 3, 4]}
     assert {key: found.etag for key in lost if (found := store.head(key))} == lost, "none is replaced or deleted"
     assert verify_archive(config, config.topics[0], False, InProcessRunner()).ok
+
+
+def test_the_day_of_hours_that_went_stays_where_an_older_index_is_put_back(config: ConnectorConfig) -> None:
+    """The day has the only copy of their records, and that index names no day."""
+    store = ObjectStore(config.store)
+    copy = {found.key: store.get(found.key) for found in list_index(config)}
+    compact_day(CompactRequest(config, config.topics[0], date(2026, 1, 1), "day"), InProcessRunner())
+    rules = config.archive.model_copy(update={"retention": RetentionSettings(merged_ms=(("", 0),))})
+    retain_topic(config.model_copy(update={"archive": rules}), config.topics[0], "retain")
+    put_index_back(config, copy)
+    set_aside_unknown(config, config.topics[0], "aside")
+
+    days = objects(config)
+    report = vacuumed(config)
+    assert (report.removed, report.retained) == ((), len(days))
+    assert set(report.missing) == known(config)
+    assert objects(config) == days
 
 
 @pytest.mark.parametrize("then", [set_aside_unknown, lambda config, *_: archived(config)], ids=["command", "run"])

@@ -8,6 +8,8 @@ An object is an orphan only if all of these are true:
 - No open reservation holds its first offset.
 - Its key is neither a live nor a retired one of the index.
 - It is not older than the index, and it is older than `older_than`.
+- No object of a live segment is missing. An index that was put back from a copy may name hours that retention removed
+  since, and not the day that has their records.
 
 Deleting comes last. One commit condemns the orphans' keys and ends the runs that are older than `older_than`. The
 commit succeeds only on the index version in which these objects are orphans. A run that reserves later finds the
@@ -58,8 +60,8 @@ class VacuumReport:
     """Result of a vacuum, or on a dry run its plan.
 
     `foreign` objects were written by other tools, are copies, or belong to another index. `retained` counts objects of
-    ours that are too young, or of runs that may still commit. `finished` is false if an object changed meanwhile: run
-    the vacuum again.
+    ours that are too young, or of runs that may still commit. While objects of live segments are `missing`, it counts
+    all of ours that the index does not name. `finished` is false if an object changed meanwhile: run the vacuum again.
     """
 
     removed: tuple[str, ...] = ()
@@ -67,6 +69,7 @@ class VacuumReport:
     aborted_uploads: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
     retained: int = 0
+    missing: tuple[str, ...] = ()
     dry_run: bool = False
     finished: bool = True
 
@@ -118,6 +121,7 @@ class _Findings:
 
     orphans: list[_Orphan] = field(default_factory=list)
     retained: int = 0
+    missing: tuple[str, ...] = ()
     uploads: list[UnfinishedUpload] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
@@ -175,6 +179,7 @@ class _Vacuum:
             aborted_uploads=tuple(u.key for u in findings.uploads),
             foreign=tuple(findings.foreign),
             retained=findings.retained,
+            missing=findings.missing,
             dry_run=dry_run,
             finished=len(removed) == len(findings.orphans),
         )
@@ -197,7 +202,8 @@ class _Vacuum:
         self, objects: Sequence[ObjectInfo], uploads: Sequence[UnfinishedUpload], snapshot: IndexSnapshot
     ) -> _Findings:
         """Sort objects and uploads by the module's rules, according to the index version of `snapshot`."""
-        findings = _Findings(uploads=[u for u in uploads if self._is_abandoned(u, snapshot)])
+        abandoned = [u for u in uploads if self._is_abandoned(u, snapshot)]
+        findings = _Findings(missing=self._find_missing(objects, snapshot), uploads=abandoned)
         index_keys = collect_object_keys((*snapshot.segments, *snapshot.retired))
         topic_ids = {g.topic_id for g in snapshot.state.generations}
         for item in objects:
@@ -213,11 +219,17 @@ class _Vacuum:
             findings.unknown.append(orphan)
             if provenance.topic_id not in topic_ids:
                 findings.foreign.append(info.key)
-            elif info.last_modified < self._before and self._is_closed(provenance.epoch, places, snapshot):
+            elif not findings.missing and self._is_old_and_closed(orphan, provenance.epoch, snapshot):
                 findings.orphans.append(orphan)
             else:
                 findings.retained += 1
         return findings
+
+    def _find_missing(self, objects: Sequence[ObjectInfo], snapshot: IndexSnapshot) -> tuple[str, ...]:
+        """Return the keys of live segments without an object. Those committed after the listing are asked for."""
+        listed = {item.key for item in objects}
+        unlisted = [segment.key for segment in snapshot.segments if segment.key not in listed]
+        return tuple(key for key, info in zip(unlisted, self._store.heads(unlisted), strict=True) if info is None)
 
     def _head(self, key: str) -> ObjectInfo | None:
         """Return the object's metadata, read only once: if it differs later, the object is not deleted."""
@@ -241,6 +253,9 @@ class _Vacuum:
             and Provenance.is_in_place(info, self._index.index_dir)
             and info.last_modified >= _truncate_to_second(snapshot.created_at)
         )
+
+    def _is_old_and_closed(self, orphan: _Orphan, epoch: int, snapshot: IndexSnapshot) -> bool:
+        return orphan.info.last_modified < self._before and self._is_closed(epoch, orphan.begins, snapshot)
 
     def _is_closed(self, epoch: int, begins: Sequence[tuple[int, int]], snapshot: IndexSnapshot) -> bool:
         """Return True if no run can still commit the object: neither the run of its epoch, nor one with its offsets.
