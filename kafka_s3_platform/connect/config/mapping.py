@@ -21,13 +21,14 @@ from kafka_s3_platform.connect.config.keys.source import (
     read_source,
 )
 from kafka_s3_platform.connect.config.keys.store import STORE_KEYS, read_store
-from kafka_s3_platform.connect.config.keys.table import KeyTable, Support
+from kafka_s3_platform.connect.config.keys.table import KeyTable, Support, keys_by_field
 from kafka_s3_platform.connect.config.keys.transforms import route_topic
 from kafka_s3_platform.connect.config.lenses import KCQL, LENSES_KEYS, expand_lenses
 from kafka_s3_platform.connect.config.worker import Worker
 from kafka_s3_platform.core.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.core.config.parse import ConnectorFile
-from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings, routes_records
+from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings, RetentionSettings, routes_records
+from kafka_s3_platform.core.java.regex import compile_java_regex
 
 OWN_KEYS = (*ARCHIVE_KEYS, SEGMENT_BYTES, *LIMIT_KEYS)
 ALL_KEYS = (*GENERAL_KEYS, *RECORD_KEYS, *LAYOUT_KEYS, *STORE_KEYS, *SOURCE_KEYS, *LENSES_KEYS, *OWN_KEYS)
@@ -122,6 +123,7 @@ def _resolve(sheet: Sheet, dialect: Dialect, file: ConnectorFile, worker: Worker
         sheet.refuse("topics", "no key tells its topic: name the one that all objects are of")
     folders = {"topics.dir": layout.topics_dir, "the folder of merged days": layout.daily_dir}
     archive = read_archive(sheet, ZoneInfo(layout.timezone), folders)
+    _judge_retention(sheet, archive.retention, topics, regex)
     findings = tuple(sheet.findings())
     if any(finding.support is Support.REFUSED for finding in findings):
         return Resolution(name, findings, None)
@@ -138,6 +140,19 @@ def _resolve(sheet: Sheet, dialect: Dialect, file: ConnectorFile, worker: Worker
         source=source,
     )
     return Resolution(name, findings, config)
+
+
+def _judge_retention(sheet: Sheet, retention: RetentionSettings, topics: tuple[str, ...], regex: str | None) -> None:
+    """Refuse rules and holds for topics that are not the connector's: a misspelt hold would hold nothing."""
+    pattern = compile_java_regex(regex) if regex else None
+    for field, key in keys_by_field(RetentionSettings).items():
+        items = getattr(retention, field)
+        names = {item[0] for item in items} - {"", "*"} if isinstance(items, tuple) else set()
+        strange = sorted(name for name in names if name not in topics and not (pattern and pattern.fullmatch(name)))
+        if strange:
+            sheet.refuse(
+                key.name, f"{', '.join(strange)}: no topic of this connector; correct the name, or leave it out"
+            )
 
 
 def _require_one_topic(sheet: Sheet, layout: LayoutSettings, topics: tuple[str, ...], regex: str | None) -> None:
