@@ -137,6 +137,7 @@ def topics_of(config: ConnectorConfig) -> set[str]:
         (["--all-topics", "--to-topic", "x"], "several topics that would go to x"),
         (["--topics", "none", "--to-topic", "x"], "matches none of"),
         (["--topics", "(", "--to-topic", "x"], "is no regular expression"),
+        (["--all-topics", "--to-topic", "y.{topic}", "--first", "none"], "none: no topic of this restore"),
     ],
 )
 def test_a_choice_of_topics_that_cannot_be_is_refused(

@@ -81,6 +81,11 @@ def make_archive_source(
         raise ConfigError(
             f"connectors {', '.join(requests)} archive several clusters: name the target's (--target-worker, to.worker)"
         )
+    if strange := [name for name in first.first_topics if name not in matching]:
+        raise ConfigError(
+            f"how.first_topics: {', '.join(strange)}: no topic of this restore; name one of "
+            f"{', '.join(sorted(matching)[:20])} (--first)"
+        )
     chosen_requests = [
         replace(requests[topic.config.name], topic=topic.topic, to_topic=_name_target(rule, outgoing, topic.topic))
         for topic in archived
