@@ -227,8 +227,8 @@ class _Vacuum:
 
     def _find_missing(self, objects: Sequence[ObjectInfo], snapshot: IndexSnapshot) -> tuple[str, ...]:
         """Return the keys of live segments without an object. Those committed after the listing are asked for."""
-        listed = {item.key for item in objects}
-        unlisted = [segment.key for segment in snapshot.segments if segment.key not in listed]
+        listed_keys = {item.key for item in objects}
+        unlisted = [segment.key for segment in snapshot.segments if segment.key not in listed_keys]
         return tuple(key for key, info in zip(unlisted, self._store.heads(unlisted), strict=True) if info is None)
 
     def _head(self, key: str) -> ObjectInfo | None:
