@@ -78,12 +78,12 @@ def test_a_mapper_may_work_on_whole_arrow_batches() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Backwards", "gave back records that do not ascend by offset and ordinal"),
-        ("Broken", "failed: KeyError: 'colour of 2'"),
+        ("Backwards", "on topic orders, offsets 100 to 101 gave back records that do not ascend by offset and ordinal"),
+        ("Broken", "failed, as a transform on topic orders, offsets 100 to 101: KeyError: 'colour of 2'"),
     ],
 )
 def test_a_batch_mapper_that_breaks_its_contract_is_named_with_topic_and_offsets(name: str, said: str) -> None:
-    with pytest.raises(PermanentError, match=f"{ROOM}.{name} on topic orders, offsets 100 to 101 {said}"):
+    with pytest.raises(PermanentError, match=f"{ROOM}.{name} {said}"):
         apply(batch(payload([b"x", b"y"])), a=mapper(name))
 
 

@@ -121,7 +121,7 @@ def _new_step(settings: TransformSettings, topic: str) -> TransformStep:
         mapper = load_class(settings.type, MAPPER)
         public = find_public_options(settings.type)
         secrets = [value for name, value in options.items() if name not in public]
-        return MapperStep(executing_class, lambda: mapper(options), topic, secrets)
+        return MapperStep(mapper, options, topic, secrets)
     values = parse_options(settings)
     name, _, side = settings.type.partition("$")
     if name == "ExtractTopic":

@@ -1,8 +1,7 @@
 """Mappers: a user's own transforms. They work on whole batches or, with RecordMapper, on one record at a time."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,8 +10,8 @@ import pyarrow as pa
 
 from kafka_s3_platform.connect.transforms.edits import RowNumbers, replace_payload
 from kafka_s3_platform.connect.transforms.headers import HEADERS
-from kafka_s3_platform.core.config.plugins import choose_cause, mask_options
-from kafka_s3_platform.core.errors import PermanentError, PlatformError, TransientError
+from kafka_s3_platform.core.config.plugins import mask_options, name_fault
+from kafka_s3_platform.core.errors import PermanentError, PlatformError
 from kafka_s3_platform.core.model.batches import RECORD_SCHEMA, replace_column
 from kafka_s3_platform.core.model.connect import (
     NO_SCHEMA,
@@ -114,14 +113,12 @@ class MapperStep:
     Messages about failures do not show its secret options.
     """
 
-    def __init__(
-        self, executing_class: str, make_mapper: Callable[[], Any], topic: str, secrets: Sequence[str] = ()
-    ) -> None:
-        self.executing_class = executing_class
+    def __init__(self, mapper_class: type, options: Mapping[str, str], topic: str, secrets: Sequence[str] = ()) -> None:
+        self.executing_class = _qualify_class(mapper_class)
         self._topic = topic
         self._secrets = secrets
-        with self._translate_errors(f"the transform {executing_class} on topic {topic}", "check its options"):
-            self._mapper = make_mapper()
+        with name_fault(mapper_class, f"made for the transform of topic {topic}", secrets):
+            self._mapper = mapper_class(options)
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
         selected_batch = batch if selected is None else batch.take(np.flatnonzero(selected))
@@ -132,30 +129,15 @@ class MapperStep:
         return replace(outcome, batch=merged)
 
     def _apply_mapper(self, batch: ConnectBatch) -> Outcome:
-        where = f"the transform {self.executing_class} on topic {self._topic}, offsets {_describe_offsets(batch)}"
-        with self._translate_errors(where, "a fault of one record belongs into Outcome.failures"):
+        where = f"on topic {self._topic}, offsets {_describe_offsets(batch)}"
+        with name_fault(type(self._mapper), f"as a transform {where}", self._secrets):
             outcome: Outcome = self._mapper.apply(batch)
         if reason := _find_flaw(batch, outcome.batch):
-            raise PermanentError(f"{where} gave back {reason}; see kafka_s3_platform.core.model.connect.ConnectBatch")
+            raise PermanentError(f"the transform {self.executing_class} {where} gave back {reason}")
         return replace(outcome, failures=tuple(map(self._mask_secrets, outcome.failures)))
 
     def _mask_secrets(self, failure: RecordFailure) -> RecordFailure:
         return replace(failure, message=mask_options(failure.message, self._secrets))
-
-    @contextmanager
-    def _translate_errors(self, where: str, advice: str) -> Iterator[None]:
-        """End the run with every error of a user's class. The platform's own errors keep their type."""
-        try:
-            yield
-        except PlatformError as error:
-            if choose_cause(error, self._secrets) is not None:
-                raise
-            # The error's text shows a secret: raise the same kind of error without it.
-            kind = TransientError if isinstance(error, TransientError) else PermanentError
-            raise kind(mask_options(str(error), self._secrets)) from None
-        except Exception as error:  # noqa: BLE001 - a user's code
-            message = mask_options(f"{_qualify_class(type(error))}: {error}", self._secrets)
-            raise PermanentError(f"{where} failed: {message}; {advice}") from choose_cause(error, self._secrets)
 
 
 def number_ordinals(offsets: Sequence[int] | Any) -> Int32s:

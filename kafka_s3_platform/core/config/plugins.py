@@ -8,7 +8,7 @@ environment of the deployment.
 import importlib
 import os
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +17,7 @@ from inspect import signature
 from typing import Any, cast
 
 from kafka_s3_platform.core.config import environment
-from kafka_s3_platform.core.errors import ConfigError, PermanentError, PlatformError
+from kafka_s3_platform.core.errors import ConfigError, PermanentError, PlatformError, TransientError
 from kafka_s3_platform.core.text import mask_value
 
 VARIABLE = environment.PLUGINS
@@ -51,6 +51,8 @@ PARTITIONER = Kind("partitioner.class", (("encode",),))
 FOLDERS = Kind("partitioner.class", (("encode",), ("folder",)))
 """A source's partitioner may only have `folder`, which reads existing folders."""
 TIMESTAMP_EXTRACTOR = Kind("timestamp.extractor", (("extract",),))
+CONVERTER = Kind("key.converter or value.converter", (("to_connect_data",),))
+KEY_LAYOUT = Kind("archive.key.layout", (("key", "parse"), ("read",)))
 FORMAT_WRITER = Kind("format.class", (("write", "close"),))
 FORMAT_READER = Kind("format.class", (("read",),))
 FORMAT = Kind("format.class", (*FORMAT_WRITER.contracts, *FORMAT_READER.contracts))
@@ -96,21 +98,28 @@ def load_function(dotted: str, option: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def name_fault(class_: type, doing: str) -> Iterator[None]:
-    """Name a plug-in's class, and its task `doing`, in every error it raises. The platform's own errors pass.
+def name_fault(class_: type, doing: str, secrets: Sequence[str] = ()) -> Iterator[None]:
+    """Name a plug-in's class, and its task `doing`, in every error it raises.
+
+    The platform's own errors keep their type. Values of `secrets`, such as its options, are masked.
 
     Raises:
         PermanentError: the plug-in raised another error.
     """
     try:
         yield
-    except PlatformError:
-        raise
-    except Exception as error:
+    except PlatformError as error:
+        if choose_cause(error, secrets) is not None:
+            raise
+        # The error's text shows a secret: raise the same kind of error without it.
+        kind = TransientError if isinstance(error, TransientError) else PermanentError
+        raise kind(mask_options(str(error), secrets)) from None
+    except Exception as error:  # noqa: BLE001 - a user's code
         who = f"{class_.__module__}.{class_.__qualname__}"
-        raise PermanentError(
-            f"{who} failed, {doing}: {type(error).__name__}: {error}. Correct the class, and run again"
-        ) from error
+        message = mask_options(f"{type(error).__name__}: {error}", secrets)
+        raise PermanentError(f"{who} failed, {doing}: {message}. Correct the class, and run again") from choose_cause(
+            error, secrets
+        )
 
 
 def mask_options(text: str, options: Iterable[str]) -> str:
