@@ -47,7 +47,7 @@ SINKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 def converter(name: str, registry_url: str) -> ConverterSettings:
     """Return the converter of a sink's values."""
     registry = RegistrySettings(url=registry_url) if name == "AVRO" else None
-    return ConverterSettings(format=name, registry=registry)  # type: ignore[arg-type]
+    return ConverterSettings(format=name, registry=registry)
 
 
 def registered(registry_url: str, topic: str) -> int:

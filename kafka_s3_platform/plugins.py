@@ -3,6 +3,7 @@
 Everything else may move or change its name in any version; what is here does not, without a release that warns first.
 """
 
+from kafka_s3_platform.connect.converters.own_class import UserConverter
 from kafka_s3_platform.connect.partitioners.fields import FieldPartitioner
 from kafka_s3_platform.connect.transforms import MappedRecord, RecordMapper
 from kafka_s3_platform.core.codecs.compression import Sink
@@ -10,6 +11,16 @@ from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.errors import IntegrityError, PermanentError, TransientError
 from kafka_s3_platform.core.formats.format_io import RecordWriter
 from kafka_s3_platform.core.formats.parts import UnwritableRecordsError
+from kafka_s3_platform.core.layouts.segment_key import (
+    EXTENSION,
+    OFFSET,
+    KeyReader,
+    ReadKey,
+    Refusal,
+    SegmentKey,
+    SegmentLayout,
+    build_segment_key,
+)
 from kafka_s3_platform.core.model.connect import ConnectBatch, Int32s, Int64s, Outcome, Payload, RecordFailure, Schema
 from kafka_s3_platform.core.model.health import ArchivedTotals, ConnectorHealth, Level, Risk, RunHistory, TopicHealth
 from kafka_s3_platform.core.partitioners.extractors import ExtractedTimes, Record, RecordExtractor, TimestampExtractor
@@ -25,6 +36,8 @@ from kafka_s3_platform.core.restore.outgoing.partitioning import KafkaPartitione
 from kafka_s3_platform.core.store.credentials import Credentials, CredentialsProvider
 
 __all__ = [
+    "EXTENSION",
+    "OFFSET",
     "ArchivedTotals",
     "ConnectBatch",
     "ConnectorHealth",
@@ -42,6 +55,7 @@ __all__ = [
     "Int64s",
     "IntegrityError",
     "KafkaPartitioner",
+    "KeyReader",
     "LayoutSettings",
     "Level",
     "MappedRecord",
@@ -49,14 +63,18 @@ __all__ = [
     "Partitioner",
     "Payload",
     "PermanentError",
+    "ReadKey",
     "Record",
     "RecordExtractor",
     "RecordFailure",
     "RecordMapper",
     "RecordWriter",
+    "Refusal",
     "Risk",
     "RunHistory",
     "Schema",
+    "SegmentKey",
+    "SegmentLayout",
     "Sink",
     "TimeBasedPartitioner",
     "TimeFolders",
@@ -64,5 +82,7 @@ __all__ = [
     "TopicHealth",
     "TransientError",
     "UnwritableRecordsError",
+    "UserConverter",
+    "build_segment_key",
     "joined",
 ]

@@ -12,10 +12,11 @@ PUBLIC_MODULES = {"kafka_s3_platform.plugins"}
 
 MEMBERS = """
     ArchivedTotals ConnectBatch ConnectorHealth Credentials CredentialsProvider DefaultFolders DefaultPartitioner
-    EncodedPartitions ExtractedTimes FieldFolders FieldPartitioner Folder Folders Int32s Int64s IntegrityError
-    KafkaPartitioner LayoutSettings Level MappedRecord Outcome Partitioner Payload PermanentError Record RecordExtractor
-    RecordFailure RecordMapper RecordWriter Risk RunHistory Schema Sink TimeBasedPartitioner TimeFolders
-    TimestampExtractor TopicHealth TransientError UnwritableRecordsError joined
+    EXTENSION EncodedPartitions ExtractedTimes FieldFolders FieldPartitioner Folder Folders Int32s Int64s IntegrityError
+    KafkaPartitioner KeyReader LayoutSettings Level MappedRecord OFFSET Outcome Partitioner Payload PermanentError
+    ReadKey Record RecordExtractor RecordFailure RecordMapper RecordWriter Refusal Risk RunHistory Schema SegmentKey
+    SegmentLayout Sink TimeBasedPartitioner TimeFolders TimestampExtractor TopicHealth TransientError
+    UnwritableRecordsError UserConverter build_segment_key joined
 """
 
 

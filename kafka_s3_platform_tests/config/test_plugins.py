@@ -13,12 +13,20 @@ from typing import Any, cast
 import pytest
 from pydantic import SecretStr
 
+from kafka_s3_platform.connect.converters import new_converter
 from kafka_s3_platform.connect.transforms import new_chain
 from kafka_s3_platform.core.config import plugins
 from kafka_s3_platform.core.config.plugins import load_class, load_function
-from kafka_s3_platform.core.config.settings import LayoutSettings, ProviderSettings, StoreSettings, TransformSettings
+from kafka_s3_platform.core.config.settings import (
+    ConverterSettings,
+    LayoutSettings,
+    ProviderSettings,
+    StoreSettings,
+    TransformSettings,
+)
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.formats.format_io import find_extension, new_writer
+from kafka_s3_platform.core.layouts.new_layout import new_segment_layout
 from kafka_s3_platform.core.layouts.segment_key import list_endings
 from kafka_s3_platform.core.partitioners.extractors import new_extractor
 from kafka_s3_platform.core.partitioners.folders import new_folders
@@ -215,6 +223,8 @@ STORE = StoreSettings(bucket="b", provider=ProviderSettings(class_name=POPEN, op
         lambda: list_endings(LayoutSettings(format=POPEN), "value"),
         lambda: new_chain([TransformSettings(alias="a", type=POPEN, options={"touch": SecretStr("")})], "t"),
         lambda: find_credentials(STORE),
+        lambda: new_segment_layout(LayoutSettings(key_layout=POPEN)),
+        lambda: new_converter(ConverterSettings(format=POPEN), "t", is_key=False),
     ],
 )
 def test_settings_from_wherever_they_come_load_nothing_by_themselves(make: Callable[[], object]) -> None:

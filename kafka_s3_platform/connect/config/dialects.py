@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kafka_s3_platform.connect.config.keys import values
-from kafka_s3_platform.core.config.settings import KeyLayout
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Dialect:
     format: str | None = None
     partitioner: str | None = None
     flush_size: int | None = None
-    key_layout: KeyLayout = "connect"
+    key_layout: str = "connect"
     lowest_rotation_ms: int = 1
     is_source: bool = False
     implied: tuple[str, ...] = ()

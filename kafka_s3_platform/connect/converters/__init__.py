@@ -13,12 +13,16 @@ def new_converter(settings: ConverterSettings, topic: str, is_key: bool) -> Conv
     """Return the converter of a topic's keys or values. It contacts no server before it converts the first value.
 
     Raises:
-        ConfigError: the format needs a Schema Registry, and the settings name none.
+        ConfigError: the format needs a Schema Registry, and the settings name none; a user's class cannot be loaded.
     """
     plain: dict[str, Callable[[str, bool], Converter]] = {"BYTES": BytesConverter, "STRING": StringConverter}
     if settings.format in plain:
         return plain[settings.format](topic, is_key)
     # Each of these formats loads its own libraries: they are imported only when needed.
+    if settings.is_plugin:
+        from kafka_s3_platform.connect.converters.own_class import OwnClassConverter
+
+        return OwnClassConverter(settings, topic, is_key)
     if settings.format != "JSON":
         return _new_registry_converter(settings, topic, is_key)
     if settings.schemas_enable:

@@ -79,6 +79,12 @@ def new_encoder(
         ConfigError: the format needs a registry and none is named.
     """
     side = "key" if is_key else "value"
+    if settings.is_plugin:
+        from kafka_s3_platform.connect.converters.own_class import OwnClassConverter
+
+        encoder = OwnClassConverter(settings, topic, is_key)
+        encoder.check_encoding()
+        return encoder
     if settings.format in _WRITERS:
         target_registry = settings.registry or registry
         if target_registry is None:
@@ -153,7 +159,7 @@ class _SchemaEncoder:
         if self._kind == "AVRO" and NO_SCHEMA not in codes and _is_avro_data(payload, codes):
             framed = payload.raw if payload.avro_start else pc.binary_join_element_wise(_UNNAMED, payload.raw, b"")
             return Encoded(write_schema_ids(framed, self._list_ids(payload, codes)))
-        return _encode_values(payload, {code: self._compile_body(payload, code) for code in codes}, self._kind)
+        return encode_values(payload, {code: self._compile_body(payload, code) for code in codes}, self._kind)
 
     def _compile_body(self, payload: Payload, code: int) -> Body:
         """Compile a writer of values of this schema. It fails for each value if the schema cannot be used."""
@@ -190,7 +196,7 @@ def _is_avro_data(payload: Payload, codes: Sequence[int]) -> bool:
     return payload.avro_start > 0 or not any(isinstance(payload.schemas[code].avro, list) for code in codes)
 
 
-def _encode_values(payload: Payload, bodies: Mapping[int, Body], kind: str) -> Encoded:
+def encode_values(payload: Payload, bodies: Mapping[int, Body], kind: str) -> Encoded:
     """Encode each value with the function for its schema's code."""
     rows: list[bytes | None] = [None] * len(payload)
     reasons: dict[int, str] = {}
@@ -227,7 +233,7 @@ class _PlainEncoder:
         if payload.bytes_read is not None and self._is_raw(payload):
             return Encoded(self._add_envelope(payload.bytes_read) if self._has_schemas else payload.bytes_read)
         schemas: dict[int, Schema | None] = {NO_SCHEMA: None, **dict(enumerate(payload.schemas))}
-        return _encode_values(
+        return encode_values(
             payload, {code: self._compile_or_refuse(schema) for code, schema in schemas.items()}, self._kind
         )
 

@@ -90,7 +90,7 @@ class RecordConverter:
         self._settings = settings
         self._converter = new_converter(settings, topic, side == "key")
         self._side: Side = side
-        self._origin = Origin(topic, side == "key", CONVERTER_NAMES[settings.format])
+        self._origin = Origin(topic, side == "key", CONVERTER_NAMES.get(settings.format, settings.format))
 
     def convert(self, records: pa.RecordBatch) -> ConvertedPayload:
         """Convert a batch, by its columns of the side, of headers and of offsets."""

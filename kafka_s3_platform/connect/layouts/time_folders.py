@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
 
 from kafka_s3_platform.connect.layouts.lenses import LensesLayout
 from kafka_s3_platform.connect.layouts.template import TemplateLayout
@@ -11,14 +10,9 @@ from kafka_s3_platform.core.layouts.segment_key import (
     EXTENSION,
     OFFSET,
     KeyReader,
-    ReadKey,
-    Refusal,
     SegmentKey,
     SegmentLayout,
     build_segment_key,
-    list_endings,
-    refuse_ending,
-    refuse_index,
 )
 from kafka_s3_platform.core.model.object_key import TOPIC
 from kafka_s3_platform.core.partitioners.folders import Window
@@ -31,7 +25,7 @@ class TimeFolderLayout(SegmentLayout):
 
     def check_reading(self) -> None:
         # Builds both now: a user's class that cannot be loaded has to fail before the first key is read.
-        _ = self._folders, self._endings
+        _ = self._folders, self._value_endings
 
     def parse(self, key: str) -> SegmentKey | None:
         encoded, _, name = key.removeprefix(self.root).rpartition("/")
@@ -40,29 +34,11 @@ class TimeFolderLayout(SegmentLayout):
             return None
         return build_segment_key(match.groupdict(), self._topic, encoded, match["extension"] or "")
 
-    def read(self, key: str) -> ReadKey | Refusal:
-        encoded, _, name = key.removeprefix(self.root).rpartition("/")
-        ending = next((ending for ending in self._endings if name.endswith(ending)), None)
-        if ending is None:
-            return refuse_index(name) or refuse_ending(self._endings)
-        match = re.fullmatch(self.name_pattern, name.removesuffix(ending), re.ASCII)
-        if match is None:
-            return refuse_index(name) or Refusal("unparsable", "its name has no kafka partition and first offset")
-        folder = self._folders.folder(encoded)
-        if folder is None:
-            return Refusal("misplaced", f"its folder {encoded!r} is no time folder")
-        segment = build_segment_key(match.groupdict(), self._topic, encoded, ending.removeprefix("."))
-        return ReadKey(segment, window=folder.window)
-
     def find_span(self, folder: str) -> Window | None:
         return self._spans.find_span(folder)
 
     def _join_key(self, segment: SegmentKey, name: str) -> str:
         return f"{self.root}{segment.encoded_partition}/{segment.with_extension(name)}"
-
-    @cached_property
-    def _endings(self) -> tuple[str, ...]:
-        return list_endings(self._layout, "value")
 
 
 class BlockGzipLayout(TimeFolderLayout):

@@ -18,7 +18,6 @@ from kafka_s3_platform.core.model.schema import ArchivedSchema
 from kafka_s3_platform.core.model.times import HOUR_MS
 
 Encryption = Literal["AES256", "aws:kms", "aws:kms:dsse"]
-KeyLayout = Literal["connect", "block_gzip", "zooz", "template", "lenses"]
 Compatibility = Literal["NONE", "BACKWARD", "FORWARD", "FULL"]
 Decimals = Literal["BASE64", "NUMERIC"]
 Nulls = Literal["ignore", "fail", "write"]
@@ -126,17 +125,26 @@ class RegistrySettings(Settings):
 
 
 class ConverterSettings(Settings):
-    """The settings to decode keys or values. `schemas_enable`: JSON has Connect's envelope of schema and payload.
+    """The settings to decode keys or values. `format` is one of our names, or a user's dotted Python name.
 
-    `options` are the other options of the converter, without their prefix. `unread` are the keys that make the
-    converter unusable, if archiving does without it. Empty: it can.
+    `schemas_enable`: JSON has Connect's envelope of schema and payload.
+
+    `options` are the other options of the converter, without their prefix, and `plugin_options` those of a user's
+    class: any may be secret. `unread` are the keys that make the converter unusable, if archiving does without it.
+    Empty: it can.
     """
 
-    format: Literal["BYTES", "STRING", "JSON", "JSON_SR", "AVRO", "PROTOBUF"] = "BYTES"
+    format: str = "BYTES"
     schemas_enable: bool = False
     registry: RegistrySettings | None = None
     options: Mapping[str, str] = Field(default_factory=dict)
+    plugin_options: Mapping[str, SecretStr] = Field(default_factory=dict)
     unread: str = ""
+
+    @property
+    def is_plugin(self) -> bool:
+        """True for a user's own class."""
+        return "." in self.format
 
 
 class PredicateSettings(Settings):
@@ -163,7 +171,8 @@ class TransformSettings(Settings):
 class LayoutSettings(Settings):
     """The settings of the keys, the bounds and the bytes of objects. The row of each segment holds its own layout.
 
-    `format`, `partitioner` and `timestamp_extractor` are one of our names or the dotted name of a user's Python class.
+    `format`, `partitioner`, `timestamp_extractor` and `key_layout` are one of our names or the dotted name of a user's
+    Python class.
     """
 
     # Documents of the index hold these fields in this order: never change it.
@@ -187,7 +196,7 @@ class LayoutSettings(Settings):
     locale: str = "en"
     timestamp_extractor: str = "Record"
     timestamp_field: str | None = None
-    key_layout: KeyLayout = "connect"
+    key_layout: str = "connect"
     directory_delim: str = "/"
     file_delim: str = "+"
     offset_pad_width: NonNegativeInt = 10

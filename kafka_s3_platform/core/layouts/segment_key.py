@@ -7,7 +7,7 @@ offset. The key of an object in place of others has `+<epoch>`. So no key is eve
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -205,7 +205,10 @@ class KeyReader(ABC):
 
 
 class SegmentLayout(KeyReader):
-    """Also writes keys. A key is a pure function of a segment's first record and its folder."""
+    """Also writes keys. A key is a pure function of a segment's first record and its folder.
+
+    `read` is that of layouts without objects of keys or headers. Others have one of their own.
+    """
 
     def check_writing(self) -> None:
         """Raise ValueError if two objects could get the same key with these delimiters or this template."""
@@ -217,6 +220,24 @@ class SegmentLayout(KeyReader):
     @abstractmethod
     def parse(self, key: str) -> SegmentKey | None:
         """Parse a key with any folder and extension. Return None for a key of another layout."""
+
+    def read(self, key: str) -> ReadKey | Refusal:
+        name = key.rpartition(self.delimiter)[2]
+        ending = next((ending for ending in self._value_endings if name.endswith(ending)), None)
+        if ending is None:
+            return refuse_index(name) or refuse_ending(self._value_endings)
+        segment = self.parse(key.removesuffix(ending))
+        if segment is None or segment.extension:
+            return refuse_index(name) or Refusal("unparsable", "its name has no kafka partition and first offset")
+        folder = self._folders.folder(segment.encoded_partition)
+        if folder is None:
+            reason = f"its folder {segment.encoded_partition!r} is none of {self._layout.partitioner}'s"
+            return Refusal("misplaced", reason)
+        return ReadKey(replace(segment, extension=ending.removeprefix(".")), window=folder.window)
+
+    @cached_property
+    def _value_endings(self) -> tuple[str, ...]:
+        return list_endings(self._layout, "value")
 
 
 def list_parts(layout: LayoutSettings) -> tuple[ObjectPart, ...]:

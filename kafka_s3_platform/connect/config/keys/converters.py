@@ -143,19 +143,18 @@ def read_converter(
     """Return the settings of a converter, and the outcome for each of its options.
 
     Args:
-        format_name: the format of the bytes, such as AVRO.
+        format_name: the format of the bytes, such as AVRO, or the dotted name of a user's class.
         options: the converter's options, without their prefix.
         schemas_enable: the default of that option.
     """
     outcome = ClientOutcome("option of a converter")
+    if "." in format_name:
+        return _read_plugin(outcome, format_name, options), outcome
     accepted = {name: value for name, value in options.items() if _judge_option(outcome, name, value)}
     short_names = {name.removeprefix(_PREFIX) if name != _URL else name: name for name in accepted}
     enable = _read_boolean(outcome, accepted, "schemas.enable", default=schemas_enable)
     is_json = format_name == "JSON"
-    if PRESERVE_OTHERS in accepted and format_name != "JSON_SR":
-        outcome.leave(PRESERVE_OTHERS, "Belongs to JsonSchemaConverter.")
-    for name in {DECIMAL_FORMAT, REPLACE_NULLS} & accepted.keys() if not is_json else ():
-        outcome.leave(name, "Belongs to JsonConverter.")
+    _leave_options_of_others(outcome, accepted, format_name)
     if format_name in WITH_REGISTRY:
         registry = _read_registry(outcome, {n: accepted[written] for n, written in short_names.items()}, short_names)
         chosen = {name: accepted[name] for name in PROTOBUF_OPTIONS if name in accepted}
@@ -171,6 +170,21 @@ def read_converter(
         options[REPLACE_NULLS] = "true"
     plain = {"format": format_name, "schemas_enable": enable and is_json, "options": options}
     return ConverterSettings.model_validate(plain), outcome
+
+
+def _read_plugin(outcome: ClientOutcome, class_name: str, options: Mapping[str, str]) -> ConverterSettings:
+    """Pass all options to a user's class. Any may be secret."""
+    outcome.judgements.update(dict.fromkeys(options, (Support.HONOURED, "Passed to the class.")))
+    outcome.unknown.update(options)
+    secrets = {name: SecretStr(value) for name, value in options.items()}
+    return ConverterSettings(format=class_name, plugin_options=secrets)
+
+
+def _leave_options_of_others(outcome: ClientOutcome, accepted: Mapping[str, str], format_name: str) -> None:
+    if PRESERVE_OTHERS in accepted and format_name != "JSON_SR":
+        outcome.leave(PRESERVE_OTHERS, "Belongs to JsonSchemaConverter.")
+    for name in {DECIMAL_FORMAT, REPLACE_NULLS} & accepted.keys() if format_name != "JSON" else ():
+        outcome.leave(name, "Belongs to JsonConverter.")
 
 
 def _judge_decimals(outcome: ClientOutcome, options: Mapping[str, str]) -> dict[str, str]:

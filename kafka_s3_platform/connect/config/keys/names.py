@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, TypeGuard, get_args
+from typing import Any, TypeGuard
 
 from kafka_s3_platform.connect.config.dialects import Dialect
 from kafka_s3_platform.connect.config.keys import values
 from kafka_s3_platform.connect.config.keys.sheet import Sheet
 from kafka_s3_platform.connect.config.keys.table import Key, TypedKey, declare_aliases, declare_key, declare_setting
 from kafka_s3_platform.core.codecs.table import CODECS
-from kafka_s3_platform.core.config.settings import KeyLayout, LayoutSettings
+from kafka_s3_platform.core.config import plugins
+from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.model.object_key import REWRITTEN, TOPIC, check_delimiters, explain_bad_folders
 
 _VARIABLE = re.compile(r"\{\{\s*(\w*)\s*(?::\s*(\w*)(?:=(\w*))?)?\s*\}\}", re.ASCII)
@@ -348,13 +349,21 @@ TEMPLATE = declare_key(
     default="{{topic}}-{{partition}}-{{start_offset}}",
     shown="`{{topic}}-{{partition}}-{{start_offset}}`",
 )
-KEY_LAYOUT: TypedKey[KeyLayout] = declare_setting(
+
+
+def _parse_key_layout(text: str) -> str:
+    return values.load_plugin(text, plugins.KEY_LAYOUT) if "." in text else _LAYOUT_NAME(text)
+
+
+_LAYOUT_NAME = values.expect_one_of(("connect", "block_gzip", "zooz", "template", "lenses"))
+KEY_LAYOUT: TypedKey[str] = declare_setting(
     LayoutSettings,
     "key_layout",
     "archive.key.layout",
-    values.expect_one_of(get_args(KeyLayout)),
+    _parse_key_layout,
     "How to name objects: `connect` as Connect's sink; `block_gzip` as DeviantArt's; `zooz` as Zooz's; `template`"
-    " by `file.name.template`; or `lenses`, for source connectors only, as Lenses' sink.",
+    " by `file.name.template`; or `lenses`, for source connectors only, as Lenses' sink. Or the dotted name of an"
+    " allowed Python class, which runs as code.",
 )
 EXTENSION: TypedKey[str | None] = declare_setting(
     LayoutSettings,

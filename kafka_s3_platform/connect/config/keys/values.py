@@ -127,7 +127,7 @@ def expect_class(
     def parse(text: str) -> T:
         full = names.get(text) or next((p for p in refused if p[-2:] == ".*" and text.startswith(p[:-1])), None)
         if full is None and plugin is not None and "." in text:
-            return cast("T", _load_plugin(text, plugin))
+            return cast("T", load_plugin(text, plugin))
         if full is None:
             near = find_nearest(text, names)
             raise ValueError(f"{text!r} is unknown here" + (f"; did you mean {near}?" if near else ""))
@@ -138,7 +138,8 @@ def expect_class(
     return parse
 
 
-def _load_plugin(dotted: str, kind: Kind) -> str:
+def load_plugin(dotted: str, kind: Kind) -> str:
+    """Return the dotted name of a user's class. Raise ValueError if it is no plug-in of this kind."""
     try:
         load_class(dotted, kind)
     except ConfigError as err:
@@ -402,4 +403,5 @@ CONVERTER_CLASS: Parser[str] = expect_class(
         "com.amazonaws.services.schemaregistry.*": "Glue's schema registry and its 18 bytes before each value are not"
         " read. Without format.class, whole records are archived, and every byte comes back",
     },
+    plugin=plugins.CONVERTER,
 )

@@ -209,7 +209,11 @@ def _make_term(value: Any, restore_id: str) -> Any:
         return value.url
     if isinstance(value, ConverterSettings):
         registry = value.registry and value.registry.url
-        return value.model_dump(mode="json", exclude={"registry"}) | {"registry": registry}
+        terms = value.model_dump(mode="json", exclude={"registry", "plugin_options"}) | {"registry": registry}
+        if not value.plugin_options:
+            return terms
+        options = {name: secret.get_secret_value() for name, secret in value.plugin_options.items()}
+        return terms | {"plugin_options": _mask_options(value.format, options, restore_id)}
     return value
 
 

@@ -1,0 +1,100 @@
+"""A user's own converter: the class that `key.converter` or `value.converter` names. It sees one value at a time."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.connect.converters.base import ConvertedPayload, Origin, explain_bad_record
+from kafka_s3_platform.connect.converters.encoding import Encoded, encode_values
+from kafka_s3_platform.connect.converters.framed import FramedPayload
+from kafka_s3_platform.connect.converters.registry import Registration
+from kafka_s3_platform.core.config.plugins import CONVERTER, load_class, mask_options, name_fault
+from kafka_s3_platform.core.config.settings import ConverterSettings
+from kafka_s3_platform.core.errors import ConfigError
+from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Schema
+
+
+class UserConverter(Protocol):
+    """The class of a user, made for the keys or the values of one topic, with the options of its key.
+
+    Both methods are asked for no null, which stays null. An exception is the failure of that record.
+    """
+
+    def __init__(self, options: Mapping[str, str], topic: str, is_key: bool) -> None: ...
+
+    def to_connect_data(self, data: bytes) -> tuple[Schema | None, Any]:
+        """Return the schema of the bytes' value, if it has one, and the value."""
+        ...
+
+    def from_connect_data(self, schema: Schema | None, value: Any) -> bytes:
+        """Return the bytes of a value. A class without this method archives, and writes nothing in restores."""
+        ...
+
+
+class OwnClassConverter:
+    """Decodes and encodes the keys or the values of a topic by a user's class. Its options are masked in messages."""
+
+    registered: tuple[Registration, ...] = ()
+
+    def __init__(self, settings: ConverterSettings, topic: str, is_key: bool) -> None:
+        options = {name: secret.get_secret_value() for name, secret in settings.plugin_options.items()}
+        self._origin = Origin(topic, is_key, settings.format)
+        self._secrets = tuple(options.values())
+        self._class = load_class(settings.format, CONVERTER)
+        self._side = "key" if is_key else "value"
+        with self._name_fault("made for"):
+            self._users: UserConverter = self._class(options, topic, is_key)
+
+    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        objects: list[Any] = [None] * len(raw)
+        codes = np.full(len(raw), NO_SCHEMA, np.int32)
+        schemas: dict[Schema, int] = {}
+        reasons: dict[int, str] = {}
+        with self._name_fault("decoding"):
+            for position, row in enumerate(raw.to_numpy(zero_copy_only=False)):
+                if row is None:
+                    continue
+                try:
+                    schema, objects[position] = self._decode(row)
+                except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises is this record's fault
+                    reasons[position] = mask_options(explain_bad_record(error), self._secrets)
+                    continue
+                if schema is not None and objects[position] is not None:
+                    codes[position] = schemas.setdefault(schema, len(schemas))
+        return self._origin.split_failures(FramedPayload(raw, codes, tuple(schemas), objects), reasons, offsets)
+
+    def check_encoding(self) -> None:
+        """Raise ConfigError if the class only decodes."""
+        if not callable(getattr(self._users, "from_connect_data", None)):
+            raise ConfigError(
+                f"{self._origin.executing_class} has no from_connect_data, so a restore cannot write {self._side}s with"
+                f" it. Add the method, or name another {self._side}.converter in the restore's options (--outgoing)"
+            )
+
+    def encode(self, payload: Payload) -> Encoded:
+        schemas: dict[int, Schema | None] = {NO_SCHEMA: None, **dict(enumerate(payload.schemas))}
+        bodies = {code: partial(self._encode, schema) for code, schema in schemas.items()}
+        with self._name_fault("encoding"):
+            return encode_values(payload, bodies, self._origin.executing_class)
+
+    def _name_fault(self, doing: str) -> AbstractContextManager[None]:
+        return name_fault(self._class, f"{doing} {self._side}s of topic {self._origin.topic}", self._secrets)
+
+    def _decode(self, row: bytes) -> tuple[Schema | None, Any]:
+        schema, value = self._users.to_connect_data(row)
+        if not isinstance(schema, Schema | None):
+            raise TypeError(f"to_connect_data has to return a Schema or None first, not {type(schema).__name__}")
+        return schema, value
+
+    def _encode(self, schema: Schema | None, value: Any) -> bytes:
+        try:
+            data = self._users.from_connect_data(schema, value)
+        except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises is this record's fault
+            raise ValueError(mask_options(explain_bad_record(error), self._secrets)) from None
+        if not isinstance(data, bytes):
+            raise TypeError(f"from_connect_data has to return bytes, not {type(data).__name__}")
+        return data
