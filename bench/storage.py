@@ -189,7 +189,7 @@ def _configure(home: Path, storage: str) -> str:
         return deployed[deployed.index("storage:") : deployed.index("\n\n")] + "\ntelemetry: {enabled: false}\n"
     parts = {
         "run_storage": ("dagster._core.storage.runs", "SqliteRunStorage", "history"),
-        "event_log_storage": ("kafka_s3_platform.core.instance.event_log", "OneFileEventLogStorage", "history/runs"),
+        "event_log_storage": ("kafka_s3_platform.operate.instance.event_log", "OneFileEventLogStorage", "history/runs"),
         "schedule_storage": ("dagster._core.storage.schedules", "SqliteScheduleStorage", "schedules"),
     }
     lines = [

@@ -446,7 +446,7 @@ def spark() -> "SparkSession":
 
 DAGSTER_YAML = """
 event_log_storage:
-  module: kafka_s3_platform.core.instance.event_log
+  module: kafka_s3_platform.operate.instance.event_log
   class: OneFileEventLogStorage
   config: {{base_dir: {home}/history/runs}}
 compute_logs: {{module: dagster._core.storage.noop_compute_log_manager, class: NoOpComputeLogManager}}

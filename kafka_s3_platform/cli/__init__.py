@@ -114,7 +114,7 @@ class PlatformGroup(click.Group):
         except KeyboardInterrupt as err:
             raise Interruption(str(err), ctx.obj) from err
         except Exception as err:
-            from kafka_s3_platform.core.instance.home import explain_storage_error
+            from kafka_s3_platform.operate.instance.home import explain_storage_error
 
             explained = explain_full_disk(err) or explain_storage_error(err)
             if explained is None:

@@ -12,6 +12,7 @@ from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, print_result
 from kafka_s3_platform.connect.config.files import find_connector
 from kafka_s3_platform.connect.converters.registry import open_registry
+from kafka_s3_platform.connect.converters.registry_contents import RegistryContents
 from kafka_s3_platform.connect.registries.archive import (
     RegistryArchive,
     RegistryDocument,
@@ -22,7 +23,6 @@ from kafka_s3_platform.connect.registries.archive import (
 from kafka_s3_platform.connect.registries.restore import RegistryReport, choose_subjects, restore_registry
 from kafka_s3_platform.core.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.core.errors import ConfigError
-from kafka_s3_platform.core.model.registry import RegistryContents
 from kafka_s3_platform.core.text import count_noun
 
 INCOMPLETE = 3

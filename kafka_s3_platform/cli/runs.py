@@ -32,12 +32,12 @@ from kafka_s3_platform.core.errors import (
     TransientError,
     find_code,
 )
-from kafka_s3_platform.core.instance.home import find_instance
 from kafka_s3_platform.core.instance.work import FAILURE_TAG, FIRST_WINDOW_TAG, LAST_WINDOW_TAG, PICKED_TAG
 from kafka_s3_platform.core.model.silence import NO_ANSWER, try_each
 from kafka_s3_platform.core.model.silence import raise_failures as raise_failures  # noqa: PLC0414 - for the commands
 from kafka_s3_platform.core.status.discovery import find_gone_topics, find_topics_folder, resolve_now
 from kafka_s3_platform.definitions import defs
+from kafka_s3_platform.operate.instance.home import find_instance
 
 logger = logging.getLogger(__name__)
 

@@ -30,13 +30,13 @@ from kafka_s3_platform.core.defs.resources import SparkResource
 from kafka_s3_platform.core.defs.restore.config import OFFSETS
 from kafka_s3_platform.core.defs.restore.values import read_offsets
 from kafka_s3_platform.core.errors import IntegrityError
-from kafka_s3_platform.core.instance.history import make_deep_proof
-from kafka_s3_platform.core.instance.home import find_instance
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.verify.against_topic import Comparison, KafkaPartitionComparison, compare_with_topic
 from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.core.upkeep.verify import VerifyReport, verify_archive
 from kafka_s3_platform.operate.defs.warm_spark import choose_runner
+from kafka_s3_platform.operate.instance.history import make_deep_proof
+from kafka_s3_platform.operate.instance.home import find_instance
 
 
 @click.command

@@ -23,5 +23,6 @@ EXTENSIONS: Mapping[str, str] = {
     "read_outgoing": "kafka_s3_platform.connect.restore.outgoing.keys:read_outgoing",
     "read_target_cluster": "kafka_s3_platform.connect.config.files:read_target_cluster",
     "timestamp_extractors": "kafka_s3_platform.connect.partitioners.fields:TIMESTAMP_EXTRACTORS",
+    "users_key_layout": "kafka_s3_platform.connect.layouts.own_class:UsersLayout",
 }
 """What the core finds here, by the name that it asks for: see `kafka_s3_platform.core.extensions`."""

@@ -44,7 +44,7 @@ class Servers:
     def start_webserver(self) -> DagsterUI:
         [port] = free_ports(1)
         options = ("--host", "127.0.0.1", "--port", str(port))
-        self.start(f"webserver-{port}", "kafka_s3_platform.core.instance.webserver", *options)
+        self.start(f"webserver-{port}", "kafka_s3_platform.operate.instance.webserver", *options)
         return DagsterUI(f"http://127.0.0.1:{port}")
 
 

@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafka_s3_platform.connect.avro.json_values import find_maybe_deeper, is_deeper
 from kafka_s3_platform.connect.formats.json import JsonReader
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.formats.lines import split_lines
 from kafka_s3_platform.core.formats.parts import UnwritableRecordsError
 from kafka_s3_platform.core.model.connect import Schema
-from kafka_s3_platform.core.model.json_values import find_maybe_deeper, is_deeper
 from kafka_s3_platform.core.model.limits import NO_KEYS
 from kafka_s3_platform_tests.formats.connect import came, cut, decoded, written
 

@@ -16,7 +16,7 @@ import dagster as dg
 import pytest
 from dagster._core.events.log import EventLogEntry
 
-from kafka_s3_platform.core.instance.event_log import OneFileEventLogStorage
+from kafka_s3_platform.operate.instance.event_log import OneFileEventLogStorage
 from kafka_s3_platform_tests.conftest import REPOSITORY, present
 from kafka_s3_platform_tests.instance.support import (
     HOURS,

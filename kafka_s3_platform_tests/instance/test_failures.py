@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy.exc import DatabaseError
 
 from kafka_s3_platform.core.errors import ErrorCode, FullDiskError, PermanentError, TransientError, explain_full_disk
-from kafka_s3_platform.core.instance.home import explain_storage_error, find_instance
+from kafka_s3_platform.operate.instance.home import explain_storage_error, find_instance
 from kafka_s3_platform_tests.conftest import present
 
 

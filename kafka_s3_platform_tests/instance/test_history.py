@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType
 
-from kafka_s3_platform.core.instance.history import RunHistories, make_deep_proof
+from kafka_s3_platform.operate.instance.history import RunHistories, make_deep_proof
 from kafka_s3_platform_tests.conftest import present
 
 
@@ -120,7 +120,7 @@ def test_a_topic_is_proven_by_what_was_compared_and_by_nothing_later_that_was_no
 def test_a_connector_whose_file_is_mended_later_has_its_earlier_runs(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.core.instance.history.OVERLAP", timedelta())
+    monkeypatch.setattr("kafka_s3_platform.operate.instance.history.OVERLAP", timedelta())
     failed = end_run(instance, "archive__late", DagsterEventType.RUN_FAILURE)
     histories = RunHistories()
     histories.read(["c"])

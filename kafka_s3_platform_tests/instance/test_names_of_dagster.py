@@ -5,8 +5,8 @@ from dagster._core.storage.dagster_run import FINISHED_STATUSES, NOT_FINISHED_ST
 from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 
 from kafka_s3_platform.core.instance import work
-from kafka_s3_platform.core.instance.event_log import BUSY_SECONDS
 from kafka_s3_platform.core.instance.work import ENDED, UNENDED
+from kafka_s3_platform.operate.instance.event_log import BUSY_SECONDS
 
 
 def test_the_tags_of_windows_priorities_and_backfills_are_dagsters() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.core.config.folder import hash_connector_files
-from kafka_s3_platform.core.instance.watch import Watch, reload_server
+from kafka_s3_platform.operate.instance.watch import Watch, reload_server
 
 
 class Server:

@@ -7,7 +7,7 @@ import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from kafka_s3_platform.core.model.registry import find_context
+from kafka_s3_platform.connect.converters.registry_contents import find_context
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer
 
 Json = dict[str, Any]

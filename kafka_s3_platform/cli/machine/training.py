@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from numba.core.dispatcher import Dispatcher
 
+from kafka_s3_platform.connect.avro import json_values
 from kafka_s3_platform.core.kafka.fetch import kernels
-from kafka_s3_platform.core.model import json_values
 from kafka_s3_platform.core.restore.outgoing import partitioning
 from kafka_s3_platform.core.spark.runner import Attempt, SparkRunner
 

@@ -12,10 +12,10 @@ from math import isfinite, isinf
 from typing import Any, Literal
 
 from kafka_s3_platform.connect.avro.connect_schema import ENTRY_NAME, NAMESPACE
+from kafka_s3_platform.connect.avro.json_values import require_exact
 from kafka_s3_platform.connect.avro.schema import get_branch_name
 from kafka_s3_platform.connect.avro.values import AvroSchema, decode_decimal, shorten_float
 from kafka_s3_platform.core.model.connect import Schema
-from kafka_s3_platform.core.model.json_values import require_exact
 
 DecimalFormat = Literal["BASE64", "NUMERIC"]
 Plain = Callable[[Any], Any]

@@ -27,6 +27,7 @@ from kafka_s3_platform.connect.avro.connect_schema import (
     is_made_up_name,
     write_avro_schema,
 )
+from kafka_s3_platform.connect.avro.json_values import BYTE_ORDER_MARK, decode_exact_json, require_unique_keys
 from kafka_s3_platform.connect.avro.plain_json import DecimalFormat, PlainJson, compile_plain_json, is_map_entry
 from kafka_s3_platform.connect.avro.values import AvroSchema
 from kafka_s3_platform.connect.config.keys.converters import REPLACE_NULLS
@@ -40,7 +41,6 @@ from kafka_s3_platform.connect.converters.base import (
 from kafka_s3_platform.connect.converters.connect_json import ADDED, Readers
 from kafka_s3_platform.connect.converters.json_text import JSON_CONVERTER
 from kafka_s3_platform.core.model.connect import MISSING, NO_SCHEMA, Int64s, Payload, Schema
-from kafka_s3_platform.core.model.json_values import BYTE_ORDER_MARK, decode_exact_json, require_unique_keys
 from kafka_s3_platform.core.model.limits import MAX_SCHEMA_PLACES
 from kafka_s3_platform.core.model.notes import Notes
 

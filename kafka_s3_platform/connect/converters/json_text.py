@@ -11,16 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.connect.avro.wire import read_extents
-from kafka_s3_platform.connect.converters.base import BadRecordError, ConvertedPayload, Origin, is_utf8, spread_values
-from kafka_s3_platform.core.model.connect import MISSING, NO_SCHEMA, Int64s, Payload
-from kafka_s3_platform.core.model.json_values import (
+from kafka_s3_platform.connect.avro.json_values import (
     BYTE_ORDER_MARK,
     decode_json,
     find_maybe_deeper,
     is_deeper,
     read_number,
 )
+from kafka_s3_platform.connect.avro.wire import read_extents
+from kafka_s3_platform.connect.converters.base import BadRecordError, ConvertedPayload, Origin, is_utf8, spread_values
+from kafka_s3_platform.core.model.connect import MISSING, NO_SCHEMA, Int64s, Payload
 
 MAX_DEPTH = 250
 """The deepest nesting of objects and arrays. A fixed limit, because msgspec's depends on the remaining stack."""

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from kafka_s3_platform.connect.converters.base import BadRecordError, explain_bad_record
+from kafka_s3_platform.connect.converters.registry_contents import ScopeSettings
 from kafka_s3_platform.core.config.certificates import explain_certificate
 from kafka_s3_platform.core.config.settings import RegistrySettings
 from kafka_s3_platform.core.errors import (
@@ -23,7 +24,6 @@ from kafka_s3_platform.core.errors import (
 )
 from kafka_s3_platform.core.keystores import PEM_PROPERTIES, load_pem
 from kafka_s3_platform.core.model.connect import cut_reason
-from kafka_s3_platform.core.model.registry import ScopeSettings
 from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
 from kafka_s3_platform.core.text import strip_users
 from kafka_s3_platform.core.waits import waiting_for

@@ -2,12 +2,12 @@
 
 import dagster as dg
 
+from kafka_s3_platform.connect.converters.registry_contents import name_registry
 from kafka_s3_platform.core.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.core.defs.failures import raise_dagster_failures
 from kafka_s3_platform.core.defs.jobs import make_nightly_schedule
 from kafka_s3_platform.core.defs.topic import ASSET_TAG
 from kafka_s3_platform.core.instance.names import make_name, make_op_name
-from kafka_s3_platform.core.model.registry import name_registry
 
 REGISTRY_TIME = "30 0 * * *"
 

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from kafka_s3_platform.connect.avro.json_values import read_number
 from kafka_s3_platform.connect.formats.avro import AvroFields, AvroReader, decode_column
 from kafka_s3_platform.connect.formats.avro_records import build_datum_payload
 from kafka_s3_platform.connect.formats.field_reader import convert_to_ms, find_time_unit
@@ -39,7 +40,6 @@ from kafka_s3_platform.core.formats.reading import (
 )
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.core.model.connect import VALUE_ERRORS, Payload, Schema
-from kafka_s3_platform.core.model.json_values import read_number
 from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
 
 UNKNOWN_OFFSET = -1

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_s3_platform.connect.avro.json_values import decode_json, find_maybe_deeper, is_deeper
 from kafka_s3_platform.connect.avro.plain_json import DecimalFormat, Plain, compile_plain_json
 from kafka_s3_platform.connect.avro.values import is_text
 from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest, WriteRequest
@@ -33,7 +34,6 @@ from kafka_s3_platform.core.formats.parts import (
 )
 from kafka_s3_platform.core.formats.reading import ReadBatch, batch_values, build_damage_error, read_pieces
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, VALUE_ERRORS, ConnectBatch, Payload, Schema, strip_branch
-from kafka_s3_platform.core.model.json_values import decode_json, find_maybe_deeper, is_deeper
 from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
 
 # The rest of a number that was cut off is a number too.

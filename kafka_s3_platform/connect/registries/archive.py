@@ -17,11 +17,11 @@ import msgspec
 from kafka_s3_platform.connect.config.config_providers import replace_variables
 from kafka_s3_platform.connect.config.keys.converters import read_converter
 from kafka_s3_platform.connect.converters.registry import open_registry
+from kafka_s3_platform.connect.converters.registry_contents import RegistryContents, name_registry
 from kafka_s3_platform.connect.registries.read import read_contents
 from kafka_s3_platform.core.config.parse import read_properties
 from kafka_s3_platform.core.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError
-from kafka_s3_platform.core.model.registry import RegistryContents, name_registry
 from kafka_s3_platform.core.store.errors import PreconditionError
 from kafka_s3_platform.core.store.objects import ObjectStore
 

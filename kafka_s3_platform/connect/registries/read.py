@@ -8,8 +8,13 @@ from itertools import chain
 from typing import TypeVar
 
 from kafka_s3_platform.connect.converters.registry import Registry
+from kafka_s3_platform.connect.converters.registry_contents import (
+    DEFAULT_CONTEXT,
+    RegistryContents,
+    ScopeSettings,
+    find_context,
+)
 from kafka_s3_platform.core.errors import RegistryUnavailableError
-from kafka_s3_platform.core.model.registry import DEFAULT_CONTEXT, RegistryContents, ScopeSettings, find_context
 from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
 
 THREADS = 8

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_s3_platform.connect.converters.registry import NewSchema, Registry
+from kafka_s3_platform.connect.converters.registry_contents import RegistryContents, ScopeSettings, find_context
 from kafka_s3_platform.connect.registries.read import read_contents
 from kafka_s3_platform.connect.restore.outgoing.schemas import SchemaRegistrar
 from kafka_s3_platform.core.errors import ConfigError, ErrorCode, IntegrityError, PreflightError
-from kafka_s3_platform.core.model.registry import RegistryContents, ScopeSettings, find_context
 from kafka_s3_platform.core.model.schema import ArchivedSchema, find_references_flaw
 
 logger = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from kafka_s3_platform.connect.avro.json_values import require_exact
 from kafka_s3_platform.connect.avro.structs import TIMESTAMP, Avro, Field, declare_field, make_optional
 from kafka_s3_platform.connect.config.keys.transform_catalogue import Inserted, split_field_path
 from kafka_s3_platform.connect.java.numbers import (
@@ -23,7 +24,6 @@ from kafka_s3_platform.connect.java.numbers import (
 from kafka_s3_platform.connect.transforms.edits import Columns, Edit, Plan
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.core.model.connect import ConnectBatch, DataError, Mask, Outcome, Side
-from kafka_s3_platform.core.model.json_values import require_exact
 
 FieldValues = Mapping[str, Any]
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from kafka_s3_platform.connect.avro.json_values import require_exact
 from kafka_s3_platform.connect.transforms.edits import RowNumbers, replace_payload
 from kafka_s3_platform.connect.transforms.headers import HEADERS
 from kafka_s3_platform.core.config.plugins import mask_options, name_fault
@@ -24,7 +25,6 @@ from kafka_s3_platform.core.model.connect import (
     Schema,
     Side,
 )
-from kafka_s3_platform.core.model.json_values import require_exact
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_s3_platform.connect.avro.json_values import require_exact
 from kafka_s3_platform.connect.config.keys.transform_catalogue import split_json_path
 from kafka_s3_platform.connect.config.keys.values import is_topic_name
 from kafka_s3_platform.connect.java.simple_date_format import SimpleDateFormat
@@ -26,7 +27,6 @@ from kafka_s3_platform.core.model.connect import (
     RecordFailure,
     strip_branch,
 )
-from kafka_s3_platform.core.model.json_values import require_exact
 
 _SHOWN = 100
 """Most characters of a wrong topic name that a message shows."""

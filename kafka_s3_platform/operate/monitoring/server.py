@@ -20,8 +20,8 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from kafka_s3_platform.core.errors import ConfigError, PlatformError
-from kafka_s3_platform.core.instance.webserver import OriginGuard
 from kafka_s3_platform.core.text import escape_unprintable
+from kafka_s3_platform.operate.instance.webserver import OriginGuard
 from kafka_s3_platform.operate.monitoring.hours import HoursReader
 from kafka_s3_platform.operate.monitoring.hours_page import MAX_DAYS, HoursPage, render_hours_page
 from kafka_s3_platform.operate.monitoring.lookout import HealthReport, Lookout

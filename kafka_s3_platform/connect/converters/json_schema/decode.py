@@ -29,6 +29,7 @@ from kafka_s3_platform.connect.avro.connect_schema import (
     Slot,
     write_avro_schema,
 )
+from kafka_s3_platform.connect.avro.json_values import BYTE_ORDER_MARK, decode_exact_json
 from kafka_s3_platform.connect.config.keys.converters import PRESERVE_OTHERS
 from kafka_s3_platform.connect.converters.base import BadRecordError, check_walkable
 from kafka_s3_platform.connect.converters.connect_json import ADDED, Readers
@@ -36,7 +37,6 @@ from kafka_s3_platform.connect.converters.framed import FramedConverter
 from kafka_s3_platform.connect.converters.registry import Registry, RegistrySchema
 from kafka_s3_platform.core.config.settings import RegistrySettings
 from kafka_s3_platform.core.model.connect import MISSING, Schema
-from kafka_s3_platform.core.model.json_values import BYTE_ORDER_MARK, decode_exact_json
 from kafka_s3_platform.core.model.limits import MAX_SCHEMA_PLACES
 
 MAX_REFERENCES = 100

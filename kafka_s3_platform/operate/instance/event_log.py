@@ -48,7 +48,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
     def optimize_for_webserver(self, statement_timeout: int, pool_recycle: int, max_overflow: int) -> None:
         """Install the origin guard: Dagster calls this in the webserver's process, before it serves requests."""
         # imports Starlette, which no other process needs
-        from kafka_s3_platform.core.instance.webserver import guard_webserver
+        from kafka_s3_platform.operate.instance.webserver import guard_webserver
 
         super().optimize_for_webserver(statement_timeout, pool_recycle, max_overflow)
         guard_webserver()

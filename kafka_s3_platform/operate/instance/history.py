@@ -13,7 +13,6 @@ from functools import cached_property
 import dagster as dg
 
 from kafka_s3_platform.core.errors import PlatformError
-from kafka_s3_platform.core.instance.home import find_instance
 from kafka_s3_platform.core.instance.work import (
     KIND_OF_GROUP,
     RESTORE_TAG,
@@ -28,6 +27,7 @@ from kafka_s3_platform.core.instance.work import (
     read_run_error,
 )
 from kafka_s3_platform.core.model.health import EndedRun, FailedRun, Proof, RunHistory, RunningRestore
+from kafka_s3_platform.operate.instance.home import find_instance
 
 DEEP = "deep verification"
 MOST_EVENTS = 50

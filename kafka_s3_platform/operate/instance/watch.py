@@ -1,6 +1,6 @@
 """Reloads the code location whenever a connector file changes: the code server reads the files only when it loads.
 
-    python -m kafka_s3_platform.core.instance.watch SOCKET
+    python -m kafka_s3_platform.operate.instance.watch SOCKET
 
 SOCKET is the one of `dagster code-server start`. Runs under way go on. The webserver notices a reload within a second,
 the daemon within a minute.
