@@ -263,6 +263,7 @@ def test_a_killed_jvm_is_told_at_once_and_ends_its_server(warm: WarmSpark, tmp_p
 
 def test_down_ends_it(warm: WarmSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_S3_LOCAL_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("AWS_PROFILE", "another environment than its own")
     warm.peer.close()
     assert CliRunner().invoke(main, ["down"]).output == "stopped: spark\n"
     assert is_gone(warm.pid, 60)

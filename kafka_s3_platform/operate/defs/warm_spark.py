@@ -70,7 +70,9 @@ def start_warm_spark() -> None:
 
 
 def stop_warm_spark() -> bool:
-    """Let the warm Sparks of this environment and folder end with their last client. Return False if there are none.
+    """Let the warm Sparks of this folder and Python end with their last client, whatever environment started them.
+
+    Return False if there are none.
 
     Raises OSError if the folder of their sockets is not this user's alone.
     """
@@ -78,7 +80,7 @@ def stop_warm_spark() -> bool:
     if not folder.exists():
         return False
     refuse_foreign_folder(folder)
-    return retire_servers(folder, identify_process()) > 0
+    return retire_servers(folder, identify_process().home) > 0
 
 
 def serve_warm_spark() -> None:

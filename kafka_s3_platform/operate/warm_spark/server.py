@@ -26,7 +26,6 @@ from kafka_s3_platform.operate.warm_spark.wire import (
     BEAT_SECONDS,
     SILENCE_SECONDS,
     FrameKind,
-    Identity,
     Peer,
     PeerGoneError,
     connect,
@@ -286,17 +285,17 @@ def become_server(start: "Callable[[], tuple[SparkSession, int]]", idle_seconds:
         return
     _detach(find_log(path))
     delete_unread_variables()
-    threading.Thread(target=retire_servers, args=(folder, identity, path), daemon=True).start()
+    threading.Thread(target=retire_servers, args=(folder, identity.place, path), daemon=True).start()
     WarmServer(listener, path, idle_seconds).serve(start)
 
 
-def retire_servers(folder: Path, identity: Identity, own_path: Path | None = None) -> int:
-    """Send RETIRE to the servers of the same place, of any version. Return their number.
+def retire_servers(folder: Path, place: str, own_path: Path | None = None) -> int:
+    """Send RETIRE to the servers of a place or a home, of any version. Return their number.
 
     Each ends with its last client.
     """
     count = 0
-    for path in folder.glob(f"{identity.place}-*.sock"):
+    for path in folder.glob(f"{place}-*.sock"):
         if path == own_path:
             continue
         try:

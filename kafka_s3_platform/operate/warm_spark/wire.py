@@ -53,11 +53,10 @@ UNREAD_PREFIXES = (
 class Identity:
     """Two processes with the same identity would start the same Spark for the same tasks."""
 
+    home: str
+    """Digest of the working directory and the Python."""
     place: str
-    """Digest of the environment, limits, niceness, the working directory and the Python.
-
-    It stays when something is installed anew.
-    """
+    """`home`, and a digest of the environment, limits and niceness. It stays when something is installed anew."""
     version: str
     """Digest of the installed packages, of Spark's properties, and of the inode of the working directory."""
 
@@ -66,8 +65,10 @@ def identify_process(env: Mapping[str, str] = os.environ) -> Identity:
     """Return the identity of the warm Spark that this process would start."""
     read_variables = {name: value for name, value in env.items() if may_be_read(name)}
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
-    place = [sorted(read_variables.items()), limits, os.nice(0), str(Path.cwd()), sys.executable]
-    return Identity(_digest(json.dumps(place).encode()), _digest(*_list_installation(env)))
+    home = _digest(str(Path.cwd()).encode(), sys.executable.encode())[:8]
+    surroundings = [sorted(read_variables.items()), limits, os.nice(0)]
+    place = f"{home}-{_digest(json.dumps(surroundings).encode())}"
+    return Identity(home, place, _digest(*_list_installation(env)))
 
 
 def may_be_read(variable: str) -> bool:
