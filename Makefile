@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DATA := $(or $(KAFKA_S3_LOCAL_DATA_DIR),.local)
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
 
@@ -32,7 +32,7 @@ setup: .venv/prepared-$(JAVA_ID) ## Install everything into .venv, as locked (th
 .venv/dependencies: requirements-build.lock requirements.lock
 	$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit("Python 3.11 to 3.13 is needed")'
 	$(PYTHON) -m venv --clear .venv
-	@echo "installing the locked dependencies into .venv: some minutes the first time"
+	@echo "installing the locked dependencies into .venv: 2.5 GB, in 2 to 10 minutes the first time"
 	$(INSTALL) --require-hashes --requirement requirements-build.lock
 	$(INSTALL) --require-hashes --requirement requirements.lock
 	@touch $@
@@ -40,16 +40,8 @@ setup: .venv/prepared-$(JAVA_ID) ## Install everything into .venv, as locked (th
 demo: setup ## Archive January 2013 of real flights, compact it, restore a day, verify it
 	$(BIN)/python -m examples.demo
 
-# The same server as `dg dev`, which would be one more tool to install, only to start it. The config of runs is in its
-# files, and may hold secrets: they are for this user alone.
-dev: export PYTHONWARNINGS := ignore:Function `dev_command` is superseded
-dev: export DAGSTER_HOME := $(CURDIR)
-dev: export KAFKA_S3_AUTOSTART := 1
-dev: export KAFKA_S3_WARM_SPARK ?= 60
-dev: up ## Start the stack, Dagster's UI with sensors and schedules, and the status page
-	mkdir -p .dagster && chmod 700 .dagster
-	umask 077; env -u DAGSTER_HOME $(BIN)/kafka-s3 serve & status=$$!; trap "kill $$status 2>/dev/null" EXIT; trap "exit 130" INT; trap "exit 143" TERM; \
-		$(BIN)/dagster dev
+dev: setup ## Start the stack, Dagster's UI with sensors and schedules, and the status page
+	$(BIN)/kafka-s3 dev
 
 # Each of the four processes has servers of its own. While one waits for them, the others keep two cores busy.
 # When one of them dies, the run ends and names the test: xdist would replace it, and may then wait without end.

@@ -20,7 +20,7 @@ MIN_LINES = 180
 PARTS = ("core", "connect", "operate")
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (480, 4),
-    "cli": (4_350, 34),
+    "cli": (4_640, 36),
     "connect": (30, 1),
     "connect/avro": (2_740, 13),
     "connect/config": (7_700, 28),
@@ -58,7 +58,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "operate/defs": (280, 3),
     "operate/groups": (620, 3),
     "operate/instance": (730, 7),
-    "operate/local": (1_140, 8),
+    "operate/local": (1_180, 9),
     "operate/monitoring": (1_370, 12),
     "operate/reading": (1_320, 5),
     "operate/warm_spark": (830, 4),

@@ -19,7 +19,7 @@ def up(registry: bool, as_json: bool) -> None:
     """Start Kafka and S3 on this machine, and a warm Spark for its runs. Waits until Kafka and S3 answer."""
     settings = StackSettings.from_environment()
     state = stack.start_stack(settings)
-    _start_spark()
+    start_spark()
     _print_state(stack.start_registry(settings) if registry else state, as_json)
 
 
@@ -46,7 +46,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     ctx.exit(0 if state.healthy else 1)
 
 
-def _start_spark() -> None:
+def start_spark() -> None:
     """Start a warm Spark in the background, unless the environment forbids it. Runs do without one, too."""
     if read_idle_minutes(os.environ) == 0:
         return
