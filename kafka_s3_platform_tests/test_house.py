@@ -43,7 +43,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/formats": (2_980, 20),
     "core/instance": (760, 6),
     "core/java": (610, 5),
-    "core/kafka": (5_430, 20),
+    "core/kafka": (5_520, 20),
     "core/layouts": (450, 3),
     "core/model": (2_750, 17),
     "core/partitioners": (710, 4),
@@ -69,7 +69,7 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 19,
     "a comprehension in another": 166,
     "a private module of Dagster": 15,
-    "a vague name": 326,
+    "a vague name": 325,
     "a, b = x, y": 46,
 }
 """How often the package may do what is hard to read. The aim is 0."""

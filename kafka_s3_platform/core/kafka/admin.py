@@ -61,7 +61,7 @@ class TopicDescription:
 
     @property
     def generation(self) -> TopicGeneration:
-        """As the index keeps it."""
+        """The topic as the index stores it, to see later whether it was changed or created again."""
         configs = tuple(sorted(self.configs.items()))
         return TopicGeneration(self.topic, self.topic_id, self.kafka_partitions, configs, self.acls)
 
@@ -122,7 +122,7 @@ class ClusterAdmin(OffsetAdmin):
         return self._topic_acls([topic])[topic]
 
     def _topic_acls(self, topics: Collection[str]) -> dict[str, tuple[TopicAcl, ...] | None]:
-        """Do as `topic_acls` for many topics. One request brings the ACLs of every literal name."""
+        """Do as `topic_acls` for many topics. One request brings the ACLs of all literal names."""
         only = next(iter(topics)) if len(topics) == 1 else None
         anything: Any = None
         acl_filter = AclBindingFilter(
@@ -151,7 +151,7 @@ class ClusterAdmin(OffsetAdmin):
         return {topic: tuple(sorted(of_topic)) for topic, of_topic in acls.items()}
 
     def _shows_acls(self) -> bool:
-        """Return True if the cluster has an authorizer, and the principal may read its ACLs."""
+        """Return True if an empty list of ACLs can be believed: the cluster keeps ACLs, and we may read them."""
         cluster = self.describe_cluster()
         if cluster.operations is None or cluster.operations.isdisjoint({"DESCRIBE", "ALL"}):
             return False
@@ -210,10 +210,7 @@ class ClusterAdmin(OffsetAdmin):
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create the topic and wait until it can be used. PermanentError if it exists.
-
-        -1 takes the broker's default replication factor.
-        """
+        """Create the topic, and wait until it can be used. PermanentError if it exists. -1 is the brokers' default."""
         what = f"creating topic {topic} with {kafka_partitions} kafka partitions"
         new = NewTopic(topic, kafka_partitions, replication_factor, config=dict(configs or {}))
         self._create(new, what, operation_timeout=self._timeout)
@@ -226,7 +223,11 @@ class ClusterAdmin(OffsetAdmin):
             time.sleep(POLL_SECONDS)
 
     def delete_unused_topic(self, topic: str, topic_id: str) -> bool:
-        """Delete the topic if it has this id and was never written to. Return True if it was deleted."""
+        """Delete the topic if it has this id and was never written to. Return True if it was deleted.
+
+        A restore that fails before it sends takes back the topic that it created. An error is logged, and the topic
+        stays.
+        """
         try:
             description = self.describe_topic(topic)
             written = (log.high_watermark for log in self.frontiers(topic, description.kafka_partitions).values())
@@ -247,6 +248,7 @@ class ClusterAdmin(OffsetAdmin):
         self._create(new, f"asking whether creating topic {topic} is possible", validate_only=True)
 
     def _create(self, new: NewTopic, what: str, **how: Any) -> None:
+        """Send a request to create a topic, with the options `how` of the client library, and await its answer."""
         try:
             futures = self._client.create_topics([new], request_timeout=self._timeout, **how)
         except ValueError as err:
@@ -255,13 +257,15 @@ class ClusterAdmin(OffsetAdmin):
         self._answer(futures[new.topic], what)
 
     def _is_usable(self, topic: str, kafka_partitions: int) -> bool:
-        """Check if leaders answer: metadata names them before they know they lead, so they are asked themselves."""
+        """Return True if the leaders themselves answer: metadata names them before they know that they lead."""
         try:
             return bool(self.frontiers(topic, range(kafka_partitions)))
         except (BrokerUnavailableError, MissingTopicError):
             return False
 
     def _config_entries(self, topics: Iterable[str]) -> Answers[str, Sequence[ConfigEntry]]:
+        """Ask for all configs of the topics, the brokers' defaults included."""
+
         def ask(some: Sequence[str]) -> Answers[str, Sequence[ConfigEntry]]:
             resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in some]
             by_resource = self._client.describe_configs(resources, request_timeout=self._timeout)

@@ -32,6 +32,7 @@ class RecordOffset(int):
 
     @classmethod
     def of(cls, offset: int, timestamp_ms: int) -> "RecordOffset":
+        """Return `offset` as a number that also carries the record's timestamp in epoch ms."""
         record_offset = cls(offset)
         record_offset.timestamp_ms = timestamp_ms
         return record_offset
@@ -45,13 +46,13 @@ NO_RECORD_SO_LATE = -1
 
 
 class Untold(Enum):
-    """The offset of a timestamp is unknown: a broker denies a record so late, but there may be one.
+    """Mark the offset of a timestamp as unknown: the broker says that no record is so late, but there may be one.
 
     From the log start on, a broker looks into the first log segment that ever had a record so late, and into no later
     one (LogSegments and `findOffsetByTimestamp` in Kafka's UnifiedLog). If the latest records of that segment were
     deleted, it finds none. If DeleteRecords deleted a whole segment, this lasts for minutes. If it deleted a record
-    with a time in the far future, it lasts for good. Or the log has no record with the offset and timestamp in its
-    answer.
+    with a time in the far future, it lasts for good. An answer is also unknown if the log has no record with the offset
+    and timestamp that it names.
     """
 
     UNTOLD = "untold"
@@ -83,7 +84,7 @@ class Answers(Generic[K, A]):
     failures: Mapping[K, PlatformError]
 
     def checked(self, check: Callable[[K, A], B]) -> "Answers[K, B]":
-        """Apply `check` to each answer. An answer for which it raises BrokerUnavailableError becomes a failure."""
+        """Apply `check` to key and answer of each. One for which it raises BrokerUnavailableError becomes a failure."""
         results: dict[K, B] = {}
         failures = dict(self.failures)
         for key, answer in self.results.items():
@@ -116,7 +117,7 @@ class Answers(Generic[K, A]):
 
 
 def ask_again(answers: Answers[K, A], ask: Callable[[Sequence[K]], Answers[K, A]]) -> Answers[K, A]:
-    """Ask failed questions again for a short time, if their errors are transient."""
+    """Ask failed questions again, for AGAIN_SECONDS in all, as long as their errors are transient."""
     deadline = time.monotonic() + AGAIN_SECONDS
     while time.monotonic() < deadline:
         passing = [key for key, err in answers.failures.items() if isinstance(err, TransientError)]
@@ -128,10 +129,10 @@ def ask_again(answers: Answers[K, A], ask: Callable[[Sequence[K]], Answers[K, A]
 
 
 def ask_in_parts(keys: Sequence[K], size: int, ask: Callable[[Sequence[K]], Answers[K, A]]) -> Answers[K, A]:
-    """Ask about `size` keys at a time, so no request is too large.
+    """Ask about `size` keys at a time, so no request is too large. Return the answers to all `keys`.
 
-    If no broker answers about a part, the next parts are not asked about, and have its failure. So a cluster that is
-    down takes its time once.
+    If no broker answers about a part, the next parts are not asked about, and get that part's failure. So a cluster
+    that is down costs one timeout, and not one for each part.
     """
     answers: Answers[K, A] = Answers({}, {})
     for start in range(0, len(keys), size):
@@ -193,9 +194,9 @@ class LogEnds:
 
 
 def check_log_ends(offsets: tuple[int, int], epoch: int | None, observed_at: datetime, where: str) -> LogEnds:
-    """Check high watermark and last stable offset, in the order of asking.
+    """Check `offsets`, the high watermark and the last stable offset, in the order in which they were asked for.
 
-    The log ends at the higher one: either more came meanwhile, or the first answer was too low.
+    The log ends at the higher one: either more records came meanwhile, or the first answer was too low.
     """
     end, stable = (check_log_end(offset, where) for offset in offsets)
     return LogEnds(max(end, stable), stable, check_leader_epoch(epoch, where), observed_at)
@@ -210,7 +211,7 @@ def check_log_bounds(bounds: tuple[int, int], where: str) -> tuple[LogStart, Log
 
 
 def check_frontier(kafka_partition: int, log_start: int, ends: LogEnds, where: str) -> Frontier:
-    """Check the log start, asked for after the ends."""
+    """Return a kafka partition's frontier from the `ends` of its log, and its start, asked for after them."""
     start = check_log_start(log_start, where)
     _check_order(start, ends.high_watermark, "ends at", where)
     _check_order(start, ends.last_stable_offset, "is stable up to", where)

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reasons:
-    """The errors reported by librdkafka about its connections. They explain a missing answer."""
+    """Connection errors that librdkafka has reported since the last answer: they explain why an answer is missing."""
 
     def __init__(self) -> None:
         self._latest: dict[int, KafkaError] = {}
@@ -113,7 +113,7 @@ def _warn_of_unverified(properties: Mapping[str, Any]) -> None:
 
 
 class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
-    """Logs librdkafka's lines at debug level: important ones reach the caller in an exception."""
+    """Logs librdkafka's lines at debug level: what matters reaches the caller in an exception."""
 
     def __init__(self, reasons: Reasons) -> None:
         super().__init__(logging.getLogger("kafka_s3_platform.core.kafka.librdkafka"))
@@ -179,6 +179,7 @@ def _merge_properties(
     defaults: Mapping[str, Any],
     fixed: Mapping[str, Any],
 ) -> dict[str, Any]:
+    """Return a client's properties: `defaults`, over these the worker file's, over all `fixed` and our callbacks."""
     quiet = _QuietLogger(reasons)
     # A producer, which an admin client is to librdkafka, creates the topic that it asks for, if the broker lets it.
     ours = {"allow.auto.create.topics": False, "error_cb": reasons, "logger": quiet}
@@ -203,9 +204,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 class AdminCalls:
-    """One cluster's admin client.
+    """Call one cluster's admin client: each call is awaited for a bounded time, and its errors become ours.
 
-    A client that `begins` a command or a run soon reports refused connections to the cluster's addresses.
+    With `begins`, this client is the first of a command or a run: connections refused at all addresses of the cluster
+    are reported soon, and not only after the whole timeout.
     """
 
     def __init__(
@@ -234,16 +236,14 @@ class AdminCalls:
         return answer
 
     def _metadata(self, topic: str | None, what: str) -> ClusterMetadata:
-        """Return a broker's metadata of the topic, or of all topics.
-
-        First wait for GRACE_SECONDS only, to report a refusal soon, and then for the whole timeout.
-        """
+        """Ask for metadata of the topic, or of all. Wait for GRACE_SECONDS first, to report a refusal soon."""
         try:
             return self._listed(topic, min(GRACE_SECONDS, self._timeout), what)
         except BrokerUnavailableError:
             return self._listed(topic, self._timeout, what)
 
     def _listed(self, topic: str | None, seconds: float, what: str) -> ClusterMetadata:
+        """Ask once for metadata, and wait for `seconds`."""
         where = f"{what} at {self._bootstrap_servers}"
         with self._waiting():
             metadata = fetch_metadata(self._client, topic, seconds, self._reasons, where)
@@ -251,7 +251,7 @@ class AdminCalls:
         return metadata
 
     def _answers(self, calls: "Mapping[K, Future[Any]]", what: Callable[[K], str]) -> Answers[K, Any]:
-        """Return the answers to the questions of one call. Raises the error if no broker answers the call."""
+        """Return the answer or the failure of each question of one call; `what` describes a question, for errors."""
         results: dict[K, Any] = {}
         failures: dict[K, PlatformError] = {}
         for key, future in calls.items():
@@ -269,7 +269,7 @@ class AdminCalls:
             raise self._failure(err, what) from err
 
     def _wait(self, future: "Future[Any]", what: str) -> Any:
-        """Wait for the answer. librdkafka repeats refused calls until its time is over; we wait for the grace only."""
+        """Wait for an answer; after a refusal only for GRACE_SECONDS, though librdkafka repeats the call for longer."""
         question = f"{what} at {self._bootstrap_servers}"
         with self._waiting():
             try:
@@ -290,7 +290,11 @@ class AdminCalls:
         _answered.add(self._bootstrap_servers)
 
     def _late(self, future: "Future[Any]", question: str) -> Any:
-        """Wait on for a late answer, unless in vain. A busy machine hears late of a refusal."""
+        """Wait for an answer that is late, up to the timeout.
+
+        If a client that `begins` only meets refused connections, it waits no longer than BEGIN_SECONDS. They are
+        counted before each wait, since a busy machine notices a refusal late.
+        """
         ends = time.monotonic() + self._timeout
         addresses = self._bootstrap_servers.split(",")
         while True:

@@ -1,4 +1,7 @@
-"""Reads a bounded range of a kafka partition as record batches, once, and proves its end."""
+"""The reader on confluent-kafka: it knows all security settings and errors of Kafka, and is slower than `FetchReader`.
+
+A `MessageStream` holds the consumer's position and what it has fetched ahead; a `RangeTally` sums up one range.
+"""
 
 import time
 from collections.abc import Generator, Iterator
@@ -145,10 +148,7 @@ class ConfluentReader:
         return RangeRead(self._read(tp, offsets, leader_epoch, tally), tally.failures)
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Return an EpochEnd if the log of up to `leader_epoch` ends below `offset`, else None. Raises as `read`.
-
-        librdkafka does not report the end itself.
-        """
+        """Return an EpochEnd without the end, which librdkafka does not say, if the log was truncated. Else None."""
         self._stream = None
         tally = RangeTally(offset)
         stream = self._opened(TopicPartition(self._topic, kafka_partition), offset, leader_epoch)
@@ -182,13 +182,14 @@ class ConfluentReader:
     def _read(
         self, tp: TopicPartition, offsets: OffsetRange, leader_epoch: int | None, tally: RangeTally
     ) -> Generator[pa.RecordBatch, None, ReadEnd]:
+        """Yield the batches of one range, and return its result, after its start and its end were proven."""
         stream = self._stream
         self._stream = None
-        fresh = stream is None or not stream.continues_with(tp, offsets.start_offset)
-        if stream is None or fresh:
+        is_new = stream is None or not stream.continues_with(tp, offsets.start_offset)
+        if stream is None or is_new:
             stream = self._opened(tp, offsets.start_offset, leader_epoch)
         yield from cut_batches(self._chunks(stream, offsets.end_offset, tally))
-        if fresh:
+        if is_new:
             # Check this last: retention may move the log start while the range is read.
             self._check_start(stream, offsets.end_offset, tally)
         stream.done = offsets.end_offset
@@ -200,6 +201,7 @@ class ConfluentReader:
         return ReadEnd(stream.reach, epoch, tuple(tally.gaps), tally.records, tally.bytes, tally.unreadable)
 
     def _chunks(self, stream: MessageStream, end: int, tally: RangeTally) -> Iterator[pa.RecordBatch]:
+        """Yield converted runs of records below `end`, of any length, and handle the events between them."""
         while stream.reach < end:
             if not stream.waiting:
                 self._pull(stream, end)
@@ -209,6 +211,7 @@ class ConfluentReader:
                 yield self._converted(stream, stream.take(end), tally)
 
     def _converted(self, stream: MessageStream, messages: list[Message], tally: RangeTally) -> pa.RecordBatch:
+        """Convert a run of records, count it, and adapt how much the next pull takes to the records' size."""
         with pause_collector():
             batch, failures = convert_messages(stream.tp, messages)
         if failures and not self._skip_unreadable:
@@ -261,6 +264,7 @@ class ConfluentReader:
             raise make_disorder_error(stream.tp, f"{message.offset()} comes where {proof.offset()} came before")
 
     def _stalled(self, stream: MessageStream, end: int) -> PlatformError:
+        """Return the error for records that do not come: it says what the broker tells of the log now."""
         if not stream.at_end:
             return self._reasons.silence(
                 f"{stream}: no broker answered for {self._answer_seconds:g} s, the range ends at {end}"
@@ -279,6 +283,7 @@ class ConfluentReader:
         return BrokerUnavailableError(f"{waited}, though the log ends at {log.high_watermark}; {self._reasons}")
 
     def _handle(self, stream: MessageStream, event: Message, end: int, tally: RangeTally) -> None:
+        """Act on an event that is no record: the log's end, a lost position, an unreadable batch, or an error."""
         error = event.error()
         if error is None:
             raise AssertionError("a record is not an event")
@@ -322,6 +327,7 @@ class ConfluentReader:
         return behind
 
     def _is_refused(self, tp: TopicPartition, base_offset: int, offset: int) -> bool:
+        """Return True if reading at `offset` brings the same error of the batch at `base_offset`: it is part of it."""
         probe = MessageStream(tp, offset, offset, None, offset)
         self._assign(probe, None)
         while not probe.waiting:
@@ -331,6 +337,7 @@ class ConfluentReader:
         return error is not None and error.code() == BAD_COMPRESSION and first.offset() == base_offset
 
     def _out_of_range(self, stream: MessageStream, error: KafkaError, end: int, tally: RangeTally) -> None:
+        """Read on behind offsets that retention has deleted, or raise because the log does not reach the position."""
         log_start, log_end = self._watermarks(stream.tp)
         if log_start > stream.position:
             self._lose(stream.tp, stream.position, min(log_start, end), tally)
@@ -350,6 +357,7 @@ class ConfluentReader:
             )
 
     def _lose(self, tp: TopicPartition, start: int, end: int, tally: RangeTally) -> None:
+        """Count the offsets as a gap, or raise OffsetGapError unless gaps are allowed."""
         if not self._allow_gaps:
             raise OffsetGapError(
                 f"topic {tp.topic}, kafka partition {tp.kafka_partition}: offsets [{start}, {end}) were deleted from "
@@ -367,6 +375,7 @@ class ConfluentReader:
             self._lose(stream.tp, tally.unproven, min(log_start, tally.first_offset or end, end), tally)
 
     def _watermarks(self, tp: TopicPartition) -> tuple[LogStart, LogEnd]:
+        """Ask a broker for the log's start and end."""
         what = f"reading the log start of topic {tp.topic}, kafka partition {tp.kafka_partition}"
         place = Assignment(tp.topic, tp.kafka_partition)
         try:
@@ -380,6 +389,7 @@ class ConfluentReader:
         return check_log_bounds(bounds, what)
 
     def _opened(self, tp: TopicPartition, start_offset: int, leader_epoch: int | None) -> MessageStream:
+        """Return a new stream, whose first record is that at `start_offset` or later."""
         if tp.kafka_partition not in self._kafka_partitions:
             self._kafka_partitions = self._find_topic()
         if tp.kafka_partition not in self._kafka_partitions:
@@ -402,7 +412,7 @@ class ConfluentReader:
             self._validate(stream, place)
 
     def _validate(self, stream: MessageStream, place: Assignment) -> None:
-        """Seek to the assigned place too. librdkafka checks the epoch of a seek, but not of an assignment."""
+        """Seek to the assigned place too: librdkafka checks a seek's leader epoch, but not an assignment's."""
         deadline = time.monotonic() + self._answer_seconds
         while time.monotonic() < deadline:
             try:

@@ -1,6 +1,7 @@
 """Records without a place in the archive: refused, logged, or sent to the dead letter topic unchanged.
 
-Source of names and values: Apache Kafka Connect, DeadLetterQueueReporter and LogReporter.
+A *letter* is such a record in that topic, with headers that say why it failed. Source of names and values: Apache Kafka
+Connect, DeadLetterQueueReporter and LogReporter.
 """
 
 import logging
@@ -144,22 +145,23 @@ class DeadLetterQueue:
             return ()
         # The first failure of a record is the one that its letter tells.
         first_failures = {failure.offset: failure for failure in reversed(failures)}
-        picked = [first_failures[offset] for offset in sorted(first_failures)]
-        failed = records.take(pa.array(self._positions(records, picked)))
+        reported = [first_failures[offset] for offset in sorted(first_failures)]
+        failed = records.take(pa.array(self._positions(records, reported)))
         if self._errors.log_enable:
-            self._log(failed, picked)
+            self._log(failed, reported)
         if self._errors.dead_letter_topic is None:
             return ()
         is_looping = self._find_looping(failed)
         without_letter = [
-            self._explain_loop(failure) for failure, loops in zip(picked, is_looping, strict=True) if loops
+            self._explain_loop(failure) for failure, loops in zip(reported, is_looping, strict=True) if loops
         ]
-        new_failures = [failure for failure, loops in zip(picked, is_looping, strict=True) if not loops]
+        new_failures = [failure for failure, loops in zip(reported, is_looping, strict=True) if not loops]
         if new_failures:
             without_letter += self._send_letters(failed.filter(pa.array(~is_looping)), new_failures)
         return sorted(without_letter, key=lambda failure: failure.offset)
 
     def _send_letters(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> list[RecordFailure]:
+        """Send letters of new failures, row by row of `failed`. Return the failures whose letters were refused."""
         try:
             if self._opened is None:
                 self._opened = self._open()
@@ -175,6 +177,7 @@ class DeadLetterQueue:
         return np.array([(headers or []).count(mark) >= MAX_LETTERS for headers in headers_of_records], bool)
 
     def _explain_loop(self, failure: RecordFailure) -> RecordFailure:
+        """Return the failure of a record that gets no other letter, with that as its reason."""
         message = (
             f"the record was a dead letter of connector {self._connector} {MAX_LETTERS} times, so no other letter is "
             f"made of it. The record failed because {failure.message}"
@@ -189,6 +192,7 @@ class DeadLetterQueue:
         return replace(failure, stage=LETTER_REFUSED, message=message)
 
     def _positions(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> np.ndarray:
+        """Return the row of each failure's record. An offset that is not among `records` is a defect of ours."""
         batch_offsets = read_offset_column(records)
         failed = np.array([f.offset for f in failures], np.int64)
         positions = np.searchsorted(batch_offsets, failed)
@@ -201,6 +205,7 @@ class DeadLetterQueue:
         return positions
 
     def _open(self) -> "_DeadLetterTopic":
+        """Open a producer to the dead letter topic, after creating the topic if it is missing."""
         topic = self._dead_letter_topic
         with ClusterAdmin(self._kafka) as admin:
             if not admin.topic_exists(topic):
@@ -208,6 +213,7 @@ class DeadLetterQueue:
             return _DeadLetterTopic(self._kafka, topic, admin.topic_configs(topic))
 
     def _create(self, admin: ClusterAdmin) -> None:
+        """Create the dead letter topic so that it keeps letters for good, and takes those of the largest records."""
         factor = self._errors.dead_letter_replication_factor
         source = int(admin.topic_configs(self._topic)["max.message.bytes"])
         # Letters keep the time of their record: by the brokers' defaults, those of old records were deleted at once.
@@ -248,6 +254,7 @@ class DeadLetterQueue:
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORD_SCHEMA)
 
     def _context(self, failure: RecordFailure, kafka_partition: int) -> Iterable[Header]:
+        """Yield Connect's headers about a failure."""
         reason = f"{failure.exception}: {failure.message}"
         context = {
             "topic": self._topic,
@@ -275,14 +282,14 @@ class DeadLetterQueue:
 
 
 class _DeadLetterTopic:
-    """The dead letter topic as it is, with a producer to it."""
+    """A producer to the dead letter topic, and the topic's configs that decide whether it keeps a letter."""
 
     def __init__(self, kafka: KafkaSettings, topic: str, configs: Mapping[str, str]) -> None:
         self._topic = topic
         self._where = f"sending letters to topic {topic} at {kafka.bootstrap_servers}"
         self._is_compacted = "compact" in configs["cleanup.policy"]
         counts_from_record = configs["message.timestamp.type"] == "CreateTime"
-        self._kept_ms = parse_retention_ms(configs) if counts_from_record else FOR_EVER
+        self._retention_ms = parse_retention_ms(configs) if counts_from_record else FOR_EVER
         self._refused_alone = 0
         self._reasons = Reasons()
         # Brokers count compressed bytes, and the record itself may have come compressed.
@@ -290,12 +297,12 @@ class _DeadLetterTopic:
         limit = max(1000, int(configs["max.message.bytes"])) if is_plain else LARGEST_MESSAGE
         defaults = {"compression.type": "zstd", "message.max.bytes": limit}
         self.producer = open_producer(kafka, self._reasons, defaults, _FIXED)
-        if self._kept_ms != FOR_EVER:
+        if self._retention_ms != FOR_EVER:
             logger.warning(
                 "dead letter topic %s deletes each letter %s after the time of its record: set retention.ms=-1 on it to"
                 " keep them",
                 topic,
-                timedelta(milliseconds=self._kept_ms),
+                timedelta(milliseconds=self._retention_ms),
             )
 
     def send(self, letters: pa.RecordBatch) -> Mapping[int, str]:
@@ -315,14 +322,15 @@ class _DeadLetterTopic:
         return {**unkept, **{at: f"{error.name()}: {error.str()}" for at, error in refused.items()}}
 
     def _find_unkept(self, letters: pa.RecordBatch) -> dict[int, str]:
+        """Return, by row, why the topic would delete the letter at once."""
         if self._is_compacted:
             reason = "cleanup.policy=compact keeps only the newest letter of each key; set cleanup.policy=delete"
             return dict.fromkeys(range(len(letters)), reason)
-        if self._kept_ms == FOR_EVER:
+        if self._retention_ms == FOR_EVER:
             return {}
         times = read_milliseconds(letters).to_numpy()
-        oldest = round(time.time() * 1000) - self._kept_ms
-        reason = f"retention.ms={self._kept_ms} deletes a letter of a record so old at once; set retention.ms=-1"
+        oldest = round(time.time() * 1000) - self._retention_ms
+        reason = f"retention.ms={self._retention_ms} deletes a letter of a record so old at once; set retention.ms=-1"
         # one with timestamp 0 gets the time of sending
         return dict.fromkeys(np.flatnonzero((times > 0) & (times <= oldest)).tolist(), reason)
 
@@ -349,6 +357,7 @@ class _DeadLetterTopic:
         return failed
 
     def _queue(self, row: ProducedRow, report: Callable[[KafkaError | None, object], None]) -> None:
+        """Give a letter to the producer, waiting while its queue is full. `report` is called with the outcome."""
         key, value, timestamp, headers = row
         while True:
             try:

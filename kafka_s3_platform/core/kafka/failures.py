@@ -263,6 +263,7 @@ def explain_silence(what: str, connections: str) -> BrokerUnavailableError:
 
 
 def _add_advice(failure: E, name: str, message: str) -> E:
+    """Return the failure with the remedy in its text, and the remedy's code, if the table has one."""
     advice = advise_on_error(name, message)
     return type(failure)(f"{failure.text}. {advice.text}", code=advice.code) if advice else failure
 

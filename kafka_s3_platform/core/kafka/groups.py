@@ -1,6 +1,6 @@
 """Reads and sets committed offsets of consumer groups, and reads their states.
 
-One of them may be committed in a transaction.
+A restore commits its progress as the offset of a group of its own, in the transaction of the records: `GroupOffset`.
 """
 
 import time
@@ -78,6 +78,7 @@ def read_group_state(admin: ClusterAdmin, group: str) -> GroupState:
 
 
 def _describe_group(admin: ClusterAdmin, group: str) -> GroupState:
+    """Ask the group's coordinator for its state and members."""
     description = _ask_coordinator(admin, _call_describe(group), f"describing consumer group {group}")
     members = sorted(f"{m.client_id} at {m.host}" for m in description.members)
     return GroupState(group, description.state.name, tuple(members))
@@ -140,10 +141,7 @@ def list_groups(admin: ClusterAdmin) -> GroupListing:
 def read_committed(
     admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Iterable[int]
 ) -> dict[int, Committed]:
-    """Read the group's commits for these kafka partitions. Those without a commit are left out.
-
-    The offset of an open transaction does not count yet, and is not waited for.
-    """
+    """Read the group's commits for these kafka partitions; none for those without, or in an open transaction."""
     return read_committed_of(admin, group, {topic: kafka_partitions})[topic]
 
 
@@ -187,6 +185,7 @@ def _fetch_places(
 def _list_places(
     admin: ClusterAdmin, group: str, requested: list[TopicPartition] | None, what: str, *, require_stable: bool
 ) -> list[TopicPartition]:
+    """Ask the coordinator once for the commits of `requested`, or of all places. Each may have an error of its own."""
     request = ConsumerGroupTopicPartitions(group, requested)
     places: list[TopicPartition] = _ask_coordinator(
         admin,
@@ -227,6 +226,7 @@ def delete_offsets(admin: ClusterAdmin, group: str, topic: str, kafka_partitions
 def _delete_at_coordinator(
     settings: KafkaSettings, address: tuple[str, int], what: str, arguments: tuple[str, str, Collection[int]]
 ) -> dict[int | None, int]:
+    """Send OffsetDelete, which librdkafka lacks. Return error codes (0: none) by kafka partition; None: of all."""
     properties = settings.properties("admin")
     if not is_supported(properties):
         raise PermanentError(
@@ -244,10 +244,7 @@ def _delete_at_coordinator(
 def publish_offsets(
     admin: ClusterAdmin, group: str, topic: str, offsets: Mapping[int, int], metadata: Mapping[int, str] | None = None
 ) -> None:
-    """Set the group's offsets by kafka partition. Other kafka partitions keep theirs.
-
-    Raises BusyError while the group has members.
-    """
+    """Set the group's offsets of these kafka partitions only. Raises BusyError while the group has members."""
     texts = metadata or {}
     publish_offsets_of(admin, group, {topic: {p: Committed(o, texts.get(p, "")) for p, o in offsets.items()}})
 
@@ -274,7 +271,7 @@ def publish_offsets_of(admin: ClusterAdmin, group: str, offsets: Mapping[str, Ma
 
 
 def _ask_coordinator(admin: ClusterAdmin, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:
-    """Call `admin.ask`, again while the group's coordinator moves, as it does when a cluster gets its first group."""
+    """Do as `admin.ask`, and ask again while the coordinator moves, or is made for the cluster's first group."""
     deadline = time.monotonic() + COORDINATOR_SECONDS
     while True:
         try:
@@ -286,6 +283,7 @@ def _ask_coordinator(admin: ClusterAdmin, call: "Callable[[AdminClient, float], 
 
 
 def _find_code(err: PlatformError) -> int | None:
+    """Return the code of Kafka's error behind ours, None if there is none."""
     cause = err.__cause__
     error = cause.args[0] if isinstance(cause, KafkaException) else None
     return error.code() if isinstance(error, KafkaError) else None
@@ -299,7 +297,10 @@ CALL_SECONDS = 5.0
 
 @final
 class GroupOffset:
-    """The committed offset of `group` for one kafka partition. The group needs no members."""
+    """The committed offset of `group` for one kafka partition, read by a consumer that never joins the group.
+
+    A restore commits its progress there, in the transaction of the records, and reads it when it goes on.
+    """
 
     def __init__(self, settings: KafkaSettings, group: str, topic: str, kafka_partition: int) -> None:
         self.group = group
@@ -322,7 +323,7 @@ class GroupOffset:
         return self._consumer.consumer_group_metadata()
 
     def place(self, progress: Committed) -> Assignment:
-        """`progress` as librdkafka takes it."""
+        """Convert `progress` for librdkafka, which commits it in a transaction."""
         topic, kafka_partition = self._place
         return Assignment(topic, kafka_partition, progress.offset, progress.metadata)
 
@@ -339,6 +340,7 @@ class GroupOffset:
                 time.sleep(POLL_SECONDS)
 
     def _read(self) -> Committed | None:
+        """Ask once for the offset. Raises TransientError while the coordinator moves."""
         try:
             [committed] = self._consumer.committed([Assignment(*self._place)], timeout=CALL_SECONDS)
         except KafkaException as err:

@@ -19,11 +19,11 @@ class AskOffsets(Protocol):
 
 
 class KnownOffsets:
-    """Answers about o(t) of topics, kept for one plan and not asked for again in it.
+    """The answers about o(t), the first offset at or after a time, that the plans of many topics share.
 
-    The plan of a topic asks for its offsets alone. If a few requests asked ahead for all topics, the answer is here. So
-    requests do not grow with the topics, and no plan depends on asking ahead. A failure is kept too: a leader that is
-    down does not take its time once for each topic.
+    The plan of each topic asks here. If a few requests asked ahead for all topics, the answer is here already. So
+    requests do not grow with the topics, and a plan is the same without asking ahead. A failure is remembered, too: a
+    leader that is down does not take its timeout once for each topic.
     """
 
     def __init__(self, ask: AskOffsets) -> None:
@@ -32,7 +32,7 @@ class KnownOffsets:
         self._failures: dict[Place, PlatformError] = {}
 
     def ask_ahead(self, questions: Wanted) -> None:
-        """Ask for the unknown part."""
+        """Ask the cluster for those offsets of `questions` that are not here yet."""
         missing: dict[str, tuple[list[int], Sequence[int]]] = {}
         for topic, (kafka_partitions, times) in questions.items():
             unknown = [p for p in kafka_partitions if not self._knows((topic, p), times)]
@@ -52,7 +52,7 @@ class KnownOffsets:
                     self._failures[place] = failure
 
     def doubt(self, topic: str, kafka_partition: int, time: int) -> None:
-        """Mark an answer as unknown."""
+        """Mark an answer as unknown (UNTOLD): what was read from the log contradicts it."""
         self._found[topic, kafka_partition][time] = Untold.UNTOLD
 
     def of_topic(self, topic: str) -> "partial[Answers[int, Mapping[int, OffsetAtTime]]]":
@@ -62,6 +62,7 @@ class KnownOffsets:
     def _look_up(
         self, topic: str, kafka_partitions: Iterable[int], times: Sequence[int]
     ) -> Answers[int, Mapping[int, OffsetAtTime]]:
+        """Return the offsets of `times` (epoch ms) by kafka partition, from here where they are known."""
         numbers = tuple(kafka_partitions)
         self.ask_ahead({topic: (numbers, times)})
         failures = {p: self._failures[topic, p] for p in numbers if (topic, p) in self._failures}

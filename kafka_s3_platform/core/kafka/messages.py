@@ -1,4 +1,7 @@
-"""Messages of one kafka partition in librdkafka's order, and the record batches made of them."""
+"""Messages of one kafka partition as librdkafka consumes them, and the record batches made of them.
+
+ConfluentReader uses this module. A *run* is a list of consecutive messages without an error.
+"""
 
 from bisect import bisect_left
 from collections import deque
@@ -45,7 +48,7 @@ def convert_messages(tp: TopicPartition, messages: Sequence[Message]) -> tuple[p
 
 
 def make_unkept_error(tp: TopicPartition, failures: Mapping[int, str]) -> IntegrityError:
-    """Return the error for records that differ from the log, unless the reader may deliver such."""
+    """Return the error for records that the client library alters. `failures` is offset -> how the record differs."""
     offset, reason = next(iter(failures.items()))
     return IntegrityError(
         f"topic {tp.topic}, kafka partition {tp.kafka_partition}, offset {offset}: {reason}. A topic that is compared "
@@ -54,13 +57,17 @@ def make_unkept_error(tp: TopicPartition, failures: Mapping[int, str]) -> Integr
 
 
 def _read_timestamp_types(stamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    # librdkafka numbers the types none, create and append from 0, Spark from -1. Brokers call a missing timestamp
-    # "create".
+    """Return Spark's number of each timestamp type: -1 without timestamp, 0 create time, 1 append time.
+
+    `stamps` holds a row for each message: librdkafka's number of the type, and the timestamp in epoch ms.
+    """
+    # librdkafka numbers them from 0. Brokers call a missing timestamp "create".
     types: npt.NDArray[np.int32] = np.where(stamps[:, 1] == NO_TIMESTAMP, -1, stamps[:, 0] - 1).astype(np.int32)
     return types
 
 
 def _read_headers(messages: Sequence[Message]) -> tuple[list[MessageHeaders], dict[int, str]]:
+    """Return the headers of each message, and by offset the reason why a message's headers are missing."""
     header_lists: list[MessageHeaders] = []
     failures: dict[int, str] = {}
     rest = iter(messages)
@@ -77,6 +84,7 @@ def _read_headers(messages: Sequence[Message]) -> tuple[list[MessageHeaders], di
 
 
 def _build_headers(headers: Sequence[MessageHeaders]) -> pa.Array:
+    """Build the headers column. A message without headers is null there."""
     if not any(headers):
         return pa.nulls(len(headers), _HEADERS)
     present = list(chain.from_iterable(filter(None, headers)))
@@ -93,11 +101,11 @@ def _build_headers(headers: Sequence[MessageHeaders]) -> pa.Array:
 
 @dataclass(slots=True)
 class MessageStream:
-    """The consumer's place in a kafka partition.
+    """The consumer's position in a kafka partition, and the messages that it has fetched ahead.
 
-    Ranges up to `done` are read. Every record below `position` was taken, `last` is the last of them; `waiting` holds
-    later ones, in runs of records or single error events. The next record must be at `expected` or later. `disorder`
-    describes the first violation, which came after all `waiting` ones.
+    Ranges up to `done` were read. All records below `position` were taken, and `last` is the last of these; `waiting`
+    holds later ones, in runs of records or single error events. The next record that arrives must be at `expected` or
+    later. `disorder` describes the first that was not: nothing after it is used.
     """
 
     tp: TopicPartition
@@ -116,12 +124,13 @@ class MessageStream:
 
     @property
     def reach(self) -> int:
-        """The offset below which nothing is left to take."""
+        """The offset of the first waiting record: a range that starts up to there can be read without seeking."""
         if not self.waiting or self.waiting[0][0].error() is not None:
             return self.position
         return get_offset(self.waiting[0][0])
 
     def continues_with(self, tp: TopicPartition, start_offset: int) -> bool:
+        """Return True if a range that starts there can be read on from here, without seeking."""
         return self.tp == tp and self.done <= start_offset <= self.reach
 
     def add(self, run: list[Message]) -> None:
@@ -150,7 +159,11 @@ class MessageStream:
 
 @dataclass(slots=True)
 class RangeTally:
-    """The records of one range so far; `unproven` is the first offset perhaps deleted unnoticed."""
+    """The sums of one range while it is read, for its RangeRead and ReadEnd.
+
+    `unproven` is the first offset that may have been deleted unnoticed; `failures` is offset -> how a record differs
+    from the log; `bytes` counts keys, values and headers.
+    """
 
     unproven: int
     failures: dict[int, str] = field(default_factory=dict)
@@ -162,6 +175,7 @@ class RangeTally:
     gaps: list[Gap] = field(default_factory=list)
 
     def count(self, batch: pa.RecordBatch, size: int) -> None:
+        """Add a batch whose records have `size` bytes."""
         if self.first_offset is None:
             self.first_offset = int(read_offset_column(batch)[0])
         self.next_offset = int(read_offset_column(batch)[-1]) + 1
@@ -188,7 +202,11 @@ def split_runs(messages: list[Message]) -> Iterator[list[Message]]:
 
 
 def find_proof(stream: MessageStream, offsets: OffsetRange, tally: RangeTally) -> Message | None:
-    """Return the record that alone proves the range's end: its offset does not follow from earlier ones."""
+    """Return the record that must be read again to prove that nothing below the range's end is missing.
+
+    It is the one whose offset does not follow from the earlier ones: the first behind the range, or the last one in a
+    range with holes. None if the range is proven by its count.
+    """
     if stream.position < offsets.end_offset:
         return stream.waiting[0][0]
     if stream.last is None or get_offset(stream.last) != offsets.end_offset - 1 or tally.records == len(offsets):
@@ -205,12 +223,12 @@ def make_disorder_error(tp: TopicPartition, contradiction: str) -> IntegrityErro
 
 
 def identify_record(record: Message) -> tuple[object, ...]:
-    """Return the parts of a record that are equal when it is read again."""
+    """Return the parts of a record by which it is recognised when it is read again."""
     return record.offset(), record.timestamp(), record.key(), record.value()
 
 
 def find_end_epoch(stream: MessageStream, end: int, tally: RangeTally) -> int | None:
-    """Return `ReadEnd.leader_epoch`, from the record before the end or the first one behind it."""
+    """Return the leader epoch at the range's end: of the record before it, else behind it. None if that has none."""
     if tally.next_offset == end:
         return stream.leader_epoch
     behind = stream.waiting[0][0] if stream.waiting else None

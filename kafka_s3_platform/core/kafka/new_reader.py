@@ -17,12 +17,11 @@ def new_reader(
     allow_gaps: bool = False,
     skip_unreadable: bool = False,
 ) -> ClosableReader:
-    """Return the quick reader, or confluent-kafka's if the compiled kernel cannot be loaded or kept.
+    """Return the quick reader, our own, or confluent-kafka's if the compiled kernel cannot be loaded or kept.
 
     Unreadable records raise IntegrityError; with `skip_unreadable` they are in `ReadEnd.unreadable` and
-    `RangeRead.failures`, and reading goes on.
-
-    The compiled kernel is only loaded here: it takes up to a second, unneeded in the code location.
+    `RangeRead.failures`, and reading goes on. The kernel is imported here only: it takes up to a second, which the code
+    location need not spend.
     """
     try:
         from kafka_s3_platform.core.kafka.fetch.fetch_reader import FetchReader

@@ -1,6 +1,7 @@
-"""Questions to a cluster about topics and offsets: the bounds of logs, and the records of times.
+"""Questions to a cluster about topics and offsets: the bounds of logs, and the first record at or after a time.
 
-Every question is asked of many topics at once. A question about one topic is the same with one topic.
+Every question is asked of many topics at once. A question about one topic is the same with one topic. A `place` is a
+topic with one of its kafka partitions; o(t) is the offset of the first record with the timestamp t or a later one.
 """
 
 import time
@@ -41,17 +42,18 @@ OffsetSearch = Generator[Sequence[int], Answers[int, TimeOffsets], Answers[int, 
 
 
 def search_offsets(times: Sequence[int]) -> OffsetSearch:
-    """Search the offsets of `times`, ascending, in all kafka partitions of one topic.
+    """Search the offsets of `times` (epoch ms, ascending) in all kafka partitions of one topic.
 
-    o(t) never falls as t grows, so between two timestamps with equal answers nothing is asked: long spans of empty
-    hours cost few questions. The searches of many topics take their steps together, and share their requests.
+    A generator that asks nothing itself: its caller sends requests for many topics together (see OffsetSearch). o(t)
+    never falls as t grows, so between two timestamps with equal answers nothing is asked: long spans of empty hours
+    cost few questions.
     """
     answers = yield [*times[:1], *times[1:][-1:]]
     spans = [(0, len(times) - 1)] if times else []
     while spans and answers.results:
         answers = _fill_spans(times, spans, answers)
         one_answer = next(iter(answers.results.values()))
-        # Where both ends of a span differ, its middle is asked: a step between them is found in few questions.
+        # A span whose ends differ is halved: few questions find where, between them, the offset rises.
         halves = [(low, (low + high) // 2, high) for low, high in spans if not one_answer.keys() >= {*times[low:high]}]
         if not halves:
             break
@@ -66,7 +68,7 @@ def search_offsets(times: Sequence[int]) -> OffsetSearch:
 def _fill_spans(
     times: Sequence[int], spans: Iterable[tuple[int, int]], answers: Answers[int, TimeOffsets]
 ) -> Answers[int, TimeOffsets]:
-    """Fill in the answers inside spans with equal answers at both ends in every kafka partition."""
+    """Fill in answers inside of spans (pairs of indices of `times`) whose ends have equal answers everywhere."""
     offsets_by_time = answers.results.values()
     inside: dict[int, int] = {}
     for low, high in spans:
@@ -103,7 +105,7 @@ OffsetFutures = Mapping[TopicPartition, "Future[ListOffsetsResultInfo]"]
 
 @dataclass(frozen=True, slots=True)
 class FoundTopic:
-    """A broker's metadata of a topic. `leaders` holds the kafka partitions with a leader now.
+    """A broker's metadata of a topic. `leaders` is kafka partition -> id of its leader, for those that have one now.
 
     `operations` are Kafka's names of the admin client's rights on it, None if unknown; `replicas` is kafka partition ->
     ids of the brokers that hold it.
@@ -131,7 +133,7 @@ class OffsetAdmin(AdminCalls):
         self._seen: dict[str, tuple[float, FoundTopic]] = {}
 
     def find_topics(self, topics: Iterable[str]) -> Answers[str, FoundTopic]:
-        """Find the topics: one request for each TOPICS_AT_ONCE of them. librdkafka then knows their leaders."""
+        """Ask a broker for the topics' metadata, TOPICS_AT_ONCE in a request. librdkafka then knows their leaders."""
 
         def ask(some: Sequence[str]) -> Answers[str, FoundTopic]:
             futures = self._client.describe_topics(
@@ -192,8 +194,9 @@ class OffsetAdmin(AdminCalls):
     def log_ends_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, LogEnds]]:
         """Return the ends of logs. Ask for offsets of timestamps after this, and before `add_log_starts`.
 
-        Then no record missing from the answers lies below an end: it came later. And records deleted by retention
-        meanwhile lie below the log start: an answer moved by it is not taken for the first record.
+        In this order, a record that the answers lack came later, so it lies at or above the end. And records that
+        retention deleted meanwhile lie below the log start, so that nobody takes the one behind them for the first of
+        its time.
         """
         where = _naming("reading the ends of the logs of topic")
         observed_at = datetime.now(timezone.utc)
@@ -204,7 +207,7 @@ class OffsetAdmin(AdminCalls):
         return self._of_topics(kafka_partitions, lambda places: ask_again(ask(places), ask))
 
     def add_log_starts(self, looked: Answers[str, Answers[int, LogEnds]]) -> Answers[str, Answers[int, Frontier]]:
-        """Ask for the log starts of known ends. Failures of the ends stay failures."""
+        """Ask for log starts, and return frontiers: these and the `looked` ends. Failures of ends stay failures."""
         where = _naming("reading the log starts of topic")
         ends = {(topic, p): end for topic, logs in looked.results.items() for p, end in logs.results.items()}
 
@@ -222,7 +225,7 @@ class OffsetAdmin(AdminCalls):
         )
 
     def _ends(self, places: Collection[Place], observed_at: datetime, where: Where) -> Answers[Place, LogEnds]:
-        """Ask for the last stable offset after the high watermark is known.
+        """Return the ends of logs: the last stable offset is asked for after the high watermark is known.
 
         In this order, only an open transaction puts it below the high watermark, and not new records.
         """
@@ -239,10 +242,7 @@ class OffsetAdmin(AdminCalls):
     def newest_records(
         self, kafka_partitions: Mapping[str, Iterable[int]]
     ) -> Answers[str, Answers[int, tuple[int, int]]]:
-        """Return offset and epoch ms of each kafka partition's record with the latest timestamp.
-
-        Answered since Kafka 3.0.
-        """
+        """Return offset and epoch ms of the record with the latest timestamp, where one is (since Kafka 3.0)."""
         where = _naming("looking for the newest record of topic")
 
         def ask(some: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
@@ -291,9 +291,9 @@ class OffsetAdmin(AdminCalls):
         return self._of_topics({topic: kafka_partitions for topic, (kafka_partitions, _) in questions.items()}, ask)
 
     def _doubted(self, answers: Mapping[Place, TimeOffsets]) -> dict[Place, list[int]]:
-        """Return, by kafka partition, timestamps answered with no record though a later record exists.
+        """Return the times of each place to ask about again: none is so late, said a broker, but a later record exists.
 
-        A record of an open transaction counts: as long as it is the newest one, brokers name no committed one.
+        A record of an open transaction counts, too: as long as it is the newest one, brokers name no committed one.
         """
         silent: dict[Place, list[int]] = {}
         for place, offsets in answers.items():
@@ -316,6 +316,7 @@ class OffsetAdmin(AdminCalls):
     def _newest(
         self, places: Iterable[Place], isolation_level: IsolationLevel
     ) -> Answers[Place, ListOffsetsResultInfo]:
+        """Ask for the record with the latest timestamp of each place, with `isolation_level`."""
         where = _naming("looking for the newest record of topic")
         spec = OffsetSpec.max_timestamp()
         return self._led(
@@ -323,7 +324,7 @@ class OffsetAdmin(AdminCalls):
         )
 
     def _search_times(self, places: Iterable[Place], times: Mapping[str, Sequence[int]]) -> Answers[Place, TimeOffsets]:
-        """Search the offsets of each topic's times. The topics' searches take their steps together."""
+        """Run a search (`search_offsets`) for each topic's times. All take their steps together, in shared requests."""
         open_places: Mapping[str, Sequence[int]] = _group_places(places)
         searches = {topic: search_offsets(times[topic]) for topic in open_places}
         steps = {topic: next(search) for topic, search in searches.items()}
@@ -343,7 +344,7 @@ class OffsetAdmin(AdminCalls):
         return Answers(results, failures)
 
     def _at_times(self, questions: Mapping[Place, Sequence[int]]) -> Answers[Place, TimeOffsets]:
-        """Ask for these timestamps. A kafka partition without an answer to one of them is not asked for the others."""
+        """Ask for the offset at each of a place's times. After a failure, the place fails: no more is asked of it."""
         results: dict[Place, dict[int, RecordOffset | None]] = {place: {} for place in questions}
         failures: dict[Place, PlatformError] = {}
         layers = _list_layers(questions)
@@ -362,6 +363,8 @@ class OffsetAdmin(AdminCalls):
         return self._ask({place: OffsetSpec.for_timestamp(time_ms) for place, time_ms in layer.items()})
 
     def _at_layer(self, layer: Mapping[Place, int], futures: OffsetFutures) -> Answers[Place, RecordOffset | None]:
+        """Await the answers to a layer: one timestamp for each place. Ask again for a short time where it failed."""
+
         def where(place: Place) -> str:
             return _naming(f"looking for timestamp {layer[place]} ms in topic")(place)
 
@@ -382,7 +385,7 @@ class OffsetAdmin(AdminCalls):
         kafka_partitions: Mapping[str, Iterable[int]],
         ask: Callable[[Sequence[Place]], Answers[Place, A]],
     ) -> Answers[str, Answers[int, A]]:
-        """Ask about kafka partitions of topics, PLACES_AT_ONCE together, and sort the answers by topic."""
+        """Call `ask` for PLACES_AT_ONCE places at a time. Return the answers by topic and kafka partition."""
         numbers = {topic: tuple(some) for topic, some in kafka_partitions.items()}
         described = self._known(dict.fromkeys(numbers, ()))
         places = [(topic, p) for topic in described.results for p in numbers[topic]]
@@ -393,7 +396,7 @@ class OffsetAdmin(AdminCalls):
     def _led(
         self, places: Iterable[Place], where: Where, ask: Callable[[Collection[Place]], Answers[Place, A]]
     ) -> Answers[Place, A]:
-        """Ask about the kafka partitions with a leader; return also the errors of the others."""
+        """Call `ask` with the places that have a leader. The others get an error of their own."""
         leaders = self._leaders(places, where)
         answers = ask(tuple(leaders.results))
         return Answers(answers.results, {**leaders.failures, **answers.failures})
@@ -424,7 +427,7 @@ class OffsetAdmin(AdminCalls):
         return Answers(leaders, failures)
 
     def _known(self, needed: Mapping[str, Collection[int]]) -> Answers[str, FoundTopic]:
-        """Find the topics, unless the leaders of these kafka partitions were just seen."""
+        """Return the topics' metadata: from a few seconds ago, if it has leaders for all `needed`, or asked for now."""
         since = time.monotonic() - LEADERS_SECONDS
         recent: dict[str, FoundTopic] = {}
         for topic, kafka_partitions in needed.items():
@@ -439,12 +442,14 @@ class OffsetAdmin(AdminCalls):
         specs: Mapping[Place, OffsetSpec],
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> OffsetFutures:
+        """Send ListOffsets for the places, if any, and return what their answers will be in."""
         requests = {TopicPartition(*place): spec for place, spec in specs.items()}
         if not requests:
             return {}
         return self._client.list_offsets(requests, isolation_level=isolation_level, request_timeout=self._timeout)
 
     def _offsets(self, futures: OffsetFutures, where: Where) -> Answers[Place, ListOffsetsResultInfo]:
+        """Await the answers to ListOffsets. A place that a broker refused has a failure."""
         infos: dict[Place, ListOffsetsResultInfo] = {}
         failures: dict[Place, PlatformError] = {}
         for tp, future in futures.items():
@@ -466,10 +471,12 @@ class OffsetAdmin(AdminCalls):
 
 
 def _naming(what: str) -> Where:
+    """Return a function that describes the attempt `what` on a place, for errors."""
     return lambda place: f"{what} {place[0]}, kafka partition {place[1]}"
 
 
 def _read_topic(topic: str, described: Any) -> FoundTopic:
+    """Convert the client library's description of a topic. A topic without kafka partitions is no answer."""
     if not described.partitions:
         raise BrokerUnavailableError(
             f"describing topic {topic}: the broker names no kafka partition of it, which cannot be; the next try asks "
@@ -506,6 +513,7 @@ def _group_places(places: Iterable[Place]) -> dict[str, list[int]]:
 
 
 def _sort_by_topic(by_topic: Mapping[str, Iterable[int]], answers: Answers[Place, A]) -> dict[str, Answers[int, A]]:
+    """Sort the answers to places by topic and kafka partition. Each topic of `by_topic` is there, if only empty."""
     results: dict[str, dict[int, A]] = {topic: {} for topic in by_topic}
     failures: dict[str, dict[int, PlatformError]] = {topic: {} for topic in by_topic}
     for (topic, kafka_partition), answer in answers.results.items():
@@ -522,6 +530,7 @@ def _list_questions(
 
 
 def _collect_times(doubted: Mapping[Place, Iterable[int]]) -> dict[str, list[int]]:
+    """Return the times of each topic that any of its kafka partitions is asked about, in ascending order."""
     times: dict[str, set[int]] = {}
     for (topic, _), place_times in doubted.items():
         times.setdefault(topic, set()).update(place_times)

@@ -1,6 +1,6 @@
 """Sends records again as they were: same bytes, headers, timestamp and kafka partition, in order, each once.
 
-It counts how many of the records sent to each kafka partition were delivered.
+It counts how many of the records sent to each kafka partition were acknowledged by the target, and by which offset.
 """
 
 import logging
@@ -40,6 +40,7 @@ def build_rows(batch: pa.RecordBatch) -> list[ProducedRow]:
 
 
 def _list_headers(column: pa.ListArray) -> list[ProducedHeaders]:
+    """Return the headers of each record as name and value pairs, None for all if no record has any."""
     if column.null_count == len(column):
         return [None] * len(column)
     flat = column.flatten()
@@ -77,7 +78,11 @@ class Delivered:
 
 
 class DeliveryTrack:
-    """The records sent to one kafka partition. The broker acknowledges them in order."""
+    """The records sent to one kafka partition of the target, in order, and how many of them are acknowledged.
+
+    A broker acknowledges them in order. `sent`, `acknowledged` count records; `failures` are the errors of refused
+    ones.
+    """
 
     def __init__(self, kafka_partition: int) -> None:
         self.kafka_partition = kafka_partition
@@ -98,10 +103,10 @@ class DeliveryTrack:
         self.acknowledged += 1
         offset = message.offset()
         if offset is None or offset < 0 or self._made_up is not None:
-            offset = self._told(offset)
+            offset = self._believe(offset)
         self._target_offset = offset
 
-    def _told(self, offset: int | None) -> int | None:
+    def _believe(self, offset: int | None) -> int | None:
         """Return the offset, or None if the broker has forgotten the batch's place: librdkafka then counts from -1."""
         if offset is None or offset < 0:
             self._made_up = -1
@@ -145,6 +150,7 @@ class DeliveryTrack:
         return self.source_offset(start + first), self.source_offset(start + last), self.failures[first]
 
     def delivered(self) -> Delivered:
+        """Return the state of the deliveries, for reports and errors."""
         lost = sum(error.code() not in POSSIBLY_PERSISTED for error in self.failures)
         return Delivered(
             kafka_partition=self.kafka_partition,
@@ -207,7 +213,10 @@ COMPRESS = (
 
 
 class RecordSender:
-    """The common part of both producers: queues records, waits, and tracks deliveries by kafka partition."""
+    """The common part of both producers: queues records, waits, and tracks deliveries by kafka partition.
+
+    `mode` holds the properties that differ. The other arguments are those of `ReplayProducer`.
+    """
 
     def __init__(
         self,
@@ -274,6 +283,7 @@ class RecordSender:
         return self.delivered
 
     def _refuse_unsendable(self, batch: pa.RecordBatch) -> None:
+        """Raise PreflightError for records with timestamp 0, unless they may get the time of sending."""
         count = 0 if self._allow_now else count_timestamp_zero(batch)
         if count:
             self.flush()
@@ -284,6 +294,7 @@ class RecordSender:
             )
 
     def _queue(self, part: pa.RecordBatch, track: "DeliveryTrack") -> None:
+        """Queue all records of `part`. While the queue is full, wait until a quarter of it was acknowledged."""
         sources = read_offset_column(part)
         rows = build_rows(part)
         row = self._produce(rows, sources, track)
@@ -343,6 +354,7 @@ class RecordSender:
                 raise self._unanswered()
 
     def _poll(self, seconds: float, serve: "Callable[[float], int] | None" = None) -> None:
+        """Serve delivery reports, for `seconds` at most. Raise the error of a refused record or of the client."""
         self._serve(seconds, serve)
         if self._fatal is not None:
             self._settle()
@@ -363,6 +375,7 @@ class RecordSender:
             self._fatal = err.args[0]
 
     def _refused(self, error: KafkaError, track: "DeliveryTrack", first: int, last: int | None = None) -> PlatformError:
+        """Return the error for a refused record, or for one of a refused batch from source offset `first` to `last`."""
         self._settle()
         which = (
             f"the record of source offset {first}"

@@ -1,6 +1,6 @@
-"""The contract of readers, and the limit of how fast they read.
+"""The contract of readers (they read a bounded range of a kafka partition once, to its end), and a limit of their rate.
 
-They read a bounded range of a kafka partition as record batches, once, to its end.
+An *end* is proven: the reader has seen that no other record of the range can come.
 """
 
 import time
@@ -18,7 +18,7 @@ BURST_SECONDS = 1.0
 
 
 class Throttle:
-    """Token buckets for records and for bytes; None leaves its side unbounded.
+    """Token buckets that limit how many records and bytes a second a task reads. None leaves its side unbounded.
 
     A task has its own share: the caller divides a limit by the number of concurrent tasks.
     """
@@ -35,7 +35,7 @@ class Throttle:
             time.sleep(wait)
 
     def records_at_once(self, most: int) -> int:
-        """Return `most`, but at most the records of one second, so a low rate flows evenly."""
+        """Return `most`, or the records of one second if those are fewer, so that a low rate flows evenly."""
         if self._records:
             return min(most, max(1, int(self._records.rate)))
         return most
@@ -48,7 +48,7 @@ class _Bucket:
         self._filled_at = time.monotonic()
 
     def spend(self, amount: int) -> float:
-        """Spend the amount. Return the seconds to wait."""
+        """Spend tokens, even more than there are. Return the seconds until the overdraft is earned, or less than 0."""
         now = time.monotonic()
         earned = (now - self._filled_at) * self.rate
         self._tokens = min(self._tokens + earned, self.rate * BURST_SECONDS) - amount
@@ -87,10 +87,10 @@ class EpochEnd:
 
 
 class RangeRead:
-    """Iterate the batches of a range once; then `end` has the result.
+    """Batches of a range, to be iterated once; then `end` has the result.
 
-    `failures` are the offsets of records not delivered unchanged, and the reasons. An offset is there
-    before the batch with its record is yielded.
+    `failures` is offset -> reason, of records that are not delivered unchanged. An offset is there before the batch
+    with its record is yielded.
     """
 
     def __init__(self, batches: Generator[pa.RecordBatch, None, ReadEnd], failures: Mapping[int, str]) -> None:
@@ -121,7 +121,7 @@ class RecordReader(Protocol):
         """Read one range; `leader_epoch` belongs to the record before it, to detect a truncated log."""
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Return the end of the log of up to `leader_epoch` if below `offset`; None if it reaches there."""
+        """Return where the log's epochs up to `leader_epoch` end, if below `offset`: it was truncated. Else None."""
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
         """Return the timestamp in epoch ms at this offset, aborted or not; None if the log has nothing there.

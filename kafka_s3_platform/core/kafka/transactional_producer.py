@@ -1,6 +1,7 @@
-"""Commits records and progress in one transaction.
+"""Commits records and a restore's progress in one transaction.
 
-The bytes in flight are limited, so even a slow target acknowledges them in time.
+The bytes in flight are limited (the *room*), so that even a slow target acknowledges them before a transaction times
+out. The limit follows what the target acknowledged lately.
 """
 
 import logging
@@ -69,6 +70,7 @@ class Pace:
         return not self.on_its_way or self.on_its_way + size <= self.room
 
     def _forget(self) -> None:
+        """Drop what was acknowledged before the last span."""
         before = time.monotonic() - self._span
         while self._lately and self._lately[0][0] < before:
             self._total -= self._lately.popleft()[1]
@@ -186,10 +188,7 @@ class TransactionalReplayProducer(RecordSender):
         self._committed = progress.offset
 
     def _send_offset(self, group: GroupOffset, progress: Committed, seconds: float) -> None:
-        """Send the group's offset in a thread: the call never returns if the coordinator has left the cluster.
-
-        See librdkafka's issues 5456 and 5511.
-        """
+        """Send the group's offset in a thread: the call may never return (librdkafka's issues 5456 and 5511)."""
         send = self._producer.send_offsets_to_transaction
         if not Waiting(lambda: send([group.place(progress)], group.metadata, seconds)).ended_within(STUCK_SECONDS):
             self._is_stuck = True
@@ -206,11 +205,13 @@ class TransactionalReplayProducer(RecordSender):
         return queued
 
     def _acknowledge(self) -> None:
+        """Tell the pace which bytes were acknowledged since the last call, and how long they took."""
         for track in self._tracks.values():
             for size, sent_at in track.arrived():
                 self._pace.acknowledged(size, sent_at)
 
     def _open(self) -> None:
+        """Open a transaction, unless one is open."""
         if self._opened_at is None:
             self._call(lambda _: self._producer.begin_transaction(), "opening a transaction")
             self._opened_at = time.monotonic()
@@ -236,6 +237,7 @@ class TransactionalReplayProducer(RecordSender):
         return f"committed are the records below source offset {self._committed}"
 
     def _why(self) -> KafkaError:
+        """Return the error that made the open transaction fail: only a commit reports it."""
         try:
             self._producer.commit_transaction(CALL_SECONDS)
         except KafkaException as err:
@@ -259,6 +261,6 @@ class TransactionalReplayProducer(RecordSender):
 
 
 def try_transactions(settings: KafkaSettings, topic: str, transactional_id: str) -> None:
-    """Raise the error a producer of transactions would meet: missing rights, or its timeout."""
+    """Raise the error that a producer of transactions would meet, before a restore: missing rights, or its timeout."""
     with TransactionalReplayProducer(settings, topic, transactional_id) as producer:
         producer.begin()

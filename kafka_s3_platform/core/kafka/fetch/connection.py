@@ -180,7 +180,7 @@ def read_offset_delete_errors(frame: memoryview) -> dict[int | None, int]:
 
 
 class _Answer:
-    """Reads an answer from its start. ValueError or IndexError if it ends too early."""
+    """A cursor over a broker's answer; `flexible` ones have tagged fields. ValueError or IndexError at its end."""
 
     def __init__(self, frame: memoryview, flexible: bool = True) -> None:
         self._frame = frame
@@ -192,6 +192,7 @@ class _Answer:
         return int.from_bytes(self.take(size), "big", signed=True)
 
     def unsigned(self) -> int:
+        """Read an unsigned varint."""
         value = 0
         for shift in range(0, _MOST_SHIFT + 7, 7):
             byte = self._frame[self._at]
@@ -216,6 +217,7 @@ class _Answer:
         return bytes(self.data()).decode()
 
     def array(self, item: "Callable[[_Answer], T]") -> Iterator[T]:
+        """Yield the items of a compact array, which `item` reads."""
         for _ in range(self._count(_MOST_ITEMS) - 1):
             yield item(self)
 
@@ -240,6 +242,7 @@ def _read_broker(answer: _Answer) -> tuple[int, tuple[str, int]]:
 
 
 def _read_topic_leaders(answer: _Answer) -> list[tuple[int, int]]:
+    """Read a topic of a Metadata answer: kafka partition and leader id of each."""
     answer.number(2)
     answer.data()
     answer.number(1)
@@ -250,6 +253,7 @@ def _read_topic_leaders(answer: _Answer) -> list[tuple[int, int]]:
 
 
 def _read_place_leader(answer: _Answer) -> tuple[int, int]:
+    """Read a kafka partition of a Metadata answer, and its leader's id. The replicas are passed over."""
     answer.number(2)
     kafka_partition, leader_id, _ = (answer.number(4) for _ in range(3))
     for _ in range(3):
@@ -266,6 +270,7 @@ def _read_fetched_topic(answer: _Answer) -> list[FetchAnswer]:
 
 
 def _read_fetched_place(answer: _Answer) -> FetchAnswer:
+    """Read a kafka partition of a Fetch answer."""
     answer.number(4)
     error = answer.number(2)
     _, stable, log_start = (answer.number(8) for _ in range(3))
@@ -278,6 +283,7 @@ def _read_fetched_place(answer: _Answer) -> FetchAnswer:
 
 
 def _read_epoch_end(field: memoryview) -> EpochEnd:
+    """Read the field by which a broker says where its log differs from the requested epoch."""
     if len(field) < _EPOCH_END.size or min(epoch_end := _EPOCH_END.unpack_from(field)) < 0:
         raise ValueError(f"the broker's answer has a diverging epoch that makes no sense: {field.hex()}")
     return EpochEnd(*epoch_end)
@@ -303,6 +309,7 @@ def _write_string(text: str) -> bytes:
 
 
 def _write_unsigned(value: int) -> bytes:
+    """Write an unsigned varint, seven bits a byte, the low ones first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -425,6 +432,7 @@ class BrokerConnection:
         return read_offset_delete_errors(self._receive())
 
     def _authenticate(self, properties: Mapping[str, str]) -> None:
+        """Log in by the mechanism of the properties. UnsupportedError if the broker refuses."""
         is_msk = is_msk_login(properties)
         mechanism = "OAUTHBEARER" if is_msk else _read_mechanism(properties)
         self._send(SASL_HANDSHAKE, write_handshake_request(mechanism))
@@ -432,14 +440,15 @@ class BrokerConnection:
         if is_msk:
             token, _ = sign_msk_token(properties)
             # RFC 7628; an answer says why it is refused
-            if self._said(f"n,,\1auth=Bearer {token}\1\1".encode()):
+            if self._exchange_token(f"n,,\1auth=Bearer {token}\1\1".encode()):
                 raise UnsupportedError("the broker refuses the token")
             return
         user = properties.get("sasl.username", "")
         password = properties.get("sasl.password", "")
-        authenticate(mechanism, user, password, self._said)
+        authenticate(mechanism, user, password, self._exchange_token)
 
-    def _said(self, token: bytes) -> bytes:
+    def _exchange_token(self, token: bytes) -> bytes:
+        """Send a token of the SASL mechanism, and return the broker's."""
         self._send(SASL_AUTHENTICATE, write_authenticate_request(token))
         error, answered = read_authenticate_answer(self._receive(_UNTRUSTED_BYTES))
         _check_authenticated(error)
@@ -450,6 +459,7 @@ class BrokerConnection:
         self._socket.sendall(frame_request(api, self._correlation_id, body))
 
     def _receive(self, most: int = _ANSWER_BYTES, seconds: float | None = None) -> memoryview:
+        """Read one answer, of at most `most` bytes, within `seconds` or the connection's timeout."""
         deadline = time.monotonic() + (seconds or self._timeout)
         size = int.from_bytes(self._read(_FRAME, deadline), "big")
         if size > most:
@@ -457,6 +467,7 @@ class BrokerConnection:
         return self._read(size, deadline)
 
     def _read(self, size: int, deadline: float) -> memoryview:
+        """Read exactly `size` bytes before `deadline`, a time of the monotonic clock."""
         view = memoryview(bytearray(size))
         at = 0
         while at < size:

@@ -61,10 +61,10 @@ class PassingError(UnsupportedError):
 
 
 class _Progress:
-    """What one range has given so far.
+    """The position in one range while it is read, and the sums for its ReadEnd.
 
-    `leader_epoch` is that of the batch which ends at `position`. `beyond` is the offset of the first record past the
-    range's end, if one was seen. `epoch_at_end` becomes `ReadEnd.leader_epoch`.
+    `leader_epoch` is the epoch of the batch which ends at `position`. `beyond` is the offset of the first record past
+    the range's end, if one was seen. `epoch_at_end` becomes `ReadEnd.leader_epoch`.
     """
 
     def __init__(self, offsets: OffsetRange, leader_epoch: int | None) -> None:
@@ -155,7 +155,7 @@ class FetchReader:
         return RangeRead(self._read(TopicPartition(self._topic, kafka_partition), progress), progress.failures)
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Find what `ConfluentReader.find_divergence` does, and its epoch."""
+        """Do as `ConfluentReader.find_divergence`, and find also the latest epoch that the log still has."""
         tp = TopicPartition(self._topic, kafka_partition)
         try:
             if is_supported(self._properties):
@@ -201,6 +201,7 @@ class FetchReader:
         )
 
     def _chunks(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
+        """Yield the range's records, as they come. After anything doubtful, confluent-kafka reads the rest of them."""
         try:
             for batches, aborted in self._fetched(tp, progress):
                 yield from self._records(tp, batches, aborted, progress)
@@ -265,6 +266,11 @@ class FetchReader:
         raise doubt or AssertionError("an answer is credible or doubted")
 
     def _answered(self, tp: TopicPartition, position: int) -> tuple[list[LogBatch], FetchAnswer]:
+        """Return the batches of the next answer, and the answer.
+
+        Raises PassingError if it may be better in a moment, UnsupportedError if it is for confluent-kafka to
+        understand, and BrokerUnavailableError if no log can hold it.
+        """
         answer = self._connected(tp).answer()
         # While a leader moves or starts, its next answer may be another. All other errors are for confluent-kafka.
         if answer.error_code in ERROR_CLASSES and issubclass(ERROR_CLASSES[answer.error_code], TransientError):
@@ -350,6 +356,7 @@ class FetchReader:
         progress.leader_epoch = None if batch.fault else batch.leader_epoch
 
     def _rest(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
+        """Yield the rest of the range from confluent-kafka, and add its result to ours."""
         offsets = OffsetRange(progress.position, progress.end)
         read = self._confluent.read(tp.kafka_partition, offsets, progress.leader_epoch)
         for batch in read:
@@ -369,6 +376,7 @@ class FetchReader:
         return self._fallback
 
     def _connected(self, tp: TopicPartition) -> BrokerConnection:
+        """Return a connection to the leader: the open one, or a new one if that is for another kafka partition."""
         if self._connection is not None and self._connected_to == tp:
             return self._connection
         self._disconnect()
@@ -377,6 +385,7 @@ class FetchReader:
         return self._connection
 
     def _open(self, tp: TopicPartition) -> BrokerConnection:
+        """Ask the bootstrap servers, one by one, for the leader, and connect to it."""
         refused: OSError | None = None
         for server in self._properties["bootstrap.servers"].split(","):
             host, _, port = server.rpartition(":")
@@ -395,6 +404,7 @@ class FetchReader:
 
 
 def _find_timestamp(tp: TopicPartition, answer: FetchAnswer, offset: int, most: int) -> int | None:
+    """Return the timestamp in epoch ms at `offset` in a fetched answer, also of a marker. None if nothing is there."""
     try:
         for batch in cut_at_fault([*parse_batches(answer.records)]):
             if batch.fault:

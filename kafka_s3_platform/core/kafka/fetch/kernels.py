@@ -1,4 +1,9 @@
-"""Compiled functions that walk through the records of a batch."""
+"""Compiled functions that walk through the records of a batch.
+
+`buf` holds the batch's decompressed records, `pos` and `end` are positions in it. `sizes` sums up five parts of all
+records: bytes of keys and of values, number of headers, bytes of their names and of their values. A column of strings
+is three arrays: `ends` of the values in `data`, and `valid`, which is False for null.
+"""
 
 from typing import Any
 

@@ -55,10 +55,7 @@ _PARTS = 5  # what `measure_records` counts: bytes of keys and values, headers, 
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """One record batch of the log. `body` holds its records, compressed as `attributes` say.
-
-    `fault` is the reason not to believe the batch, empty without one.
-    """
+    """A record batch of the log, its records still compressed in `body`. `fault` says why not to believe it, if so."""
 
     base_offset: int
     last_offset: int
@@ -83,8 +80,7 @@ class LogBatch:
 def parse_batches(view: memoryview) -> Iterator[LogBatch]:
     """Yield the complete batches of a fetched piece of the log. A truncated last one is left out.
 
-    Raises:
-        ValueError: a batch is of a format before 2, or shorter than its header.
+    Raises ValueError if a batch is of a format before 2, or shorter than its header.
     """
     at = 0
     while at + _HEADER.size <= len(view):
@@ -136,6 +132,7 @@ def _mark_last(batch: LogBatch, fault: str) -> LogBatch:
 
 
 def _find_header_fault(batch: LogBatch, following: int | None) -> str:
+    """Return the reason not to believe the header, empty if there is none. The next batch begins at `following`."""
     if batch.base_offset < 0 or (following is not None and following <= batch.base_offset):
         raise OutOfOrderError(f"the batch at offset {batch.base_offset} is out of order")
     if batch.fault:
@@ -189,11 +186,7 @@ class OpenedBatch:
 
 
 def open_batch(batch: LogBatch, most: int = LARGEST_BATCH) -> OpenedBatch:
-    """Decompress the batch, and check it to its last byte. A compressed one may take `most` bytes.
-
-    Raises:
-        ValueError: its records contradict its header, or are too large.
-    """
+    """Decompress the batch to `most` bytes at most, and check it to its last byte. ValueError if it is wrong."""
     body = _read_body(batch, most)
     sizes = np.zeros(_PARTS, np.int64)
     fault = (
@@ -219,6 +212,7 @@ def open_batch(batch: LogBatch, most: int = LARGEST_BATCH) -> OpenedBatch:
 
 
 def _read_body(batch: LogBatch, most: int) -> Bytes:
+    """Return the records' bytes, decompressed to at most `most` bytes."""
     data: bytes | memoryview = batch.body
     if number := batch.attributes & _COMPRESSION:
         try:
@@ -240,7 +234,7 @@ def _make_size_error(most: int) -> ValueError:
 
 
 def _is_abort(batch: LogBatch) -> bool:
-    """Check if a control batch ends an aborted transaction: the type is the second int16 of its record's key."""
+    """Return True if a control batch ends an aborted transaction: its record's key has the type as second int16."""
     body = _read_body(batch, _LARGEST_CONTROL)
     _, at = read_varint(body, 0, len(body))
     at += 1  # the attributes; lengths and deltas before and after are varints
@@ -266,7 +260,7 @@ def build_record_batch(tp: TopicPartition, batches: Sequence[OpenedBatch]) -> tu
 
 
 class _Columns:
-    """Arrow buffers filled batch by batch."""
+    """Arrow buffers of final size (`sizes` has what `measure_records` counted), which are filled batch by batch."""
 
     def __init__(self, rows: int, sizes: Int64s) -> None:
         key_bytes, value_bytes, headers, name_bytes, header_bytes = sizes.tolist()
@@ -281,6 +275,7 @@ class _Columns:
         self._at = np.zeros(2, np.int64)
 
     def fill(self, batch: LogBatch, body: Bytes) -> None:
+        """Append the records of a batch, whose decompressed bytes are `body`."""
         first = int(self._at[0])
         fill_rows(
             body,
@@ -303,6 +298,7 @@ class _Columns:
         self._types[rows] = np.where(self._times[rows] == NO_TIMESTAMP, -1, int(appended))
 
     def record_batch(self, tp: TopicPartition) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """Return the filled buffers as one batch of RECORD_SCHEMA, and by offset how a record differs from the log."""
         rows = len(self._offsets)
         headers, failures = self._headers()
         columns = [
@@ -318,6 +314,7 @@ class _Columns:
         return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), failures
 
     def _headers(self) -> tuple[pa.Array, dict[int, str]]:
+        """Return the column of headers (null where a record has none), and by offset the names that were escaped."""
         absent = np.diff(self._header_ends) == 0
         if absent.all():
             return pa.nulls(len(absent), _HEADERS), {}
@@ -346,7 +343,7 @@ class _Columns:
 
 
 class _Strings:
-    """The buffers of a binary array."""
+    """The buffers of a binary array: the ends of the values, whether each is valid (not null), and their bytes."""
 
     def __init__(self, rows: int, size: int) -> None:
         self._ends = np.zeros(rows + 1, np.int32)
