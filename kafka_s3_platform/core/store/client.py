@@ -58,6 +58,7 @@ def get_s3_client(settings: StoreSettings) -> Any:
 
 @lru_cache(_MAX_CLIENTS)
 def _get_client(settings: StoreSettings) -> Any:
+    """Make one client for each set of settings, for all buckets, and remember it."""
     return new_s3_client(settings)
 
 
@@ -168,7 +169,7 @@ def find_bucket_url(settings: StoreSettings) -> str:
 
 
 def find_proxy(settings: StoreSettings) -> str | None:
-    """Return the proxy on the way to the store: the connector file's, else the environment's, as boto3 does."""
+    """Return the URL of the proxy to the store: the connector file's, else the environment's, as boto3 does."""
     if settings.proxy_url is not None:
         return settings.proxy_url.get_secret_value()
     url = get_s3_client(settings).meta.endpoint_url

@@ -1,4 +1,7 @@
-"""Reads the store's clock: every answer of S3 has a `Date`."""
+"""Reads the store's clock: every answer of S3 has a `Date`.
+
+Whether an hour is over is decided by this clock and the machine's: a machine whose clock is ahead must not complete it.
+"""
 
 import logging
 import time
@@ -51,10 +54,7 @@ class StoreClock:
         self.latest: StoreTime | None = None
 
     def earlier_now(self) -> datetime:
-        """Return the earlier of the times of this machine's clock and the store's clock: either may be wrong.
-
-        Return this machine's time if no answer of the store had a time.
-        """
+        """Return the earlier time of this machine's and the store's clock, as either may be wrong, or the only one."""
         local_time = datetime.now(timezone.utc)
         return min(local_time, self.latest.now()) if self.latest else local_time
 
@@ -72,7 +72,7 @@ _WATCHING: ContextVar[StoreClock | None] = ContextVar("_WATCHING", default=None)
 
 
 def record_answer_times(client: Any) -> None:
-    """Have a boto3 client give the time of each answer to the watching clock."""
+    """Have a boto3 client set the time of each answer on the clock that is watching in its thread, if any."""
     client.meta.events.register("request-created.s3", _note_sending_time)
     client.meta.events.register("response-received.s3", _note_answer_time)
 
@@ -82,8 +82,9 @@ def _note_sending_time(request: Any, **_: Any) -> None:
 
 
 def _note_answer_time(context: Mapping[str, Any], parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
+    """Give the clock that is watching in this thread the time of an answer. A cached answer has an old one."""
     headers = (parsed_response or {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    # an answer with an `Age` comes from a cache
+    # a cache adds `Age`
     date = None if "age" in headers else _parse_date(headers.get("date", ""))
     clock = _WATCHING.get()
     if clock is not None and date is not None and _SENT in context:

@@ -62,7 +62,7 @@ _CHAIN = {
 
 
 def _shorten_record(record: logging.LogRecord) -> bool:
-    """Leave out the traceback of botocore's log, and the record of an error also raised: we report that."""
+    """Filter botocore's log: no tracebacks, and no record of an error that is also raised, since we report that."""
     if record.exc_info:
         record.msg = f"{record.getMessage()} {record.exc_info[1]}"
         record.args = ()
@@ -84,10 +84,7 @@ class Credentials:
 
 
 class CredentialsProvider(Protocol):
-    """The class in `s3.credentials.provider.class`.
-
-    It is called with one mapping: its options, by their names without the prefix.
-    """
+    """The class in `s3.credentials.provider.class`. It is called with a mapping of its options (name -> text)."""
 
     def credentials(self) -> Credentials:
         """Return valid credentials. Called again before they expire."""
@@ -108,10 +105,7 @@ def new_client(settings: StoreSettings, service: str, **options: Any) -> Any:
 
 
 def find_credentials(settings: StoreSettings) -> Credentials:
-    """Return credentials valid for at least `MANDATORY_SECONDS`, if the provider's credentials last so long.
-
-    Raises the errors of `new_client`.
-    """
+    """Return the provider's credentials, renewed if they end within MANDATORY_SECONDS. Raises as `new_client`."""
     credentials = _require_credentials(settings)
     with _translate_refusals("refreshing the store's credentials"):
         frozen = credentials.get_frozen_credentials()
@@ -138,6 +132,7 @@ def _mask_key(access_key: str) -> str:
 
 
 def _require_credentials(settings: StoreSettings) -> Any:
+    """Return botocore's credentials for these settings. Raises AuthorizationError if there are none."""
     with _LOCK:
         credentials = _resolve_credentials(_get_session(_Method.of(settings)))
     if credentials is None:
@@ -146,6 +141,7 @@ def _require_credentials(settings: StoreSettings) -> Any:
 
 
 def _explain_no_credentials(chain: tuple[str, ...]) -> str:
+    """Say where credentials were looked for in vain. `chain` has the providers that the user allows, empty for all."""
     if chain:
         names = " or ".join(_CHAIN.get(name, name) for name in chain)
         message = f"no AWS credentials: s3.credentials.provider.class names only {names}, and there are none"
@@ -170,10 +166,7 @@ def _resolve_credentials(session: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Method:
-    """One way to get credentials. Without any other value it is AWS's default chain.
-
-    `region` is used if a profile has none.
-    """
+    """One way to get credentials; AWS's default chain if nothing is set. `region` is for a profile without one."""
 
     region: str
     access_key_id: SecretStr | None = None
@@ -214,10 +207,7 @@ def _get_session(method: _Method) -> Any:
 
 
 def parse_time(text: Any) -> datetime:
-    """Parse a time of an answer as botocore does, but S3's two forms a hundred times as fast.
-
-    botocore's parser takes a third of a millisecond, for each object of a listing.
-    """
+    """Parse a time as botocore does, but S3's two forms a hundred times as fast: each object of a listing has one."""
     with suppress(AttributeError, TypeError, ValueError):
         if text.endswith("Z"):
             return datetime.fromisoformat(f"{text[:-1]}+00:00")
@@ -297,6 +287,7 @@ def _build_refreshable(method: str, fetch: Callable[[], Credentials]) -> Refresh
 
 
 def _refuse_expired(credentials: Credentials, method: str) -> Credentials:
+    """Return the credentials, unless they have expired."""
     if credentials.expiry is not None and credentials.expiry <= datetime.now(timezone.utc):
         raise AuthorizationError(
             f"{method}: its credentials expired at {credentials.expiry}; check the clocks", code=ErrorCode.STORE_LOGIN
@@ -368,6 +359,7 @@ def _translate_provider_errors(what: str, options: Collection[str]) -> Iterator[
 
 
 def _build_provider_error(what: str, err: Exception, message: str) -> PlatformError:
+    """Return the platform's error for an error of a user's class; `message` is its text without secrets."""
     if isinstance(err, PlatformError):
         if isinstance(err, TransientError):
             return StoreUnavailableError(message)

@@ -52,7 +52,10 @@ DAMAGE_ADVICE = (
 
 
 def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
-    """Return the error for `err`; `attempt` describes the attempt and the index, and ends with ` at ` and the store."""
+    """Return the platform's error for `err`, by its text.
+
+    `attempt` describes it, and ends with ` at ` and the store.
+    """
     text = _flatten_message(str(err))
     what = f"{attempt}: {text[:_SHOWN]}"
     if refusal := _find_refusal(attempt, text):
@@ -74,7 +77,7 @@ def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
 
 
 def _find_refusal(attempt: str, text: str) -> PlatformError | None:
-    """Return the error for a store's answer that it does not take the request, or cannot now."""
+    """Return the error if the store answered, but refuses the request or cannot do it now. None for other errors."""
     bucket = attempt.partition("s3://")[2].partition("/")[0]
     attempted = Attempted("", bucket, "", attempt.rpartition(" at ")[2])
     if _REDIRECT.search(text):

@@ -49,8 +49,7 @@ _REFUSALS: Mapping[str, str] = {
     "InvalidToken": "The session token is none, or belongs to another access key: correct it",
     "SignatureDoesNotMatch": (
         "The secret does not belong to the access key: correct aws.secret.access.key. If it is right, something "
-        "between "
-        "here and the store changes requests"
+        "between here and the store changes requests"
     ),
 }
 """Answers about credentials, with advice."""
@@ -202,8 +201,7 @@ def translate_errors(attempted: Attempted) -> Iterator[None]:
     except FlexibleChecksumError as err:
         raise IntegrityError(
             f"{attempted}: the bytes do not have the store's checksum of them: they were damaged in the store, or on "
-            f"their "
-            f"way. Run again; if it happens again, put the object back from a copy"
+            f"their way. Run again; if it happens again, put the object back from a copy"
         ) from err
     except BotoCoreError as err:
         raise ConfigError(f"{attempted}: {err}. Correct the bucket's name or the store's settings") from err
@@ -211,8 +209,7 @@ def translate_errors(attempted: Attempted) -> Iterator[None]:
         # botocore follows redirects by calling itself, and reads dates and numbers as they come
         raise StoreUnavailableError(
             f"{attempted}: the answer is not S3's ({type(err).__name__}: {str(err)[:200]}). Check that store.url is "
-            f"the "
-            f"URL of an S3 server",
+            f"the URL of an S3 server",
             code=ErrorCode.STORE_FAILS,
         ) from err
 
@@ -251,6 +248,7 @@ def advise_on_certificate(message: str) -> str:
 
 
 def _iterate_causes(err: BaseException) -> Iterator[BaseException]:
+    """Yield the error, its cause, the cause of that, and so on."""
     cause: BaseException | None = err
     while cause is not None:
         yield cause

@@ -1,9 +1,9 @@
 """Reads and writes the index of a connector: one Delta table for all of its topics, changed only by compare-and-swap.
 
-All kinds of rows share one schema; other columns of a kind are null. A row counts as long as it is present.
-
-A commit uses the table handle of its plan. The handle is never refreshed, and delta-rs's own retries are off. So a
-commit is a true compare-and-swap on the table's version, and its version is known before it is made.
+All kinds of rows share one schema; other columns of a kind are null. A row counts as long as it is present. A
+*snapshot* is the index at one version of the table; a *handle* is the open table behind it. A commit uses the handle of
+the snapshot that it was planned on. The handle is never refreshed, and delta-rs's own retries are off. So a commit is a
+true compare-and-swap on the table's version, and its version is known before it is made.
 """
 
 import logging
@@ -90,10 +90,10 @@ CLOCK_TOLERANCE = timedelta(seconds=60)
 
 
 class ConnectorIndex:
-    """Opens the index of one connector. Creates the empty table if there is none.
+    """Opens the index of one connector as snapshots, and creates the empty table if there is none.
 
-    It is read in full only once: opening it again reads the newer commits. An earlier snapshot then commits no more,
-    and only finishes its reads.
+    The table is read in full only once: opening it again reads the newer commits. An earlier snapshot then commits no
+    more, and only finishes its reads.
     """
 
     def __init__(
@@ -125,10 +125,7 @@ class ConnectorIndex:
         return self.peek() or self.table.run("create", self._create)
 
     def peek(self) -> "ConnectorSnapshot | None":
-        """Return the index as it is now, None if nothing was archived yet. Only reads.
-
-        If the index was put back from a backup meanwhile, it is read anew.
-        """
+        """Return the index as it is now, None if there is none. Only reads: anew, if it was put back from a backup."""
         previous, self._newest = self._newest, None
         try:
             handle = previous.update_handle() if previous else None
@@ -142,7 +139,7 @@ class ConnectorIndex:
         return self._newest
 
     def check_promises(self) -> None:
-        """Check the promises for commits once in a process. Raises the errors of `promises.check_promises`."""
+        """Check once in a process that the store does conditional writes and reads the newest: see `promises`."""
         check_promises(ObjectStore(self.store), self.index_dir)
 
     def _create(self) -> "ConnectorSnapshot":
@@ -183,6 +180,7 @@ class ConnectorSnapshot:
         self._handle = handle
         refuse_other_index(index.uri, index.connector, handle.table)
         self.version: int = handle.table.version()
+        # answers of this version, each read at most once
         self._rows: dict[str, pa.Table] = {}
         self._topics: dict[str, IndexSnapshot] = {}
         self._segments: dict[tuple[str, frozenset[str], SegmentFilter], pa.Table] = {}
@@ -224,7 +222,7 @@ class ConnectorSnapshot:
         return tuple(sorted(set(rows.column("topic").to_pylist())))
 
     def load_states(self, topics: Iterable[str]) -> None:
-        """Read the rows of many topics in one pass. Their states cost no further request."""
+        """Read and cache the rows (without segments) of many topics, in one pass, for their states."""
         missing = sorted(set(topics) - set(self._rows))
         if not missing:
             return
@@ -249,7 +247,7 @@ class ConnectorSnapshot:
         return self._segments[key]
 
     def load_segments(self, topics: Iterable[str], segment_filter: SegmentFilter) -> None:
-        """Read the live segments of many topics in the filter in one pass. Selecting them costs no further request."""
+        """Read and cache the live segments of many topics in the filter, in one pass, for `read_segment_rows`."""
         kinds = frozenset([LIVE])
         missing = sorted({topic for topic in topics if (topic, kinds, segment_filter) not in self._segments})
         if not missing:
@@ -259,9 +257,9 @@ class ConnectorSnapshot:
             self._segments[topic, kinds, segment_filter] = rows
 
     def read_out_of_range(self, since: datetime) -> pa.Table:
-        """Return the rows of live segments with records out of range, whose start hour is `since` or later.
+        """Return rows, of all topics, of live segments with out-of-range timestamps, from start hour `since` on.
 
-        They are of all topics. An earlier call with an earlier `since` may have added earlier ones.
+        The rows are cached: if an earlier call had an earlier `since`, its rows are among them.
         """
         if self._out_of_range is None or since < self._out_of_range[0]:
             terms = [*match_values(kind="segment"), AtLeast("start_hour", since)]
@@ -278,14 +276,14 @@ class ConnectorSnapshot:
         return self._chunks[key].get(topic, frozenset())
 
     def count_late(self, topic: str, since: datetime) -> tuple[int, int]:
-        """Count the records of the hours from `since` on, and the late ones among them."""
+        """Return the number of records in the hours from `since` on, and how many of them came late."""
         if since not in self._late:
             rows = self._read("segments", list_late_terms(since), ("topic", *LATE_COLUMNS))
             self._late[since] = sum_late(rows)
         return self._late[since].get(topic, (0, 0))
 
     def count_hours(self, topic: str, since: datetime) -> Mapping[datetime, tuple[int, int]]:
-        """Count the records of each hour from `since` on, and the late ones among them. Leave out empty hours."""
+        """Return, by hour from `since` on, the number of records and how many came late. Empty hours are left out."""
         if since not in self._hours:
             rows = self._read("segments", list_late_terms(since), ("topic", "chunk_start", *LATE_COLUMNS))
             self._hours[since] = sum_hours(rows)
@@ -293,7 +291,7 @@ class ConnectorSnapshot:
 
     @lazy_property
     def segment_sums(self) -> Mapping[str, SegmentSums]:
-        """The sums of the segments of each topic. Files summed before are not read again."""
+        """The sums of each topic's segments, for pages and metrics. Files summed before are not read again."""
         with self._translate_expiry():
             return sum_files(self.index.table, self._files)
 
@@ -303,13 +301,13 @@ class ConnectorSnapshot:
         return frozenset(pc.unique(rows.column(0)).to_pylist())
 
     def has_rows(self, topic: str) -> bool:
-        """Return True if there is a row of the topic. Rows other than segments come first: every run leaves some."""
+        """Return True if the index has any row of the topic. Small state rows are read before those of segments."""
         return bool(self.read_state_rows(topic).num_rows) or bool(self.read_all_rows(topic).num_rows)
 
     def has_commit(self, commit_id: str, since: int) -> bool:
-        """Return True if a commit with this id was made on version `since` or later: its answer may have been lost.
+        """Return True if a commit with this id was made on version `since` or later.
 
-        Its rows may be folded by now. Older files are not read.
+        A run asks after a commit whose answer was lost. The upkeep may have moved (folded) the commit's rows by now.
         """
         terms = [AtLeast("version", since + 1), *match_values(commit_id=commit_id)]
         return bool(self._read("all", terms, ("commit_id",)).num_rows)
@@ -326,6 +324,7 @@ class ConnectorSnapshot:
         return self._read("all", match_values(topic=topic))
 
     def _read(self, part: Part, terms: Sequence[Term], columns: Sequence[str] | None = None) -> pa.Table:
+        """Read rows of this version, cached by file: see `read_rows`."""
         with self._translate_expiry():
             return read_rows(self.index.table, self._files, part, terms, columns)
 
@@ -478,7 +477,7 @@ class IndexSnapshot:
 
     @lazy_property
     def state(self) -> IndexState:
-        """Everything but the segments. Folded rows are read at the first use of one of their hours."""
+        """The topic's rows but for segments. Folded (moved) old rows are read at the first use of such an hour."""
         return self.build_state(self.connector_snapshot.read_state_rows(self.index.topic))
 
     def build_state(self, rows: pa.Table) -> IndexState:
@@ -504,6 +503,7 @@ class IndexSnapshot:
         )
 
     def _list_out_of_range(self, hour: datetime) -> tuple[Segment, ...]:
+        """Return segments with out-of-range timestamps, of start hour `hour` or later. The state calls it."""
         if self._out_of_range is None or hour < self._out_of_range[0]:
             # by days, so that a search back through hours asks seldom
             since = hour.astimezone(timezone.utc).replace(hour=0, minute=0)
@@ -514,6 +514,7 @@ class IndexSnapshot:
         return self._out_of_range[1]
 
     def _read_month(self, month: str) -> IndexState:
+        """Return the state of a month's folded rows. The state calls it when somebody asks about an old hour."""
         if month not in self._months:
             self._months[month] = self.build_state(self.connector_snapshot.read_folded_rows(self.index.topic, month))
         return self._months[month]
@@ -584,7 +585,7 @@ class IndexSnapshot:
 
 
 def _split_by_topic(rows: pa.Table, topics: Sequence[str]) -> dict[str, pa.Table]:
-    """Return the rows of each of `topics`. There are no others among them."""
+    """Return the rows of each of `topics`, of which all `rows` are; no rows for a topic without any."""
     rows = rows.sort_by("topic")
     runs = pc.run_end_encode(rows.column("topic").combine_chunks())
     tables = {topic: rows.slice(0, 0) for topic in topics}

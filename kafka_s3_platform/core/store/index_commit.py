@@ -1,4 +1,8 @@
-"""Defines the changes of a commit to an index, writes them, and retries commits."""
+"""Defines the changes of a commit to an index, writes them, and retries commits.
+
+A *live* segment has the records that readers get. A merge of segments makes a new live one, and *retires* the old ones:
+they stay in the index for a while. The kind of a segment (live, retired ...) is in its row.
+"""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -47,9 +51,10 @@ NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
 class Change:
     """The rows of one topic that a commit adds and removes.
 
-    `removed` are predicates over rows; `retired` segments leave the live set and stay in the index as retired. The
-    objects of the others go after the commit: of `emptied` ones a later segment has the records, those of `expired`
-    ones are in no object any more. Of `dropped` ones no row stays.
+    `added` are new rows, `removed` predicates over rows to remove. Segments in the other fields are no longer live.
+    Those in `retired` stay in the index, and so do their objects. The objects of the rest are deleted after the commit:
+    a later segment has the records of `emptied` ones, nothing has those of `expired` ones, and of `dropped` ones no row
+    stays.
     """
 
     added: tuple[IndexRow, ...] = ()
@@ -62,13 +67,13 @@ class Change:
 
 
 def list_topic_rows(topic: str, change: Change) -> TopicRows:
-    """Return the added rows of the change."""
+    """Return the rows that the change adds, and its segments that get another kind."""
     changed = {RETIRED: change.retired, REMOVED: change.emptied, EXPIRED: change.expired}
     return TopicRows(topic, change.added, changed, change.run_id)
 
 
 def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
-    """Yield the predicates of the rows to remove, and of no row of another topic."""
+    """Yield SQL conditions of the topic's rows to remove. They include the old rows of segments of another kind."""
     if change.removed:
         yield match_every([match_topic(topic), match_any(change.removed)])
     if change.retired:
@@ -78,6 +83,7 @@ def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
 
 
 def _match_rows_of(topic: str, segments: Sequence[Segment], kinds: Sequence[str]) -> RowPredicate:
+    """Match the rows of these segments, of any of the kinds. The periods let Delta skip other files."""
     periods: set[str] = set()
     for start in {segment.chunk_start for segment in segments}:
         for kind in kinds:

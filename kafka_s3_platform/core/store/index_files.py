@@ -68,10 +68,7 @@ def read_index_files(table: IndexTable, files: Sequence[IndexFile]) -> pa.Table:
 
 
 def write_index_files(table: IndexTable, handle: Handle, rows: pa.Table, period: str, size: int) -> Iterator[NewFile]:
-    """Write the rows, in their order, to new files of about `size` bytes. They count only after a commit.
-
-    Raises store errors.
-    """
+    """Write the rows, in order, to new files of about `size` bytes, which count only after a commit names them."""
     bounded_columns = (handle.table.metadata().configuration.get(_STATISTICS) or "").split(",")
     # no ACL: an index's files have none, as delta-rs sets none
     store = ObjectStore(table.store.model_copy(update={"canned_acl": None, "storage_class": None}))
@@ -86,10 +83,7 @@ def write_index_files(table: IndexTable, handle: Handle, rows: pa.Table, period:
 
 
 def write_swap(table: DeltaTable, added: Sequence[NewFile], removed: Sequence[IndexFile], *, same_rows: bool) -> None:
-    """Commit the new files in the place of the others. Raises delta-rs's errors.
-
-    `same_rows`: they hold the same rows. Delta's log has that for its readers.
-    """
+    """Commit new files in the place of others. `same_rows`, for readers of Delta's log: their rows are the same."""
     now = int(datetime.now(timezone.utc).timestamp() * 1000)
     changed = not same_rows
     adds = [AddAction(f.path, f.size, {PERIOD: f.period}, now, data_change=changed, stats=f.bounds) for f in added]
@@ -110,7 +104,7 @@ def write_swap(table: DeltaTable, added: Sequence[NewFile], removed: Sequence[In
 
 
 def _encode_file(rows: pa.Table, size: int) -> tuple[bytes, int]:
-    """Return a Parquet file of the first rows, up to the row group that reaches `size`, and their number."""
+    """Encode the first rows as Parquet, until a row group brings it to `size` bytes. Return file and row count."""
     content = io.BytesIO()
     row_count = 0
     with pq.ParquetWriter(content, rows.schema, compression="zstd") as writer:
@@ -183,6 +177,7 @@ def read_log_entries(table: IndexTable, versions: Sequence[int]) -> Iterator[Log
 
 
 def _read_log_entry(table: IndexTable, version: int) -> LogEntry:
+    """Read which files a version of the Delta log adds, and which it removes, with their sizes in bytes."""
     key = table.name_log_entry(version)
     added: set[str] = set()
     removed: dict[str, int] = {}

@@ -35,7 +35,7 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import OneOf, SegmentFilter, Term, match_rows
 
 Part: TypeAlias = Literal["state", "segments", "all"]
-"""Unfolded rows other than segments, the live and retired segments, or all. They lie in different files."""
+"""Rows to read: those of no segment that are not folded, those of segments, or all. They lie in different files."""
 
 CACHE_BYTES = 128 * 2**20
 """The bytes of rows in a process's cache. The least recently used go first."""
@@ -58,10 +58,10 @@ BOUND_PRECISION = timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file at `path` below the table's folder.
+    """A data file of the index at `path` below the table's folder, with what Delta's log says of its content.
 
-    `bounds` are the lowest and the highest value of columns, as far as Delta keeps them. `empty` are the columns of
-    nulls alone.
+    `period` is the value of the column by which rows are put into files. `bounds` is column -> its lowest and highest
+    value, as far as Delta keeps them. The columns in `empty` have nulls only.
     """
 
     path: str
@@ -79,6 +79,7 @@ class DataFile:
         return self._has_part(part) and _may_meet(self.bounds, self.empty, terms)
 
     def _has_part(self, part: Part) -> bool:
+        """Return False if the file's period is none of the part: it has no rows of it."""
         if part == "all" or self.period is None:
             return True
         if part == "state":
@@ -87,7 +88,7 @@ class DataFile:
 
 
 class _RowCache:
-    """Rows of files by place, up to CACHE_BYTES. Threads may share it.
+    """The decoded rows of files by index and path, up to CACHE_BYTES. Threads may share it.
 
     Each file is one buffer. As a table of a row or two, its columns would take a hundred times the rows' bytes.
     """
@@ -98,6 +99,7 @@ class _RowCache:
         self._lock = Lock()
 
     def find(self, place: tuple[str, str]) -> pa.Table | None:
+        """Return the file's rows with the columns of INDEX_SCHEMA, None if they are not cached."""
         with self._lock:
             buffer = self._buffers.get(place)
             if buffer is None:
@@ -106,7 +108,7 @@ class _RowCache:
         return pa.Table.from_batches([pa.ipc.read_record_batch(buffer, INDEX_SCHEMA)])
 
     def put(self, place: tuple[str, str], rows: pa.Table) -> None:
-        """Cache the rows, with the columns of INDEX_SCHEMA. The least recently used ones may have to go for them."""
+        """Cache the rows, with the columns of INDEX_SCHEMA. The least recently used files may have to go for them."""
         batches = rows.combine_chunks().to_batches()
         if len(batches) != 1:
             # no row, or texts of 2 GiB
@@ -159,10 +161,7 @@ def read_rows(
     terms: Sequence[Term] = (),
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return the rows of `files` that meet all terms, in no order. Opens only files that may hold some.
-
-    With `columns`, only these are returned. Raises store errors.
-    """
+    """Return the rows of `files` that meet all terms, in no order, or only these `columns`. Opens no other file."""
     reader = _Reader(table, part, tuple(terms), columns)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         tables = list(pool.map(reader.read, [file for file in files if file.may_hold(part, terms)]))
@@ -176,7 +175,7 @@ def select_distinct(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 
 def collect_chunks(rows: pa.Table) -> Mapping[str, frozenset[StoredChunk]]:
-    """Return the hours or days of rows by topic."""
+    """Return, by topic, the distinct hours or days of segments, with the settings that wrote them."""
     by_topic: dict[str, set[StoredChunk]] = {}
     for topic, *values in zip(*(rows.column(name).to_pylist() for name in ("topic", *CHUNK_COLUMNS)), strict=True):
         by_topic.setdefault(topic, set()).add(StoredChunk(*values))
@@ -184,7 +183,7 @@ def collect_chunks(rows: pa.Table) -> Mapping[str, frozenset[StoredChunk]]:
 
 
 def list_late_terms(since: datetime) -> list[Term]:
-    """Return the conditions of hourly segments from `since` on, live or compacted."""
+    """Return the conditions of hourly segments from `since` on, live or merged into days."""
     segment_filter = SegmentFilter(chunk="hourly", chunk_starts=(since, datetime.max.replace(tzinfo=timezone.utc)))
     return [OneOf("kind", frozenset(SEGMENT_KINDS)), *segment_filter.list_terms()]
 
@@ -209,10 +208,11 @@ def sum_hours(rows: pa.Table) -> Mapping[str, Mapping[datetime, tuple[int, int]]
 
 @dataclass(frozen=True)
 class SegmentSums:
-    """Sums of a topic's segments. `records`, `late_records` and `record_bytes` are of its hours, merged or not.
+    """Sums of a topic's segments, for pages and metrics.
 
-    `segments` counts live ones, `segment_bytes` the bytes of their own objects, `day_segments` those that are merged.
-    `merged_bytes` are those of hours that a day holds, until retention removes them.
+    `records`, `late_records`, `record_bytes` and `expired_records` count hours, merged into days or not. `segments`
+    counts live segments, `segment_bytes` the bytes of their main objects; `day_segments`, `day_bytes` those of days
+    among them. `merged_bytes` are of hours that a day holds, until retention removes them.
     """
 
     records: int = 0
@@ -285,10 +285,7 @@ def _sum_segments(rows: pa.Table) -> Mapping[str, SegmentSums]:
 
 
 def _may_meet(bounds: Mapping[str, tuple[Any, Any]], empty: Collection[str], terms: Iterable[Term]) -> bool:
-    """Return False if no row within the bounds can meet all terms. `empty` columns are null, and null meets no term.
-
-    A column in neither may hold anything.
-    """
+    """Return False if no row within the bounds can meet all terms. `empty` columns are null, and meet no term."""
     return all(
         term.column not in empty and (term.column not in bounds or term.may_hold(*bounds[term.column]))
         for term in terms
@@ -305,6 +302,7 @@ class _Reader:
     columns: Sequence[str] | None
 
     def read(self, file: DataFile) -> pa.Table:
+        """Return the file's rows of the part that meet all terms, from the cache or the store."""
         place = (f"{self.table.store.endpoint_url} {self.table.uri}", file.path)
         rows = _row_cache.find(place)
         if rows is None:
@@ -320,6 +318,7 @@ class _Reader:
         return match_rows(rows, self.terms)
 
     def _fetch(self, file: DataFile) -> pa.Table:
+        """Read and decode a file: a small one completely, of a large one only what may be needed."""
         key = f"{self.table.folder}/{file.path}"
         store = ObjectStore(self.table.store)
         try:
@@ -341,6 +340,7 @@ class _Reader:
         return complete_columns(file.read_row_groups(groups, columns=names, use_threads=False))
 
     def _may_match_group(self, group: pq.RowGroupMetaData) -> bool:
+        """Return False if the row group's statistics exclude that a row meets all terms."""
         bounds = {}
         for number in range(group.num_columns):
             column = group.column(number)

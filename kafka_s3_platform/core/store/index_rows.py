@@ -209,11 +209,7 @@ DECODE_ERRORS = (
 
 
 def refuse_damaged(kind: str, rows: pa.Table, required: Iterable[str]) -> None:
-    """Refuse rows of this kind without a value in a `required` column, or with an impossible offset, key or size.
-
-    Raises:
-        ValueError: names the first such row.
-    """
+    """Raise ValueError if a row of this kind lacks a `required` value, or has an impossible offset, key or size."""
     for name in required:
         if rows[name].null_count:
             _refuse_rows(kind, rows.filter(pc.is_null(rows[name])), [name])
@@ -251,6 +247,7 @@ def drop_future_times(rows: pa.Table, latest: datetime) -> pa.Table:
 
 
 def _list_required(cls: type[IndexRow]) -> tuple[str, ...]:
+    """Return the fields of a class of rows that may not be None."""
     hints = get_type_hints(cls)
     return tuple(f.name for f in fields(cls) if type(None) not in get_args(hints[f.name]))
 
@@ -348,7 +345,7 @@ def build_state(version: int, rows: pa.Table) -> IndexState:
 
 
 def make_state(version: int, rows: Mapping[str, tuple[Any, ...]]) -> IndexState:
-    """Return the state of rows by kind, each kind in the order of recording."""
+    """Return the state of a topic from its rows: kind -> rows in the order of recording."""
     by_kind = {**dict.fromkeys(KINDS, ()), **rows}
     return IndexState(
         version=version,
@@ -374,11 +371,12 @@ def decode_segments(rows: pa.Table) -> Iterator[Segment]:
 
 
 def _decode_segment(row: Mapping[str, Any]) -> Segment:
+    """Build a segment from the columns of its row."""
     values = dict(row)
     values["siblings"] = _decode_json(row["siblings"], tuple[StoredObject, ...])
     values["schema_ids"] = _decode_json(row["schema_ids"], tuple[int | str, ...])
     segment = Segment(**values)
-    _ = segment.format, segment.zone  # reads the JSON of its settings, to refuse what is none
+    _ = segment.format, segment.zone  # parses the JSON of its settings, to refuse what is no JSON now
     return segment
 
 
@@ -402,6 +400,7 @@ def _decode_kind(kind: str, rows: pa.Table) -> Iterator[IndexRow]:
 
 
 def _decode_generation(row: Mapping[str, Any]) -> TopicGeneration:
+    """Build the topic's description, at one time, from the columns of its row."""
     numbers = _decode_json(row["kafka_partitions"], tuple[int, ...])
     configs = _decode_json(row["configs"], tuple[tuple[str, str], ...])
     acls = _decode_json(row["acls"], tuple[TopicAcl, ...] | None)
@@ -409,6 +408,7 @@ def _decode_generation(row: Mapping[str, Any]) -> TopicGeneration:
 
 
 def _decode_schema(row: Mapping[str, Any]) -> ArchivedSchema:
+    """Build a schema of a registry from the columns of its row."""
     values = {f.name: row[f.name] for f in fields(ArchivedSchema)}
     values["subjects"] = _decode_json(row["subjects"], tuple[SubjectVersion, ...])
     values["schema_references"] = _decode_json(row["schema_references"], tuple[SchemaReference, ...])

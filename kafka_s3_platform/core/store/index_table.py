@@ -42,7 +42,7 @@ _CHECKPOINT = ".checkpoint.parquet"
 _VECTOR = "deletionVector"
 
 _Marks = frozenset[tuple[str, str]]
-"""The keys and ETags of files."""
+"""Key and ETag of each file."""
 
 _checked: dict[str, _Marks] = {}
 """Table -> the files without a flaw.
@@ -146,10 +146,7 @@ def list_log_segment(store: ObjectStore, folder: str, version: int) -> tuple[Obj
 
 
 def list_newer(store: ObjectStore, folder: str, log: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
-    """List the files of the log from `version` on. `log` is the segment of the version.
-
-    Return none if the last file of `log` has gone or changed: it is another log by now.
-    """
+    """List the log's files from `version` on; none if the last file of `log` is not there: it is another log."""
     last = log[-1]
     files = _list_files_from(store, f"{folder}/_delta_log/", version)
     return tuple(files) if any((file.key, file.etag) == (last.key, last.etag) for file in files) else ()
@@ -196,6 +193,7 @@ def _find_version(info: ObjectInfo) -> int:
 
 
 def _is_complete(log_segment: Sequence[ObjectInfo], log: str) -> bool:
+    """Return True if the log files begin with a checkpoint or with the first commit: nothing before is needed."""
     if not log_segment:
         return False
     key = log_segment[0].key
@@ -222,6 +220,7 @@ def _split_name(name: str) -> tuple[int, str]:
 
 
 def _find_flaws(store: ObjectStore, files: Sequence[ObjectInfo]) -> Iterator[tuple[ObjectInfo, str | None]]:
+    """Yield each log file with what an index never has in it, None without a flaw. Several are read at once."""
     if not files:
         return
     with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="log") as pool:
@@ -229,7 +228,7 @@ def _find_flaws(store: ObjectStore, files: Sequence[ObjectInfo]) -> Iterator[tup
 
 
 def _find_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
-    """Say what a log file has that an index never has, as the end of a sentence. None if there is nothing."""
+    """Return the end of a sentence about what a log file has that an index never has. None if it has nothing."""
     try:
         if info.key.endswith(_CHECKPOINT):
             return _find_checkpoint_flaw(store, info)
@@ -240,6 +239,7 @@ def _find_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
 
 
 def _find_checkpoint_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
+    """Do as `_find_flaw` for a checkpoint: it must name no deletion vector and no other log file."""
     with store.open(info.key) as source:
         # Read in this thread. The threads of a dataset may outlive Python and abort it (apache/arrow 34314).
         file = pq.ParquetFile(source)
@@ -255,6 +255,7 @@ def _find_checkpoint_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
 
 
 def _find_commit_flaw(content: bytes) -> str | None:
+    """Do as `_find_flaw` for a commit: it must name no deletion vector."""
     # JSON may write a name with escapes. It may also have a name twice, and readers use the first or the last: all
     # pairs are checked.
     if _VECTOR.encode() not in content and b"\\u" not in content:
@@ -275,6 +276,7 @@ def _has_deletion_vector(action: Any) -> bool:
 
 
 def _list_pairs(value: Any) -> Sequence[tuple[str, Any]]:
+    """Return the pairs of an object of JSON, none for any other value."""
     if isinstance(value, list) and all(isinstance(pair, tuple) for pair in value):
         return value
     return []
@@ -306,6 +308,7 @@ def build_delta_options(store: StoreSettings) -> dict[str, str]:
 
 
 def _refuse_variables(options: dict[str, str]) -> None:
+    """Raise ConfigError if the environment has a variable that delta-rs would read for an option we do not set."""
     for option, names in _UNSETTABLE_OPTIONS.items():
         variables = [name for name in os.environ if name.lower() in names]
         if variables and option not in options:
@@ -333,6 +336,7 @@ def _build_access_options(store: StoreSettings) -> dict[str, str]:
 
 
 def _build_encryption_options(store: StoreSettings) -> dict[str, str]:
+    """Return delta-rs's options of server-side encryption, also those that keep variables from setting it."""
     # read, but not used, beside no encryption and beside a customer's key
     neutral = {"aws_sse_kms_key_id": "", "aws_sse_bucket_key_enabled": "false"}
     if store.customer_key is not None:
@@ -346,9 +350,9 @@ def _build_encryption_options(store: StoreSettings) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Handle:
-    """An open table, and its options. delta-rs keeps them, so their credentials may expire.
+    """An open table at one version, and the options it was opened with: the credentials among them may expire.
 
-    `log` are the files of the log of the checked `version`. The last one identifies the version among others of that
+    `log` are the log files that were checked for `version`. The last one identifies the version among others of that
     number. A commit brings the table, not the handle, to the next version.
     """
 
@@ -417,10 +421,7 @@ class IndexTable:
         return find_newest_version(list_newer(self.objects, self.folder, handle.log, handle.version)) == handle.version
 
     def follow_commit(self, handle: Handle) -> Handle | None:
-        """Return the handle with the log entry of its commit, read from the store.
-
-        Return None if the log has lost the version before it.
-        """
+        """Return the handle at its own commit, read from the store. None if the log has lost the version before."""
         newer = list_newer(self.objects, self.folder, handle.log, handle.version)
         log = extend_segment(handle.log, newer, handle.table.version())
         return replace(handle, log=log) if newer else None

@@ -1,8 +1,8 @@
-"""Reserves the places of a run's writes. A lease begins with the commit of the run's plan.
+"""Reserves what a run will write: a lease is the reservation rows that the commit of the run's plan adds to the index.
 
-No clock ends a lease. The commit of a plan adds the rows of the run's reservations. While they are present, the run may
-commit. A later run with a need for the same removes them in the commit of its own plan, and a vacuum removes old ones.
-The first run then does not find its rows and never commits. So the rows of a killed run make no other run wait.
+No clock ends a lease. While the index holds the rows, the run may commit. A later run that needs the same removes them
+in the commit of its own plan, and a vacuum removes old ones. The first run then does not find its rows and never
+commits. So the rows of a killed run make no other run wait.
 """
 
 import logging
@@ -27,10 +27,7 @@ _WORDS: Mapping[type[Reservation | Compaction], tuple[str, str, str]] = {
 
 @dataclass(frozen=True)
 class Lease:
-    """A run's reserved `rows` of a topic, from the commit of version `epoch`. A run without reservations has none.
-
-    `uri` is the index's.
-    """
+    """A run's reserved `rows` of a topic (maybe none), committed as version `epoch` of the index at `uri`."""
 
     uri: str
     topic: str
@@ -40,7 +37,7 @@ class Lease:
 
     @property
     def end(self) -> tuple[RowPredicate, ...]:
-        """The predicates of the rows for the run's last commit to remove."""
+        """The predicates by which the run's last commit removes its rows."""
         return end_runs(self.rows)
 
     def refuse_superseded(self, state: IndexState) -> None:
@@ -62,6 +59,7 @@ class Lease:
         return any((row.epoch, row.run_id) == (self.epoch, self.run_id) for row in self._open_rows(state))
 
     def _open_rows(self, state: IndexState) -> list[Reservation | Compaction]:
+        """Return all rows of the kind of this lease's, of any run, that the index still holds."""
         kinds = {type(row) for row in self.rows}
         open_rows: list[Reservation | Compaction] = [*state.reservations, *state.compactions]
         return [row for row in open_rows if type(row) in kinds]
@@ -72,10 +70,11 @@ def take_leases(
     changes: Mapping[str, Change],
     superseded: Mapping[str, Iterable[Reservation | Compaction]],
 ) -> dict[str, Lease]:
-    """Commit the plans of topics in one commit, on the version of their snapshot. Each topic has its own lease.
+    """Commit the plans of several topics (`changes`) in one commit on the snapshot. Return each topic's lease.
 
-    Their rows of epoch `snapshot.version + 1` are the leases. Ends the runs with the `superseded` rows, each for the
-    row's topic alone. Raises IndexConflictError if another commit came first.
+    A lease has the reservation rows that its topic's change adds; the epoch is the new version. The commit also removes
+    the `superseded` rows, and so ends their runs, each for the row's topic alone. Raises IndexConflictError if another
+    commit came first.
     """
     merged: dict[str, Change] = {}
     for topic, change in changes.items():

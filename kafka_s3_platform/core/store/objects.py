@@ -108,7 +108,7 @@ class WrittenObject:
 
 
 class ObjectStore:
-    """The bucket in `settings`. It is pickled as its settings.
+    """Reads and writes objects of the bucket in `settings`. It is pickled as its settings.
 
     Every method raises AuthorizationError, MissingBucketError or StoreUnavailableError with its attempt, and the errors
     in its docstring. If a server does not answer, a call fails after at most `max_retries` + 1 times 65 s.
@@ -189,6 +189,7 @@ class ObjectStore:
         return bool(item.sha256) and info.size == item.size and self._hash_object(info) == item.sha256
 
     def _hash_object(self, info: ObjectInfo) -> str:
+        """Return the SHA-256 of the object in hex. It is read once for that."""
         sha256 = self._sha256.get((info.key, info.etag))
         if sha256 is None:
             digest = hashlib.sha256()
@@ -250,16 +251,13 @@ class ObjectStore:
         return self._put(key, body, metadata or {}, None)
 
     def replace(self, key: str, body: bytes, if_match: str, metadata: Mapping[str, str] | None = None) -> WrittenObject:
-        """Replace the object with etag `if_match`.
-
-        Raises PreconditionError or NotFoundError when another is there, or none.
-        """
+        """Replace the object with etag `if_match`. PreconditionError if another is there, NotFoundError if none."""
         return self._put(key, body, metadata or {}, if_match)
 
     def refuses(self, key: str, control: str) -> str | None:
-        """Return the store's reason for refusing an object at `key`. Return None if it accepts one. Writes nothing.
+        """Return the store's reason for refusing an object at `key`, None if it accepts one. Writes nothing.
 
-        `control` is an accepted key. If the store refuses a write there too, the key is not the reason, and the error
+        `control` is a key that stores accept. If a write there is refused too, the key is not the reason, and the error
         is raised.
         """
         try:
@@ -357,6 +355,7 @@ class ObjectStore:
             logger.debug("multipart upload %s of %s is gone already", upload_id, self.uri(key))
 
     def _put(self, key: str, body: bytes, metadata: Mapping[str, str], if_match: str | None) -> WrittenObject:
+        """Write an object in one request: create it, or replace the one with etag `if_match`."""
         write_id = new_write_id()
         encoded_metadata = _encode_metadata({**metadata, WRITE_ID: write_id})
         request = {"Bucket": self.bucket, "Key": key, "Metadata": encoded_metadata, **_write_condition(if_match)}
@@ -403,6 +402,7 @@ class ObjectStore:
             yield from page.get(items, [])
 
     def _list_pages(self, operation: str, items: Sequence[str], **options: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the pages of a listing, of which `items` names the lists to look into for entries."""
         pages = iter(self._client.get_paginator(xform_name(operation)).paginate(Bucket=self.bucket, **options))
         prefix = options["Prefix"]
         empty_pages = 0
@@ -411,12 +411,12 @@ class ObjectStore:
             if empty_pages > MAX_EMPTY_PAGES:
                 raise StoreUnavailableError(
                     f"{operation} of {self.uri(prefix)}: {empty_pages:,} pages in a row without an entry, and the "
-                    f"store "
-                    f"promises more. Run again; if it happens again, ask who runs the store"
+                    f"store promises more. Run again; if it happens again, ask who runs the store"
                 )
             yield page
 
     def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
+        """Make a request. Translate its errors, note the time of its answer, and let others see what is waited for."""
         attempted = Attempted(operation, self.bucket, key, self.settings.endpoint_url or "AWS")
         try:
             with translate_errors(attempted), self.clock.watching(), waiting_for(f"the store at {attempted.endpoint}"):
@@ -451,7 +451,7 @@ class ObjectStore:
 
 
 class SizedFile(io.RawIOBase):
-    """A seekable file of a known size. `name` names it in errors. A subclass reads it, from `_at` on."""
+    """A seekable file of a known size, for subclasses that read from the position `_at` on. `name` is for errors."""
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__()
@@ -495,6 +495,7 @@ class ObjectFile(SizedFile):
         self._buffer_start = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
+        """Read up to `size` bytes, or all that remain for None and negative sizes, through the buffer."""
         count = self._count_available(size)
         start = self._at - self._buffer_start
         if start < 0 or start + count > len(self._buffer):
@@ -511,6 +512,7 @@ class ObjectFile(SizedFile):
         return len(data)
 
     def _fetch(self, size: int) -> None:
+        """Fill the buffer with `size` bytes from the position on."""
         self._buffer_start = self._at
         info = self.info
         self._buffer = self._store.read_range(info.key, self._at, self._at + size, info.etag) if size else b""
@@ -534,6 +536,7 @@ def _parse_thaw_state(header: str) -> ThawState:
 
 
 def _write_condition(if_match: str | None) -> dict[str, str]:
+    """Return boto3's parameter by which a write creates an object, or replaces the one with etag `if_match`."""
     if if_match is None:
         return {"IfNoneMatch": "*"}
     return {"IfMatch": if_match}

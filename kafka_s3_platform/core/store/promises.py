@@ -38,10 +38,8 @@ def check_promises(store: ObjectStore, prefix: str, uploads: bool = False) -> No
     """Check writing and reading of objects under `prefix`, and the store's promises.
 
     The store must refuse a conditional write with a false condition; if `uploads`, also the end of a multipart upload.
-    It must read and list the newest write. Listing is not checked without the right to list.
-
-    Raises:
-        ConfigError: the store breaks a promise; the message names the promise and the loss.
+    It must read and list the newest write. Listing is not checked without the right to list. Raises ConfigError if the
+    store breaks a promise; the message names the promise and the loss.
     """
     place = store.settings.model_dump_json(), prefix
     with _table_lock:
@@ -53,13 +51,14 @@ def check_promises(store: ObjectStore, prefix: str, uploads: bool = False) -> No
 
 
 class _PromiseCheck:
-    """Checks the promises with the object `key`."""
+    """Checks the promises of one store, once, with writes of the object `key`."""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
         self._store = store
         self._key = key
 
     def run(self, uploads: bool) -> None:
+        """Check writes, again while other processes write the same object, and then multipart uploads, if `uploads`."""
         for n in range(TRIES):
             try:
                 self._check_writes()
@@ -120,6 +119,7 @@ class _PromiseCheck:
         return True
 
     def _overwrite(self, etag: str, body: bytes | None = None) -> WrittenObject:
+        """Replace the object of this ETag, as the store has to. Raises _OvertakenError if another one is there."""
         try:
             return self._store.replace(self._key, body or _make_body(), etag)
         except (PreconditionError, NotFoundError) as err:
@@ -132,6 +132,7 @@ class _PromiseCheck:
             return False
 
     def _can_list(self, written: WrittenObject) -> bool:
+        """Return True if a listing has the object just written. So it is assumed without the right to list."""
         try:
             etags = {o.key: o.etag for o in self._store.list(self._key)}
         except AuthorizationError:
@@ -141,6 +142,7 @@ class _PromiseCheck:
         return etags.get(self._key) == written.etag
 
     def _check_upload(self) -> None:
+        """Raise ConfigError if the end of a multipart upload overwrites the object that is there."""
         write_id = new_write_id()
         upload_id = self._store.create_upload(self._key, {WRITE_ID: write_id})
         try:

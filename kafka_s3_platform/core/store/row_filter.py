@@ -1,6 +1,7 @@
-"""Defines conditions on rows of an index: of rows to read, by the bounds of a file, and of rows that a commit removes.
+"""Defines conditions on rows of an index.
 
-SQL over rows is made here and nowhere else.
+A *term* selects rows to read, and can be checked by the bounds of a file; a *predicate* is SQL for the rows that a
+commit removes. SQL over rows is made here and nowhere else.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,7 @@
-"""Writes the objects of a segment. An existing object is not overwritten, unless it is a leftover of the same work."""
+"""Writes the objects of a segment. An existing object is not overwritten, unless it is a leftover of the same work.
+
+A *leftover* is an object that this archive wrote at this key, in an earlier try or a run that can commit no more.
+"""
 
 import hashlib
 import logging
@@ -73,10 +76,7 @@ class Provenance:
 
     @staticmethod
     def is_in_place(info: ObjectInfo, index_dir: str) -> bool:
-        """Return True if the object was written at this key, for the index in this folder.
-
-        A copy was not: it keeps the metadata of the first object.
-        """
+        """Return True if the object was written at its key for the index in this folder, and is no copy of another."""
         return info.metadata.get(_PLACE) == _mark_place(index_dir, info.key)
 
     def has_same_archive(self, other: "Provenance") -> bool:
@@ -95,7 +95,7 @@ def _mark_place(index_dir: str, key: str) -> str:
 
 
 def _explain_writer(writer: Provenance | None, own_writer: Provenance, is_in_place: bool) -> str:
-    """Explain the writer of the object, and advise how `mine` can write."""
+    """Explain who wrote the object in the way, and advise how `own_writer` can write its own."""
     move = "To take the place over, move that object elsewhere"
     if writer is None:
         return f"Its metadata do not name its writer (no provenance). {move}"
@@ -171,10 +171,7 @@ class SegmentUpload:
 
     @property
     def buffered_bytes(self) -> int:
-        """The most bytes in memory: the last part counts even after its arrival.
-
-        Segments are closed by this number, and their ends must not depend on how fast the store is.
-        """
+        """The most bytes in memory, however fast the store is: the ends of segments depend on this number."""
         return len(self._buffer) + self._in_flight
 
     def write(self, data: bytes, /) -> int:
@@ -232,6 +229,7 @@ class SegmentUpload:
                 logger.warning("multipart upload %s is left for the vacuum: %s", upload_id, err)
 
     def _send_part(self, size: int) -> None:
+        """Upload `size` bytes of the buffer as the next part, in the background, after the last one has arrived."""
         self._await_part()
         if self._uploader is None:
             metadata = {**self._begun, **self._provenance.metadata(self._key), WRITE_ID: self._write_id}
@@ -269,7 +267,7 @@ class SegmentUpload:
         return put
 
     def _take_bytes(self, size: int) -> bytes:
-        """Take bytes out of the buffer, to have them in memory once. Hash them: one long hash is the cheapest."""
+        """Take bytes out of the buffer, so that memory has them once, and hash them: one long hash is the cheapest."""
         body = bytes(memoryview(self._buffer)[:size])
         del self._buffer[:size]
         self._hash.update(body)
@@ -327,10 +325,7 @@ class SegmentUpload:
         )
 
     def _require_replaceable(self, info: ObjectInfo) -> ObjectInfo:
-        """Return `info` if it is of a leftover of a superseded reservation or of an earlier attempt of this one.
-
-        Raise an error if it is not.
-        """
+        """Return `info` if the object was left by a superseded run, or an earlier attempt of this one. Else raise."""
         uri = self._store.uri(self._key)
         own_writer = self._provenance
         writer = Provenance.of(info)
