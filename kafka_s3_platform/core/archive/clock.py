@@ -1,6 +1,7 @@
-"""Compare this machine's clock with the store's clock, and with the times written by brokers into records.
+"""Compare this machine's clock with the store's clock, and with the times that brokers have written into records.
 
-An hour is over, and so complete, by this machine's clock. A wrong clock would make that decision wrong.
+A run calls this before it plans: an hour is over, and so complete, by this machine's clock, so a wrong clock would make
+that decision wrong.
 """
 
 import logging
@@ -92,10 +93,7 @@ def _find_future_append(
 
 
 def _has_append_time(config: ConnectorConfig, topic: str, kafka_partition: int, offset: int) -> bool:
-    """Return True if the broker set the record's timestamp.
-
-    In a record older than the topic's `LogAppendTime`, the producer set it.
-    """
+    """Return True if the broker set this record's timestamp: an older record may have its producer's."""
     with new_reader(config.kafka, topic) as reader:
         batches = list(reader.read(kafka_partition, OffsetRange(offset, offset + 1)))
     return any(pc.any(pc.equal(b.column("timestampType"), LOG_APPEND_TIME)).as_py() for b in batches)

@@ -1,4 +1,8 @@
-"""Check the results of tasks, and commit them, with corrections of index rows that they make untrue."""
+"""Check the results of tasks, and commit them, with corrections of index rows that they make untrue.
+
+Used by a run (`run.py`). A *slice* is the results of one topic that one commit takes; a *gap* is offsets that the
+archive lacks for good, an *unresolved* row is offsets that could not be archived so far.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -30,10 +34,10 @@ class RowChanges:
 
 
 def plan_row_changes(state: IndexState, results: Sequence[ScanResult]) -> RowChanges:
-    """Return the rows of unresolved and lost offsets to add and to remove when `results` are committed.
+    """Return the index rows that committing `results` makes necessary or untrue, to add and to remove.
 
-    Unresolved offsets that were read again get new rows. Offsets recorded as deleted by retention by another run, but
-    read by this one before, are no gap any more.
+    Unresolved offsets that were read again get new rows, if they failed again, and lose the old ones. Offsets recorded
+    as deleted by retention, but now read by this run, are no gap any more.
     """
     added: list[Unresolved | Gap] = []
     removed: list[RowPredicate] = []
@@ -66,10 +70,7 @@ logger = logging.getLogger(__name__)
 
 
 def find_recreated_topics(admin: ClusterAdmin, plans: Mapping[str, ReservedPlan]) -> dict[str, PlatformError]:
-    """Find topics deleted and created again during their scan: the archive must not mix the two.
-
-    Return the error of each, and of each topic for which this is unknown.
-    """
+    """Return an error for each topic that was created again since its plan, or of which that is unknown."""
     current = admin.find_topics(plans)
     failures = dict(current.failures)
     for topic, latest in current.results.items():
@@ -100,6 +101,7 @@ class TopicSlice:
 def _fetch_named_schemas(
     slices: Mapping[str, TopicSlice], index: ConnectorIndex
 ) -> dict[str, tuple[ArchivedSchema, ...]]:
+    """Fetch, by topic, the schemas of a registry that the records of the slices name. None without a registry."""
     if not any(topic_slice.reserved.request.config.records.registries for topic_slice in slices.values()):
         return dict.fromkeys(slices, ())
     snapshot = index.open()
@@ -202,6 +204,7 @@ def _check_results(topic_slice: TopicSlice) -> None:
 def _check_segments(
     reserved: ReservedPlan, kafka_partition: int, results: Sequence[ScanResult], read_offsets: RangeSet
 ) -> None:
+    """Raise IntegrityError if a task's objects do not hold exactly the records that it read."""
     segments = [s for r in results for s in r.segments]
     outside = [s.key for s in segments if not read_offsets.covers(s.start_offset, s.end_offset)]
     keys = [key for s in segments for key in s.keys]

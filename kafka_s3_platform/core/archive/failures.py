@@ -36,7 +36,11 @@ SHOWN = 5
 
 @dataclass
 class BadRecords:
-    """The unresolved ranges of one task, in order. Adjacent offsets with the same reason are one range."""
+    """The offsets of one task that could not be archived (unresolved), in order, as rows for the index.
+
+    `note` collects failures while a batch is converted, `join` then adds them; `add` and `insert` add ranges. Adjacent
+    offsets with the same reason become one row.
+    """
 
     kafka_partition: int
     found_at: datetime
@@ -102,7 +106,7 @@ def list_good_ranges(offsets: OffsetRange, unresolved: RangeSet) -> Sequence[Off
 
 
 def count_offsets(rows: Iterable[Unresolved]) -> int:
-    """Count the offsets: an upper bound of the number of records."""
+    """Return the number of offsets in the rows: there are no more records than that."""
     return sum(len(u.offsets) for u in rows)
 
 
@@ -120,7 +124,7 @@ def find_deletion_time(item: Unresolved) -> datetime | None:
 
 
 def describe_time_left(item: Unresolved, now: datetime) -> str:
-    """Describe the least time that retention leaves: `for ever`, `unknown`, `none`, or `2 days, 3:04:05`."""
+    """Return the least time until retention deletes: `for ever`, `unknown`, `none`, or `2 days, 3:04:05`."""
     if item.retention_ms == FOR_EVER:
         return "for ever"
     until = find_deletion_time(item)
@@ -226,7 +230,7 @@ def build_start_errors(request: ArchiveRequest, hours: Iterable[HourReport]) -> 
 
 
 def build_errors(failed_scans: "Iterable[FailedScan]", connector: str, topic: str) -> Iterator[PlatformError]:
-    """Yield the error of each failed task. Its text gets the kafka partition, the ranges, and what to do."""
+    """Yield the error of each failed task, with the kafka partition, the ranges, and what to do in its text."""
     for failed_scan in failed_scans:
         ranges = ", ".join(map(str, failed_scan.ranges[:SHOWN]))
         message = f"{topic}-{failed_scan.kafka_partition} {ranges} is not archived: {failed_scan.error}"

@@ -14,7 +14,7 @@ from kafka_s3_platform.core.store.row_filter import SegmentFilter
 
 
 def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: timedelta) -> Iterator[HourReport]:
-    """Report each of `hours`. Compacted segments count too: an hour keeps its numbers when its day is merged."""
+    """Yield a report of each of `hours`. Segments merged into a day count too: their hour keeps its numbers."""
     hours = sorted(hours)
     segments = group_segments_by_hour(snapshot, hours)
     state = snapshot.state

@@ -1,11 +1,12 @@
 """Observe the logs of topics, and check that they are still the archived ones.
 
-An observation is consistent: the kafka partitions, the ends of their logs and the time of both belong together. A
-broker's look-up by time is checked against the log.
+An *observation* is consistent: the kafka partitions, the ends of their logs (*frontiers*) and the time of both belong
+together. A broker's look-up by time is checked against the log.
 
-The same offset is another record if the topic was created again, or if the log has lost its end and has grown again.
-Topic ids show the first. Leader epochs show the second: a leader loses nothing as long as it leads, so only a log of
-another epoch is asked about, and its answer holds as long as this epoch lasts.
+The same offset is another record if the topic was created again, or if the log has lost its end (was *truncated*) and
+has grown again. Topic ids show the first. Leader epochs show the second: a *mark* is an archived offset with its leader
+epoch, and the leader says where its log of that epoch ends (a *divergence*, if below the mark). A leader loses nothing
+as long as it leads, so only a log of another epoch is asked about, and its answer holds as long as this epoch lasts.
 """
 
 import dataclasses
@@ -80,6 +81,7 @@ def observe_until_unchanged(
 
 
 def _has_changed(description: TopicDescription, current: FoundTopic) -> bool:
+    """Return True if the topic was created again, or has got kafka partitions, since it was described."""
     is_same = current.topic_id == description.topic_id
     return not is_same or not {*current.kafka_partitions} <= {*description.kafka_partitions}
 
@@ -162,7 +164,7 @@ def _find_unchecked_start(
 
 @contextmanager
 def open_divergence_finder(kafka: KafkaSettings, topic: str) -> Iterator[FindDivergence]:
-    """Yield a function to ask the leaders of the topic. It connects at the first call."""
+    """Yield a function that asks the topic's leaders for a divergence. It connects at the first call."""
     with ExitStack() as stack:
         open_reader = cache(
             lambda: stack.enter_context(new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True))
@@ -205,7 +207,10 @@ class Truncation:
 
 @dataclass(frozen=True)
 class ArchivedLogs:
-    """The archived logs of one topic, to compare with the current ones. The topic is the same."""
+    """What the index says of one topic's logs, to compare it with the current logs of the same topic.
+
+    Every plan does so before anything is read, since offsets of a changed log mean other records.
+    """
 
     config: ConnectorConfig
     topic: str
@@ -239,7 +244,7 @@ class ArchivedLogs:
         return Answers(gaps, losses.failures)
 
     def find_truncation(self, frontier: Frontier) -> Truncation | None:
-        """Find the point from which log and archive differ. None if nothing is lost, or the loss was accepted.
+        """Find the first archived offset that the log has lost. None if it has all, or the loss was accepted.
 
         Scans and gaps record the log's leader epoch at their end. The log is asked for the lowest one it has lost. If
         epochs show nothing, the start is the lowest offset at which the log may differ.
@@ -262,7 +267,7 @@ class ArchivedLogs:
         return Truncation(OffsetRange(start, end), is_start_exact=False, leader_epoch=epoch)
 
     def _list_marks(self, frontier: Frontier) -> list[EpochMark]:
-        """List, in order, archived offsets with their leader epochs. The leader is asked whether its log has them."""
+        """Return archived offsets with their leader epochs, in order, for the leader to say if its log has them."""
         kafka_partition = frontier.kafka_partition
         leader_epoch = frontier.leader_epoch
         expected_end = self._find_expected_end(kafka_partition)
@@ -283,10 +288,7 @@ class ArchivedLogs:
         return marks
 
     def _find_loss(self, frontier: Frontier, marks: Sequence[EpochMark]) -> str | None:
-        """Describe how the log shows a loss of archived records. None if it has all of them.
-
-        A log with all offsets below the last mark has all.
-        """
+        """Describe how the log shows that it lost archived records. None if it reaches all marks, and their end."""
         expected_end = self._find_expected_end(frontier.kafka_partition)
         if expected_end > frontier.last_stable_offset:
             return f"the log is readable up to {frontier.last_stable_offset}"
@@ -296,6 +298,7 @@ class ArchivedLogs:
         return f"the log holds other records from offset {divergence.end_offset} on at the latest"
 
     def _ask_each(self, frontiers: Mapping[int, Frontier], ask: Callable[[Frontier], T]) -> Answers[int, T]:
+        """Call `ask` with each frontier. The error of one kafka partition becomes its failure."""
         answers: dict[int, T] = {}
         failures: dict[int, PlatformError] = {}
         for kafka_partition, frontier in frontiers.items():
@@ -306,6 +309,7 @@ class ArchivedLogs:
         return Answers(answers, failures)
 
     def _refuse_truncated(self, frontier: Frontier) -> None:
+        """Raise LogTruncatedError if the log has lost archived records. Its leader is only asked if it is a new one."""
         marks = self._list_marks(frontier)
         if loss := self._find_loss(frontier, [] if self._has_same_leader(frontier, marks) else marks):
             raise self._build_truncation_error(frontier, loss)
@@ -322,6 +326,7 @@ class ArchivedLogs:
         return any(earlier_frontier.last_stable_offset >= expected_end for earlier_frontier in same_leader)
 
     def _build_truncation_error(self, frontier: Frontier, loss: str) -> LogTruncatedError:
+        """Build the error of a log that ends before the archive's end. `loss` says how that was seen."""
         kafka_partition = frontier.kafka_partition
         end = self.state.coverage(kafka_partition).end_offset
         accept = format_resolve_command(self.config.name, self.topic, kafka_partition, "--accept-truncation")
@@ -352,7 +357,7 @@ class ArchivedLogs:
         )
 
     def _find_cut_off(self, frontier: Frontier) -> RangeSet:
-        """Return the offsets of the last observed log that this one lost, and that were never archived."""
+        """Return offsets that were in the log when it was last observed, are lost since, and were never archived."""
         last_frontier = self._find_last_frontier(frontier.kafka_partition)
         if last_frontier is None or last_frontier.high_watermark <= frontier.log_start_offset:
             return RangeSet()
@@ -360,7 +365,7 @@ class ArchivedLogs:
         return lost - self._find_archived_by(last_frontier) if lost else lost
 
     def _find_archived_by(self, last_frontier: Frontier) -> RangeSet:
-        """Return the part of the last observed log that is archived, or was given up since."""
+        """Return the part of the last observed log that is archived, or was given up since then."""
         kafka_partition = last_frontier.kafka_partition
         read_later = RangeSet(
             scan.offsets

@@ -1,7 +1,7 @@
 """Assign the records read from Kafka to their buckets, converted and transformed before if the settings ask for it.
 
-Every stage decides for each record: it passes, it is left out, or it fails. So each record is counted as written, as
-filtered, or as failed.
+A *bucket* is what the records of one segment have in common: hour, topic, folder and schema. Every stage decides for
+each record: it passes, it is left out, or it fails. So each record is counted as written, as filtered, or as failed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,7 +72,7 @@ class _Places:
 
 
 class Pipeline:
-    """The stages for one range of a kafka partition.
+    """The stages for one range of a kafka partition. The scan calls it with each batch that the reader yields.
 
     `dead_letters` is None if no dead letter topic is set. `watermark_ms` is the latest time before the range: it
     decides about late records. `bad` takes the records that fail and are not tolerated.
@@ -92,25 +92,23 @@ class Pipeline:
         self.watermark_ms = watermark_ms
 
     def group_by_bucket(
-        self, records: pa.RecordBatch, unreadable_: Mapping[int, str] = _NOTHING
+        self, records: pa.RecordBatch, unreadable: Mapping[int, str] = _NOTHING
     ) -> Iterator[BucketPart]:
         """Yield the records of a batch by bucket, in offset order within each bucket, without failed ones.
 
         The reader could not parse the headers of the `unreadable` records (offset -> reason): they fail too.
         """
         self._records = records
-        outcome = _set_unreadable_aside(ConnectBatch.of(records), unreadable_)
+        outcome = _set_unreadable_aside(ConnectBatch.of(records), unreadable)
         for step in self._steps:
             outcome = _apply_step(outcome, step)
-        find_places, failures = self._placer.find_places(outcome.batch)
+        places, failures = self._placer.find_places(outcome.batch)
         batch = outcome.batch
         failures = (*outcome.failures, *failures)
         if failures:
             rows = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
             batch = batch.take(rows)
-            find_places = replace(
-                find_places, times=find_places.times[rows], hours=find_places.hours[rows], codes=find_places.codes[rows]
-            )
+            places = replace(places, times=places.times[rows], hours=places.hours[rows], codes=places.codes[rows])
         self._handle_failures(failures)
         failed_count = len({f.offset for f in failures})
         passed_count = batch.num_rows if batch.ordinals is None else len(np.unique(batch.offsets))
@@ -118,7 +116,7 @@ class Pipeline:
         self.counts.filtered += records.num_rows - failed_count - passed_count
         self.counts.output += batch.num_rows
         if batch.num_rows:
-            yield from self._split_by_bucket(batch, find_places)
+            yield from self._split_by_bucket(batch, places)
         self._bad.join(records)
 
     def refuse(
@@ -133,10 +131,8 @@ class Pipeline:
 
         If the format cannot hold the schema itself (`is_tolerable` is false), the records are not tolerated: all
         records of a topic may have this schema. If a mapper made several records of one (`is_one_of_many`), others of
-        them may be written already.
-
-        Raises:
-            RecordError: the record is one of many, and errors are not tolerated, or its letter was refused.
+        them may be written already. Raises RecordError if the record is one of many, and errors are not tolerated, or
+        its letter was refused.
         """
         task = self._task
         if is_one_of_many:
@@ -163,25 +159,25 @@ class Pipeline:
         self.counts.dead_letters += failed_count - unresolved_count
         return unresolved_failures
 
-    def _split_by_bucket(self, batch: ConnectBatch, find_places: _Places) -> Iterator[BucketPart]:
+    def _split_by_bucket(self, batch: ConnectBatch, places: _Places) -> Iterator[BucketPart]:
         """Yield the rows of each bucket, with the values projected to the schemas that they are written with."""
-        late = self._find_late(batch.timestamps, find_places.hours)
+        late = self._find_late(batch.timestamps, places.hours)
         values = self._project_values(batch.value)
         schemas, schema_codes = _list_schemas(values, is_needed=not self._task.layout.is_envelope)
         keys, key_codes = _list_schemas(batch.key, is_needed=self._task.layout.keys_format is not None)
         topics = batch.records.column("topic").dictionary_encode()
-        hours = pa.array(find_places.hours).dictionary_encode()
+        hours = pa.array(places.hours).dictionary_encode()
         names = topics.dictionary.to_pylist()
         codes = _combine_codes(
-            find_places.codes, hours.indices.to_numpy(), topics.indices.to_numpy(), schema_codes, key_codes
+            places.codes, hours.indices.to_numpy(), topics.indices.to_numpy(), schema_codes, key_codes
         )
         for rows in _group_rows(codes):
             first = rows[0]
-            hour = int(find_places.hours[first])
+            hour = int(places.hours[first])
             topic = names[topics.indices[int(first)].as_py()]
             bucket = Bucket(
                 None if hour == _NO_HOUR else hour,
-                find_places.names[find_places.codes[first]],
+                places.names[places.codes[first]],
                 None if topic == self._task.writer.topic else topic,
                 schemas[schema_codes[first]],
                 keys[key_codes[first]],
@@ -189,10 +185,10 @@ class Pipeline:
             part = batch.take(rows)
             if values is not batch.value and (values.codes[rows] != batch.value.codes[rows]).any():
                 part = replace(part, value=values.take(rows))
-            yield BucketPart(bucket, part, find_places.times[rows], int(late[rows].sum()))
+            yield BucketPart(bucket, part, places.times[rows], int(late[rows].sum()))
 
     def _find_late(self, times: Int64s, hours: Int64s) -> Mask:
-        """Mark the late records. An earlier record had a time past the late one's hour and the allowed lateness."""
+        """Return the mask of late records: an earlier record was already past their hour and the allowed lateness."""
         is_in_range = hours != _NO_HOUR
         times_reached = times if self._placer.by_record_time else hours
         latest = np.maximum.accumulate(
@@ -206,6 +202,7 @@ class Pipeline:
 
 
 def _set_unreadable_aside(batch: ConnectBatch, unreadable: Mapping[int, str]) -> Outcome:
+    """Return the batch without the records of the `unreadable` offsets, and these as failures with their reason."""
     is_unreadable = np.isin(batch.offsets, list(unreadable)) if unreadable else np.zeros(0, bool)
     if not is_unreadable.any():
         return Outcome(batch)
@@ -217,6 +214,7 @@ def _set_unreadable_aside(batch: ConnectBatch, unreadable: Mapping[int, str]) ->
 
 
 def _apply_step(outcome: Outcome, step: Step) -> Outcome:
+    """Apply the next step to what has passed so far. The failures of both are returned."""
     if not outcome.batch.num_rows:
         return outcome
     step_outcome = step(outcome.batch)
@@ -224,11 +222,7 @@ def _apply_step(outcome: Outcome, step: Step) -> Outcome:
 
 
 def _list_steps(task: ScanTask, notes: Notes) -> Sequence[Step]:
-    """List the steps for the settings.
-
-    The envelope format keeps the bytes of values. They are decoded only if a transform, a partitioner or an extractor
-    reads them.
-    """
+    """List the steps for the settings; none for an envelope whose values nothing reads: it keeps their bytes."""
     layout = task.layout
     looks_at_values = layout.partitioner not in {"Default", *TIME_BASED} or layout.timestamp_extractor not in {
         "Record",
@@ -262,7 +256,7 @@ class _Placer:
         self._sets_apart = self._extractor is None and layout.partitioner in TIME_BASED
 
     def find_places(self, batch: ConnectBatch) -> tuple[_Places, tuple[RecordFailure, ...]]:
-        """Return the place of each record, and failures for records without one: their find_places have no meaning."""
+        """Return the place of each record, and failures for records without one, whose place has no meaning."""
         hours = self._find_hours(batch)
         times, failures = self._extract_times(batch, hours)
         encoding = self._partitioner.encode(batch, times)

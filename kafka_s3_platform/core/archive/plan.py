@@ -1,8 +1,9 @@
 """Plan the offsets of a run, from the answers to ListOffsets and from the index.
 
-o(t) is the first offset of a record with timestamp t or later. It only chooses the offsets to scan. An hour is complete
-by coverage and by recorded high watermarks (`IndexState`). o(t) cannot decide it: compaction and retention move it, and
-one record with a time far ahead, or a control marker, can be o(t) of many hours.
+o(t) is the first offset of a record with timestamp t or later, as ListOffsets answers it. It only chooses the offsets
+to scan. An hour is complete by coverage (the offsets of scans and gaps) and by recorded high watermarks (`IndexState`).
+o(t) cannot decide it: compaction and retention move it, and one record with a time far ahead, or a control marker, can
+be o(t) of many hours.
 
 The functions here send no request, except by the lookup of the caller.
 """
@@ -97,7 +98,7 @@ class ReadPlan:
 
 @dataclass(frozen=True)
 class ReservablePlan:
-    """Reservations of one run. `frontiers` belong to the kafka partitions that did not fail."""
+    """All that a run will read and record of a topic. `frontiers` are of the kafka partitions that did not fail."""
 
     reads: tuple[ReadPlan, ...]
     hours: tuple[HourRange, ...]
@@ -139,11 +140,11 @@ def plan_hours(plan_input: PlanInput, hours: Sequence[datetime]) -> ReservablePl
         ranges = [offsets.find_hour_range(hour) for hour in hours]
         # if records are lost, the hours stay due until somebody allows the gap
         return read_plan, ranges if read_plan.failure is None else [
-            replace(find_hour_range, end_offset=None) for find_hour_range in ranges
+            replace(hour_range, end_offset=None) for hour_range in ranges
         ]
 
     plans, failures = _plan_each(plan_input, plan)
-    planned_hours = [find_hour_range for _, hour_ranges in plans.values() for find_hour_range in hour_ranges]
+    planned_hours = [hour_range for _, hour_ranges in plans.values() for hour_range in hour_ranges]
     planned_hours += [HourRange(hour, kafka_partition, None, None) for kafka_partition in failures for hour in hours]
     return _build_plan(plan_input, [read_plan for read_plan, _ in plans.values()], planned_hours, failures)
 
@@ -177,6 +178,7 @@ def _plan_each(plan_input: PlanInput, plan: Callable[[Frontier], T]) -> tuple[di
 def _build_plan(
     plan_input: PlanInput, reads: Sequence[ReadPlan], hours: Sequence[HourRange], failures: Mapping[int, PlatformError]
 ) -> ReservablePlan:
+    """Put together the plans of the kafka partitions, and the failures of those without one."""
     # A frontier without a kafka partition proves nothing. Lost offsets prevent completeness by themselves.
     frontiers = tuple(f for p, f in plan_input.frontiers.items() if p not in failures)
     losses = {r.kafka_partition: r.failure for r in reads if r.failure is not None}
@@ -187,13 +189,14 @@ def _build_plan(
 
 @dataclass(frozen=True)
 class _PartitionOffsets:
-    """The offsets o(t) of one kafka partition, and the rules to make ranges of them."""
+    """The answers o(t) for one kafka partition, and the rules by which ranges to read follow from them."""
 
     plan_input: PlanInput
     frontier: Frontier
     offset_at: Mapping[int, OffsetAtTime]
 
     def find_hour_range(self, hour: datetime) -> HourRange:
+        """Return where the hour lies in this kafka partition, for the index. Its end is None while more may come."""
         start = self.find_start(hour)
         log_start = self.frontier.log_start_offset
         return HourRange(hour, self.frontier.kafka_partition, start, self._find_end(hour, start), log_start)
@@ -215,7 +218,7 @@ class _PartitionOffsets:
         return find_hour_start(self.plan_input.state, self.frontier, self.offset_at[to_epoch_ms(hour)])
 
     def plan_read(self, hours: Sequence[datetime]) -> ReadPlan:
-        """Plan the ranges to read for contiguous `hours`: what is readable of them and not archived."""
+        """Plan the ranges to read for contiguous, ascending `hours`: what is readable of them, and not archived."""
         start = self.find_start(hours[0])
         kafka_partition = self.frontier.kafka_partition
         begin = find_read_start(self.plan_input.state, kafka_partition, hours[0], start)
@@ -251,9 +254,10 @@ class _PartitionOffsets:
         return self._find_end_beyond(last_hour, start, covered)
 
     def _find_end_beyond(self, last_hour: datetime, start: int, covered: RangeSet) -> int:
-        """Return an offset to read up to if o(t) of the last hour's end shows nothing that is not archived.
+        """Return an offset to read up to, for an incomplete hour whose o(t) at its end shows nothing unarchived.
 
-        It is the next higher o(t) of a later time, so that every run makes progress.
+        It is the next higher o(t) of a later time, so that every run makes progress. Times are tried at doubling
+        distances.
         """
         end_offset = next((r.end_offset for r in covered if start in r), start)
         hours_left = int((self.plan_input.now - last_hour) / HOUR) + HOURS_AHEAD
@@ -282,7 +286,7 @@ def find_hour_start(state: IndexState, frontier: Frontier, answer: OffsetAtTime)
 
 
 def _find_archived(state: IndexState, frontier: Frontier) -> RangeSet:
-    """Return the offsets that need not be read. Offsets recorded as deleted, but still in the log, must be.
+    """Return the offsets that need not be read: all coverage, without offsets recorded as deleted but still in the log.
 
     A broker once reported a later log start for these.
     """
@@ -298,6 +302,7 @@ def find_readable_offset(frontier: Frontier, answer: OffsetAtTime) -> int:
 
 
 def _plan_read_until_now(plan_input: PlanInput, frontier: Frontier) -> ReadPlan:
+    """Plan all readable, unarchived offsets of one kafka partition."""
     kafka_partition = frontier.kafka_partition
     log_start = frontier.log_start_offset
     archived = _find_archived(plan_input.state, frontier)
@@ -322,7 +327,7 @@ def find_lost_offsets(
 ) -> RangeSet:
     """Return offsets deleted by retention before they were archived, if one of `hours` may have had some of them.
 
-    The judge knows about records deleted before archiving began: no run could have archived them.
+    Records deleted before archiving began are not among them: no run could have archived those.
     """
     deleted_offsets = find_deleted_offsets(state, frontier)
     if not deleted_offsets:
@@ -364,10 +369,7 @@ def _record_or_refuse_gaps(
 
 
 def _split_ranges(plan_input: PlanInput, needed: RangeSet, bounds: Sequence[int]) -> tuple[OffsetRange, ...]:
-    """Split the needed offsets at `bounds` and at every cell, where segments end.
-
-    So the ends of segments depend on offsets and configuration alone.
-    """
+    """Split needed offsets at `bounds` and at each multiple of the cell: segments end there, whatever is archived."""
     cell = compute_cell_size(plan_input.config)
     pieces: list[OffsetRange] = []
     for item in needed:

@@ -1,4 +1,4 @@
-"""Plan a run and commit its plans. After that, only this run may archive the reserved offsets.
+"""Plan a run and commit its plans (*reserve* their offsets). After that, only this run may archive these offsets.
 
 The plan also notes the offsets of consumer groups, so that they can go on at a restored topic.
 """
@@ -89,7 +89,7 @@ def match_replaced_groups(state: IndexState, rows: Sequence[CommittedOffset]) ->
 
 
 def _choose_groups(admin: ClusterAdmin, config: ConnectorConfig) -> list[tuple[str, str]]:
-    """List the groups that match a pattern, with their states."""
+    """Return the groups that match a pattern of `archive.consumer.groups`, with their states."""
     patterns = [compile_java_regex(p) for p in config.archive.consumer_groups]
     try:
         listing = list_groups(admin)
@@ -196,6 +196,8 @@ def reserve_plans(
 
 @dataclass(frozen=True)
 class _TopicPlan:
+    """The plan of a topic before it is committed, with the topic's description and the offsets of groups."""
+
     description: TopicDescription
     groups: Sequence[CommittedOffset]
     plan: ReservablePlan
@@ -252,10 +254,7 @@ def _observe_and_plan(
 def _doubt_starts(
     request: ArchiveRequest, state: IndexState, frontiers: Mapping[int, Frontier], offsets: KnownOffsets
 ) -> Mapping[int, PlatformError]:
-    """Doubt the answer of ListOffsets for the start of the request's first hour, if the log contradicts it.
-
-    Return the errors of kafka partitions for which this is unknown.
-    """
+    """Mark ListOffsets' start of the first hour as unknown where the log contradicts it. Return errors of the check."""
     if not request.hours:
         return {}
     hour = request.hours[0]
@@ -315,9 +314,13 @@ def _build_change(request: ArchiveRequest, state: IndexState, topic_plan: _Topic
 
 
 def _list_new_hours(state: IndexState, hours: Iterable[HourRange]) -> list[HourRange]:
-    hours_ = [*hours]
-    recorded = {*state.hours, *chain.from_iterable(month.hours for month in state.read_folded(h.hour for h in hours_))}
-    return [hour for hour in hours_ if hour not in recorded]
+    """Return the hour ranges that the index, old folded rows included, does not hold yet."""
+    hour_ranges = [*hours]
+    recorded = {
+        *state.hours,
+        *chain.from_iterable(month.hours for month in state.read_folded(h.hour for h in hour_ranges)),
+    }
+    return [hour for hour in hour_ranges if hour not in recorded]
 
 
 def _list_new_generation(state: IndexState, description: TopicDescription) -> list[IndexRow]:
@@ -327,6 +330,7 @@ def _list_new_generation(state: IndexState, description: TopicDescription) -> li
 
 
 def _log_plan(topic: str, plan: ReservablePlan, epoch: int) -> None:
+    """Log how much was reserved, and which kafka partitions wait for an open transaction."""
     offsets = sum(len(r) for ranges in plan.needed.values() for r in ranges)
     logger.info(
         "%s: reserved %s offsets of %d kafka partitions as epoch %d",

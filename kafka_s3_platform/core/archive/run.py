@@ -97,10 +97,7 @@ def group_tasks(tasks: Sequence[ScanTask], at_once: int) -> list[tuple[ScanTask,
 
 
 def _group_ranges(read_plan: ReadPlan, state: IndexState, task_size: int) -> Iterator[tuple[OffsetRange, ...]]:
-    """Group the new ranges, and apart from them the unresolved ones.
-
-    If too much fails again, a task gives up the rest of its ranges: no new range should be among them.
-    """
+    """Group new ranges, and apart from them unresolved ones: if these fail again, their task may give up."""
     unresolved = RangeSet(u.offsets for u in state.unresolved if u.kafka_partition == read_plan.kafka_partition)
     for is_retry in (False, True):
         ranges = [r for r in read_plan.ranges if unresolved.covers(r.start_offset, r.end_offset) is is_retry]
@@ -108,6 +105,7 @@ def _group_ranges(read_plan: ReadPlan, state: IndexState, task_size: int) -> Ite
 
 
 def _fill_groups(ranges: Sequence[OffsetRange], task_size: int) -> list[tuple[OffsetRange, ...]]:
+    """Put the ranges, in order, into groups of at most `task_size` offsets. A larger range has a group of its own."""
     groups: list[list[OffsetRange]] = []
     for item in ranges:
         if groups and sum(map(len, groups[-1])) + len(item) <= task_size:
@@ -152,13 +150,12 @@ def _share_limit(limit: float | None, tasks: int) -> float | None:
 
 
 def _find_epoch_mark(reserved: ReservedPlan, kafka_partition: int, start_offset: int) -> EpochMark | None:
-    """Find the mark to check that the log was not truncated before this offset. Return None if there is none.
+    """Return an archived offset with its epoch, by which a scan from `start_offset` on notices a truncated log.
 
-    Return None also if the leader has an earlier epoch now. Epochs only grow, but the checksum of a batch does not
-    protect its epoch. For an epoch that never existed, a broker would report for ever that the log was truncated.
-
-    Return None also before the end of an accepted truncation. If unresolved offsets split a scan, each piece has the
-    epoch of the range's end, and the log may have lost that epoch.
+    Return None if nothing is archived there, or if the leader has an earlier epoch now. Epochs only grow, but the
+    checksum of a batch does not protect its epoch. For an epoch that never existed, a broker would report for ever that
+    the log was truncated. Return None also before the end of an accepted truncation. If unresolved offsets split a
+    scan, each piece has the epoch of the range's end, and the log may have lost that epoch.
     """
     if start_offset < (reserved.state.gap_offsets(kafka_partition, "truncated").end_offset or 0):
         return None
@@ -182,7 +179,7 @@ def _find_epoch_mark(reserved: ReservedPlan, kafka_partition: int, start_offset:
 def _select_hour_offsets(
     config: ConnectorConfig, hour_offsets: HourOffsets, ranges: Sequence[OffsetRange]
 ) -> tuple[tuple[int, int], ...]:
-    """Return (offset, ms) of the hour of a task's first record and of the later hours. For the Wallclock extractor."""
+    """Return (first offset, hour start in ms) of the hours that a task's ranges touch, for the Wallclock extractor."""
     if config.layout.timestamp_extractor != "Wallclock":
         return ()
     offsets = [(o, t) for t, o in sorted(hour_offsets.items()) if isinstance(o, int)]
@@ -210,8 +207,8 @@ def archive_topics(
 ) -> Mapping[str, ArchiveReport | PlatformError]:
     """Archive topics of one connector in one run: one reservation, one pass of tasks, one commit of the results.
 
-    Returns for each topic its report, or its error if nothing of it was archived. Raises errors that all topics
-    share, of the store above all. What a slice has committed before stays.
+    Returns for each topic its report, or its error if nothing of it was archived. Raises errors that all topics share,
+    of the store above all. A long pass is committed in slices of tasks, which stay committed after an error.
     """
     by_topic = {request.topic: request for request in requests}
     config = requests[0].config
@@ -321,10 +318,7 @@ class _Run:
         return self._topics
 
     def _build_groups(self) -> list[tuple[ScanTask, ...]]:
-        """Build the tasks of all topics that the broker answers for, in groups of those that run at once.
-
-        Topics without an answer get its error.
-        """
+        """Return tasks of all topics that the broker answers for, in groups that cost alike. Others get its error."""
         hour_offsets = look_up_hour_offsets(
             {topic: topic_run.reserved for topic, topic_run in self._topics.items()}, self._admin
         )
@@ -351,7 +345,7 @@ class _Run:
         return tuple(task for task in group if not self._topics[task.writer.topic].is_over)
 
     def _scan(self, groups: Sequence[tuple[ScanTask, ...]]) -> list[ScanTask]:
-        """Scan the groups. Return tasks of larger groups with a transient error: each is to be tried again alone."""
+        """Scan the groups. Return tasks of larger groups that failed transiently: the caller tries each again alone."""
         retries: list[ScanTask] = []
         numbered = [ScanGroup(n, group) for n, group in enumerate(groups)]
         for number, outcomes in self._runner.run(scan_group, numbered, self._config.tasks_max):
@@ -369,6 +363,7 @@ class _Run:
         return retries
 
     def _note(self, topic: str, outcome: ScanResult | FailedScan) -> None:
+        """Note the outcome of a task for its topic, log it if it failed, and show progress if not."""
         if isinstance(outcome, FailedScan):
             logger.warning("%s-%d: %s", topic, outcome.kafka_partition, outcome.error)
         else:
@@ -396,6 +391,7 @@ class _Run:
                 publish_coverage(self._admin, self._config.name, topic, snapshot.topic(topic).state)
 
     def _prepare_slice(self, topic: str) -> TopicSlice:
+        """Build what is to be committed of a topic now. The last slice also ends its lease."""
         topic_run = self._topics[topic]
         results = _add_retention(
             topic_run.reserved.description, _drop_truncated(topic_run.uncommitted, topic_run.failed)
@@ -469,6 +465,7 @@ def _build_report(snapshot: ConnectorSnapshot, topic_run: _TopicRun) -> ArchiveR
 
 
 def _build_failure(topic_run: _TopicRun, hours: Sequence[HourReport]) -> PlatformError | None:
+    """Return one error for all that could not be archived of a topic, None if nothing failed."""
     request = topic_run.reserved.request
     unresolved = [u for r in topic_run.results for u in r.unresolved]
     scan_errors = build_errors(topic_run.failed, request.config.name, request.topic)

@@ -1,4 +1,7 @@
-"""Scan: one Spark task reads ranges of one kafka partition once, and writes them as segments."""
+"""Scan: one Spark task reads ranges of one kafka partition once, and writes them as segments.
+
+A range is read to its proven end; its segments are closed, and uploaded while later ranges or tasks are read.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -96,10 +99,7 @@ class _ReadRange:
 
 @dataclass(frozen=True)
 class ReadRanges:
-    """The ranges of a task, read to their ends. `bad` are failed records.
-
-    All segments are `closed`, and may not be uploaded yet.
-    """
+    """A task's ranges, read to their ends, with failed records (`bad`), and closed segments, maybe still in upload."""
 
     task: ScanTask
     ranges: Sequence[_ReadRange]
@@ -137,6 +137,7 @@ def read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, uploads: S
 
 
 def _read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, closed: ClosedSegments) -> ReadRanges:
+    """Read the ranges one by one, each after the check that its log is the archived one."""
     ranges: list[_ReadRange] = []
     bad = BadRecords(task.kafka_partition, datetime.now(timezone.utc))
     with ExitStack() as open_clients:
@@ -151,7 +152,7 @@ def _read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, closed: C
 
 
 class _Clients:
-    """Clients of a task. `stack` closes the task's own."""
+    """The reader, the store and the dead letter queue of a task. `stack` closes those that are the task's own."""
 
     def __init__(self, task: ScanTask, attempt: Attempt, store: ObjectStore, stack: ExitStack) -> None:
         throttle = Throttle(task.records_per_second, task.bytes_per_second)
@@ -239,6 +240,7 @@ def _build_rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, cou
 
 
 def _check_counts(task: ScanTask, part: _ReadRange, segments: Sequence[Segment]) -> None:
+    """Raise IntegrityError unless each record read was counted, and each output written inside of the range."""
     offsets = part.offsets
     written_count = sum(s.record_count for s in segments)
     outside = [s.key for s in segments if not (s.start_offset in offsets and s.end_offset <= offsets.end_offset)]
@@ -265,6 +267,7 @@ def _join_pieces(scans: Sequence[Scan]) -> tuple[Scan, ...]:
 
 
 def _can_join(first: Scan, second: Scan) -> bool:
+    """Return True if the scans are adjacent, and left out no record."""
     left_out = sum(s.filtered_count + s.dead_letter_count for s in (first, second))
     return first.end_offset == second.start_offset and not left_out
 

@@ -1,7 +1,8 @@
 """Take over from a running sink, and publish how far this archive is to tools that watch its consumer group.
 
 Kafka Connect's S3 sinks commit an offset only after all files below it are uploaded (Confluent's documentation of the
-S3 sink, "Exactly-once delivery"). So their files end at the group's committed offsets.
+S3 sink, "Exactly-once delivery"). So their files end at the group's committed offsets, and archiving begins there. The
+offsets below them become gaps with the reason "taken over".
 """
 
 import logging
@@ -106,6 +107,8 @@ def publish_coverage(admin: ClusterAdmin, connector: str, topic: str, state: Ind
 
 @dataclass(frozen=True)
 class _TakeOver:
+    """The take-over of one topic: `offsets` are the other sink's committed ones by kafka partition."""
+
     config: ConnectorConfig
     description: TopicDescription
     group: str
@@ -136,6 +139,7 @@ class _TakeOver:
     def _observe(
         self, admin: ClusterAdmin, descriptions: Mapping[str, TopicDescription]
     ) -> Answers[str, Mapping[int, Frontier]]:
+        """Return the current frontiers (ends of logs) by topic and kafka partition, with the time of observation."""
         observed_at = self.clock.earlier_now()
         frontiers = admin.frontiers_of({topic: described.kafka_partitions for topic, described in descriptions.items()})
         return frontiers.checked(
@@ -178,6 +182,7 @@ class _TakeOver:
             )
 
     def _refuse_archived(self, kafka_partition: int, below: RangeSet, state: IndexState) -> None:
+        """Raise if this connector has archived, or reserved, offsets of the kafka partition by itself."""
         taken_over = state.gap_offsets(kafka_partition, "taken over")
         covered = state.coverage(kafka_partition)
         if covered != taken_over or taken_over - below:
@@ -195,6 +200,7 @@ class _TakeOver:
             )
 
     def _list_deleted(self, frontier: Frontier) -> Iterator[Gap]:
+        """Yield the gap between the sink's offset and the log start. OffsetGapError unless gaps are allowed."""
         kafka_partition = frontier.kafka_partition
         offset = self.offsets[frontier.kafka_partition]
         for r in make_span(offset, frontier.log_start_offset):

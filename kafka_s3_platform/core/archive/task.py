@@ -62,6 +62,7 @@ class ScanTask:
         return sum(map(len, self.ranges))
 
     def target(self, attempt: Attempt) -> SegmentTarget:
+        """Return the description of the segments that this attempt writes."""
         writer = replace(self.writer, attempt=attempt.attempt_id)
         sides = {"key": self.records.key.registry, "value": self.records.value.registry}
         framed = tuple(name for name, registry in sides.items() if registry)
@@ -78,10 +79,7 @@ class ScanTask:
 
 @dataclass(frozen=True)
 class ScanResult:
-    """Result of a task; it starts to exist when its rows are committed.
-
-    `ranges` are the ranges of the task: `scans`, `gaps` and `unresolved` hold them together.
-    """
+    """A task's result, which exists once its rows are committed. Scans, gaps and unresolved make up its `ranges`."""
 
     kafka_partition: int
     ranges: tuple[OffsetRange, ...]
