@@ -35,6 +35,7 @@ def compress_avro(codec: str, level: int | None, data: memoryview) -> bytes:
 
 
 def _decompress_avro(codec: str, data: bytes, most: int) -> bytes:
+    """Return the bytes of a block, `most` at most, after comparing the checksum that snappy's blocks have."""
     if codec != "snappy":
         return bytes(decompress_block(codec, data, most))
     body = bytes(decompress_block(codec, data[:-_CRC_BYTES], most))
@@ -68,11 +69,10 @@ def read_exactly(source: IO[bytes], size: int) -> bytes:
 
 
 class AvroContainer:
-    """The metadata and the blocks of a file. `key` names the file in errors.
+    """The metadata and the blocks of a file, read from its start. `key` names the file in errors.
 
-    Raises:
-        ValueError: the file is no container, or it is damaged or cut off.
-        IntegrityError: the file exceeds `limits`.
+    Raises: ValueError: the file is no container, or it is damaged or cut off. IntegrityError: the file exceeds
+    `limits`.
     """
 
     def __init__(self, source: IO[bytes], key: str, limits: ReadLimits) -> None:
@@ -90,7 +90,7 @@ class AvroContainer:
         self._codec = _CODECS[codec]
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Return the number of records of each block, and their data in a row."""
+        """Yield the number of records of each block, and their encoded data one after the other."""
         most = self._limits.block_bytes
         while start := self._source.read(1):
             count = read_zigzag(self._source, start)
@@ -108,6 +108,7 @@ class AvroContainer:
                 raise build_limit_error(self._key, f"has a block of more than {most:,} bytes", "block.bytes") from err
 
     def _pairs(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the names and values of the header's metadata."""
         remaining = self._limits.footer_bytes
         while count := read_zigzag(self._source):
             # After a negative count comes the size of its pairs in bytes.
@@ -130,7 +131,7 @@ BLOCK_BYTES = 262_144
 
 
 class AvroBlocks:
-    """Writes encoded data into a container. The same data give the same bytes, however they are batched.
+    """Writes encoded records into a container. The same records give the same bytes, however they are batched.
 
     `deflate` without a level uses isal's level 1: a tenth of the cost of zlib's 6, for a few percent more bytes. An
     explicit level is zlib-ng's.
@@ -182,6 +183,7 @@ class AvroBlocks:
             self._write_block(memoryview(b""))
 
     def _write_block(self, tail: memoryview) -> None:
+        """Write the pending records and the `tail` of further ones as a block."""
         data = memoryview(bytes(self._pending) + tail) if self._pending else tail
         body = compress_avro(self._codec, self._level, data)
         self._sink.write(b"".join((_encode_long(self._records), _encode_long(len(body)), body, self._sync)))

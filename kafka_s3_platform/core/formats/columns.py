@@ -1,7 +1,7 @@
 """Takes columns of records apart into plain numbers and bytes, and makes a digest of their content.
 
-Columns may be slices. A null has the length -1. Two places with the same digest hold the same records in the same
-order.
+Columns may be slices. A null has the length -1. Two archives of the same records in the same order have the same
+digest: a restore and `verify` compare it.
 """
 
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def read_headers(column: pa.ListArray) -> Headers:
 
 
 def _count_lengths(column: pa.Array) -> tuple[Int64s, int, int]:
-    """Return the lengths of the values of a variable-size array, the start of the first and the end of the last."""
+    """Return the values' lengths (null: -1), and where the first value begins and the last ends in the array."""
     if not len(column):
         return np.empty(0, np.int64), 0, 0
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]

@@ -1,6 +1,7 @@
 """The reader and the writer of each format: the `FORMAT_IO` of the module in its row of `config/formats.py`.
 
-The keys `format.class`, `keys.format.class` and `headers.format.class` choose the writers of objects.
+The keys `format.class`, `keys.format.class` and `headers.format.class` choose the writers of objects. A *part* is what
+an object holds of its records: values, keys or headers. An *envelope* is one of our formats, of whole records.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -66,10 +67,7 @@ class RecordWriter(Protocol):
         ...
 
     def close(self, facts: Mapping[str, str], /) -> None:
-        """Write the buffered records, and `facts` if the format has a place for them.
-
-        The sink stays open.
-        """
+        """Write the buffered records, and `facts` if the format has a place for them. The sink stays open."""
         ...
 
 
@@ -94,11 +92,7 @@ class WriteRequest:
 
     @property
     def required_schema(self) -> Schema:
-        """Return the schema of the values, for formats that require one.
-
-        Raises:
-            UnwritableSchemaError: the values have none.
-        """
+        """Return the schema of the values. Raises UnwritableSchemaError if the format needs one, and they have none."""
         if self.schema is None:
             raise UnwritableSchemaError(
                 f"the {self.part} of these records has no schema, which {self.format_name} needs: use JsonFormat, or a "
@@ -215,10 +209,11 @@ def find_unsafe_keys(batch: ConnectBatch, layout: LayoutSettings) -> Mask:
 
 
 def _find_unsafe(payload: Payload, format_name: str, layout: LayoutSettings) -> Mask:
-    find_unsafe = load_format_io(find_format(format_name)).find_unsafe
-    if find_unsafe is None:
+    """Return True for the values, or keys, that the format would read back as something else."""
+    find_in_format = load_format_io(find_format(format_name)).find_unsafe
+    if find_in_format is None:
         return np.zeros(len(payload), bool)
-    return find_unsafe(payload, layout)
+    return find_in_format(payload, layout)
 
 
 def find_extension(layout: LayoutSettings, part: ObjectPart) -> str:
@@ -235,11 +230,7 @@ def find_extension(layout: LayoutSettings, part: ObjectPart) -> str:
 
 
 def find_part_format(layout: LayoutSettings, part: ObjectPart) -> str:
-    """Return the name of the part's format.
-
-    Raises:
-        ConfigError: the format does not exist, or the part is not written.
-    """
+    """Return the name of the part's format. Raises ConfigError if it does not exist, or the part is not written."""
     format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[part]
     row = find_format(format_name or "")
     is_own_class = part == "value" and row.is_plugin and "." in row.name

@@ -47,7 +47,7 @@ class OffsetRuns:
         self._ends.append(offsets[np.append(breaks, len(offsets) - 1)] + 1)
 
     def text(self) -> str:
-        """Return the shorter text of all offsets, or REPEATED if a mapper made several records of one."""
+        """Return the offsets as text, packed if shorter, or REPEATED if a mapper made several records of one."""
         if self._is_repeated:
             return REPEATED
         starts = np.concatenate(self._starts)
@@ -101,7 +101,7 @@ class KeptOffsets:
         return int(self.counts[-1])
 
     def of(self, row: int, count: int) -> Int64s:
-        """Return the offsets of `count` records, beginning with the one at `row`."""
+        """Return the offsets of `count` records, the first of which is record number `row` of the object."""
         rows = np.arange(row, row + count)
         runs = np.searchsorted(self.counts, rows, side="right")
         before = np.where(runs > 0, self.counts[runs - 1], 0)
@@ -123,6 +123,7 @@ def _find_bounds(plain: str) -> Int64s:
 
 
 def _unpack_text(text: str, most_bytes: int) -> str:
+    """Decode the packed form of the text. Raises ValueError if it is damaged, or longer than `most_bytes`."""
     unpacker = zlib.decompressobj()
     try:
         plain = unpacker.decompress(base64.b64decode(text, validate=True), most_bytes)

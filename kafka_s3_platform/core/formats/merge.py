@@ -1,4 +1,7 @@
-"""Merges streams of one kafka partition into one in offset order, with a few batches in memory at a time."""
+"""Merges streams of one kafka partition into one in offset order, with a few batches in memory at a time.
+
+A restore reads several objects so, whose offsets may interleave.
+"""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -20,7 +23,11 @@ Repeated = Callable[[str, Int64s], None]
 
 @dataclass(frozen=True, slots=True)
 class BatchSteps(Generic[B]):
-    """Work with batches of one kind. `cut_rows` returns the rows `[start, end)`. `join_rows` takes positions in all."""
+    """The operations that a merge needs of a kind of batches, so that it need not know the kind.
+
+    `cut_rows` returns the rows `[start, end)` of a batch; `join_rows` the rows of several batches at these positions,
+    which count through all of them.
+    """
 
     read_offsets: Callable[[B], Int64s]
     cut_rows: Callable[[B, int, int], B]
@@ -28,9 +35,9 @@ class BatchSteps(Generic[B]):
 
 
 class OffsetMerge(Generic[B]):
-    """The open objects, merged by offset. Memory has one batch of each, and all batches of small ones.
+    """Merges open objects by offset. Memory has one batch of each, and all batches of small ones.
 
-    Of the records with equal offsets, the first is kept, and `repeated` is called with the others. It may raise.
+    Of records with equal offsets, the first is passed on, and `repeated` is called with the others. It may raise.
     """
 
     def __init__(self, steps: BatchSteps[B], repeated: Repeated) -> None:
@@ -65,18 +72,18 @@ class OffsetMerge(Generic[B]):
         offsets = [self._steps.read_offsets(batch) for _, batch in parts]
         together = np.concatenate(offsets)
         order: Positions = np.argsort(together, kind="stable")
-        places = np.flatnonzero(np.diff(together[order]) == 0) + 1
-        if places.size:
-            again = order[places]
-            of_parts = np.searchsorted(np.cumsum([len(part) for part in offsets]), again, side="right")
-            for at in np.unique(of_parts).tolist():
-                self._repeated(parts[at][0], together[again[of_parts == at]])
-            order = np.delete(order, places)
+        repeated_at = np.flatnonzero(np.diff(together[order]) == 0) + 1
+        if repeated_at.size:
+            rows = order[repeated_at]
+            part_of_row = np.searchsorted(np.cumsum([len(part) for part in offsets]), rows, side="right")
+            for part in np.unique(part_of_row).tolist():
+                self._repeated(parts[part][0], together[rows[part_of_row == part]])
+            order = np.delete(order, repeated_at)
         return self._steps.join_rows([batch for _, batch in parts], order)
 
 
 class _Cursor(Generic[B]):
-    """An open object and its current batch."""
+    """An open object, its current batch, and the first row of it that is not taken yet."""
 
     def __init__(self, key: str, batches: Iterator[B], memory_bytes: int, steps: BatchSteps[B]) -> None:
         self.key = key
@@ -129,15 +136,14 @@ class MergeSource:
 def merge_by_offset(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
     """Merge the records of all `sources` by offset, into batches as `cut_batches` makes them.
 
-    Records that only one source can hold are not copied. Memory: a batch of each overlapping source.
-
-    Raises:
-        IntegrityError: two sources hold one offset, or an offset is out of order or outside the range of its source.
+    Records that only one source can hold are not copied. Memory: a batch of each overlapping source. Raises
+    IntegrityError if two sources hold one offset, or an offset is out of order or outside the range of its source.
     """
     return cut_batches(_merge_due(sources))
 
 
 def _merge_due(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
+    """Open each source when the merge reaches its start, and yield the records before."""
     merge = OffsetMerge(_RECORD_STEPS, _refuse_repeated)
     with ExitStack() as stack:
         for source in sorted(sources, key=lambda s: (s.start_offset, s.end_offset)):
@@ -147,6 +153,7 @@ def _merge_due(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
 
 
 def _read_checked(source: MergeSource) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the source's batches. IntegrityError for an offset that does not ascend, or is out of its range."""
     due = source.start_offset
     with closing(source.open()) as batches:
         for batch in batches:

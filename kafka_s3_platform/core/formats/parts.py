@@ -54,10 +54,7 @@ class UnwritableSchemaError(PermanentError):
 def build_unwritable_error(
     batch: ConnectBatch, objects: Sequence[Any], format_name: str, encode: Callable[[Any], object]
 ) -> UnwritableRecordsError:
-    """Build the error for the records whose objects `encode` refuses.
-
-    It has refused all objects together before, so each is tried alone.
-    """
+    """Build the error for records whose objects `encode` refuses all together: each is tried alone to find which."""
     reasons: dict[int, str] = {}
     for row, value in enumerate(objects):
         try:
@@ -85,11 +82,7 @@ def _describe_place(batch: ConnectBatch, row: int) -> str:
 
 
 def require_no_null(batch: ConnectBatch, payload: Payload) -> Payload:
-    """Return the payload if it has no nulls.
-
-    Raises:
-        IntegrityError: it has some. They would look like empty values in its format.
-    """
+    """Return the payload. Raises IntegrityError if it has nulls: in its format they would look like empty values."""
     nulls = payload.is_null
     if nulls.any():
         raise IntegrityError(
@@ -100,7 +93,7 @@ def require_no_null(batch: ConnectBatch, payload: Payload) -> Payload:
 
 
 def find_payload(batch: ConnectBatch, part: ObjectPart) -> Payload:
-    """Return the payload for an object of this part."""
+    """Return the payload for an object of this part. Headers become one, as Connect's sink writes them."""
     match part:
         case "value":
             return batch.value
@@ -111,11 +104,7 @@ def find_payload(batch: ConnectBatch, part: ObjectPart) -> Payload:
 
 
 def read_part_bytes(batch: ConnectBatch, part: ObjectPart) -> pa.BinaryArray:
-    """Return the bytes of each value or key, without its frame. None may be null.
-
-    Raises:
-        UnwritableRecordsError: a value is neither bytes nor text.
-    """
+    """Return the bytes of each value or key, unframed. UnwritableRecordsError for what is neither bytes nor text."""
     payload = require_no_null(batch, find_payload(batch, part))
     if payload.raw is not None and payload.raw_is_value:
         return payload.raw
@@ -126,10 +115,7 @@ def read_part_bytes(batch: ConnectBatch, part: ObjectPart) -> pa.BinaryArray:
 
 
 def read_plain_bytes(payload: Payload) -> pa.BinaryArray:
-    """Return the values to write unchanged: bytes and text.
-
-    All other values are null here. They become JSON, or fail.
-    """
+    """Return the values to write unchanged: bytes and text. All others are null here: they become JSON, or fail."""
     if payload.raw is not None and payload.raw_is_value:
         return payload.raw
     values = map(strip_branch, payload.objects)
@@ -151,7 +137,7 @@ def _convert_headers(headers: list[dict[str, Any]] | None) -> list[dict[str, str
 
 
 def _make_header_text(value: bytes | None) -> str | None:
-    """Return the text of a header's value. `decode_header_text` gives its bytes back."""
+    """Return the text of a header's value, for `decode_header_text` to give its bytes back. None stays None."""
     if value is None:
         return None
     with suppress(UnicodeDecodeError):

@@ -16,12 +16,12 @@ from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
 
 
 def build_damage_error(key: str, what: str) -> IntegrityError:
-    """Return the error for a damaged object. `what` names the damage."""
+    """Return the error for a damaged object. `what` follows the object's key in it, such as `ends too early`."""
     return IntegrityError(f"object {key} {what}. It is damaged or cut off, or something else wrote it")
 
 
 def build_limit_error(key: str, what: str, limit: str) -> IntegrityError:
-    """Return the error for an object beyond the limit `archive.read.max.<limit>`."""
+    """Return the error for an object beyond `archive.read.max.<limit>`. `what` follows the object's key in it."""
     return IntegrityError(
         f"object {key} {what}, which is more than archive.read.max.{limit} allows. It is damaged, or made to use up "
         f"memory or time; if it is what it should be, set that key higher"
@@ -89,11 +89,7 @@ class BatchReader(Protocol):
     """Reads the records of one object."""
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. Unreadable ones are `bad`.
-
-        Raises:
-            IntegrityError: the object as a whole is damaged.
-        """
+        """Return the records in batches; unreadable ones are `bad`. Raises IntegrityError if the object is damaged."""
         ...
 
 
@@ -108,10 +104,8 @@ def read_pieces(
     """Read an object of lines or bytes, piece by piece. Its content shows how it is compressed.
 
     If its key ends as a codec's names do, the content must have that codec. Otherwise it must have `codec`, if the
-    connector file names one. `as_named`: its values may begin with any bytes; see `decompress_lines`.
-
-    Raises:
-        IntegrityError: the stream is damaged or cut off, is not of the named codec, or holds no lines.
+    connector file names one. `as_named`: its values may begin with any bytes; see `decompress_lines`. Raises
+    IntegrityError if the stream is damaged or cut off, is not of the named codec, or holds no lines.
     """
     suffixes = ((name, row.suffix) for name, row in READ_CODECS.items())
     named = next((name for name, suffix in suffixes if suffix and key.endswith(suffix)), codec)
@@ -144,6 +138,7 @@ def decompress_lines(
 
 
 def _find_codec(start: bytes, key: str, named: str, *, as_named: bool) -> str:
+    """Return the codec by the first bytes, the object's name and the settings. IntegrityError if they do not agree."""
     codec = find_codec(start)
     if named == "lz4" and start[1:4] == SKIPPED_FRAME:
         codec = named  # LZ4 and zstd begin the frames that readers skip alike
@@ -166,6 +161,7 @@ def _find_codec(start: bytes, key: str, named: str, *, as_named: bool) -> str:
 
 
 def _name_damage(pieces: Iterator[bytes], key: str, codec: str, limits: ReadLimits) -> Iterator[bytes]:
+    """Pass the pieces on. Errors of the decompressor become IntegrityError with the object's key."""
     try:
         yield from pieces
     except TooLargeError as err:
@@ -199,7 +195,7 @@ _UNREAD = (
 def batch_values(
     values: Iterable[_Value], size_of: Callable[[Any], int] = lambda value: 0 if value is None else len(value)
 ) -> Iterator[list[_Value]]:
-    """Group values into lists of at most `BATCH_RECORDS`. A list also ends at `BATCH_BYTES`."""
+    """Yield lists of at most BATCH_RECORDS values. A list also ends when it has BATCH_BYTES, by `size_of` each."""
     batch: list[_Value] = []
     size = 0
     for value in values:

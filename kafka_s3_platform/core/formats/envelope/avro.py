@@ -85,6 +85,7 @@ def _encode_nullable(column: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryA
 
 
 def _encode_headers(column: pa.ListArray) -> tuple[pa.BinaryArray, ...]:
+    """Encode the headers of each record: the union branch, the count, the headers, and the end of the array."""
     counts = read_headers(column).counts
     branch = pc.if_else(column.is_valid(), _PRESENT, _NULL)
     if not (counts > 0).any():
@@ -135,8 +136,7 @@ class EnvelopeAvroReader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return record batches in offset order, each of some megabytes.
 
-        Raises:
-            IntegrityError: the object is damaged, cut off, or not an envelope. Errors of the source pass through.
+        Raises IntegrityError if the object is damaged, cut off, or not an envelope. Errors of the source pass through.
         """
         batches = self._batches()
         while True:
@@ -160,12 +160,13 @@ class EnvelopeAvroReader:
             yield build_batch(rows)
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the columns of each record as Python values. Raises for an object that is no envelope."""
         container = AvroContainer(self._source, self._key, self._limits)
         if container.metadata.get("avro.schema", b"").decode() != ENVELOPE_SCHEMA:
             raise IntegrityError(f"object {self._key} is Avro but not an envelope: another tool or version wrote it")
         for count, data in container.blocks():
             body = io.BytesIO(data)
-            # fastavro cannot check such a block in bounded memory: our walk fails first where a limit is exceeded.
+            # fastavro cannot check such a block in bounded memory: our pass over it fails first.
             if len(data) > _LIGHT_BYTES:
                 _check_headers(body, count, self._limits.items)
                 body.seek(0)
@@ -194,6 +195,7 @@ def _check_headers(body: IO[bytes], records: int, most: int) -> None:
 
 
 def _skip_headers(body: IO[bytes], most: int) -> None:
+    """Skip the headers of one record. Raise ValueError if they are more than `most`."""
     headers = 0
     while count := read_zigzag(body):
         # After a negative count comes the size of its headers in bytes.

@@ -66,13 +66,13 @@ class EnvelopeJsonReader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return record batches in offset order, each of some megabytes.
 
-        Raises:
-            IntegrityError: the object is damaged, cut off, or not an envelope. Errors of the source pass through.
+        Raises IntegrityError if the object is damaged, cut off, or not an envelope. Errors of the source pass through.
         """
         for lines in batch_values(self._lines()):
             yield self._batch(lines)
 
     def _batch(self, lines: list[bytes]) -> pa.RecordBatch:
+        """Decode lines to a batch. Raises IntegrityError if one is no record of an envelope."""
         try:
             return build_batch([self._row(line) for line in lines])
         except (msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowException, OverflowError, RecursionError) as err:

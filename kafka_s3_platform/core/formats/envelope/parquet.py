@@ -53,8 +53,7 @@ class EnvelopeWriter(RowGroupWriter):
 class EnvelopeReader:
     """Reads objects of `EnvelopeWriter`. `key` names the object in errors.
 
-    Raises:
-        IntegrityError: the file is damaged, cut off, or not an envelope. Errors of the source pass through.
+    Raises IntegrityError if the file is damaged, cut off, or not an envelope. Errors of the source pass through.
     """
 
     def __init__(self, source: RawIOBase | BufferedIOBase, key: str, limits: ReadLimits = NO_KEYS) -> None:
@@ -103,6 +102,7 @@ class EnvelopeReader:
                 yield from self._read(row_group, windows)
 
     def _read(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one row group that lie in all windows: column -> half-open range of its values."""
         with name_damage(self._key):
             batches = self._reader.batches(row_group, BATCH_RECORDS)
         while True:
@@ -115,6 +115,7 @@ class EnvelopeReader:
                 yield records
 
     def _may_hold(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> bool:
+        """Return False if by its statistics the row group has no record in a window (column -> least, end)."""
         chunks = {c.name: c for c in self.row_groups[row_group].chunks}
         ranges = {name: (_read_number(chunks[name].least), _read_number(chunks[name].most)) for name in windows}
         return all(
@@ -147,7 +148,7 @@ def _read_number(statistic: bytes | None) -> int | None:
 
 
 def filter_windows(batch: pa.RecordBatch, windows: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:
-    """Keep the records with columns in these half-open windows. Times are in epoch ms."""
+    """Return the records whose columns lie in these half-open windows. Times are in epoch ms."""
     for name, (start, end) in windows.items():
         column = batch.column(name).cast(pa.int64())
         batch = batch.filter(pc.and_(pc.greater_equal(column, start), pc.less(column, end)))

@@ -32,11 +32,7 @@ def build_batch(rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
 
 
 def new_envelope_reader(format_name: str, source: Any, key: str, limits: ReadLimits = NO_KEYS) -> RecordObject:
-    """Return the reader of one of our envelopes. `key` names the object in errors.
-
-    Raises:
-        PermanentError: the format holds values only.
-    """
+    """Return the reader of an envelope; `key` names the object in errors. PermanentError if the format has none."""
     new_reader = load_format_io(find_format(format_name)).new_record_reader
     if new_reader is None:
         raise PermanentError(f"object {key} is of format {format_name}, which holds values only, not whole records")
@@ -46,8 +42,7 @@ def new_envelope_reader(format_name: str, source: Any, key: str, limits: ReadLim
 def check_place(batch: pa.RecordBatch, kafka_partition: int, offsets: OffsetRange, key: str) -> None:
     """Check the kafka partition and the offsets of records against the index, or the object's key.
 
-    Raises:
-        IntegrityError: some belong to another kafka partition, or have other offsets.
+    Raises IntegrityError if some belong to another kafka partition, or have other offsets.
     """
     if not batch.num_rows:
         return

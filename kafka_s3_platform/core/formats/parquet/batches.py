@@ -27,7 +27,10 @@ _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class RowGroupReader:
-    """Reads row groups of a file from `open_checked`. `key` names the file in errors."""
+    """Reads row groups of a file from `open_checked` within the limits. `key` names the file in errors.
+
+    A column is put aside if the pages of all columns do not fit into memory at once.
+    """
 
     def __init__(self, source: Any, checked: CheckedFile, key: str, limits: ReadLimits) -> None:
         self._source = source
@@ -67,21 +70,23 @@ class RowGroupReader:
     def _beside(
         self, aside: Sequence[list[str]], last: list[str], read: Callable[[list[str]], Iterator[pa.RecordBatch]]
     ) -> Iterator[pa.RecordBatch]:
+        """Read groups of columns one after the other: all but the last into temporary files, then all side by side."""
         with ExitStack() as files:
             parts = [self._put_aside(read(names), files.enter_context(_open_temporary_file())) for names in aside]
             yield from self._together([*parts, read(last)])
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass batches on, and check their size together.
+        """Pass batches on, and raise IntegrityError if they are too large together.
 
-        A value with the beginning of the one before it takes a byte in a page, and all of its bytes here.
+        Some encodings repeat bytes: a value with the beginning of the one before it takes a byte in a page, and all of
+        its bytes here.
         """
-        come = 0
+        total_bytes = 0
         for batch in batches:
-            come += batch.nbytes
-            if come > _MOST_BLOCKS * self._limits.block_bytes:
+            total_bytes += batch.nbytes
+            if total_bytes > _MOST_BLOCKS * self._limits.block_bytes:
                 raise build_limit_error(
-                    self._key, f"has a row group that comes to more than {come:,} bytes", "block.bytes"
+                    self._key, f"has a row group that comes to more than {total_bytes:,} bytes", "block.bytes"
                 )
             yield batch
 
@@ -100,13 +105,13 @@ class RowGroupReader:
         A list may repeat a value of a dictionary a million times and take nearly no bytes in the file. So values are
         read as indices into their dictionary, and their bytes are counted without making them.
         """
-        come = list[int]()
+        batch_bytes = list[int]()
         for path in field.paths:
             for place, batch in enumerate(read(path)):
-                come += [0] if place == len(come) else []
-                come[place] += sum(map(_count_batch_bytes, batch.columns))
-                if come[place] > self._limits.block_bytes:
-                    what = f"has records of {come[place]:,} bytes in column {field.name}"
+                batch_bytes += [0] if place == len(batch_bytes) else []
+                batch_bytes[place] += sum(map(_count_batch_bytes, batch.columns))
+                if batch_bytes[place] > self._limits.block_bytes:
+                    what = f"has records of {batch_bytes[place]:,} bytes in column {field.name}"
                     raise build_limit_error(self._key, what, "block.bytes")
                 del batch  # it would stay in memory while the next one is read
 
@@ -127,6 +132,7 @@ class RowGroupReader:
         return groups
 
     def _fields(self, at: int, memory: ReadMemory) -> "list[_Field]":
+        """Return each top-level column with the columns inside of it, as the footer orders them, and their sizes."""
         paths = [chunk.name for chunk in self._checked.row_groups[at].chunks]
         fields = list[_Field]()
         end = 0
@@ -139,6 +145,7 @@ class RowGroupReader:
         return fields
 
     def _put_aside(self, batches: Iterator[pa.RecordBatch], target: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        """Write the batches to a temporary file. Return an iterator that reads them from there."""
         first = next(batches, None)
         if first is None:
             return iter(())
@@ -157,6 +164,7 @@ class RowGroupReader:
         return _take_out(target)
 
     def _together(self, parts: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of all columns from the parts, each of which has some of the columns."""
         schema = self._checked.file.schema_arrow
         while columns := self._next_of(parts):
             if list(columns) != schema.names:
@@ -164,7 +172,7 @@ class RowGroupReader:
             yield pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
     def _next_of(self, parts: Sequence[Iterator[pa.RecordBatch]]) -> dict[str, pa.Array]:
-        """Return the columns of the next batch of each part. Only here the memory of a row is known."""
+        """Return the columns of each part's next batch, empty at the end. Here their bytes together are checked."""
         columns = dict[str, pa.Array]()
         size = 0
         for part in parts:
@@ -201,6 +209,7 @@ def _count_batch_bytes(column: pa.Array) -> int:
 
 
 def _take_out(source: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    """Read the batches of a temporary file."""
     with _name_lack_of_room():
         yield from pa.ipc.open_stream(source)
 

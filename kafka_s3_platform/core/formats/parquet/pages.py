@@ -60,6 +60,7 @@ def read_struct(data: memoryview, pos: int, depth: int = 0) -> tuple[dict[int, A
 
 
 def _read_value(data: memoryview, pos: int, kind: int, depth: int) -> tuple[Any, int]:
+    """Read the value of a field, whose type is `kind`, at `pos`. Return it and the position behind it."""
     if kind in (_TRUE, _FALSE):
         return kind == _TRUE, pos
     if kind in _NUMBERS:
@@ -77,6 +78,7 @@ def _read_value(data: memoryview, pos: int, kind: int, depth: int) -> tuple[Any,
 
 
 def _read_list(data: memoryview, pos: int, depth: int) -> tuple[list[Any], int]:
+    """Read a list of Thrift at `pos`. Return its items and the position behind it."""
     head = data[pos]
     pos = pos + 1
     count = head >> 4
@@ -100,6 +102,7 @@ def _read_zigzag(data: memoryview, pos: int) -> tuple[int, int]:
 
 
 def _read_varint(data: memoryview, pos: int) -> tuple[int, int]:
+    """Read an unsigned number, seven bits a byte, the low ones first. Return it and the position behind it."""
     value = 0
     for place in range(_MAX_BYTES):
         byte = data[pos + place]
@@ -110,6 +113,7 @@ def _read_varint(data: memoryview, pos: int) -> tuple[int, int]:
 
 
 def _check_end(data: memoryview, pos: int) -> int:
+    """Return the position, unless it is beyond the data: then the struct is cut off."""
     if pos > len(data):
         raise IndexError(pos)
     return pos
@@ -183,7 +187,7 @@ _FIXED = "FIXED_LEN_BYTE_ARRAY"
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """A file, and its footer's description of each column of each row group.
+    """A file that can be opened by Arrow, and what its footer says of each column of each row group.
 
     We parse the footer ourselves: if it contradicts the schema, pyarrow's own properties end the process with a C++
     exception.
@@ -206,7 +210,7 @@ class CheckedFile:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group, as the footer describes it."""
+    """A row group, as the footer describes it: number of rows, uncompressed bytes, and its columns."""
 
     rows: int
     size: int
@@ -214,6 +218,7 @@ class RowGroup:
 
     @classmethod
     def of(cls, struct: Any, schema: pq.ParquetSchema) -> "RowGroup":
+        """Read the description from the footer's struct. Raises ValueError, LookupError or TypeError if it is none."""
         columns = [column[_META] for column in struct[_COLUMNS]]
         if len(columns) != len(schema):
             raise ValueError(f"a row group of {len(columns)} columns where the schema has {len(schema)}")
@@ -279,11 +284,9 @@ class ReadMemory:
 
 
 class RowGroupPages:
-    """Reads the headers of the pages of one row group. `key` names the file in errors.
+    """Reads the page headers of one row group, to know how much memory its reading takes. `key` is for errors.
 
-    Raises:
-        ValueError: the headers contradict the footer.
-        IntegrityError: the pages exceed `limits`.
+    Raises: ValueError: the headers contradict the footer. IntegrityError: the pages exceed `limits`.
     """
 
     def __init__(self, source: Any, row_group: RowGroup, key: str, limits: ReadLimits) -> None:
@@ -301,7 +304,7 @@ class RowGroupPages:
         self.is_small = stored_bytes <= _SMALL_BYTES
 
     def measure(self, most: int) -> ReadMemory:
-        """Read the header of each page. A batch has at most `most` records, and takes some megabytes."""
+        """Read all page headers. Return what reading takes in memory, in batches of at most `most` records."""
         columns = [self._column(chunk, window) for chunk, window in self._windows()]
         rows = math.floor(_BATCH_BYTES / max(sum(column.weight(self._rows) for column in columns), 1))
         return ReadMemory(
@@ -313,6 +316,7 @@ class RowGroupPages:
         )
 
     def _buffered(self, column: "_Column") -> int:
+        """Return how many bytes Arrow buffers for this column: none of a small row group, which is in memory."""
         if self.is_small:
             return 0
         return min(column.chunk.size, max(column.stored_bytes, BUFFER_BYTES))
@@ -332,13 +336,14 @@ class RowGroupPages:
         )
 
     def _column(self, chunk: "ColumnChunk", window: "_Window") -> "_Column":
+        """Sum up the sizes that the column's page headers claim. IntegrityError if they exceed a limit."""
         column = _Column(chunk)
         for page, body in self._pages(chunk, window):
             column.add(page)
             if column.memory > self._limits.block_bytes:
                 raise build_limit_error(self._key, f"has pages of {column.memory:,} bytes in one column", "block.bytes")
             if page.is_dictionary:
-                column.longest = chunk.longest(page, body)
+                column.longest = chunk.measure_longest(page, body)
         if not chunk.is_repeated and column.values != self._rows:
             raise ValueError(f"column {chunk.name} has {column.values} values in a row group of {self._rows} records")
         if chunk.is_repeated and column.values > max(self._limits.empty_records, column.size):
@@ -353,7 +358,7 @@ class RowGroupPages:
         return column
 
     def _pages(self, chunk: "ColumnChunk", window: "_Window") -> "Iterator[tuple[_Page, memoryview]]":
-        """Return each page, with its bytes if it is a dictionary."""
+        """Yield each page of the column, with its bytes if it is a dictionary."""
         pos = values = pages = 0
         while pos < chunk.size:
             try:
@@ -397,7 +402,7 @@ class _Window:
 
 
 class _Column:
-    """The sizes of a column. `memory`: its largest page and its dictionary. `longest`: the longest dictionary value."""
+    """A column's sizes, summed up over pages. `memory`: bytes of the largest page and the dictionary."""
 
     def __init__(self, chunk: "ColumnChunk") -> None:
         self.chunk = chunk
@@ -437,7 +442,11 @@ class _Column:
 
 @dataclass(frozen=True)
 class ColumnChunk:
-    """A column of a row group: its place and its content."""
+    """A column of a row group: where it is stored, and what its footer says of its content.
+
+    `start` and `size` are bytes of the file, `kind` is the physical type, `width` the bytes of a value of fixed size.
+    `least`, `most` and `nulls` are statistics, None if the file has none.
+    """
 
     name: str
     start: int
@@ -454,6 +463,7 @@ class ColumnChunk:
 
     @classmethod
     def of(cls, struct: Any, column: pq.ColumnSchema) -> "ColumnChunk":
+        """Read the description from the footer's struct, and the column's type from the schema."""
         # Arrow begins at the dictionary if the footer places it before the data.
         starts = [
             _read_number(struct, _DATA_AT),
@@ -475,8 +485,8 @@ class ColumnChunk:
             nulls=_read_number(statistics, _NULLS) if _NULLS in statistics else None,
         )
 
-    def longest(self, page: "_Page", body: memoryview) -> int:
-        """Return the bytes of the longest value of a dictionary, or those of the whole page as an upper bound."""
+    def measure_longest(self, page: "_Page", body: memoryview) -> int:
+        """Return the bytes of the longest value in a dictionary page, or those of the page as an upper bound."""
         if self.kind != _BYTE_ARRAY:
             return self.width
         if page.size <= _SMALL_DICTIONARY or self.codec not in _CODECS:
@@ -512,7 +522,7 @@ _CODECS = {0: "", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd"}
 
 @dataclass(frozen=True)
 class _Page:
-    """A page, as its header describes it: `stored` bytes become `size` bytes."""
+    """A page, as its header describes it: `stored_bytes` in the file become `size` bytes of `values` values."""
 
     kind: int
     size: int
@@ -526,6 +536,7 @@ class _Page:
 
     @classmethod
     def of(cls, header: dict[int, Any]) -> "_Page":
+        """Read the description from a page's header."""
         kind = _read_number(header, _TYPE)
         sizes = (_read_number(header, _SIZE), _read_number(header, _COMPRESSED))
         if kind == _DICTIONARY:
@@ -536,9 +547,9 @@ class _Page:
         return cls(kind, *sizes, _read_number(head, _COUNT), _read_number(head, encoding))
 
     def weight(self, chunk: ColumnChunk, dictionary: int) -> float:
-        """Return the most bytes of a value: the average in a plain page, else of the longest.
+        """Return about how many bytes a value takes at most: the average of a plain page, else the longest.
 
-        `dictionary` is the size of the longest value of the dictionary.
+        `dictionary` is the bytes of the dictionary's longest value.
         """
         if chunk.kind != _BYTE_ARRAY:
             return chunk.width

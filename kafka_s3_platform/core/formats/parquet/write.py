@@ -90,6 +90,7 @@ class RowGroupWriter:
         return min(end, len(sizes)), end <= len(sizes)
 
     def _hold(self, batch: pa.RecordBatch, size: int) -> None:
+        """Add records of `size` bytes to the open row group."""
         # A small slice would keep in memory the whole batch that it was cut from.
         is_slice = batch.get_total_buffer_size() > 2 * batch.nbytes
         self._pending.append(batch.take(pa.array(np.arange(batch.num_rows))) if is_slice else batch)
@@ -97,6 +98,7 @@ class RowGroupWriter:
         self.buffered_bytes += size
 
     def _flush(self) -> None:
+        """Write the open row group."""
         if self._pending:
             # One chunk, so that the bounds of pages do not depend on how the records were batched.
             table = pa.Table.from_batches(self._pending).combine_chunks()
