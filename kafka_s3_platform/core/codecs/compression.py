@@ -111,6 +111,7 @@ def _new_gzip(level: int | None) -> Compressor:
 
 
 def _compress_deflate(data: memoryview, level: int | None) -> bytes:
+    """Compress to a raw deflate stream, without header and checksum."""
     body: bytes = (
         zlib_ng.compress(data, level, RAW_WBITS) if level else isal_zlib.compress(data, _DEFLATE_LEVEL, RAW_WBITS)
     )
@@ -118,6 +119,7 @@ def _compress_deflate(data: memoryview, level: int | None) -> bytes:
 
 
 def _set_zstd(level: int | None) -> Mapping[int, int]:
+    """Return zstd's parameters for a level, with a checksum at the end."""
     return {
         zstd.CompressionParameter.compression_level: level or _ZSTD_LEVEL,
         zstd.CompressionParameter.checksum_flag: 1,

@@ -1,7 +1,7 @@
 """Decompresses what others wrote, in bounded memory: a few bytes can become terabytes, and sizes in them can be lies.
 
-Streams in a row are read as one, as other readers of these codecs do. Each of them costs time, even if nothing is in
-it, so only so many may be small.
+Consecutive streams are read as one, as other readers of these codecs do. Each of them costs time, even if nothing is in
+it, so only so many may be small: a `_Room` counts them, and says how much may be read and produced.
 
 Our libraries cannot read snappy's framings, Hadoop's snappy and LZ4 piece by piece, so this does. Sources: RFC 1952
 (gzip), snappy's framing format, snappy-java's SnappyInputStream (xerial), Hadoop's BlockDecompressorStream.
@@ -134,6 +134,7 @@ class _Room:
 
 
 def _join(decompress: "_Stream", data: _Bytes, most: int) -> _Bytes:
+    """Decompress bytes in memory with a decompressor of streams, to no more than `most`."""
     if not data:
         raise EOFError
     room = _Room(max(most, len(data)), _BLOCK_PIECE_BYTES, len(data), _SMALL_BYTES, most)
@@ -151,7 +152,7 @@ def _require_at_most(size: int, most: int) -> int:
 
 
 class _Prefixed:
-    """_Bytes in memory, then those of a file."""
+    """A file whose first bytes, `start`, were read before: first these, then those of `rest`, if there is one."""
 
     closed = False
 
@@ -201,10 +202,7 @@ class _Prefixed:
 
 
 class _Inflater:
-    """isal's decompressor, by the members of bz2's. isal's own with these takes twice as long for 16 KiB.
-
-    For objects isal's own takes a tenth less.
-    """
+    """isal's decompressor behind the interface of bz2's, for blocks: half the time of isal's own class with it."""
 
     def __init__(self, wbits: int) -> None:
         self._stream = isal_zlib.decompressobj(wbits)
@@ -232,7 +230,7 @@ _Decompressor = (
 def _decompress_members(
     new_decompressor: Callable[[], _Decompressor], source: _Prefixed, room: _Room
 ) -> Iterator[bytes]:
-    """Decompress streams in a row. Raise EOFError if the last one is cut off."""
+    """Decompress consecutive streams, and yield their pieces. Raise EOFError if the last one is cut off."""
     stream = new_decompressor()
     size = room.read_bytes
     total = 0
@@ -295,6 +293,7 @@ def _read_frames(source: _Prefixed, room: _Room) -> Iterator[_Bytes]:
 
 
 def _read_xerial_blocks(source: _Prefixed, room: _Room) -> Iterator[_Bytes]:
+    """Decompress blocks of snappy-java after the head. A block may also be the head of another stream."""
     while (size := source.read_number()) is not None:
         body: _Bytes = b""
         if size == int.from_bytes(XERIAL[:4]):
@@ -307,10 +306,7 @@ def _read_xerial_blocks(source: _Prefixed, room: _Room) -> Iterator[_Bytes]:
 
 
 def _read_hadoop_blocks(decompress: "_Decompress", source: _Prefixed, room: _Room) -> Iterator[_Bytes]:
-    """Decompress the blocks of Hadoop.
-
-    Each block follows its size, and consists of one or more pieces. Each piece follows its compressed size.
-    """
+    """Decompress Hadoop's blocks: each is its size, and then one or more pieces after their compressed sizes."""
     while (remaining := source.read_number()) is not None:
         room.require(remaining)
         if not remaining:
@@ -336,6 +332,7 @@ def _decompress_snappy(data: _Bytes, most: int) -> _Bytes:
 
 
 def _decompress_raw_snappy(data: _Bytes, most: int) -> _Bytes:
+    """Decompress one block of snappy to at most `most` bytes. Its claimed size is checked before."""
     size = cramjam.snappy.decompress_raw_len(data)
     # snappy takes as much memory as the data claim to become, so the claim is checked first.
     if size > _SNAPPY_MOST * len(data):
