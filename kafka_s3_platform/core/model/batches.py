@@ -81,7 +81,7 @@ def count_record_bytes(batch: pa.RecordBatch) -> Int64s:
 
 
 class _OpenBatch:
-    """The records of the next batch so far."""
+    """The records taken so far for the next batch, all of one cell: offsets between two multiples of BATCH_OFFSETS."""
 
     def __init__(self) -> None:
         self.parts: list[pa.RecordBatch] = []
@@ -89,7 +89,7 @@ class _OpenBatch:
         self._used = 0
 
     def take(self, batch: pa.RecordBatch, cells: Int64s, sizes: Int64s, start: int) -> int:
-        """Take the records from `start` on that belong here. Return the index after them, `start` if none do."""
+        """Take the rows from `start` on that still belong here. Return the row after them, `start` if none do."""
         if not self.parts:
             self._cell = int(cells[start])
             self._used = 0
@@ -116,6 +116,7 @@ def _count_bytes(column: pa.Array) -> Int64s:
 
 
 def _count_header_bytes(headers: pa.ListArray) -> Int64s:
+    """Return the bytes of all header names and values of each record."""
     flat = headers.flatten()
     ends = np.concatenate([[0], np.cumsum(_count_bytes(flat.field("key")) + _count_bytes(flat.field("value")))])
     counts = pc.list_value_length(headers).fill_null(0).to_numpy()

@@ -82,17 +82,15 @@ RowSelection = Positions | slice
 
 
 class Payload:
-    """The keys, or the values, of the records of a batch.
+    """The keys, or the values, of the records of a batch, decoded only if somebody looks at them.
 
-    Attributes:
-        raw: the bytes as they were read, null for a record without any. None after a transform changed the values.
-        codes: for each record the index of its schema in `schemas`, or NO_SCHEMA.
-        objects: the values, decoded at first use. A null is None.
-        raw_is_value: every item of `raw` is the value itself (text, bytes or JSON), without a frame around it.
-        raw_is_json: every item of `raw` is one line of valid JSON, and can be copied.
-        avro_start: from this byte on, every item of `raw` is one valid datum of its schema in Avro's binary form, so it
-            can be copied as it is (5 in the wire format of Confluent's Registry). None: it is something else.
-        bare: the bytes of the record, where `raw` has a schema id from a header before them. None: `raw` has them.
+    Attributes: raw: the bytes as they were read, null for a record without any. None after a transform changed the
+    values. codes: for each record the index of its schema in `schemas`, or NO_SCHEMA. objects: the values, decoded at
+    first use. A null is None. raw_is_value: every item of `raw` is the value itself (text, bytes or JSON), without a
+    frame around it. raw_is_json: every item of `raw` is one line of valid JSON, and can be copied. avro_start: from
+    this byte on, every item of `raw` is one valid datum of its schema in Avro's binary form, so it can be copied as it
+    is (5 in the wire format of Confluent's Registry). None: it is something else. bare: the bytes of the record, where
+    `raw` has a schema id from a header before them. None: `raw` has them.
     """
 
     raw_is_value: bool = True
@@ -160,7 +158,7 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda _: "MISSING"})()
 
 
 def get_field(value: Any, path: Sequence[str]) -> Any:
-    """Return the field at `path` of a decoded value, MISSING if it does not exist. No branch of a union is named."""
+    """Return the field at `path` of a decoded value, without its union's branch. MISSING if there is no such field."""
     for name in path:
         value = strip_branch(value)
         if not isinstance(value, Mapping) or name not in value:
@@ -223,7 +221,7 @@ class ConnectBatch:
 
 
 def describe_batch(batch: ConnectBatch) -> str:
-    """Name the records of a batch for an error."""
+    """Describe the records of a batch, by topic, kafka partition and offsets, for an error."""
     if not batch.num_rows:
         return "an empty batch"
     topic, kafka_partition = (batch.records.column(name)[0].as_py() for name in ("topic", "partition"))

@@ -1,4 +1,4 @@
-"""Fold the old rows of a topic: move them out of its state, and keep their sum.
+"""Fold the old rows of a topic: move them out of its state, and keep their sum. The upkeep calls this.
 
 Everything archived up to an observation of the log is put together, if nothing is missing. The rows of complete hours,
 of scans and of frontiers up to there are then not needed for plans, lag and complete hours. A hole stops the fold,
@@ -53,7 +53,7 @@ class Folding:
 
 
 def fold_state(state: IndexState, lateness: timedelta, before: datetime) -> Folding | None:
-    """Fold everything observed up to `before`. Return None if that is little or nothing.
+    """Return the fold of everything observed up to `before`. None if that is too little, or cannot be folded.
 
     Earlier folds are part of it. The folded state must give the same scanned hours, complete hours and archived
     offsets; otherwise nothing is folded.
@@ -74,10 +74,7 @@ def fold_state(state: IndexState, lateness: timedelta, before: datetime) -> Fold
 
 
 def _choose_observation(state: IndexState, before: datetime) -> tuple[datetime, Mapping[int, int]] | None:
-    """Return the time of the latest observation without a hole below it, and the highest ends observed by then.
-
-    None if there is none, or none later than the last fold.
-    """
+    """Return the time and the highest ends of the latest observation without a hole below. None if it is not new."""
     highest: dict[int, int] = {}
     choice = None
     last = max((folded.observed_at for folded in state.fold.frontiers), default=UNTIMED)
@@ -93,10 +90,7 @@ def _choose_observation(state: IndexState, before: datetime) -> tuple[datetime, 
 
 
 def _list_done_hours(state: IndexState, last: datetime, lateness: timedelta) -> Iterator[datetime]:
-    """Yield the scanned and complete hours up to `last`.
-
-    Once planned, a kafka partition is planned in each later hour, so the last hour has all of them.
-    """
+    """Yield the scanned and complete hours up to `last`, each planned in all kafka partitions of earlier ones."""
     rows: dict[datetime, set[int]] = defaultdict(set)
     for row in state.hours:
         if row.hour <= last and row.start_offset is not None:
@@ -126,6 +120,7 @@ def _list_folded_frontiers(state: IndexState, observed_at: datetime) -> Iterator
 
 
 def _merge_scans(state: IndexState, ends: Mapping[int, int]) -> Iterator[FoldedScan]:
+    """Yield, by kafka partition, the sums of the scans up to these ends, one for each range without a hole."""
     scans: dict[int, list[Scan]] = defaultdict(list)
     for scan in state.all_scans:
         if scan.end_offset <= ends.get(scan.kafka_partition, 0):
@@ -136,10 +131,7 @@ def _merge_scans(state: IndexState, ends: Mapping[int, int]) -> Iterator[FoldedS
 
 
 def _cut_ranges(scans: Iterable[Scan]) -> Iterator[OffsetRange]:
-    """Yield the ranges of the scans, cut at the end of the last scan with dropped records.
-
-    A restore of group offsets asks for that place.
-    """
+    """Yield the scans' ranges, cut behind the last dropped record: a restore of group offsets asks for that place."""
     scans = [*scans]
     border = max((s.end_offset for s in scans if s.filtered_count or s.dead_letter_count), default=0)
     for offsets in RangeSet(s.offsets for s in scans):
@@ -151,6 +143,7 @@ def _cut_ranges(scans: Iterable[Scan]) -> Iterator[OffsetRange]:
 
 
 def _sum_scans(state: IndexState, kafka_partition: int, offsets: OffsetRange, scans: Iterable[Scan]) -> FoldedScan:
+    """Return the sum of the scans, which are all inside of `offsets`."""
     scans = [*scans]
     epochs = {mark.offset: mark.leader_epoch for mark in state.list_epoch_marks(kafka_partition)}
     return FoldedScan(
@@ -182,6 +175,7 @@ def _make_runs(hours: Iterable[datetime]) -> tuple[FoldedHours, ...]:
 
 
 def _answers_alike(folded_from: IndexState, folded_to: IndexState, lateness: timedelta) -> bool:
+    """Return True if both states give the same answers about hours, coverage and deleted offsets."""
     hours = folded_from.asked_hours
     # of the other hours, the rows that decide are read where they are moved to
     folded = folded_to.folded_hours

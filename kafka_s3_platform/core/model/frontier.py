@@ -100,7 +100,7 @@ class Observations:
         return next((frontier.high_watermark for frontier in frontiers if frontier.observed_at > since), 0)
 
     def find_bounds_before(self, kafka_partition: int, moment: datetime) -> tuple[int, int]:
-        """Return the log's highest start and end before this moment.
+        """Return the highest log start and log end that were surely observed before this moment, (0, 0) without any.
 
         A frontier was observed no earlier than its time, but perhaps later: its run may have slept. It was observed
         before all rows recorded after it.
@@ -123,12 +123,13 @@ class Observations:
         }
 
     def find_last_end(self, kafka_partition: int, otherwise: int) -> int:
-        """Return the log's end by the last two observations: a single answer of a broker may be too low."""
+        """Return the higher end of the last two observations, as one answer may be too low; `otherwise` without two."""
         frontiers = self.of(kafka_partition)[-2:]
         return max(frontier.high_watermark for frontier in frontiers) if len(frontiers) > 1 else otherwise
 
     @cached_property
     def _by_kafka_partition(self) -> dict[int, list[Frontier]]:
+        """The frontiers of each kafka partition, in the order of recording."""
         frontiers: dict[int, list[Frontier]] = defaultdict(list)
         for frontier in self._frontiers:
             frontiers[frontier.kafka_partition].append(frontier)

@@ -98,10 +98,7 @@ def parse_retention_ms(configs: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Unreadable:
-    """Unreadable offsets `[start_offset, end_offset)` of one kafka partition.
-
-    `reason` is UNREADABLE.
-    """
+    """Unreadable offsets `[start_offset, end_offset)` of one kafka partition. `reason` is UNREADABLE."""
 
     start_offset: int
     end_offset: int

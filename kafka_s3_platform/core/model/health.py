@@ -205,7 +205,7 @@ class ConnectorHealth:
 
 
 def group_errors(topics: Sequence[TopicHealth]) -> dict[str, list[str]]:
-    """Return the topics of each error: they share a cluster and a store."""
+    """Return error -> the topics that have it: many share one, since they share a cluster and a store."""
     topics_by_error: dict[str, list[str]] = {}
     for topic in topics:
         for error in filter(None, (topic.kafka_error, topic.store_error)):

@@ -1,8 +1,9 @@
 """The judge of hours: it alone decides if an hour is complete, and lists the offsets it may lack.
 
-It finds the offsets that may hold or have held records of an hour, and their fates. A ledger holds the fate of each
-offset of a kafka partition, from its scans, decisions and observations. Missing knowledge widens the offsets: a range
-that may touch an hour counts for it, and for every other hour it may touch.
+An hour is complete when none of the offsets that may hold its records is still to be archived. The judge finds the
+offsets that may hold, or have held, records of the hour, and the *fate* of each (archived, lost, unresolved, ...). A
+*ledger* has the fates of all offsets of a kafka partition, from its scans, decisions and observations. Missing
+knowledge widens the offsets: a range that may touch an hour counts for it, and for every other hour it may touch.
 """
 
 from collections import Counter, defaultdict
@@ -50,7 +51,7 @@ def make_gap(kafka_partition: int, offsets: OffsetRange, fate: Fate) -> Gap:
 
 
 class Ledger:
-    """The offsets from 0 to a kafka partition's highest end. Each range has one fate."""
+    """The fate of every offset from 0 to a kafka partition's highest end, as ranges with one fate each."""
 
     __slots__ = ("lost", "open", "ranges")
 
@@ -126,7 +127,7 @@ class HourVerdict:
 
 
 class Judge:
-    """Judges the hours of one state."""
+    """Judges the hours of one state. `index` below is the number of a complete observation, in order of time."""
 
     def __init__(self, state: "IndexState") -> None:
         self._state = state
@@ -227,6 +228,7 @@ class Judge:
         )
 
     def _count_out_of_range(self, hour: datetime) -> int:
+        """Count the records in segments of out-of-range times that may hold some of this hour."""
         return sum(s.record_count for s in self._state.list_out_of_range(hour) if s.may_hold_apart(hour))
 
     def _find_deleted_end(self, kafka_partition: int, hour: datetime) -> int:
@@ -257,6 +259,7 @@ class Judge:
         return tuple(gaps)
 
     def _make_ledger(self, kafka_partition: int) -> Ledger:
+        """Order the reasons for a fate: where several apply to an offset, the first decides."""
         state = self._state
         unresolved = RangeSet(u.offsets for u in state.failures if u.kafka_partition == kafka_partition)
         covered = state.coverage(kafka_partition)
@@ -293,9 +296,10 @@ class Judge:
         return RangeSet(ranges)
 
     def _find_unwitnessed(self, kafka_partition: int, index: int, until_ms: int | None = None) -> RangeSet:
-        """Return unresolved offsets that only the observation `index` puts behind the hour.
+        """Return unresolved offsets that lie behind the hour by nothing but the observation `index`.
 
-        A single answer may be too low. Offsets with a known time from `until_ms` on are left out.
+        A single answer of a broker may be too low, so they may be of the hour, unless their time is known to be
+        `until_ms` or later.
         """
         items = [item for item in self._state.unresolved if item.kafka_partition == kafka_partition]
         end = self._observations.find_highest_end(kafka_partition, index) if items else None
@@ -336,7 +340,7 @@ class Judge:
         return False
 
     def _is_archived_since_fold(self, index: int) -> bool:
-        """Return True if no offset is open between the first folded one and the observed ends."""
+        """Return True if no offset is open between the start of the folded scans and the observed ends."""
         starts: dict[int, int] = {}
         for item in self._state.fold.scans:
             starts[item.kafka_partition] = min(item.start_offset, starts.get(item.kafka_partition, item.start_offset))
@@ -346,7 +350,7 @@ class Judge:
         )
 
     def _read_single_rows(self, hour: datetime, over: datetime) -> "Judge":
-        """Return a judge with the single rows of a folded hour, and the frontiers from its end on."""
+        """Return a judge that has also the hour's single rows, which were folded, read from their months' files."""
         state = self._state
         months = tuple(dict.fromkeys((find_folded_month(hour), find_folded_month(over))))
         if months not in self._unfolded:
@@ -379,7 +383,7 @@ class Judge:
 
     @cached_property
     def _unread(self) -> dict[int, RangeSet]:
-        """The offsets never read, by kafka partition: unreadable batches and skipped offsets."""
+        """The offsets whose records nobody has read, by kafka partition: unreadable batches, and skipped offsets."""
         ranges: dict[int, list[OffsetRange]] = defaultdict(list)
         for item in self._state.failures:
             if item.reason == UNREADABLE:

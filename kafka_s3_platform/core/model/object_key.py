@@ -32,11 +32,8 @@ def explain_bad_folders(folders: str) -> str | None:
 def check_delimiters(directory_delim: str, file_delim: str) -> None:
     """Refuse delimiters that let two different objects get the same key.
 
-    A directory delimiter must show the end of the topic's name and the start of the file's. The parts of a file's
-    name are joined by the file delimiter and, if the object is rewritten, by `+` and `@`.
-
-    Raises:
-        ValueError: holds the reason.
+    A directory delimiter must show the end of the topic's name and the start of the file's. The parts of a file's name
+    are joined by the file delimiter and, if the object is rewritten, by `+` and `@`. Raises ValueError with the reason.
     """
     if not directory_delim or not file_delim:
         raise ValueError("directory.delim and file.delim cannot be empty")

@@ -160,7 +160,7 @@ class SegmentTotals:
 
 
 def cluster_overlaps(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Group the segments of one kafka partition, in order, without overlap between groups."""
+    """Yield groups of the segments of one kafka partition, in order. Segments overlap within a group only."""
     cluster: list[Segment] = []
     end_offset = 0
     for segment in sorted(segments, key=lambda s: (s.start_offset, s.end_offset)):
@@ -252,10 +252,7 @@ class TopicAcl:
 
 @dataclass(frozen=True, slots=True)
 class TopicGeneration:
-    """The topic's description at archiving, for a faithful restore.
-
-    `acls` are None if they are unknown: we may not read them, or the cluster keeps none.
-    """
+    """The topic's description at archiving, for a faithful restore. `acls` are None if they could not be read."""
 
     topic: str
     topic_id: str

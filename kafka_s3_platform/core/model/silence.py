@@ -1,4 +1,7 @@
-"""Topics are asked about one after the other, each for itself, until nobody answers."""
+"""Asks about topics one after the other, until nobody answers.
+
+A failing topic does not stop the others; a broker or store that is down does not cost its timeout for each of them.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TypeVar
@@ -26,7 +29,7 @@ SHARED_ERRORS = (IndexConflictError, MissingBucketError, StoreUnavailableError)
 
 
 class Silence:
-    """Counts topics in a row without an answer."""
+    """Counts consecutive topics without an answer."""
 
     def __init__(self) -> None:
         self._errors: list[PlatformError] = []

@@ -1,7 +1,10 @@
-"""The archive's state per kafka partition: the recorded rows, and their meaning for planning.
+"""The archive's state per kafka partition: the recorded rows of the index, and their meaning for planning.
 
-Old rows may be folded into `fold`, so the state does not grow with the archive's age. All
-rules count both. The few that need a single old hour read the rows of its month then.
+Old rows may be *folded*: moved to a file of their month, while their sum stays in `fold`. So the state does not grow
+with the archive's age. All rules count both. The few that need a single old hour read the rows of its month then.
+
+*Coverage* is the offsets of scans and gaps: nothing of it is to be read again. A *mark* is an offset with its leader
+epoch. The range of an hour in a kafka partition is what ListOffsets answered when the hour was planned.
 """
 
 from bisect import bisect_right
@@ -44,10 +47,10 @@ UNKNOWN: Range = (None, None)
 
 @dataclass(frozen=True)
 class IndexState:
-    """The rows of one version of a topic's index, for planning. Rows are in the order of recording.
+    """The rows of one version of a topic's index, and what they mean. Rows are in the order of recording.
 
     `scans`, `frontiers` and `hours` are the rows not folded yet. `read_month` returns the folded rows of a month of UTC
-    (`2026-03`).
+    (`2026-03`), as a state of their own.
     """
 
     version: int = -1
@@ -110,7 +113,7 @@ class IndexState:
 
     @cached_property
     def first_asked_hour(self) -> datetime | None:
-        """The earliest hour ever requested."""
+        """The earliest hour ever requested, None if none was."""
         young = min((row.hour for row in self.hours), default=None)
         return min((hour for hour in (young, *(run.hour for run in self.fold.hours)) if hour is not None), default=None)
 
@@ -119,7 +122,7 @@ class IndexState:
         return any(hour in run for run in self.fold.hours)
 
     def read_folded(self, hours: Iterable[datetime]) -> "tuple[IndexState, ...]":
-        """Return the folded rows of the months of folded `hours`."""
+        """Return the folded rows of the months of those `hours` that are folded."""
         months = sorted({find_folded_month(hour) for hour in hours if self.is_folded(hour)})
         return tuple(self.read_month(month) for month in months)
 
@@ -140,7 +143,7 @@ class IndexState:
 
     @cached_property
     def as_if_resolved(self) -> "IndexState":
-        """This state as if unresolved offsets were archived. Scanning them again is useless until somebody acts."""
+        """This state as if unresolved offsets were archived: for plans that do not try them again in vain."""
         tried = (Gap(u.kafka_partition, u.start_offset, u.end_offset, "skipped") for u in self.unresolved)
         return replace(self, gaps=(*self.gaps, *tried), failures=())
 
@@ -173,11 +176,11 @@ class IndexState:
         return bool(self.generations) and kafka_partition not in self.generations[0].kafka_partitions
 
     def list_epoch_marks(self, kafka_partition: int) -> list[EpochMark]:
-        """List, in order, the ends of scans and gaps at which the leader epoch of the archived log is known.
+        """List, in order, the ends of scans and gaps at which the archived log's leader epoch is known.
 
-        No later epoch began below such an end. If the reader did not know the epoch, the first frontier with this end
-        has it: a shorter log's epoch may be too low, and a later frontier may follow a truncation. Ends inside an
-        accepted truncation are left out.
+        A log is compared there with the archive. No later epoch began below such an end. If the reader did not know the
+        epoch, the first frontier with this end has it: a shorter log's epoch may be too low, and a later frontier may
+        follow a truncation. Ends inside an accepted truncation are left out.
         """
         epochs = self._leader_epochs.get(kafka_partition, {})
         lost = self.gap_offsets(kafka_partition, "truncated")
@@ -188,10 +191,10 @@ class IndexState:
         ]
 
     def find_epoch_mark(self, kafka_partition: int, log_start: int, end_offset: int) -> EpochMark | None:
-        """Return the place to compare with a log, to detect a truncation below `end_offset`.
+        """Return the mark at which to compare a log, to detect a truncation below `end_offset`. None if there is none.
 
-        It is the highest place with a known leader epoch. The end itself may have none, for instance behind an
-        unreadable batch. None if there is no place, or retention deleted all below it.
+        It is the highest one at or below that offset. The offset itself may have none, for instance behind an
+        unreadable batch. Retention may have deleted all marks: those below `log_start` do not count.
         """
         covered = self.coverage(kafka_partition)
         begin = next((r.start_offset for r in covered if r.start_offset < end_offset <= r.end_offset), end_offset)
@@ -200,23 +203,23 @@ class IndexState:
         return marks[-1] if marks else None
 
     def hour_start(self, kafka_partition: int, hour: datetime) -> int | None:
-        """Return the lowest planned start offset of the hour."""
+        """Return the lowest start offset at which the hour was ever planned, None if it never was."""
         return self._find_ranges(hour).get(kafka_partition, UNKNOWN)[0]
 
     def hour_of(self, kafka_partition: int, offset: int) -> datetime | None:
-        """Return the latest hour with the offset in its planned range."""
+        """Return the latest hour whose planned range holds the offset, None if no hour's does."""
         hour = self.last_begun(kafka_partition, offset)
         end = None if hour is None else self._find_ranges(hour)[kafka_partition][1]
         return hour if end is None or offset < end else None
 
     def last_begun(self, kafka_partition: int, offset: int) -> datetime | None:
-        """Return the latest hour planned to begin at the offset or before."""
+        """Return the latest hour planned to begin at the offset or before, folded ones included. None without one."""
         planned = self._planned.get(kafka_partition, [])
         at = bisect_right(planned, offset, key=lambda hour: self._hours[hour][kafka_partition][0] or 0)
         last = planned[at - 1] if at else None
         if last is not None and all(run.until <= last for run in self.fold.hours):
             return last
-        # the months that a search comes by are read
+        # a binary search: only the months that it compares are read
         months = list_months(self.fold.hours)
         at = bisect_right(months, offset, key=lambda month: self.read_month(month).first_start(kafka_partition))
         folded = self.read_month(months[at - 1]).last_begun(kafka_partition, offset) if at else None
@@ -235,7 +238,7 @@ class IndexState:
         return all(end is not None and self.coverage(p).covers(start or 0, end) for p, (start, end) in ranges.items())
 
     def condemned_offsets(self, kafka_partition: int) -> frozenset[int]:
-        """Return first offsets with a usual key that a vacuum deletes: an object there gets another key."""
+        """Return first offsets whose usual key a vacuum deletes, so that an object there needs another key."""
         return frozenset(c.start_offset for c in self.condemned if c.kafka_partition == kafka_partition)
 
     def conflicting(self, ranges: Mapping[int, RangeSet]) -> tuple[Reservation, ...]:
@@ -248,7 +251,7 @@ class IndexState:
         return tuple(conflicts)
 
     def find_first_log_start(self, kafka_partition: int) -> int | None:
-        """Return the log start at the beginning of the archive. None before."""
+        """Return the log start at the first observation, or 0 for a kafka partition added later. None if unknown."""
         if self.was_added(kafka_partition):
             return 0
         return self.observations.first_log_starts.get(kafka_partition, 0 if self.coverage(kafka_partition) else None)
@@ -262,7 +265,7 @@ class IndexState:
 
     @cached_property
     def _gap_offsets(self) -> dict[tuple[int, GapReason], RangeSet]:
-        """Every judged hour needs them."""
+        """The offsets of gaps by kafka partition and reason, cached because every judged hour needs them."""
         ranges: dict[tuple[int, GapReason], list[OffsetRange]] = defaultdict(list)
         for gap in self.gaps:
             ranges[gap.kafka_partition, gap.reason].append(gap.offsets)

@@ -31,8 +31,8 @@ def to_epoch_ms(moment: datetime) -> int:
 def move_to_zone(time: datetime, zone: ZoneInfo) -> datetime:
     """Return the moment in `zone`. Without a UTC offset, it is the moment when the clocks of `zone` show `time`.
 
-    Raises:
-        ValueError: the clocks never show it, or do so twice, or the calendar has no such moment in `zone` or in UTC.
+    Raises ValueError if the clocks never show it, or do so twice, or the calendar has no such moment in `zone` or in
+    UTC.
     """
     try:
         moment = time.astimezone(zone) if time.tzinfo else _resolve_local_time(time, zone)
@@ -44,6 +44,7 @@ def move_to_zone(time: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _resolve_local_time(local: datetime, zone: ZoneInfo) -> datetime:
+    """Return the moment when the clocks of `zone` show this time. Raises ValueError if they never do, or twice."""
     first, second = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     if first.utcoffset() == second.utcoffset():
         return first
