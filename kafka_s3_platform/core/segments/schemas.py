@@ -1,6 +1,6 @@
-"""The schemas of ids in records: those of the index, and how the archive gets further ones.
+"""The schemas that ids in records name: ids of different schemas, and how the archive gets schemas it lacks.
 
-Another part of the package reads the ids in records, and asks the registries for their schemas.
+`connect` reads the ids in records, and asks the registries for their schemas: it is loaded by name here.
 """
 
 from collections import defaultdict

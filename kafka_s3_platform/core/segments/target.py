@@ -62,7 +62,7 @@ class BucketPart:
         return RecordId(int(self.batch.offsets[0]), 0 if ordinals is None else int(ordinals[0]))
 
     def rows(self, start: int, end: int) -> "BucketPart":
-        """Return the rows `[start, end)`. The late count stays with the first row."""
+        """Return the rows `[start, end)`. The count of late records stays with the part that has the first row."""
         if (start, end) == (0, len(self)):
             return self
         rows = slice(start, end)
@@ -70,14 +70,14 @@ class BucketPart:
         return BucketPart(self.bucket, self.batch.take(rows), self.times[rows], late)
 
     def at(self, positions: Positions) -> "BucketPart":
-        """Return the rows at ascending `positions`."""
+        """Return the rows at ascending `positions`. The late count stays with the part's first row."""
         late = self.late_count if len(positions) and positions[0] == 0 else 0
         return BucketPart(self.bucket, self.batch.take(positions), self.times[positions], late)
 
 
 @dataclass(frozen=True)
 class SegmentTarget:
-    """The common properties of the segments of one kafka partition.
+    """The common properties of the segments that one task writes, of one kafka partition.
 
     `rewrite` marks segments in place of others. Their keys contain the epoch, so no key is ever used twice. The keys of
     segments from a `condemned` offset on contain it too: a vacuum deletes the usual keys. `framed` are the columns of
@@ -119,10 +119,7 @@ class SegmentTarget:
         return max((self.key(part.bucket, part.first, suffix) for suffix in suffixes), key=len)
 
     def parts(self, bucket: Bucket) -> tuple[ObjectPart, ...]:
-        """List the parts of a segment's records with an object each. The first object names the segment.
-
-        Tombstones have no value, so they get no object for values.
-        """
+        """Return the parts of records with an object each, values first. Tombstones have none of values."""
         layout = self.layout
         if layout.is_envelope:
             return ("value",)

@@ -1,7 +1,8 @@
 """Writes records to the open segments of a scan or a compaction, and uploads the closed ones in a few threads.
 
-Each bucket has one writer. The number of open writers and their memory are limited. The task goes on reading while
-closed segments are uploaded. A segment knows its end, its objects, and its row of the index.
+Each *bucket* (hour, topic, folder and schema) has one writer. The number of open writers and their memory are limited.
+The task goes on reading while closed segments are uploaded. A segment knows its end, its objects, and its row of the
+index.
 """
 
 import io
@@ -32,7 +33,7 @@ from kafka_s3_platform.core.store.upload import SegmentUpload, UploadedObject, a
 
 
 class ObjectWriter:
-    """Writes one object of a segment, and the small objects beside it."""
+    """Writes one object of a segment (its values, keys or headers), and the small objects beside it."""
 
     def __init__(
         self, target: SegmentTarget, bucket: Bucket, first: RecordId, part: ObjectPart, store: ObjectStore
@@ -127,6 +128,7 @@ class Rotation:
         return end
 
     def _find_slots(self, part: BucketPart) -> Int64s:
+        """Return for each record the number of its `rotate.schedule.interval.ms` within the hour."""
         interval = self._layout.rotate_schedule_interval_ms
         if interval is None or self._hour_ms is None:
             return np.zeros(len(part), np.int64)
@@ -139,7 +141,7 @@ def _find_first(mask: npt.NDArray[np.bool_]) -> int:
 
 
 class SegmentWriter:
-    """Writes one segment: its objects, and the values of its row.
+    """Writes one segment: its objects, and the values of its row in the index.
 
     While it is open, records are written to it. `close` encodes the rest. Then `upload` may be called in another
     thread: no other call is made meanwhile.
@@ -177,11 +179,7 @@ class SegmentWriter:
         return self._rotation.find_end(part, self.record_count)
 
     def write(self, part: BucketPart) -> None:
-        """Append records.
-
-        Raises:
-            UnwritableRecordsError: one of the objects cannot hold some of them; nothing of the part was written.
-        """
+        """Append records. Raises UnwritableRecordsError if an object cannot hold some; then nothing was written."""
         if not len(part):
             return
         batch = part.batch
@@ -280,10 +278,7 @@ MAX_OPEN = 64
 
 
 class SegmentUploads:
-    """The uploads of one task. No thread outlives it.
-
-    Use it as a context manager. At its end, uploads not yet begun are given up, and running ones are awaited.
-    """
+    """The uploads of one task, as a context manager: at its end, those not yet begun are given up, others awaited."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(UPLOAD_THREADS, thread_name_prefix="segment")
@@ -319,6 +314,7 @@ class SegmentUploads:
         return self._count < MAX_CLOSED and not is_too_much
 
     def _note_end(self, segment: SegmentWriter, size: int, future: "Future[Segment]") -> None:
+        """Take a finished upload out of the counts of segments in memory. A cancelled one is aborted."""
         if future.cancelled():
             segment.abort()
         with self._changed:
@@ -383,11 +379,11 @@ class Refuse(Protocol):
 
 
 class SegmentWriters:
-    """Routes records to one open segment for each bucket. Closes segments at rotations, at the caps, and at the end.
+    """Writes the records of each bucket to the bucket's open segment, and closes segments when they are to end.
 
-    Every decision depends on offsets and content alone; so do the bounds of the parts. So the same records give the
-    same segments. Closed segments go to `closed` for upload. Use it as a context manager: segments still open at its
-    end are aborted.
+    They end at rotations, at the caps, and at the end. Every decision depends on offsets and content alone; so do the
+    bounds of the parts. So the same records give the same segments. Closed segments go to `closed` for upload. Use it
+    as a context manager: segments still open at its end are aborted.
     """
 
     def __init__(
@@ -476,6 +472,7 @@ class SegmentWriters:
             self._close(bucket)
 
     def _get_writer(self, part: BucketPart) -> "SegmentWriter":
+        """Return the open segment of the part's bucket, or open one that begins with the part."""
         if part.bucket not in self._open:
             writer = SegmentWriter(self._target, part, self._store)
             self._open[part.bucket] = writer
@@ -483,6 +480,7 @@ class SegmentWriters:
         return self._open[part.bucket]
 
     def _write(self, writer: SegmentWriter, part: BucketPart) -> None:
+        """Write the part, and count how many bytes more are in memory now, even if it fails."""
         bytes_before = writer.in_flight
         try:
             writer.write(part)
