@@ -89,16 +89,14 @@ class Progress:
         return time.monotonic() - self._started
 
     def line(self) -> str:
-        """Format the progress so far as a line.
-
-        Such as `archive flights: 3/8 tasks, 120,000 records, 40,000 records/s, 9.1 MB/s, about 12 s left`.
-        """
+        """Format the progress: `archive flights: 3/8 tasks, 120,000 records, ... records/s, about 12 s left`."""
         return f"{self._what}: {self._describe()}"
 
     def _take_snapshot(self) -> Snapshot:
         return Snapshot(self._what, self._size, self._expected, self._describe())
 
     def _describe(self) -> str:
+        """Return counts, rates and the time left, which supposes that the rest takes as long for each unit."""
         seconds = max(self.seconds, 1e-3)
         remaining = "time left unknown yet"
         if self._size:

@@ -77,10 +77,7 @@ class TaskRunner(Protocol):
     """Runs `function(task, attempt)` for each task, at most `max_concurrent` at once."""
 
     def start(self) -> None:
-        """Make sure that tasks can run. A run calls this before it reserves or creates anything for its tasks.
-
-        Raises SparkUnavailableError if they cannot.
-        """
+        """Make sure that tasks can run, before a run reserves anything. Raises SparkUnavailableError if not."""
         ...
 
     def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
@@ -129,6 +126,7 @@ class GroupingRunner(TaskRunner):
         max_concurrent: int,
         count_size: Callable[[T], int],
     ) -> Iterator[R]:
+        """Put small tasks together into tasks of Spark by their sizes, and yield the result of each."""
         if not tasks:
             return
         groups = deal_out(tasks, lambda task: count_size(task) + STREAM_COST, self.at_once(max_concurrent))
@@ -187,7 +185,7 @@ def _explain_loss(context: Any) -> Iterator[None]:
 
 
 class ChosenRunner(GroupingRunner):
-    """Chooses a runner for the first task, and passes all calls to it. A run without tasks chooses none."""
+    """Chooses a runner (a warm Spark or an own one) when there is a first task, and passes all calls to it."""
 
     def __init__(self, choose: Callable[[], TaskRunner]) -> None:
         self._choose = choose

@@ -113,7 +113,7 @@ def set_java_options(conf: Mapping[str, str], env: MutableMapping[str, str]) -> 
 
 @contextmanager
 def _set_variables(env: MutableMapping[str, str], variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables in this block."""
+    """Set environment variables in this block, and restore them after it."""
     earlier_values = {name: env.get(name) for name in variables}
     env.update(variables)
     try:
@@ -126,6 +126,7 @@ def _set_variables(env: MutableMapping[str, str], variables: Mapping[str, str]) 
 
 
 def _read_text(path: Path) -> str:
+    """Return the file's text, empty if there is no such file."""
     return path.read_text(errors="replace") if path.is_file() else ""
 
 
