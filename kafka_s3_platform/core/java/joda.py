@@ -140,7 +140,7 @@ def _cast_texts(texts: pa.StringArray, unit: pa.TimestampType) -> pa.TimestampAr
 
 
 def _parse_text(text: str) -> tuple[int, bool] | None:
-    """Return a time in ms, and True if it is local. None if the text is no time."""
+    """Parse an ISO 8601 time. Return epoch ms, or ms of a local time and True. None if the text is no time."""
     match = _TEXT.fullmatch(text)
     if match is None:
         return None
@@ -157,6 +157,7 @@ def _parse_text(text: str) -> tuple[int, bool] | None:
 
 
 def _read_day(parts: dict[str, str | None]) -> date:
+    """Return the day by the groups of the pattern: by week and weekday, day of the year, or month and day."""
     year = int(parts["year"] or 0)
     if parts["week"]:
         return date.fromisocalendar(year, int(parts["week"]), int(parts["weekday"] or 1))
@@ -180,6 +181,7 @@ def _read_time_of_day(match: re.Match[str]) -> timedelta:
 
 
 def _read_offset(match: re.Match[str]) -> timedelta:
+    """Return the UTC offset in the text, positive to the east."""
     hour, minute, second = (int(match[name] or 0) for name in ("zone_hour", "zone_minute", "zone_second"))
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError("no such offset")

@@ -41,11 +41,9 @@ Formatter = Callable[[datetime], str]
 def compile_path_format(path_format: str, locale: str = "en", directory_delim: str = "/") -> Formatter:
     """Compile a format of local times as folders. Drop one trailing `directory_delim`, as Connect does.
 
-    The function takes times with a timezone. It has to be a `ZoneInfo` if the pattern contains its id (`ZZZ`).
-
-    Raises:
-        ValueError: a letter is unknown or not supported here; the pattern has names, and the locale is unknown; or a
-            folder would be empty, `.` or `..`, or hold a control character.
+    The function takes times with a timezone. It has to be a `ZoneInfo` if the pattern contains its id (`ZZZ`). Raises
+    ValueError if a letter is unknown or not supported here; the pattern has names, and the locale is unknown; or a
+    folder would be empty, `.` or `..`, or hold a control character.
     """
     pattern = path_format.removesuffix(directory_delim) if directory_delim else path_format
     parts = [_compile_token(token, locale) for token in _TOKEN.finditer(pattern)]
@@ -64,6 +62,7 @@ def _check_folders(encoded: str) -> None:
 
 
 def _compile_token(token: re.Match[str], locale: str) -> Formatter:
+    """Compile one token of a pattern, a run of one letter or other text, to the function that writes it."""
     text = token[0]
     letter = token[1]
     if letter is None:
@@ -85,6 +84,7 @@ def _compile_token(token: re.Match[str], locale: str) -> Formatter:
 
 
 def _compile_number(field: Callable[[datetime], int], width: int, is_year: bool) -> Formatter:
+    """Compile a field of numbers: at least `width` digits, with zeros before them."""
     # Joda writes a year of two letters with its last two digits.
     if is_year and width == 2:
         return lambda local: f"{field(local) % 100:02d}"
@@ -105,6 +105,7 @@ def _format_offset(offset: timedelta, delim: str) -> str:
 
 
 def _compile_name(letter: str, is_wide: bool, locale: str) -> Formatter:
+    """Compile the name of a month (M), day (E), era (G) or half of the day (a) in a locale."""
     language = _load_language(locale)
     width = "wide" if is_wide else "abbreviated"
     if letter == "M":
@@ -121,6 +122,7 @@ def _compile_lookup(names: Mapping[Any, str], field: Callable[[datetime], Any]) 
 
 
 def _load_language(locale: str) -> Locale:
+    """Return Unicode's names for a locale. Raises ValueError if it is unknown."""
     try:
         return Locale.parse(locale.replace("_", "-"), sep="-")
     except (UnknownLocaleError, ValueError):

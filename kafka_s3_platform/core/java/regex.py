@@ -36,8 +36,7 @@ _CLASSES = {
 def compile_java_regex(pattern: str) -> re.Pattern[str]:
     """Return the Python pattern equivalent to `java.util.regex.Pattern.compile(pattern)`.
 
-    Raises:
-        ValueError: the pattern is invalid, or Python's engine has no equivalent for a part of it.
+    Raises ValueError if the pattern is invalid, or Python's engine has no equivalent for a part of it.
     """
     translated = ""
     in_class = False
@@ -52,11 +51,7 @@ def compile_java_regex(pattern: str) -> re.Pattern[str]:
 
 
 def replace_whole_match(text: str, pattern: re.Pattern[str], replacement: str) -> str:
-    """Return the text as RegexRouter renames it: unchanged, unless the pattern matches all of it.
-
-    Raises:
-        ValueError: the replacement does not fit the pattern.
-    """
+    """Return the text as RegexRouter renames it: unchanged, unless all of it matches. ValueError: they do not fit."""
     replace = compile_java_replacement(replacement, pattern)
     # the first match may be shorter than the text
     return pattern.sub(replace, text, count=1) if pattern.fullmatch(text) else text
@@ -65,10 +60,8 @@ def replace_whole_match(text: str, pattern: re.Pattern[str], replacement: str) -
 def compile_java_replacement(replacement: str, pattern: re.Pattern[str]) -> Replacement:
     r"""Compile the replacement of a match, as in Java's `Matcher.replaceFirst`.
 
-    In the text, `$n` and `${name}` are groups, and `\` quotes the next character.
-
-    Raises:
-        ValueError: the pattern has no such group, or a `$` or `\` is followed by nothing valid.
+    In the text, `$n` and `${name}` are groups, and `\` quotes the next character. Raises ValueError if the pattern has
+    no such group, or a `$` or `\` is followed by nothing valid.
     """
     parts: list[str | int] = []
     at = 0
@@ -83,6 +76,7 @@ def _stays_in_class(text: str, in_class: bool) -> bool:
 
 
 def _translate_token(token: re.Match[str], in_class: bool) -> str:
+    """Return the text of a token of Java's pattern in Python's. Raises ValueError if there is none."""
     if token["quoted"]:
         return re.escape(token["quoted"][2:].removesuffix("\\E"))
     if token["escape"]:
@@ -103,6 +97,7 @@ def _translate_in_class(token: re.Match[str]) -> str:
 
 
 def _translate_group(token: re.Match[str]) -> str:
+    """Return the beginning of a group as Python writes it."""
     if token["name"]:
         return f"(?P<{token['name']}>"
     if token[0] not in _GROUPS:
@@ -111,6 +106,7 @@ def _translate_group(token: re.Match[str]) -> str:
 
 
 def _translate_escape(token: re.Match[str], in_class: bool) -> str:
+    """Return an escape (of a character, a class of characters or a group) as Python writes it."""
     text = token["escape"]
     if token["backreference"]:
         return f"(?P={token['backreference']})"
@@ -135,6 +131,7 @@ def _translate_posix_class(text: str, in_class: bool) -> str:
 
 
 def _parse_replacement_part(text: str, at: int, pattern: re.Pattern[str]) -> tuple[str | int, int]:
+    """Parse what is at position `at`: text, or the number of a group. Return it and the position behind it."""
     if text[at] == "\\":
         if at + 1 == len(text):
             raise ValueError(f"'{text}' ends in a lone backslash")

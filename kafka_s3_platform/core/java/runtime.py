@@ -1,7 +1,7 @@
 """Finds the Java runtime and the jars of the PySpark wheel, and chooses options for a quick start.
 
 Class data (CDS, class data sharing) are the classes of a program, loaded before. Java reads them only if they fit this
-very Java and class path, and otherwise silently starts without. So their file is named by a digest of these.
+very Java and class path, and otherwise silently starts without. So their file is named by a digest of both.
 """
 
 import hashlib
@@ -21,11 +21,7 @@ LEAST_VERSION = 17
 
 
 def find_java() -> Path:
-    """Return the `java` of JAVA_HOME, else the one in PATH.
-
-    Raises:
-        ConfigError: there is none, or it is older than `LEAST_VERSION`.
-    """
+    """Return the `java` of JAVA_HOME, else of PATH. ConfigError if there is none, or one below LEAST_VERSION."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin")) if home else None)
     if java is None:
@@ -83,7 +79,7 @@ FOLDER = Path(sys.prefix, "share", "kafka-s3")
 
 
 def choose_options(user_options: str, class_data: Path | None = None) -> list[str]:
-    """Return the options of a quick start, without the kinds in the text `user_options`.
+    """Return options for a quick start, except of kinds that `user_options` (all of the user's, as a text) choose.
 
     `class_data` is left out as well if this user cannot read it, or if Java would take its path for two.
     """
