@@ -46,7 +46,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/kafka": (5_520, 20),
     "core/layouts": (450, 3),
     "core/model": (2_750, 17),
-    "core/partitioners": (710, 4),
+    "core/partitioners": (720, 4),
     "core/restore": (8_760, 44),
     "core/segments": (720, 4),
     "core/spark": (620, 4),

@@ -39,8 +39,7 @@ class TimestampExtractor(Protocol):
 def new_extractor(layout: LayoutSettings) -> TimestampExtractor:
     """Make the extractor in `timestamp.extractor`: Record, RecordField, or a user's class.
 
-    Raises:
-        ConfigError: the class cannot be loaded, or RecordField has no field.
+    Raises ConfigError if the class cannot be loaded, or RecordField has no field.
     """
     if layout.timestamp_extractor == "Record":
         return RecordTimestampExtractor(layout)
@@ -54,8 +53,7 @@ def new_extractor(layout: LayoutSettings) -> TimestampExtractor:
 def extract_times(extractor: TimestampExtractor, batch: ConnectBatch) -> ExtractedTimes:
     """Return the times of the records of a batch.
 
-    Raises:
-        PermanentError: a user's class raised for the whole batch, or did not return a time for each record.
+    Raises PermanentError if a user's class raised for the whole batch, or did not return a time for each record.
     """
     kind = type(extractor)
     where = f"as timestamp.extractor of {describe_batch(batch)}"
@@ -105,6 +103,7 @@ class RecordExtractor(ABC):
         """
 
     def extract(self, batch: ConnectBatch) -> ExtractedTimes:
+        """Return the time of each record. An error of the user's method is the reason of that record's failure."""
         times: list[int | None] = []
         reasons: dict[int, str] = {}
         for position, record in enumerate(_build_records(batch)):
@@ -127,6 +126,7 @@ class RecordExtractor(ABC):
 
 
 def _build_records(batch: ConnectBatch) -> Iterator[Record]:
+    """Yield the records of a batch, with decoded keys and values."""
     names = ("topic", "partition", "offset", "headers")
     columns = [batch.records.column(name).to_pylist() for name in names]
     rows = zip(*columns, batch.timestamps.tolist(), batch.key.objects, batch.value.objects, strict=True)

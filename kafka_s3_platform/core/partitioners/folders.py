@@ -51,8 +51,7 @@ class Folders(Protocol):
 def new_folders(layout: LayoutSettings) -> Folders:
     """Make the reader of the layout's folders. It accepts every folder if a user's partitioner cannot read them.
 
-    Raises:
-        ConfigError: the class cannot be loaded.
+    Raises ConfigError if the class cannot be loaded.
     """
     own_classes: Mapping[str, Callable[[LayoutSettings], Folders]] = {
         "Default": DefaultFolders,
@@ -89,6 +88,7 @@ class FieldFolders:
         self._delim = layout.directory_delim
 
     def folder(self, encoded_partition: str) -> Folder | None:
+        """Accept a folder that names the fields in their order. It says nothing of times."""
         # A value is any text, and may hold the delimiter: it ends at the first place where the next field may begin.
         remaining = self._delim + encoded_partition
         for number, beginning in enumerate(self._beginnings):
@@ -99,7 +99,7 @@ class FieldFolders:
 
 
 class TimeFolders:
-    """Reads time folders by `path.format`. A folder without a year has no known window."""
+    """Reads time folders by `path.format`, for the span of the times in them. Without a year, that is unknown."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         self._format = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
@@ -111,6 +111,7 @@ class TimeFolders:
         )
 
     def folder(self, encoded_partition: str) -> Folder | None:
+        """Read the fields of the pattern from the folder's name. None if the pattern makes no such name."""
         if encoded_partition in self._out_of_range:
             return Folder()
         match = self._pattern.fullmatch(encoded_partition)
@@ -147,7 +148,8 @@ class TimeFolders:
 class TimeSpans:
     """Finds the spans of time of folders, also of the folders around time folders: `year=2026/month=01` is a month.
 
-    For a user's partitioner it finds spans of complete encoded partitions alone.
+    An inventory lists only folders that may hold new objects, by these spans. For a user's partitioner it finds spans
+    of complete encoded partitions alone.
     """
 
     def __init__(self, layout: LayoutSettings) -> None:
@@ -242,6 +244,7 @@ def _build_days(first: date, end: date) -> tuple[datetime, datetime]:
 
 
 def _find_hour(values: Mapping[str, int]) -> int | None:
+    """Return the hour of the day by the letters of a pattern, None if they leave it open."""
     if "H" in values or "k" in values:
         return values["H"] if "H" in values else values["k"] % 24
     if "a" in values and ("h" in values or "K" in values):
@@ -269,6 +272,7 @@ def _compile_pattern(pattern: str, locale: str) -> tuple[re.Pattern[str], dict[s
 
 
 def _compile_field(letter: str, width: int, locale: str) -> tuple[str, Callable[[str], int] | None]:
+    """Return a field's regular expression, and the parser of its text: None if it names no part of a time."""
     if letter == "M" and width > 2:
         language = Locale.parse(locale.replace("_", "-"), sep="-")
         names = {name: n for n, name in language.months["format"]["wide" if width > 3 else "abbreviated"].items()}
@@ -309,8 +313,7 @@ def explain_shared_folder(layout: LayoutSettings) -> str | None:
     first, second, folder = pair
     return (
         f"path.format={layout.path_format} puts the records of {first:%Y-%m-%d %H:%M} and of {second:%Y-%m-%d %H:%M} "
-        f"into "
-        f"one folder, {folder}. None is overwritten, but readers who take a folder for one time are misled: "
+        f"into one folder, {folder}. None is overwritten, but readers who take a folder for one time are misled: "
         f"{_advise_pattern(layout.path_format, first, second)}"
     )
 
@@ -319,6 +322,7 @@ def explain_shared_folder(layout: LayoutSettings) -> str | None:
 def _find_shared_folder(
     path_format: str, locale: str, directory_delim: str, span: timedelta
 ) -> tuple[datetime, datetime, str] | None:
+    """Return two times of different spans that get the same folder, and the folder. None if no sample does."""
     name_folder = compile_path_format(path_format, locale, directory_delim)
     starts: dict[str, datetime] = {}
     for time in _list_samples(span):

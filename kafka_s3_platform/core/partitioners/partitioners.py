@@ -1,4 +1,8 @@
-"""Finds a record's encoded partition, as Kafka Connect's partitioners do: its folders below the folder of the topic."""
+"""Finds a record's encoded partition, as Kafka Connect's partitioners do: its folders below the folder of the topic.
+
+Records of a batch mostly share folders: a batch gets its distinct folders (`names`) and for each record an index
+(`codes`) in them.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,8 +104,7 @@ class Partitioner(Protocol):
 def new_partitioner(layout: LayoutSettings) -> Partitioner:
     """Make the partitioner in `partitioner.class`: one of Connect's, or a user's class.
 
-    Raises:
-        ConfigError: the class cannot be loaded, or FieldPartitioner has no field.
+    Raises ConfigError if the class cannot be loaded, or FieldPartitioner has no field.
     """
     create: Callable[[LayoutSettings], Partitioner] | None = _CLASSES.get(layout.partitioner)
     create = create or find_addition("partitioners", layout.partitioner)
@@ -119,6 +122,7 @@ class DefaultPartitioner:
         self.layout = layout
 
     def encode(self, batch: ConnectBatch, _: Int64s) -> EncodedPartitions:
+        """Return the folder of each record's kafka partition."""
         column = batch.records.column("partition").dictionary_encode()
         return EncodedPartitions([f"partition={p}" for p in column.dictionary.to_pylist()], column.indices.to_numpy())
 
@@ -151,6 +155,7 @@ class _CheckedPartitioner:
         self.layout = layout
 
     def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:
+        """Ask the user's class, and refuse what is no answer for each record, or no folder."""
         with name_fault(type(self._inner), f"as partitioner.class of {describe_batch(batch)}"):
             encoded = self._inner.encode(batch, times_ms)
         name = type(self._inner).__name__
@@ -176,7 +181,7 @@ def joined(parts: Sequence[EncodedPartitions], delim: str) -> EncodedPartitions:
 def check_partitions(
     encoded: EncodedPartitions, batch: ConnectBatch, partitioner: Partitioner, layout: LayoutSettings
 ) -> EncodedPartitions:
-    """List each name once, and add a failure for each record with folders not allowed in a key."""
+    """Return the names once each, and fail each record whose folders are not allowed in a key."""
     refusals = {i: why for i, name in enumerate(encoded.names) if (why := _explain_refusal(name, layout))}
     index: dict[str, int] = {}
     places = np.array([index.setdefault(name, len(index)) for name in encoded.names], np.int32)
@@ -209,6 +214,7 @@ def build_folder_failures(
 
 
 def _keep_first_of_each(failures: Iterable[RecordFailure]) -> tuple[RecordFailure, ...]:
+    """Return the first failure of each offset."""
     by_offset: dict[int, RecordFailure] = {}
     for failure in failures:
         by_offset.setdefault(failure.offset, failure)
