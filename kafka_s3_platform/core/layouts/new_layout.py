@@ -54,6 +54,7 @@ class ConnectLayout(SegmentLayout):
         return self.root + layout.directory_delim.join(folders)
 
     def parse(self, key: str) -> SegmentKey | None:
+        """Parse a key that this platform wrote. None if it is none."""
         topic, encoded, name = self._split_key(key)
         if not key.startswith(self.root) or not encoded or not re.fullmatch(TOPIC, topic, re.ASCII):
             return None
@@ -62,6 +63,7 @@ class ConnectLayout(SegmentLayout):
         return match and build_segment_key(match.groupdict(), topic, encoded, match["extension"] or "")
 
     def read(self, key: str) -> ReadKey | Refusal:
+        """Read a key of this layout, by the endings of its format and the partitioner's folders."""
         topic, encoded, name = self._split_key(key)
         # The longest ending first: a name that ends with `.keys.json` also ends with `.json`.
         ending = next((ending for ending in self._longest_first if name.endswith(ending)), None)
@@ -129,8 +131,7 @@ def _find_layout(name: str) -> type[KeyReader]:
 def new_segment_layout(layout: LayoutSettings) -> SegmentLayout:
     """Make the layout of the settings, to write and parse keys.
 
-    Raises:
-        ConfigError: two objects could get the same key with its delimiters or its template, or it is only read.
+    Raises ConfigError if two objects could get the same key with its delimiters or its template, or it is only read.
     """
     keys = _find_layout(layout.key_layout)(layout)
     if not isinstance(keys, SegmentLayout):
@@ -143,11 +144,7 @@ def new_segment_layout(layout: LayoutSettings) -> SegmentLayout:
 
 
 def new_key_reader(config: ConnectorConfig) -> KeyReader:
-    """Make the reader of the layout in a source's connector file.
-
-    Raises:
-        ConfigError: the layout needs a topic by name, or its template is wrong.
-    """
+    """Make the reader of keys for a source's connector file. ConfigError if its template or topic does not do."""
     reader = _find_layout(config.layout.key_layout)(config.layout, config.topics[0] if len(config.topics) == 1 else "")
     reader.check_reading()
     return reader

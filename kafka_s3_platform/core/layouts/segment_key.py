@@ -1,7 +1,8 @@
 """Defines the parts of an object's key, and the interfaces of layouts: each reads keys, and most also write them.
 
 A mapper can make several records from one. The key of an object that begins between them has `@<ordinal>` after the
-offset. The key of an object in place of others has `+<epoch>`. So no key is ever used twice.
+offset. The key of an object in place of others has `+<epoch>`, the index version of its run. So no key is ever used
+twice.
 """
 
 import re
@@ -157,7 +158,7 @@ def strip_offsets_key(key: str, directory_delim: str) -> str:
 
 
 def explain_hidden_names(keys: Iterable[str]) -> list[str]:
-    """Explain the parts of these keys hidden from Spark, Hive and pyarrow in a folder: nothing, or a line."""
+    """Return a line about names in these keys that Spark, Hive and pyarrow leave out, none if there are none."""
     hidden = list(dict.fromkeys(name for key in keys for name in key.split("/") if name.startswith(("_", "."))))
     names = ", ".join(hidden[:3]) + ", ..." * (len(hidden) > 3)
     line = f"Spark, Hive and pyarrow leave out {names} if they read a folder. See docs/reading.md for a remedy"
@@ -222,6 +223,7 @@ class SegmentLayout(KeyReader):
         """Parse a key with any folder and extension. Return None for a key of another layout."""
 
     def read(self, key: str) -> ReadKey | Refusal:
+        """Read a key by the endings of the format's values, and by the partitioner's folders."""
         name = key.rpartition(self.delimiter)[2]
         ending = next((ending for ending in self._value_endings if name.endswith(ending)), None)
         if ending is None:
@@ -262,6 +264,7 @@ def list_endings(layout: LayoutSettings, part: ObjectPart) -> tuple[str, ...]:
 
 
 def _list_extensions(format_name: str, layout: LayoutSettings) -> set[str]:
+    """Return the extensions of the format with any compression, without the dot; of a user's class, its own."""
     if extensions := find_format(format_name).readable_extensions(layout.bytes_extension):
         return extensions
     extension: str = getattr(load_class(format_name, FORMAT), "extension", "")
@@ -269,10 +272,7 @@ def _list_extensions(format_name: str, layout: LayoutSettings) -> set[str]:
 
 
 def refuse_index(name: str) -> Refusal | None:
-    """Refuse the indexes of Block-GZIP's sinks beside their objects.
-
-    Call it only after a name is no object's: a topic may have such a name.
-    """
+    """Refuse an index of Block-GZIP's sinks, once its name is no object's: a topic may be called like it."""
     if _INDEXES.fullmatch(name):
         return Refusal("index", "it is an index of the blocks of others")
     return None
