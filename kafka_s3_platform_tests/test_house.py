@@ -22,7 +22,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (480, 4),
     "cli": (4_640, 36),
     "connect": (30, 1),
-    "connect/avro": (2_740, 13),
+    "connect/avro": (2_770, 13),
     "connect/config": (7_700, 28),
     "connect/converters": (4_380, 19),
     "connect/defs": (630, 6),

@@ -1,7 +1,8 @@
 """Connect's own schemas (org.apache.kafka.connect.data): converters read them, and get Avro schemas from them.
 
-The Avro schemas are Confluent's AvroData's, but of its `connect.*` properties only with those of the meaning of values:
-names and parameters without a logical type of Avro, a name invalid for a record, and integers of 8 or 16 bits.
+A *slot* is a position that has a type: a field, an item, a key, a value, or the root. The Avro schemas are Confluent's
+AvroData's, but of its `connect.*` properties only with those of the meaning of values: names and parameters without a
+logical type of Avro, a name invalid for a record, and integers of 8 or 16 bits.
 """
 
 import json
@@ -93,7 +94,7 @@ class ConnectType:
 
 @dataclass(frozen=True)
 class Slot:
-    """A use of a type: for a field, an item, a key, a value, or the whole."""
+    """A position that has a type, and whether it may be null: a field, an item, a key, a value, or the root."""
 
     type: ConnectType
     optional: bool = False
@@ -136,6 +137,7 @@ class AvroSchemas:
         return [*branches, "null"]
 
     def _build_type(self, kind: ConnectType) -> Any:
+        """Return the Avro schema of a type, without the null of an optional slot."""
         if kind.kind == "struct":
             return self._build_record(kind)
         if kind.kind == "array" and kind.values:
@@ -147,6 +149,7 @@ class AvroSchemas:
         return _make_scalar_schema(kind)
 
     def _build_record(self, kind: ConnectType) -> Any:
+        """Return the record of a struct at its first use, and its name at each later one."""
         if kind in self._names:
             return self._names[kind]
         name = self._new_name(kind, DEFAULT_NAME)
@@ -176,6 +179,7 @@ class AvroSchemas:
             self._namespace = outer
 
     def _build_field(self, slot: Slot) -> dict[str, Any]:
+        """Return the declaration of a field, with its default as Avro's JSON."""
         field: dict[str, Any] = {"name": slot.name, "type": self.build_schema(slot)}
         if slot.doc:
             field["doc"] = slot.doc
@@ -186,6 +190,7 @@ class AvroSchemas:
         return field
 
     def _build_map(self, kind: ConnectType, key: Slot, values: Slot) -> Any:
+        """Return a map, or for other keys than strings an array of entries, as AvroData has it."""
         if has_text_keys(kind):
             return {"type": "map", "values": self.build_schema(values), **_list_properties(kind)}
         name = self._new_name(kind, ENTRY_NAME)
@@ -204,6 +209,7 @@ class AvroSchemas:
         return ["null", *branches] if any(slot.optional for slot in kind.branches) else branches
 
     def _find_unused_name(self, name: str) -> str:
+        """Return the name, with a number behind it if another type has it or it is a primitive type's."""
         number = 1
         free_name = name
         while free_name in self._taken or free_name.rpartition(".")[2] in PRIMITIVE:
@@ -239,6 +245,7 @@ def _is_simple_default(default: Any, branch: Any) -> bool:
 
 
 def _make_scalar_schema(kind: ConnectType) -> Any:
+    """Return the Avro schema of a type without inner types."""
     if kind.name == DECIMAL:
         precision = int(kind.parameters.get(PRECISION_PARAMETER, DEFAULT_PRECISION))
         return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": kind.scale}

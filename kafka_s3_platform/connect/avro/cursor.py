@@ -23,9 +23,10 @@ _SMALL = np.array([(b & 127) >> 1 ^ -(b & 1) for b in range(256)], np.int64)
 
 
 class RecordCursor:
-    """Reading positions of several records in one stretch of bytes.
+    """The reading positions of several records, which lie one after the other in `data`.
 
-    `stop` is one position past the end of each record. A record with its position at `stop` has failed.
+    `stop` is one position past the end of each record. A record with its position at `stop` has failed. `words` has,
+    for each position, the eight bytes from there on as a number.
     """
 
     __slots__ = ("data", "pos", "stop", "words")
@@ -55,7 +56,7 @@ class RecordCursor:
         return RecordCursor(self.data, self.words, self.pos[rows], self.stop[rows])
 
     def merge(self, rows: Positions, part: "RecordCursor") -> None:
-        """Copy the positions of a cursor made by `only` for these records."""
+        """Copy the positions of a cursor that `select_rows` made for these records."""
         self.pos[rows] = part.pos
 
     def advance(self, size: int | Int64s) -> None:
@@ -126,7 +127,7 @@ class RecordCursor:
         return strings
 
     def _build_array(self, starts: Int64s, ends: Int64s, is_text: bool) -> pa.Array:
-        """Build an array over `data` itself: the bytes between two strings become null values, so none is copied."""
+        """Build an array over `data` itself, without a copy: what lies between two strings becomes a null value."""
         count = max(2 * len(starts) - 1, 0)
         bounds = np.zeros(count + 1, np.int32)
         bounds[: 2 * len(starts) : 2] = starts
@@ -170,7 +171,7 @@ def is_invalid_utf8(text: memoryview) -> bool:
 
 
 def split_column(column: pa.BinaryArray, skip: int) -> Iterator[tuple[Positions, RecordCursor]]:
-    """Yield cursors over stretches of a column small enough for a processor's cache.
+    """Yield cursors over parts of a column that are small enough for a processor's cache.
 
     Each comes with its rows: those with `skip` bytes or more. Their positions are behind these bytes.
     """
@@ -203,10 +204,7 @@ class InvalidDatumError(Exception):
 
 
 def read_branch_index(data: memoryview, pos: int, count: int) -> tuple[int, int]:
-    """Read the index at `pos`, below `count`. Return it and the position behind it.
-
-    Raises InvalidDatumError.
-    """
+    """Read the index at `pos`, below `count`. Return it and the position behind it. Raises InvalidDatumError."""
     index, pos = read_long(data, pos, INT_BYTES)
     if not 0 <= index < count:
         raise InvalidDatumError

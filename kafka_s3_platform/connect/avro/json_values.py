@@ -1,4 +1,7 @@
-"""Measures and decodes JSON texts, in the same way for records from Kafka and for records from objects."""
+"""Measures and decodes JSON texts, in the same way for records from Kafka and for records from objects.
+
+Decoding is *exact*: written again, the value is the same number and the same text, or it becomes an `InexactJson`.
+"""
 
 import json
 import re
@@ -152,6 +155,7 @@ def _read_integer(text: str) -> int | Decimal:
 
 
 def _read_members(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Build the object of these members. Raises ValueError if two have one key."""
     members = dict(pairs)
     if len(members) < len(pairs):
         counts = Counter(name for name, _ in pairs)

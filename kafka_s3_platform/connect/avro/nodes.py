@@ -1,4 +1,9 @@
-"""The types of an Avro schema. Each moves reading positions behind its data, for many records or for one."""
+"""The types of an Avro schema as nodes of a tree. Each passes over its binary data, for many records or for one.
+
+`skip` moves the reading position of each record (a `RecordCursor`) behind one datum, `skip_one` returns the position
+behind a datum of a single record, and `read` also makes an Arrow array of the values. A datum that breaks the rules
+fails its record, or raises InvalidDatumError. `depth` is how many values are around the datum.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -108,6 +113,7 @@ class FixedNode(SchemaNode):
         return check_end(data, pos + self.size)
 
     def read(self, at: RecordCursor) -> pa.Array:
+        """Read the bytes of each record's datum as values of the Arrow type."""
         count = len(at)
         places = np.minimum(at.pos[:, None] + np.arange(self.size), len(at.data) - 1)
         at.advance(self.size)
@@ -224,6 +230,7 @@ class UnionNode(SchemaNode):
         return self._branches[index].skip_one(data, pos, depth + 1)
 
     def read(self, at: RecordCursor) -> pa.Array:
+        """Read an optional value, the only unions with an Arrow type: null where the branch is null."""
         code, branch = self._branches_with_bytes[0]
         present = _read_indices(at, 2) == code
         rows = np.flatnonzero(present)
@@ -271,10 +278,7 @@ class RecordNode(SchemaNode):
 
 
 class BlocksNode(SchemaNode):
-    """An array, or a map: an array of records of key and value.
-
-    Items without bytes, or with many values for each byte, are counted before they are read.
-    """
+    """An array, or a map as an array of entries. Items that take few bytes for their values are counted first."""
 
     def __init__(self, item: SchemaNode, budget: ItemBudget) -> None:
         self._item = item
@@ -286,6 +290,10 @@ class BlocksNode(SchemaNode):
         self.density = max(-(-item.values // max(item.least, 1)), item.density)
 
     def skip(self, at: RecordCursor, depth: int) -> None:
+        """Skip lists block by block, all records in step.
+
+        The last few records are skipped one by one: that is cheaper.
+        """
         rows = at.alive
         while len(rows) > _FEW:
             part = at.select_rows(rows)
@@ -296,6 +304,7 @@ class BlocksNode(SchemaNode):
             walk_record(at, row, partial(self.skip_one, pos=0, depth=depth))
 
     def skip_one(self, data: memoryview, pos: int, depth: int) -> int:
+        """Return the position behind an array or a map. Its blocks have a count of items each, the last one 0."""
         while True:
             count, pos = read_long(data, pos, LONG_BYTES)
             if count == 0:
@@ -311,6 +320,7 @@ class BlocksNode(SchemaNode):
                 raise InvalidDatumError
 
     def _skip_items(self, data: memoryview, pos: int, count: int, depth: int) -> int:
+        """Return the position behind `count` items, which are counted first if they may cost much."""
         if self.is_light or self._budget.counts_all:
             self._budget.spend(count * self._weight)
         if self._item.size is not None:
@@ -341,6 +351,7 @@ class BlocksNode(SchemaNode):
         return counts
 
     def _skip_all_items(self, at: RecordCursor, items: Int64s, depth: int) -> None:
+        """Move each position behind its number of `items`, one item of all records at a time."""
         item_number = 0
         rows = np.flatnonzero((items > 0) & (at.pos < at.stop))
         while len(rows) > _FEW:
@@ -362,6 +373,7 @@ class ReferenceNode(SchemaNode):
         self._most = most
 
     def skip(self, at: RecordCursor, depth: int) -> None:
+        """Move each record's position behind a datum of the named type. A datum nested too deeply fails its record."""
         if depth > self._most:
             at.fail(np.arange(len(at)))
         rows = at.alive

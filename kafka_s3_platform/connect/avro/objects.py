@@ -56,6 +56,7 @@ class AvroObjects:
 
 
 def _parse(avro: Any) -> Any:
+    """Parse a schema for fastavro, in a record if it is none, with a record for each branch of its unions."""
     parsed = parse_schema(avro if is_record(avro) else _wrap(_VALUE, avro), _ignore_default_error=True)
     _name_branches(parsed, set())
     return parsed
@@ -98,6 +99,7 @@ def _read_branch(data: Any, schema: Any, _: Any) -> tuple[str, Any]:
 
 
 def _write_branch(value: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Wrap a value in the record of its branch. Raises TypeError for a value without one."""
     # For a value that names no branch, fastavro tries each branch, and converts the value again when it writes it.
     if isinstance(value, _Branch):
         raise TypeError(f"a value of a union names none of its branches, such as {schema['name']}")

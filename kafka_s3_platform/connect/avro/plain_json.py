@@ -34,6 +34,7 @@ _KEPT = frozenset({str, int, bool, bytes, type(None)})
 
 
 def _convert_schemaless(value: Any) -> Any:
+    """Convert a value without a schema. One that JSON cannot hold exactly raises DataError."""
     if isinstance(value, float):
         return _convert_double(value)
     if isinstance(value, Mapping):
@@ -64,7 +65,7 @@ _PLAIN: Mapping[str, Plain] = {"float": _convert_float, "double": _convert_doubl
 
 
 class PlainJson:
-    """Compiles a schema to functions. A reference of a type to itself is looked up when a value is converted."""
+    """Compiles a schema to functions that convert its values; None where a type needs no conversion."""
 
     def __init__(self, avro: AvroSchema, decimal_format: DecimalFormat) -> None:
         self._avro = avro
@@ -95,16 +96,14 @@ class PlainJson:
         return None
 
     def _array(self, items: Any) -> Plain | None:
+        """Compile a converter of an array, or of a map that is held as an array of entries."""
         item = self._avro.resolve(items)
         if is_map_entry(item):
             return self._pairs(*(field["type"] for field in item["fields"]))
         return _convert_items(self.compile(items))
 
     def _pairs(self, key_type: Any, value_type: Any) -> Plain:
-        """Compile a converter of a Connect map held as entries in Avro.
-
-        It makes an object if the keys are optional strings, else an array of pairs.
-        """
+        """Compile a converter of a map held as entries: an object if keys are optional strings, else pairs."""
         key = self.compile(key_type) or _keep_value
         value = self.compile(value_type) or _keep_value
         if self._is_string(key_type):
@@ -117,6 +116,7 @@ class PlainJson:
         return [self._avro.kind(member) for member in members] == ["string"]
 
     def _record(self, node: Mapping[str, Any]) -> Plain | None:
+        """Compile a converter of a record: of its fields that need one. Inside of itself, it is looked up later."""
         name = node["name"]
         if name in self._open:
             return self._later(name)
@@ -135,6 +135,7 @@ class PlainJson:
         return plain
 
     def _union(self, union: Sequence[Any]) -> Plain | None:
+        """Compile a converter of a union: of one type besides null, or of several, which make an object."""
         members, _ = self._avro.members(union)
         plains = [self.compile(member) for member in members]
         if len(members) <= 1:

@@ -39,10 +39,7 @@ class ProjectionError(Exception):
 
 
 def project_values(objects: Sequence[Any], source: Schema, target: Schema) -> Iterator[Any]:
-    """Convert `objects` of the schema `source` to values of `target`. Nulls stay.
-
-    For a value that cannot be converted, yield the ProjectionError.
-    """
+    """Yield `objects` of the schema `source` as values of `target`, nulls as null, or the ProjectionError of one."""
     try:
         convert, _ = _compile_projection(source.text, target.text)
     except ProjectionError as err:
@@ -56,10 +53,7 @@ def project_values(objects: Sequence[Any], source: Schema, target: Schema) -> It
 
 
 def list_lacking_fields(source: Schema, target: Schema) -> Sequence[str]:
-    """List the fields of `source` lost in a conversion to `target`, with the records around them.
-
-    Raise ProjectionError if no value can be converted.
-    """
+    """List the fields of `source` that `target` lacks, with their paths. ProjectionError if no value fits."""
     return _compile_projection(source.text, target.text)[1]
 
 
@@ -70,9 +64,11 @@ def _compile_projection(source: str, target: str) -> tuple[Project, Sequence[str
 
 
 class _Projections:
-    """Makes projections between the types of two schemas, each pair of named types once.
+    """Makes projections (functions from a value of `source` to one of `target`) between the types of two schemas.
 
-    A type is a result of `AvroSchema.resolve`: its definition, or the list of a union's branches.
+    Each pair of named types is compiled once. A type is a result of `AvroSchema.resolve`: its definition, or the list
+    of a union's branches. `where` is the path of fields to it, for errors; `lacking` collects fields that `target`
+    lacks.
     """
 
     def __init__(self, source: AvroSchema, target: AvroSchema) -> None:
@@ -83,6 +79,7 @@ class _Projections:
         self._refused: dict[tuple[str, str], ProjectionError] = {}
 
     def compile(self, source_node: Any, target_node: Any, where: str) -> Project:
+        """Return the projection between two types. Raises ProjectionError if no value of the one fits the other."""
         source = self.source.resolve(source_node)
         target = self.target.resolve(target_node)
         if isinstance(source, list):
@@ -97,6 +94,7 @@ class _Projections:
         return self._compile_same_type(source, target, where)
 
     def _compile_same_type(self, source: Definition, target: Definition, where: str) -> Project:
+        """Return the projection between types of the same Avro type, but for records and unions."""
         match source["type"]:
             case "array":
                 item = self.compile(source["items"], target["items"], f"{where}[]")
@@ -139,6 +137,7 @@ class _Projections:
         return record
 
     def _compile_field(self, fields: Definition, target: Definition, where: str) -> Project:
+        """Return the projection of a record to a field of the target: by its name, an alias, or its default."""
         for name in _list_names(target):
             if name in fields:
                 convert = self.compile(fields[name]["type"], target["type"], where)
@@ -274,6 +273,7 @@ def _describe_meaning(schema: Definition, meaning: Mapping[str, Any]) -> str:
 
 
 def _compile_promotion(kind: str, target_kind: str, where: str) -> Project:
+    """Compile a conversion to another primitive type, if Avro's schema resolution promotes the one to the other."""
     if target_kind not in PROMOTIONS.get(kind, ()):
         raise _make_mismatch_error(where, kind, target_kind)
     if target_kind in ("float", "double"):
@@ -286,6 +286,7 @@ def _compile_promotion(kind: str, target_kind: str, where: str) -> Project:
 
 
 def _compile_exact_float(kind: str, target_kind: str, where: str) -> Project:
+    """Return a projection to float or double that refuses numbers which would lose digits."""
     layout = struct.Struct("f" if target_kind == "float" else "d")
 
     def convert(value: Any) -> float:
@@ -298,6 +299,8 @@ def _compile_exact_float(kind: str, target_kind: str, where: str) -> Project:
 
 
 def _compile_decoding(where: str) -> Project:
+    """Return a projection of bytes to a string, which refuses what is not UTF-8."""
+
     def decode(value: bytes) -> str:
         try:
             return value.decode()
@@ -308,6 +311,7 @@ def _compile_decoding(where: str) -> Project:
 
 
 def _compile_enum(target: Mapping[str, Any], where: str) -> Project:
+    """Compile a check that values are symbols of the target's enum too. It returns them unchanged."""
     symbols = frozenset(target["symbols"])
 
     def convert(value: str) -> str:

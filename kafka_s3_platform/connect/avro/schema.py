@@ -1,6 +1,7 @@
 """Changes Avro schemas in JSON: makes them self-contained, physical, or narrow to one field.
 
-Rules of names: Apache Avro specification, "Names" and "Schema Declaration".
+*Physical* is a schema without logical types: its values are Avro's own. `namespace` (or `around`) is the namespace of
+the type around a name. Rules of names: Apache Avro specification, "Names" and "Schema Declaration".
 """
 
 import re
@@ -134,10 +135,7 @@ def encode_null(schema: Any) -> bytes | None:
 
 
 def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> Any:
-    """Decode a schema's default from JSON.
-
-    `resolve` returns the definition of a node: the branches of a union, else an object with its `type`.
-    """
+    """Decode a default from JSON. `resolve` returns a node's branches if it is a union, else its definition."""
     resolved = resolve(node)
     if isinstance(resolved, list) and default is not None:
         # A default is of the first branch that it fits. Up to Avro 1.11 that had to be the first branch of all.
@@ -157,6 +155,7 @@ def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> An
 
 
 def _decode_union_default(default: Any, members: Sequence[Any], resolve: Callable[[Any], Any]) -> Any:
+    """Decode the default by the first member whose type it fits. It names its branch if there are several members."""
     matching_kind = next((kind for kind in members if fits_default(default, kind)), None)
     if matching_kind is None:
         return default
@@ -186,6 +185,7 @@ def fits_default(default: Any, kind: Mapping[str, Any]) -> bool:
 def _decode_record_default(
     default: Mapping[str, Any], fields: Sequence[Mapping[str, Any]], resolve: Callable[[Any], Any]
 ) -> dict[str, Any]:
+    """Decode the default of each field, from the record's default or else the field's own."""
     decoded: dict[str, Any] = {}
     for field in fields:
         field_default = default.get(field["name"], field.get("default"))
@@ -196,8 +196,7 @@ def _decode_record_default(
 def narrow_to_field(schema: Any, path: Sequence[str]) -> Any:
     """Return the schema with only the field at `path`, None if no value can have that field.
 
-    Raises:
-        LookupError: a union on the path has several types, so the field depends on the value.
+    Raises LookupError if a union on the path has several types, so the field depends on the value.
     """
     definitions = collect_definitions(schema)
     narrowed = _narrow_schema(schema, path, "", definitions)
@@ -207,6 +206,7 @@ def narrow_to_field(schema: Any, path: Sequence[str]) -> Any:
 
 
 def _narrow_schema(schema: Any, path: Sequence[str], namespace: str, definitions: Mapping[str, Any]) -> Any:
+    """Narrow a type to the field at `path`. None if no value of it can have the field."""
     schema = definitions.get(qualify_name(schema, namespace), schema) if isinstance(schema, str) else schema
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     # A map keeps its whole values: `path` may name any key.
@@ -222,6 +222,7 @@ def _narrow_schema(schema: Any, path: Sequence[str], namespace: str, definitions
 
 
 def _narrow_union(schema: Sequence[Any], path: Sequence[str], namespace: str, definitions: Mapping[str, Any]) -> Any:
+    """Narrow the only type of a union besides null. Raises LookupError if there are several."""
     if sum(branch != "null" for branch in schema) != 1:
         raise LookupError(f"several types before {path[0]}")
     parts = [part if part == "null" else _narrow_schema(part, path, namespace, definitions) for part in schema]
@@ -231,6 +232,7 @@ def _narrow_union(schema: Sequence[Any], path: Sequence[str], namespace: str, de
 def _narrow_record(
     schema: Mapping[str, Any], path: Sequence[str], namespace: str, definitions: Mapping[str, Any]
 ) -> Any:
+    """Return the record with only the first field of the path, narrowed to the rest of it. None without that field."""
     for field in schema["fields"]:
         if field["name"] == path[0]:
             kind = _narrow_schema(field["type"], path[1:], namespace, definitions)
@@ -262,6 +264,7 @@ def _is_plain_type(kind: Any) -> bool:
 
 
 def _list_parts(schema: Any) -> list[Any]:
+    """Return the inner schemas of a schema, of one level."""
     parts: list[Any] = []
     replace_parts(schema, parts.append)
     return parts

@@ -45,7 +45,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a record. `default` is in physical form, None if there is none."""
+    """A field of a record. `node` is its type, `default` is decoded (see `model.connect`), None without one."""
 
     name: str
     node: Any
@@ -55,7 +55,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Avro:
-    """A schema in parts: `root` is a node, `names` are the referenced definitions.
+    """A schema in parts: `root` is a node, `names` are the definitions that nodes refer to by full name.
 
     `subject` and `version` stay after a change of the schema, as with Connect's `SchemaUtil.copySchemaBasics`. So
     `schema.compatibility` can still order the changed schemas. `origin` is the schema before any change.
@@ -79,7 +79,7 @@ class Avro:
         return Schema(text, None, self.subject, self.version)
 
     def inner(self, node: Any) -> tuple[Any, bool]:
-        """Return the type in a union with null, else the node itself, and True for such a union."""
+        """Return a union's only type besides null, and True if null is in it. For any other node, itself and False."""
         if isinstance(node, list):
             others = [branch for branch in node if branch != "null"]
             if len(others) == 1:
@@ -123,10 +123,7 @@ class Avro:
         return list(self.definition(self.inner(self.root)[0])["fields"])
 
     def replace_fields(self, fields: Iterable[Mapping[str, Any]]) -> "Avro":
-        """Return the schema with other fields in its root.
-
-        Raise DataError if two fields have the same name, or if a field contains the root itself.
-        """
+        """Return the schema with other fields in its root. DataError if two share a name, or one contains the root."""
         name = self.inner(self.root)[0]
         return self.replace_record(name, {**self.names[name], "fields": list(fields)})
 
@@ -175,6 +172,7 @@ def declare_field(name: str, node: Any, *, optional: bool) -> dict[str, Any]:
 
 
 def _check_fields(fields: Iterable[Mapping[str, Any]]) -> None:
+    """Raise DataError if two fields have one name."""
     names: set[str] = set()
     for field in fields:
         if field["name"] in names:
@@ -195,6 +193,7 @@ def _replace_definitions(node: Any, namespace: str, names: dict[str, Mapping[str
 
 
 def _define_type(node: Mapping[str, Any], namespace: str, names: dict[str, Mapping[str, Any]]) -> str:
+    """Move a named type, with the types inside of it, to `names`. Return its full name."""
     full = read_full_name(node, namespace)
     inner_namespace = read_namespace(full)
     definition = {key: full if key == "name" else value for key, value in node.items() if key != "namespace"}
@@ -223,13 +222,14 @@ def _find_references(node: Any, names: Mapping[str, Any], visited: set[str]) -> 
 
 
 class _SchemaWriter:
-    """Writes each definition at the first use of its name."""
+    """Writes nodes as a schema, with each definition in the place where its name is used first."""
 
     def __init__(self, names: Mapping[str, Mapping[str, Any]]) -> None:
         self._names = names
         self._written: set[str] = set()
 
     def write_node(self, node: Any, namespace: str) -> Any:
+        """Return a type as Avro's JSON: a named type is written in full at its first use, then by its name."""
         if isinstance(node, list):
             return [self.write_node(branch, namespace) for branch in node]
         if isinstance(node, dict):
@@ -240,6 +240,7 @@ class _SchemaWriter:
         return self._definition(self._names[node], namespace)
 
     def _definition(self, definition: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+        """Write a definition with its name and namespace apart, and the namespace only where it changes."""
         declared, _, name = definition["name"].rpartition(".")
         namespace_entry = {"namespace": declared} if declared != namespace else {}
         definition_json = {"type": definition["type"], "name": name, **namespace_entry}

@@ -13,7 +13,7 @@ from kafka_s3_platform.core.model.limits import MAX_DECIMAL_BYTES, MAX_DECIMAL_D
 
 
 class AvroSchema:
-    """A schema, and its named types by name."""
+    """A schema as fastavro parses it, and its named types by name. A *node* is any part of it that is a type."""
 
     def __init__(self, schema: Any) -> None:
         self._named: dict[str, Any] = {}
@@ -32,6 +32,7 @@ class AvroSchema:
         return self._complete(node, set())
 
     def _complete(self, node: Any, defined: set[str]) -> Any:
+        """Put the definition of each named type in the place of its first use, unless it is in `defined`."""
         if isinstance(node, str):
             is_undefined = node in self._named and node not in defined
             if is_undefined:

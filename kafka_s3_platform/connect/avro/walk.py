@@ -1,10 +1,10 @@
 """Checks Avro data, and splits it into columns, for all records of a batch in step: no Python for each record.
 
-An array holds the reading position of each record, and each node of the schema moves all of them at once. A position
-never moves back. A position past the end of its record stays there: that record failed.
+An array holds the reading position of each record, and each node of the schema (`nodes`) moves all of them at once. A
+position never moves back. A position past the end of its record stays there: that record failed.
 
 A schema is judged when it is compiled: by its depth, by the least values of a datum, and by the most values of a byte.
-Items without bytes are counted record by record.
+Items without bytes (*light* ones) are counted record by record: a few bytes could claim millions of them.
 
 Measured for records of 96 B and 10 fields, in batches of 65,536: 0.27 CPU microseconds for each record to check it,
 0.47 to split it. fastavro takes 6.7.
@@ -101,10 +101,8 @@ class Datum:
     """Walks through single data of a schema, one after the other, without decoding them.
 
     `size` is the size of every datum, None if it varies. `is_recursive`: a type contains itself. `density` is the most
-    values for each byte of a list's item, 0 without lists.
-
-    Raises:
-        PermanentError: the schema names a type it does not define, or its types are nested deeper than `depth`.
+    values for each byte of a list's item, 0 without lists. Raises PermanentError if the schema names a type it does not
+    define, or its types are nested deeper than `depth`.
     """
 
     def __init__(self, avro: Any, depth: int = MAX_DEPTH, items: int | None = None) -> None:
@@ -123,11 +121,7 @@ class Datum:
         return self._budget.spent
 
     def end(self, data: memoryview, pos: int) -> int:
-        """Return the position behind the datum at `pos`.
-
-        Raises:
-            ValueError: there is no datum, or it has too many items.
-        """
+        """Return the position behind the datum at `pos`. ValueError if there is none, or it has too many items."""
         self._budget.renew()
         try:
             return self._node.skip_one(data, pos, 0)
@@ -177,7 +171,7 @@ class _Compiler:
             walk_record(at, row, lambda data: node.skip_one(data, 0, 0))
 
     def compile_node(self, avro: Any, namespace: str) -> SchemaNode:
-        """Compile a schema inside `namespace`."""
+        """Return the node of a schema (a type, as parsed JSON) whose names are relative to `namespace`."""
         if isinstance(avro, list):
             if len(avro) > MAX_BRANCHES:
                 raise PermanentError(f"an Avro union has more than {MAX_BRANCHES:,} branches: correct the schema")
@@ -200,6 +194,7 @@ class _Compiler:
         return blocks
 
     def _get_named(self, name: str, namespace: str) -> SchemaNode:
+        """Return the node of a primitive or of a named type defined before. PermanentError if there is none."""
         if name in _PRIMITIVES:
             return _PRIMITIVES[name]
         full = qualify_name(name, namespace)
@@ -210,6 +205,7 @@ class _Compiler:
         return named_node
 
     def _compile_definition(self, avro: Any, name: str) -> SchemaNode:
+        """Return the node of a named type, and register it under its full `name`."""
         if avro["type"] == "enum":
             self._named[name] = EnumNode(avro["symbols"])
         elif avro["type"] == "fixed":

@@ -72,10 +72,7 @@ def map_schema_ids(
 
 
 def write_schema_ids(raw: pa.BinaryArray, ids: Int64s) -> pa.BinaryArray:
-    """Write the id of `ids` into each value. Nulls, and values with NO_ID, stay as they are.
-
-    Every other value must have at least PREFIX_BYTES bytes.
-    """
+    """Write each id into its value, which has PREFIX_BYTES at least. Nulls and values with NO_ID stay."""
     if not len(raw):
         return raw
     starts, ends, data = read_extents(raw)
