@@ -61,6 +61,7 @@ class AvroPayload(Payload):
         return [MISSING if value is None else get_field(value, path) for value in objects]
 
     def _list_column(self, columns: pa.StructArray, name: str) -> list[Any]:
+        """Return a field's values from the columns, MISSING for null rows and for a schema without it."""
         if columns.type.get_field_index(name) < 0:
             return [MISSING] * len(self)
         values: list[Any] = columns.field(name).to_pylist()
@@ -83,6 +84,7 @@ class AvroConverter:
         self._registry = registry
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        """Check the bytes of each value against the schema that its id names. They are decoded at first use only."""
         ids = read_schema_ids(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: list[Schema] = []
@@ -136,6 +138,7 @@ _NO_SCHEMA = (
 
 
 def _inline_references(text: str, references: Mapping[str, str]) -> str:
+    """Return the schema with the types of the schemas that it refers to."""
     if not references:
         return text
     definitions: dict[str, Any] = {}

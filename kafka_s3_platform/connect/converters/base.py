@@ -1,4 +1,7 @@
-"""The interface of converters, their reports of failed records, and the converters of bytes and strings."""
+"""The interface of converters, their reports of failed records, and the converters of bytes and strings.
+
+A *loss* is a part of a value that its converted form lacks: it is noted, and the record is archived nevertheless.
+"""
 
 import json
 import threading
@@ -119,7 +122,7 @@ class Converter(Protocol):
 
 @dataclass(frozen=True)
 class Origin:
-    """The topic and side of a converter, for its messages. `executing_class` is Connect's class."""
+    """Says whose records a converter converts, for messages: topic, key or value, and Connect's class of it."""
 
     topic: str
     is_key: bool
@@ -190,6 +193,7 @@ class StringConverter:
         self._origin = Origin(topic, is_key, name, SERIALIZATION_EXCEPTION)
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        """Check that each value is UTF-8. The text is decoded when somebody looks at it."""
         payload = StringPayload(raw, make_codes(raw), (STRING_SCHEMA,))
         return self._origin.split_failures(payload, find_invalid_utf8(raw), offsets)
 

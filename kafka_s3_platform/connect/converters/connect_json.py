@@ -1,4 +1,8 @@
-"""Reads values of Connect's JSON as plain objects in Avro's physical form. Refuses misfits."""
+"""Reads values of Connect's JSON as plain objects in Avro's physical form, and refuses what does not fit its schema.
+
+Each Connect type is compiled to a reader of its values. `place` is where a value is, for errors; a *slot* is a use of a
+type, which may be optional or have a default.
+"""
 
 import base64
 import threading
@@ -105,6 +109,7 @@ class Readers(threading.local):
         return value
 
     def _compile_type(self, kind: ConnectType, place: str) -> ReadConnectJson:
+        """Compile a reader of JSON values of this type. `place` names the field in errors."""
         if kind.kind == "struct":
             return self._compile_struct(kind, place)
         if kind.kind == "array" and kind.values:
@@ -116,6 +121,10 @@ class Readers(threading.local):
         return compile_scalar(kind, place)
 
     def _compile_struct(self, kind: ConnectType, place: str) -> ReadConnectJson:
+        """Compile a reader of objects.
+
+        Properties that the schema does not list are left out, kept apart, or refused.
+        """
         if kind in self._structs:
             return self._structs[kind]
         fields: list[tuple[str, ReadConnectJson]] = []
@@ -150,6 +159,7 @@ class Readers(threading.local):
         return read
 
     def _compile_map(self, kind: ConnectType, key: ReadConnectJson, place: str) -> ReadConnectJson:
+        """Compile a reader of an object, or of an array of pairs for keys other than strings."""
         assert kind.values is not None  # noqa: S101 - a map has values
         value = self.compile_slot(kind.values, f"a value of {place}")
 
@@ -250,6 +260,7 @@ def _read_pair(json_value: Any, place: str) -> tuple[Any, Any]:
 
 
 def _compile_integer(bits: int, place: str) -> ReadConnectJson:
+    """Compile a reader of integers of so many bits."""
     lowest = -(1 << bits - 1)
     highest = (1 << bits - 1) - 1
 
@@ -299,6 +310,7 @@ def _check_type(json_value: Any, kind: type, place: str, expected: str) -> Any:
 
 
 def _decode_base64(json_value: Any, place: str) -> bytes:
+    """Decode bytes in base64, in the one form that bytes are written in."""
     try:
         decoded = base64.b64decode(_check_type(json_value, str, place, "bytes in base64"), validate=True)
     except ValueError as err:

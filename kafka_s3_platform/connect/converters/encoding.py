@@ -35,10 +35,7 @@ _json = msgspec.json.Encoder(decimal_format="number")
 
 @dataclass(frozen=True)
 class Encoded:
-    """The encoded value of each record, null for a null or a failure; `bad` has the reasons.
-
-    `losses` has the notes by position.
-    """
+    """Encoded values, null for a null or a failure; `bad` has failures, `losses` notes of what changed, by position."""
 
     column: pa.BinaryArray
     bad: Mapping[int, str] = field(default_factory=dict)
@@ -140,7 +137,7 @@ def _compile_writer(kind: str, text: str) -> _Writer:
 
 
 class _SchemaEncoder:
-    """Encodes in the wire format: the id of the schema before each value."""
+    """Encodes values in the wire format: the id of the schema, which it registers, before each value."""
 
     def __init__(self, kind: str, registry: RegistrySettings, subject: str, registers: bool) -> None:
         self._kind = kind
@@ -181,6 +178,7 @@ class _SchemaEncoder:
         return ids
 
     def _register_writer(self, writer: _Writer) -> int:
+        """Return the id of the writer's schema, registered at the first use. 0 if nothing is registered."""
         if not self._registers:
             return 0
         if writer.text not in self._known:
@@ -230,6 +228,7 @@ class _PlainEncoder:
         self._decimals: DecimalFormat = "NUMERIC" if settings.options.get(DECIMAL_FORMAT) == "NUMERIC" else "BASE64"
 
     def encode(self, payload: Payload) -> Encoded:
+        """Encode values: bytes that can be written as they were read are copied."""
         if payload.bytes_read is not None and self._is_raw(payload):
             return Encoded(self._add_envelope(payload.bytes_read) if self._has_schemas else payload.bytes_read)
         schemas: dict[int, Schema | None] = {NO_SCHEMA: None, **dict(enumerate(payload.schemas))}
@@ -256,6 +255,7 @@ class _PlainEncoder:
             return _refuse_all(err)
 
     def _compile_body(self, schema: Schema | None) -> Body:
+        """Compile a writer of values of this schema in the encoder's format."""
         if self._kind != "JSON":
             if self._kind == "BYTES":
                 return _encode_bytes

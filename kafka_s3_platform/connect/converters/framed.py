@@ -1,7 +1,7 @@
 """Converts records whose schema is named by an id, before the bytes or in a header.
 
-JSON Schema and Protobuf have the id before values that are decoded one by one. An id in a header is put before the
-bytes, for the converters.
+JSON Schema and Protobuf have the id before values (their *frame*), which are decoded one by one. For the converters, an
+id in a header is put before the bytes, too.
 """
 
 from abc import ABC, abstractmethod
@@ -39,7 +39,7 @@ class FramedPayload(Payload):
 
 
 class FramedConverter(ABC):
-    """Decodes each value immediately, so misfits fail here."""
+    """Decodes each value immediately, so that values which do not fit their schema fail here. Its formats extend it."""
 
     executing_class: ClassVar[str]
 
@@ -54,6 +54,7 @@ class FramedConverter(ABC):
         """Decode the bytes after the schema's id to the schema and the value. Raise BadRecordError if they misfit."""
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        """Decode each value by the schema that its id names. Bad ones are failures; notes are kept by position."""
         objects: list[Any] = [None] * len(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: dict[Schema, int] = {}
@@ -134,6 +135,7 @@ class RecordConverter:
         return encode_schema_name(name, remainder)
 
     def _find_end(self, remainder: bytes) -> int:
+        """Return where a schema's name in a header ends: for Protobuf, behind its message indexes."""
         if self._settings.format != "PROTOBUF":
             return 0
         from kafka_s3_platform.connect.converters.protobuf.decode import read_message_indexes

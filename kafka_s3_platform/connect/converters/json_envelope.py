@@ -68,6 +68,7 @@ class JsonEnvelopeConverter:
         self._replaces_nulls = REPLACE_NULLS in options
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        """Decode each value by the schema beside it. Fields that one of the two lacks are noted."""
         objects: list[Any] = [None] * len(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: dict[Schema, int] = {}
@@ -122,6 +123,7 @@ def _read_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Rea
 
 
 def _compile_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Read, Readers]:
+    """Compile a Connect schema in JSON to Avro, its reader of values, and the readers behind that."""
     document = decode_exact_json(text)
     readers = Readers(replaces_nulls=replaces_nulls)
     if document is None:
@@ -150,6 +152,7 @@ def read_envelope_schema(document: Any, name: str) -> Slot:
 
 
 def _read_type(document: Mapping[str, Any]) -> ConnectType:
+    """Return the Connect type that a schema in JSON describes, whose fields are slots."""
     names: dict[str, Any] = {"name": document.get("name"), "doc": document.get("doc")}
     kind = document["type"]
     if kind == "struct":
@@ -185,10 +188,8 @@ _json = msgspec.json.Encoder(decimal_format="number")
 def compile_envelope(schema: Schema | None, decimal_format: DecimalFormat) -> Callable[[Any], bytes]:
     """Compile a writer of values together with their schema. Without a schema, the envelope has none.
 
-    Bytes without a schema get the schema of bytes.
-
-    Raises:
-        ValueError: Connect has no such schema, or the schema is too long after names are replaced by their types.
+    Bytes without a schema get the schema of bytes. Raises ValueError if Connect has no such schema, or the schema is
+    too long after names are replaced by their types.
     """
     plain = compile_plain_json(schema, decimal_format)
     if schema is None:
@@ -258,6 +259,7 @@ class _ConnectSchemas:
         return {**struct, "default": self._encode_default(union, default)}
 
     def _make_type(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the type of a node, without name, parameters and default."""
         match node["type"]:
             case "array":
                 return self._make_array(node["items"])
@@ -278,6 +280,7 @@ class _ConnectSchemas:
         return {"type": "map", "keys": self.make_schema(types["key"]), "values": self.make_schema(types["value"])}
 
     def _list_fields(self, node: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the Connect schemas of a record's fields. ValueError if the record contains itself."""
         name = node["name"]
         if name in self._open:
             raise ValueError(f"{name} holds itself, and JsonConverter's schema of it would have no end")

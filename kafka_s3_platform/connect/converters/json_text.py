@@ -77,6 +77,7 @@ class JsonConverter:
 
 
 def _replace_literal_nulls(lines: pa.BinaryArray) -> pa.BinaryArray:
+    """Return the texts with null in place of each JSON `null`, as Connect reads it."""
     is_short = pc.fill_null(pc.less_equal(pc.binary_length(lines), MAX_NULL_BYTES), fill_value=False)
     short = np.flatnonzero(is_short.to_numpy(zero_copy_only=False))
     if not short.size:
@@ -129,6 +130,7 @@ def _are_plain_lines(raw: pa.BinaryArray) -> bool:
 
 
 def _flatten_row(position: int, row: bytes | None, changed_lines: dict[int, bytes], reasons: dict[int, str]) -> None:
+    """Put one text on one line: note it in `changed_lines` if it changes, or in `reasons` if it is bad."""
     if row is None:
         return
     try:
@@ -141,10 +143,7 @@ def _flatten_row(position: int, row: bytes | None, changed_lines: dict[int, byte
 
 
 def flatten_text(row: bytes) -> bytes:
-    """Return a JSON text without line breaks and byte order mark, or `row` itself if it has none.
-
-    Raise BadRecordError if it is bad.
-    """
+    """Return JSON text without line breaks and byte order mark (`row` itself if it has none), or a BadRecordError."""
     row = row.removeprefix(BYTE_ORDER_MARK)
     try:
         row.decode()
@@ -174,6 +173,7 @@ def _read_fields(raw: pa.BinaryArray, path: Sequence[str]) -> list[Any]:
 
 @lru_cache
 def _compile_field_decoder(path: tuple[str, ...]) -> Any:
+    """Compile a decoder of nested objects with nothing but the field at `path`."""
     kind: Any = Any
     for name in reversed(path):
         kind = msgspec.defstruct("Found", [("value", kind, msgspec.field(default=MISSING, name=name))], gc=False) | None
@@ -181,6 +181,7 @@ def _compile_field_decoder(path: tuple[str, ...]) -> Any:
 
 
 def _unwrap_value(wrapper: Any, depth: int) -> Any:
+    """Return the field below `depth` wrappers, MISSING if one of them is absent or null."""
     for _ in range(depth):
         if wrapper is None or wrapper is MISSING:
             return MISSING

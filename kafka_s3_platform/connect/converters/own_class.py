@@ -50,6 +50,7 @@ class OwnClassConverter:
             self._users: UserConverter = self._class(options, topic, is_key)
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        """Decode each value by the user's class. What it raises is the failure of that record."""
         objects: list[Any] = [None] * len(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: dict[Schema, int] = {}
@@ -91,6 +92,7 @@ class OwnClassConverter:
         return schema, value
 
     def _encode(self, schema: Schema | None, value: Any) -> bytes:
+        """Encode a value by the user's class. ValueError with the masked text of what it raises."""
         try:
             data = self._users.from_connect_data(schema, value)
         except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises is this record's fault

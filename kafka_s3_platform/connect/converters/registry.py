@@ -61,10 +61,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RegistrySchema:
-    """A schema as it was registered.
-
-    `references` (name -> text) holds the schemas it names, and those that these name, the innermost first.
-    """
+    """A registered schema. `references` (name -> text) has all schemas that it needs, the innermost first."""
 
     schema_id: int
     subject: str | None
@@ -112,9 +109,9 @@ class Registration:
 
 
 class Registry:
-    """One registry, accessed with confluent-kafka's client.
+    """One registry, accessed with confluent-kafka's client, which is imported late: most tasks ask no registry.
 
-    The client takes as long to import as all else that a task needs to decode. Most tasks ask no registry.
+    Schemas from an archive (`archived`) are not asked for. Errors of the client become the platform's.
     """
 
     def __init__(self, url: str, properties: dict[str, str], archived: Iterable[ArchivedSchema] = ()) -> None:
@@ -156,8 +153,7 @@ class Registry:
     def compile_once(self, schema_id: int, subject: str, make: Callable[[RegistrySchema], T]) -> T:
         """Return the result of `make` for the schema with this id. Call `make` only once for each schema.
 
-        Raises:
-            BadRecordError: there is no such schema, or `make` fails for it.
+        Raises BadRecordError if there is no such schema, or `make` fails for it.
         """
         key = (schema_id, subject, make)
         if key in self._unusable:
@@ -177,11 +173,7 @@ class Registry:
         return compiled
 
     def find_id(self, guid: str) -> int:
-        """Find the id of the schema with this GUID.
-
-        Raises:
-            BadRecordError: the registry does not know the GUID, or no GUIDs at all, or has no id for it.
-        """
+        """Find the id of the schema with this GUID. BadRecordError if the registry has no such GUID or id."""
         if guid not in self._ids:
             try:
                 self._ids[guid] = self._ask_id(guid)
@@ -193,6 +185,7 @@ class Registry:
         return self._ids[guid]
 
     def _ask_id(self, guid: str) -> int:
+        """Ask for the id of a GUID's schema, in the registry's default context."""
         with self._translate_errors(f"the schema of GUID {guid}"):
             answer = dict(self._rest.get(f"schemas/guids/{guid}"))
             own_ids = [{"context": ".", "id": answer["id"]}] if "id" in answer else None
@@ -393,6 +386,7 @@ class Registry:
         return self._registered[key]
 
     def _fetch_schema(self, schema_id: int, subject: str) -> RegistrySchema:
+        """Return the schema with this id, with its references, from the archive or the registry."""
         if schema_id in self._archived:
             return self._read_from_archive(self._archived[schema_id], subject)
         with self._translate_errors(f"schema {schema_id}"):
@@ -415,6 +409,7 @@ class Registry:
     def _collect_archived_references(
         self, schema: ArchivedSchema, texts: dict[str, str], referrers: tuple[int, ...] = ()
     ) -> None:
+        """Add the texts of the archived schemas that this one needs to `texts`, the innermost first."""
         _check_references(referrers, schema.schema_id)
         for reference in schema.schema_references:
             referenced = self._archived.get(reference.schema_id)
@@ -435,6 +430,7 @@ class Registry:
     def _collect_references(
         self, schema: "ClientSchema", texts: dict[str, str], referrers: tuple[str | None, ...] = ()
     ) -> None:
+        """Ask for the schemas that this one needs, and add them to `texts`, the innermost first."""
         _check_references(referrers, schema.schema_str)
         for reference in schema.references or []:
             name = str(reference.name)
@@ -498,6 +494,7 @@ class Registry:
         return ConfigError(summary, code=ErrorCode.REGISTRY_SCHEMA)
 
     def _explain_silence(self, err: Exception, subject: str) -> PlatformError:
+        """Return the error for a request without an answer: a ConfigError if a wrong setting of TLS is the cause."""
         summary = f"{self._where} was asked for {subject} and does not answer: {err}"
         # The HTTP client wraps the TLS error: look for it among the causes.
         cause: BaseException | None = err
@@ -572,6 +569,7 @@ def _check_number(noun: str, number: int, limit: int) -> None:
 
 
 def _choose_version(pairs: Sequence[tuple[Any, Any]], subject: str) -> tuple[Any, Any]:
+    """Return the subject and version to name a schema by: in `subject`, else in one of its topic, else the first."""
     subject_pairs = [pair for pair in pairs if pair[0] == subject]
     if subject_pairs:
         return max(subject_pairs)

@@ -24,10 +24,7 @@ def limit_session(session: httpx.Client, seconds: float) -> None:
 
 @final
 class _LimitedTransport(httpx.BaseTransport):
-    """Reads answers whole.
-
-    httpx's own time is for one read: a server that sends a byte now and then is never given up.
-    """
+    """Reads answers whole, in a bounded time. httpx's limit is for one read, and a slow server never meets it."""
 
     def __init__(self, transport: httpx.BaseTransport, seconds: float) -> None:
         self._transport = transport
@@ -57,6 +54,7 @@ class _LimitedTransport(httpx.BaseTransport):
         self._transport.close()
 
     def _read(self, request: httpx.Request) -> httpx.Response:
+        """Read an answer of at most MOST_BYTES, uncompressed."""
         response = self._transport.handle_request(request)
         try:
             if response.headers.get("Content-Encoding", "identity") != "identity":

@@ -61,6 +61,8 @@ SIMPLE = {"integer": "int64", "number": "double", "boolean": "boolean", "string"
 
 @dataclass(frozen=True)
 class _JsonSchema:
+    """A compiled schema: in Avro, and as a reader of values (`read`), whose differences `readers` has."""
+
     schema: Schema
     readers: Readers
     read: Callable[[Any, int], Any]
@@ -77,6 +79,7 @@ class JsonSchemaConverter(FramedConverter):
         self._compile = _compile_with_others if keeps_others else _compile_json_schema
 
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
+        """Decode the JSON behind the id by its schema, and note properties that one of them lacks."""
         compiled = registry.compile_once(schema_id, self._origin.subject, self._compile)
         try:
             text = body.removeprefix(BYTE_ORDER_MARK)
@@ -101,6 +104,7 @@ def _compile_with_others(registered: RegistrySchema) -> _JsonSchema:
 
 
 def _compile_json_schema(registered: RegistrySchema, *, keeps_others: bool = False) -> _JsonSchema:
+    """Compile a registered schema to Avro and to a reader. BadRecordError if it cannot be used."""
     name = f"has schema {registered.schema_id}"
     if registered.type != "JSON":
         raise BadRecordError(f"{name}, which is not JSON Schema but {registered.type}")
@@ -146,6 +150,7 @@ def _make_resource(contents: Any) -> Resource[Any]:
 
 
 def _find_draft(contents: Any, default: Any) -> Any:
+    """Return the draft of JSON Schema that `$schema` names, `default` if it names none."""
     uri = contents.get("$schema") if isinstance(contents, Mapping) else None
     if uri is None:
         return default
@@ -162,10 +167,7 @@ def _refuse_address(uri: str) -> Resource[Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Itself:
-    """A JSON object as the key of a map: equal to nothing but itself.
-
-    The map keeps it. The id alone would soon be that of another object.
-    """
+    """A JSON object as a map's key, equal to itself only. The map keeps the object, lest its id be another's."""
 
     schema: Mapping[str, Any]
 
@@ -178,7 +180,7 @@ class _Itself:
 
 @dataclass(frozen=True)
 class _Part:
-    """A schema of objects, alone or with others. `is_sure`: every object fits it."""
+    """One of the schemas that an object schema is combined of. `is_sure`: every object fits it (not an alternative)."""
 
     schema: Mapping[str, Any]
     resolver: Any
@@ -186,7 +188,10 @@ class _Part:
 
 
 class _Types:
-    """Makes Connect types from JSON Schemas. Further references to the same object schema give the same type."""
+    """Makes Connect types from JSON Schemas. Further references to the same object schema give the same type.
+
+    A `resolver` finds what a `$ref` in a schema means, by the place of the schema.
+    """
 
     def __init__(self, keeps_others: bool, default: Any) -> None:
         self._keeps_others = keeps_others
@@ -210,10 +215,7 @@ class _Types:
         return replace(slot, default=Readers().compile_slot(slot, f"the default of {name}")(schema["default"]))
 
     def _resolve(self, schema: Any, resolver: Any, depth: int = 0) -> tuple[Any, Any]:
-        """Follow a schema's references to their end, each one once. Return the schema there, and its own resolver.
-
-        Raise BadRecordError if there is no end.
-        """
+        """Follow a schema's references to their end. Return it and its resolver. BadRecordError if they have no end."""
         if not isinstance(schema, Mapping):
             return schema, resolver
         if "$ref" not in schema:
@@ -232,6 +234,7 @@ class _Types:
         return self._targets[itself]
 
     def _follow(self, schema: Mapping[str, Any], resolver: Any, depth: int) -> tuple[Any, Any]:
+        """Follow one `$ref`. In later drafts, the keywords beside it count, too."""
         inner = self._enter_schema(schema, resolver, is_found=depth > 0)
         if not schema.keys() <= _BESIDE_REF and self._find_draft_of(inner) in (DRAFT201909, DRAFT202012):
             siblings = {name: keyword for name, keyword in schema.items() if name != "$ref"}
@@ -285,15 +288,13 @@ class _Types:
         return _join_types([Slot(kind) for kind in kinds]), has_null
 
     def _read_one_of(self, branches: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
+        """Return the type of values of any branch, and True if one of them allows null."""
         slots = [self.read_slot(branch, resolver) for branch in branches if not _is_null_schema(branch)]
         has_null = len(slots) < len(branches) or any(slot.optional for slot in slots)
         return _join_types(slots), has_null
 
     def _combine_parts(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool] | None:
-        """Merge the object parts of a schema. Without a sure one, use the first other type.
-
-        None: no part names a type.
-        """
+        """Merge the parts of an object. With no field in a sure part, the first other type counts; None without any."""
         itself = _Itself(schema)
         if itself in self._structs:
             return self._structs[itself], self._may_be_null[itself]
@@ -310,10 +311,7 @@ class _Types:
     def _list_parts(
         self, schema: Any, resolver: Any, visited: dict[_Itself, None], is_sure: bool = True
     ) -> Iterator[_Part]:
-        """Yield the schema and the parts it is combined of, each once.
-
-        An alternative may contain the whole schema again.
-        """
+        """Yield the schema and the parts it is combined of, once each: an alternative may contain the schema again."""
         self._count_places(1)
         if not isinstance(schema, Mapping):
             return
@@ -346,6 +344,7 @@ class _Types:
         )
 
     def _read_array(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
+        """Return an array, or a map if `connect.type` says that the items are entries."""
         # The first items have types of their own: all of them may be anything.
         items: Any = True if "prefixItems" in schema else schema.get("items", True)
         if schema.get("connect.type") == "map":
@@ -356,6 +355,7 @@ class _Types:
         return ConnectType("array", values=self.read_slot(items, resolver))
 
     def _read_object(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
+        """Return a map for an object without properties, else a struct."""
         if schema.get("connect.type") == "map" or not schema.get("properties"):
             key = Slot(ConnectType("string"))
             values = self.read_slot(schema.get("additionalProperties", True), resolver)
@@ -388,6 +388,7 @@ class _Types:
         return struct
 
     def _list_fields(self, parts: Sequence[_Part]) -> Iterator[tuple[_Part, Slot]]:
+        """Yield the properties of each part as slots, by `connect.index`."""
         for part in parts:
             properties = part.schema.get("properties") or {}
             required = part.schema.get("required") or ()
@@ -433,10 +434,7 @@ def _is_null_schema(schema: Any) -> bool:
 
 
 def _join_types(slots: Sequence[Slot]) -> ConnectType:
-    """Return the type of values of any of the slots.
-
-    It may be anything if Avro's union could not keep two types apart, such as two arrays with other items.
-    """
+    """Return the type of the slots' values; any type, if Avro's union could not keep two of them apart."""
     distinct: dict[object, Slot] = {}
     for slot in slots:
         is_union = slot.type.kind == "union"

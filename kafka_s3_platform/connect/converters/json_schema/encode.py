@@ -61,11 +61,7 @@ class JsonSchemaText:
 
 
 def compile_json_schema(avro: Any) -> JsonSchemaText:
-    """Return the JSON Schema of an Avro schema, given as parsed JSON.
-
-    Raises:
-        ValueError: the schema is too long after names are replaced by their types.
-    """
+    """Return the JSON Schema of an Avro schema (parsed JSON). ValueError if it is too long with names expanded."""
     compiler = _Compiler(AvroSchema(avro))
     part = compiler.compile_part(compiler.avro.root)
     definitions = {"definitions": compiler.definitions} if compiler.definitions else {}
@@ -79,7 +75,10 @@ class _Part:
 
 
 class _Compiler:
-    """Compiles each node to its part of the document, and to a converter of its values to plain JSON."""
+    """Compiles each node of an Avro schema to its part of the JSON Schema, and to a converter of values to plain JSON.
+
+    Records that contain themselves become `definitions`, which are referred to.
+    """
 
     def __init__(self, avro: AvroSchema) -> None:
         self.avro = avro
@@ -89,6 +88,7 @@ class _Compiler:
         self._count = 0
 
     def compile_part(self, node: Any) -> _Part:
+        """Compile a node. Raises ValueError if the schema comes to too many parts with its types written out."""
         self._count += 1
         if self._count > MAX_SCHEMA_PLACES:
             raise ValueError(
@@ -109,6 +109,7 @@ class _Compiler:
         return _compile_scalar(resolved)
 
     def _compile_union(self, union: Sequence[Any]) -> _Part:
+        """Compile a union: of one type and null, or of several, of which values name their branch."""
         members, has_null = self.avro.members(union)
         parts = [self.compile_part(member) for member in members]
         documents = [NULL] * has_null + [part.document for part in parts]
@@ -142,6 +143,7 @@ class _Compiler:
         return _Part(document, lambda entries: {key: values.plain(value) for key, value in entries.items()})
 
     def _compile_record(self, node: Mapping[str, Any]) -> _Part:
+        """Compile a record. Inside of itself it is a reference, and its converter is looked up later."""
         name = node["name"]
         if name in self._open:
             self._recursive.add(name)
@@ -155,6 +157,10 @@ class _Compiler:
         return _Part(_make_reference(name), parts[0].plain)
 
     def _compile_struct(self, node: Mapping[str, Any]) -> _Part:
+        """Compile a record's properties.
+
+        Those without null are required; unlisted ones come from a field of their own.
+        """
         unlisted_field = self._find_unlisted_field(node)
         fields = [(field, self.compile_part(field["type"])) for field in node["fields"] if field is not unlisted_field]
         properties = {f["name"]: self._describe_property(index, f, part) for index, (f, part) in enumerate(fields)}
@@ -226,6 +232,7 @@ def _compile_enum(node: Mapping[str, Any]) -> _Part:
 
 
 def _compile_scalar(node: Mapping[str, Any]) -> _Part:
+    """Compile a primitive or logical type to its JSON Schema, and to a converter of its values to plain JSON."""
     kind = node["type"]
     logical = node.get("logicalType", "")
     if logical == "decimal":

@@ -80,6 +80,8 @@ class MessageSizes:
 
 
 class _Walk:
+    """One pass over a message's bytes that counts its values, up to a limit."""
+
     def __init__(self, values: dict[str, int], max_values: int) -> None:
         self._values = values
         self._most = max_values
@@ -169,6 +171,7 @@ class ProtobufConverter(FramedConverter):
         )
 
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
+        """Decode the message that the indexes behind the id name, after counting its values."""
         file = registry.compile_once(schema_id, self._origin.subject, self._file)
         indexes, at = read_message_indexes(body)
         message = file.message(indexes)
@@ -204,6 +207,7 @@ def read_message_indexes(body: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _read_zigzag(body: bytes, start: int) -> tuple[int, int]:
+    """Read a number of the wire format. Return it and the position behind it."""
     number = shift = 0
     # A number of 64 bits has at most 10 bytes.
     for position in range(start, min(len(body), start + 10)):
@@ -244,7 +248,10 @@ class _NewFile:
 
 @dataclass(frozen=True)
 class _File:
-    """The messages of one schema. Each is made for the first value of its type."""
+    """The messages of one registered schema.
+
+    Each is compiled for the first value of its type; `str`: why it cannot be.
+    """
 
     how: _NewFile
     registered: RegistrySchema
@@ -252,6 +259,7 @@ class _File:
     messages: dict[tuple[int, ...], "_Message | str"] = field(default_factory=dict)
 
     def message(self, indexes: tuple[int, ...]) -> _Message:
+        """Return the message at these indexes. BadRecordError if there is none, or it cannot be used."""
         if indexes not in self.messages:
             descriptor = self._find_message(indexes)
             try:
@@ -288,6 +296,7 @@ class _File:
         return message
 
     def _make_message(self, descriptor: Descriptor) -> _Message:
+        """Compile a message type: its class, its Avro schema, and its reader."""
         kind, read = _Messages(self.how).root(descriptor)
         schema = Schema(
             check_walkable(write_avro_schema(Slot(kind))),
@@ -299,7 +308,10 @@ class _File:
 
 
 class _Messages:
-    """Makes types and readers of messages. A recursive message is one type."""
+    """Compiles message types to Connect types, and to readers: functions from a parsed message to a plain object.
+
+    A recursive message is one type.
+    """
 
     def __init__(self, how: _NewFile) -> None:
         self._options = how
@@ -313,6 +325,7 @@ class _Messages:
         return self._compile_logical(message, None) or self._compile_struct(message)
 
     def _compile_struct(self, message: Descriptor) -> tuple[ConnectType, ReadField]:
+        """Return the struct of a message, and its reader. A message may contain itself."""
         name = message.full_name
         if name in self._types:
             return self._types[name], self._reads[name]
@@ -327,6 +340,7 @@ class _Messages:
         return kind, read
 
     def _list_fields(self, message: Descriptor) -> Iterator[tuple[Slot, ReadField]]:
+        """Yield the slot and the reader of each field: oneofs first, as one field or as their alternatives."""
         oneofs = _find_real_oneofs(message)
         for oneof in oneofs:
             if self._options.flatten:
@@ -357,6 +371,7 @@ class _Messages:
         return Slot(kind, optional=True, name=name), read
 
     def _compile_field(self, descriptor: FieldDescriptor) -> tuple[Slot, ReadField]:
+        """Return the optional slot of a field, and its reader from the message. None if the field is absent."""
         kind, read = self._compile_content(descriptor)
         name = descriptor.name
         slot = Slot(kind, optional=True, name=name)
@@ -368,6 +383,7 @@ class _Messages:
         return slot, lambda value: read(getattr(value, name))
 
     def _compile_content(self, descriptor: FieldDescriptor) -> tuple[ConnectType, ReadField]:
+        """Return the type of a field's value, and its reader: of a map, a list, or a single value."""
         message = descriptor.message_type
         if message is not None and message.GetOptions().map_entry:
             return self._compile_map(message)
@@ -377,6 +393,7 @@ class _Messages:
         return kind, read
 
     def _compile_map(self, entry: Descriptor) -> tuple[ConnectType, ReadField]:
+        """Compile a map field to its type and a reader, from the message type of its entries."""
         (key, read_key), (values, read) = (
             self._compile_single(entry.fields_by_name[name]) for name in ("key", "value")
         )
@@ -406,6 +423,7 @@ class _Messages:
     def _compile_logical(
         message: Descriptor, descriptor: FieldDescriptor | None
     ) -> tuple[ConnectType, ReadField] | None:
+        """Return Connect's logical type for a well-known message, and its reader. None for other messages."""
         if message.full_name in _LOGICAL:
             kind, name, read = _LOGICAL[message.full_name]
             return ConnectType(kind, name), _note_unlisted(message, read)

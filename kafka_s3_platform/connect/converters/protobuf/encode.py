@@ -1,9 +1,11 @@
 """Encodes values of an Avro schema as Protobuf messages.
 
-Follows Confluent's ProtobufData: a proto3 file has one message, an inner record is a message at its first use,
-fields are numbered in their order, enums are strings, and Connect's logical types are Google's and Confluent's
-messages. A nullable scalar is `optional` (Confluent's `optional.for.nullables`), so null and 0 differ. In
-addition, a union of several types is a message with a oneof. Protobuf has no null arrays or maps: they become empty.
+Follows Confluent's ProtobufData: a proto3 file has one message, an inner record is a message at its first use, fields
+are numbered in their order, enums are strings, and Connect's logical types are Google's and Confluent's messages. A
+nullable scalar is `optional` (Confluent's `optional.for.nullables`), so null and 0 differ. In addition, a union of
+several types is a message with a oneof. Protobuf has no null arrays or maps: they become empty.
+
+A schema is compiled once, to the lines of the file and to a *filler*, which puts a value into a message.
 """
 
 import base64
@@ -68,11 +70,7 @@ class ProtobufText:
 
 
 def compile_protobuf(avro: Any) -> ProtobufText:
-    """Return the .proto file of an Avro schema, given as parsed JSON.
-
-    Raises:
-        ValueError: Protobuf has no such type. The message is the reason.
-    """
+    """Return the .proto file of an Avro schema (parsed JSON). ValueError says which of its types Protobuf lacks."""
     compiler = _Compiler(AvroSchema(avro))
     root = compiler.avro.resolve(compiler.avro.root)
     if isinstance(root, list) or root["type"] != "record":
@@ -104,7 +102,10 @@ def _write_descriptor(file: FileDescriptor) -> str:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A Protobuf type. A scalar has `convert`, a message has `fill`."""
+    """A Protobuf type, by its `name` in the file.
+
+    A value of a scalar is converted by `convert`, a message filled by `fill`.
+    """
 
     name: str
     convert: EncodeField | None = None
@@ -114,7 +115,7 @@ class _Kind:
 
 @dataclass
 class _Scope:
-    """A message being written: its full name, and the names inside."""
+    """A message that is being written: its full name, the names used inside, and the lines of inner messages."""
 
     path: str
     taken: set[str]
@@ -132,7 +133,7 @@ class _Scope:
 
 
 class _Compiler:
-    """Writes messages, and compiles their fillers."""
+    """Compiles records to the lines of their messages, and to their fillers. `imports` are the files that they need."""
 
     def __init__(self, avro: AvroSchema) -> None:
         self.avro = avro
@@ -156,6 +157,7 @@ class _Compiler:
         return _write_block("message", name, [*scope.nested, *(line for line, _ in fields)]), fill
 
     def _compile_field(self, declared: Mapping[str, Any], tag: int, scope: _Scope) -> tuple[str, Fill]:
+        """Return the line of a field, which has the number `tag`, and the filler of it."""
         name = declared["name"]
         node = self.avro.resolve(declared["type"])
         members, has_null = self.avro.members(node if isinstance(node, list) else [node])
@@ -169,6 +171,7 @@ class _Compiler:
         return f"{label}{kind.name} {name} = {tag}{kind.options};", put
 
     def _compile_labelled(self, node: Any, name: str, scope: _Scope) -> tuple[_Kind, str, Fill]:
+        """Return the type of a field, `repeated ` for an array, and its filler."""
         if isinstance(node, Mapping) and node["type"] == "array":
             kind = self._compile_single(node["items"], name, scope)
             return kind, "repeated ", _put_repeated(name, kind)
@@ -193,6 +196,7 @@ class _Compiler:
         return self._compile_logical(resolved) or _compile_scalar(resolved)
 
     def _compile_record(self, record: Mapping[str, Any], scope: _Scope) -> _Kind:
+        """Return the type of an inner record. At the first use, its message is written into the scope."""
         if record["name"] not in self._messages:
             name = scope.new(record["name"].rpartition(".")[2])
             lines, _ = self.message(record, name, f"{scope.path}.{name}")
@@ -225,6 +229,7 @@ class _Compiler:
         return _Kind(inner_scope.path, fill=fill)
 
     def _compile_logical(self, node: Mapping[str, Any]) -> _Kind | None:
+        """Return Google's or Confluent's message for a logical type, None for any other type."""
         kind = node["type"]
         logical = node.get("logicalType")
         if logical == "decimal":
@@ -284,6 +289,8 @@ def _put_repeated(name: str, kind: _Kind) -> Fill:
 
 
 def _put_map(name: str, kind: _Kind) -> Fill:
+    """Make the function that fills the map `name` of a message with entries."""
+
     def put(message: Any, values: Mapping[str, Any]) -> None:
         entries = getattr(message, name)
         for key, value in values.items():
@@ -302,7 +309,7 @@ def _require_value(value: Any, name: str) -> Any:
 
 
 def _skip_null(put: Fill, emptied: str) -> Fill:
-    """Return `put` for nullable values. `emptied` names a list or a map: it becomes empty then."""
+    """Return a filler that leaves nulls out, and notes a null list or map (`emptied`): it becomes empty."""
 
     def unless(message: Any, value: Any) -> None:
         if value is not None:
@@ -314,6 +321,7 @@ def _skip_null(put: Fill, emptied: str) -> Fill:
 
 
 def _compile_scalar(node: Mapping[str, Any]) -> _Kind:
+    """Return the type of a scalar. It refuses values that Python's Protobuf would change."""
     name, python = SCALARS[node["type"]]
     packed = struct.Struct("<f" if name == "float" else "<d")
 
@@ -331,6 +339,7 @@ def _compile_scalar(node: Mapping[str, Any]) -> _Kind:
 
 
 def _compile_decimal(node: Mapping[str, Any]) -> _Kind:
+    """Return Confluent's message for a decimal, with scale and precision in the options of its field."""
     scale = node.get("scale", 0)
     parameters = {"precision": node.get("precision"), "scale": scale}
     params = ", ".join(f'{{key: "{key}", value: "{value}"}}' for key, value in parameters.items() if value is not None)

@@ -144,7 +144,7 @@ def _compile_sources(
 
 
 def _run_protoc(options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    # A separate process, because in ours protoc could take all memory, or never end.
+    """Run protoc with limits of time and memory. BadRecordError if it takes too long."""
     command = [sys.executable, "-c", PROTOC, *options]
     try:
         return subprocess.run(
