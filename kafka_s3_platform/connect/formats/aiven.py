@@ -60,10 +60,7 @@ _ABSENT = msgspec.Raw()
 
 @lru_cache
 def _new_line_decoder(names: tuple[str, ...], takes_others: bool) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of records with these members.
-
-    It makes no objects for other members: there may be millions of them.
-    """
+    """Return a decoder of records with these members. It makes no objects of others: there may be millions."""
     members = {f"f{at}": name for at, name in enumerate(names)}
     fields = [(member, msgspec.Raw, _ABSENT) for member in members]
     line = msgspec.defstruct("Line", fields, rename=members, forbid_unknown_fields=not takes_others, gc=False)
@@ -96,16 +93,13 @@ class AivenReader:
         self._members = tuple(dict.fromkeys([*plain_fields, *(path[0] for path in self._paths.values())]))
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. Unreadable ones are `bad`.
-
-        Raises:
-            IntegrityError: the object is damaged or cut off.
-        """
+        """Return the records in batches; unreadable ones are `bad`. IntegrityError if the object is damaged."""
         if self._kind in {"avro", "parquet"}:
             return self._of_objects()
         return self._of_texts()
 
     def _of_texts(self) -> Iterator[ReadBatch]:
+        """Yield batches of csv or JSON. A text that is no record is `bad`."""
         parse = self._csv if self._kind == "csv" else self._bare_row if self._is_bare else self._json_row
         for texts in batch_values(self._texts()):
             rows = []
@@ -131,6 +125,7 @@ class AivenReader:
         return payload
 
     def _texts(self) -> Iterator[bytes]:
+        """Yield the text of each record: a line, or an element of an array."""
         pieces = read_pieces(self._source, self._key, self._codec, self._limits)
         if self._kind == "json":
             return self._array(pieces)
@@ -140,6 +135,7 @@ class AivenReader:
         return split_lines(pieces, LINE, self._key, self._limits, open_end=True)
 
     def _array(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Return the elements of one array of JSON, which is read as a whole, within the limits."""
         body = bytearray()
         most = self._limits.block_bytes
         for piece in pieces:
@@ -161,6 +157,7 @@ class AivenReader:
         return {"value": self._part("value", line)}
 
     def _json_row(self, line: bytes) -> AivenRow:
+        """Read a record of JSON with exactly the fields that the connector's file names."""
         if why := find_fault(line, self._limits.depth):
             raise ValueError(f"it {why}")
         try:
@@ -219,6 +216,7 @@ class AivenReader:
         return {name: self._field(name, text) for name, text in zip(names, texts, strict=True)}
 
     def _field(self, name: str, text: bytes) -> Any:
+        """Read the text of one field of csv."""
         if name == "offset":
             return int(text)
         if name == "timestamp":
@@ -234,8 +232,7 @@ class AivenReader:
     def _empty(self, name: str) -> bytes | None:
         """Read an empty key or value by `archive.source.csv.empty`.
 
-        Raises:
-            ValueError: the setting refuses it, or an empty value has none: a tombstone would delete the key.
+        Raises ValueError if the setting refuses it, or an empty value has none: a tombstone would delete the key.
         """
         meant = self._settings.csv_empty
         if meant == "refuse" or (meant is None and name == "value"):
@@ -253,6 +250,7 @@ class AivenReader:
             yield self._of_records(batch)
 
     def _of_records(self, batch: ReadBatch) -> ReadBatch:
+        """Take the records of Avro or Parquet apart: key and value keep their data, the rest is decoded."""
         fields = AvroFields(batch.value.schemas[0], self._limits)
         if self._is_bare and not (list(fields.schemas) == ["value"] and fields.name == _BARE_RECORD):
             return batch
@@ -288,6 +286,7 @@ class AivenReader:
         return [_check_row({**row, **self._paths_of(row, unit)}) for row in rows]
 
     def _check_fields(self, names: Mapping[str, Any]) -> None:
+        """Raise IntegrityError unless the object has exactly the fields that the connector's file names."""
         missing = [name for name in self._members if name not in names]
         others = [name for name in names if name not in self._members and not self._paths]
         if missing or others:
@@ -303,6 +302,7 @@ class AivenReader:
 
 
 def _build_batch(rows: Sequence[AivenRow], payload: Callable[[str], Payload], bad: Mapping[int, str]) -> ReadBatch:
+    """Build a batch of rows. `payload` makes the payload of keys or values."""
     offsets = [UNKNOWN_OFFSET if row.get("offset") is None else row["offset"] for row in rows]
     times = [NO_TIMESTAMP if row.get("timestamp") is None else row["timestamp"] for row in rows]
     headers = [row.get("headers") for row in rows]

@@ -87,11 +87,7 @@ class AvroReader:
         self._limits = limits
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches.
-
-        Raises:
-            IntegrityError: the object is damaged, cut off, or no Avro. Errors of the source pass through.
-        """
+        """Return the records in batches. IntegrityError if the object is damaged; the source's errors pass through."""
         blocks = self._blocks()
         while True:
             try:
@@ -105,6 +101,7 @@ class AvroReader:
             yield batch
 
     def _blocks(self) -> Iterator[ReadBatch]:
+        """Yield batches of the container's records: a batch ends by bytes, records, or the objects that they become."""
         container = AvroContainer(self._source, self._key, self._limits)
         schema = Schema(container.metadata["avro.schema"].decode())
         avro_records = AvroRecords(json.loads(schema.text), self._key, self._limits)
@@ -132,17 +129,17 @@ class AvroReader:
 
 
 def _cut_block(data: bytes, sizes: RecordSizes) -> Iterator[tuple[bytes, RecordSizes]]:
-    """Cut a block of many records into portions for a batch, each of at least one record."""
+    """Cut a block into portions for batches, each of at least one record."""
     count = len(sizes.lengths)
-    come = np.cumsum(sizes.objects)
-    if count <= BATCH_RECORDS and come[-1:].sum() <= BATCH_OBJECTS:
+    object_count = np.cumsum(sizes.objects)
+    if count <= BATCH_RECORDS and object_count[-1:].sum() <= BATCH_OBJECTS:
         yield data, sizes
         return
     ends = np.concatenate([[0], np.cumsum(sizes.lengths)])
     start = 0
     while start < count:
-        before = come[start] - sizes.objects[start]
-        fitting = int(np.searchsorted(come, before + BATCH_OBJECTS, "right"))
+        objects_before = object_count[start] - sizes.objects[start]
+        fitting = int(np.searchsorted(object_count, objects_before + BATCH_OBJECTS, "right"))
         stop = min(max(fitting, start + 1), start + BATCH_RECORDS, count)
         yield data[ends[start] : ends[stop]], RecordSizes(sizes.lengths[start:stop], sizes.objects[start:stop])
         start = stop
@@ -188,6 +185,7 @@ class AvroWriter(AvroBlocks):
         return strings.data, strings.lengths
 
     def _encoded(self, batch: ConnectBatch, payload: Payload) -> tuple[memoryview, Int64s]:
+        """Encode each value. Return the data one after the other, and the bytes of each."""
         body = io.BytesIO()
         ends = [0]
         reasons = {}

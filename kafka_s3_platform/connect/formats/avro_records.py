@@ -2,7 +2,8 @@
 
 fastavro crashes the process if data are some thousands of levels deep. It also makes as many objects as the data ask
 for: items that take no bytes cost nothing but their count. So fastavro reads only blocks of few objects, by schemas
-without recursion and without items of no bytes. For all other blocks, `Datum` walks through the bytes.
+without recursion and without items of no bytes (*light* blocks). In all others, `Datum` passes over the bytes of each
+record (*walks*) without decoding them.
 
 Measured: a record of 96 B and 10 fields takes 6.7 CPU microseconds with fastavro, and 14 with the walk.
 """
@@ -43,8 +44,7 @@ class RecordSizes:
 class AvroRecords:
     """Finds the records in the blocks of an object, all of one schema. `key` names the object in errors.
 
-    Raises:
-        ValueError: the schema cannot be read. Errors of fastavro pass through.
+    Raises ValueError if the schema cannot be read. Errors of fastavro pass through.
     """
 
     def __init__(self, avro: Any, key: str, limits: ReadLimits) -> None:
@@ -86,12 +86,13 @@ class AvroRecords:
         return RecordSizes(lengths, objects)
 
     def is_light(self, data: bytes) -> bool:
-        """Return whether fastavro can read a block in bounded memory."""
+        """Return True if fastavro can read a block in bounded memory."""
         datum = self._datum
         is_plain = not (datum.is_recursive or datum.has_light_items)
         return is_plain and len(data) * max(datum.density, 1) <= _FEW_OBJECTS
 
     def _of_one_size(self, total: int, records: int, size: int) -> Int64s:
+        """Return the length of each record where all have one size. Raises if the block has another."""
         self._empty += 0 if size else records
         if self._empty > self._limits.empty_records:
             what = f"has more than {self._limits.empty_records:,} records without a byte"
@@ -110,6 +111,7 @@ class AvroRecords:
         return np.array(ends, np.int64)
 
     def _walked(self, data: bytes, records: int) -> Int64s:
+        """Return the positions between the records, as `Datum` finds them, and note the items of each."""
         ends = np.zeros(records + 1, np.int64)
         view = memoryview(data)
         pos = 0
@@ -122,7 +124,7 @@ class AvroRecords:
 
 
 class DatumPayload(Payload):
-    """Avro data of one schema, without a frame. They are decoded at the first use of their values."""
+    """Avro data of one schema, without a schema id before them. They are decoded at the first use of their values."""
 
     raw_is_value = False
     avro_start = 0

@@ -181,6 +181,7 @@ def read_from(
 
 
 def _read_lines(read_range: ReadRange, block: Block, key: str, limits: ReadLimits) -> Iterator[bytes]:
+    """Yield the values of a block. IntegrityError if it has not as many as its index says."""
     if block.byte_length > limits.block_bytes:
         raise build_limit_error(key, f"has a block of {block.byte_length:,} bytes", "block.bytes")
     body = read_range(block.byte_offset, block.byte_length)
@@ -234,16 +235,13 @@ class BlockGzipReader:
         self._limits = limits
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return batches, none of them over two blocks.
-
-        Raises:
-            IntegrityError: a block is damaged, or does not have as many lines as the index says.
-        """
+        """Return batches, none over two blocks. IntegrityError if a block is damaged, or contradicts the index."""
         ends = [*(block.first_record_offset for block in self._blocks[1:]), None]
         for block, end in list(zip(self._blocks, ends, strict=True))[self._selection]:
             yield from self._of_block(block, end)
 
     def _of_block(self, block: Block, end: int | None) -> Iterator[ReadBatch]:
+        """Yield the block's values in batches, with their offsets as far as they are known."""
         first = at = block.first_record_offset
         is_dense = end is not None and end - first == block.num_records
         values = read_from(self._read_range, (block,), first, first + block.num_records, self._key, self._limits)

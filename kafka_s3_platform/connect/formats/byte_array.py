@@ -36,10 +36,8 @@ LENGTH = "length"
 def new_framing(part: ObjectPart, separator: str) -> Callable[[ConnectBatch], memoryview]:
     """Return a function to join the values, or keys, of a batch into one buffer.
 
-    None of them may be null or hold the separator.
-
-    Raises:
-        ConfigError: the separator is empty, and nothing would separate records.
+    None of them may be null or hold the separator. Raises ConfigError if the separator is empty, and nothing would
+    separate records.
     """
     if not separator:
         raise ConfigError(
@@ -97,11 +95,7 @@ class BytesReader:
         self._any_bytes = any_bytes or separator == LENGTH
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the values in batches.
-
-        Raises:
-            IntegrityError: the object is damaged or cut off, or a separator may be part of a value.
-        """
+        """Return the values in batches. IntegrityError if damaged, or a separator may be part of a value."""
         for batch in batch_values(self._values()):
             values = pa.array(batch, pa.binary())
             if not self._any_bytes and not _are_text(values):
@@ -115,6 +109,7 @@ class BytesReader:
         return self._separated(pieces)
 
     def _separated(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the values between separators. An end of the object without one is damage, unless that was allowed."""
         ending = Ending(pieces, self._separator.encode())
         yield from split_lines(ending, self._separator.encode(), self._key, self._limits, open_end=True)
         if ending.is_open and not self._open_end:
@@ -123,6 +118,10 @@ class BytesReader:
             self._ends_open(ending.is_open)
 
     def _framed(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the values after their lengths.
+
+        IntegrityError if a length is too large, or the last value is cut off.
+        """
         rest = bytearray()
         empty = 0
         for piece in pieces:

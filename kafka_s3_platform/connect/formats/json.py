@@ -78,11 +78,7 @@ class JsonReader:
         self._limits = limits
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the lines in batches. Lines that are not JSON are `bad`.
-
-        Raises:
-            IntegrityError: the object is damaged or cut off.
-        """
+        """Return the lines in batches; those that are no JSON are `bad`. IntegrityError if the object is damaged."""
         pieces = Ending(read_pieces(self._source, self._key, self._codec, self._limits))
         at = 0
         depth = self._limits.depth
@@ -134,10 +130,7 @@ def new_json_framing(
     """Return a function to join the values, keys or headers of a batch into one buffer of lines.
 
     A null is the line `null`. The headers of a record are the member `headers` of an object, as Connect's sink writes
-    them.
-
-    Raises:
-        UnwritableRecordsError: by the function: some values cannot be JSON. Nothing was written.
+    them. Raises UnwritableRecordsError if some values cannot be JSON. Nothing was written.
     """
     if part == "headers":
         return lambda batch: _encode([{"headers": o} for o in find_payload(batch, part).objects])

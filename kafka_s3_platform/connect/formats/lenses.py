@@ -109,16 +109,13 @@ class LensesReader:
         self._limits = limits
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. Unreadable ones are `bad`.
-
-        Raises:
-            IntegrityError: the object is damaged or cut off.
-        """
+        """Return the records in batches; unreadable ones are `bad`. IntegrityError if the object is damaged."""
         if self._kind == "json":
             return self._of_lines()
         return self._of_objects()
 
     def _of_lines(self) -> Iterator[ReadBatch]:
+        """Yield batches of JSON lines. A line that is no envelope is `bad`."""
         pieces = read_pieces(self._source, self._key, self._codec, self._limits)
         for lines in batch_values(split_lines(pieces, LINE, self._key, self._limits, open_end=True)):
             rows = list[_Row]()
@@ -133,6 +130,7 @@ class LensesReader:
             yield _build_batch(rows, value, key, bad)
 
     def _json_row(self, line: bytes) -> _Row:
+        """Read one line. Raises one of VALUE_ERRORS or MsgspecError if it is no envelope."""
         if why := find_fault(line, self._limits.depth):
             raise ValueError(f"it {why}")
         record = _line(line)
@@ -162,6 +160,7 @@ class LensesReader:
         return string.encode()
 
     def _checked(self, metadata: _Metadata) -> _Metadata:
+        """Return the metadata, unless they contradict the object's name or hold numbers that Kafka cannot have."""
         origin = metadata.topic, metadata.partition
         place = self._place.topic, self._place.kafka_partition
         if any(mine is not None and mine != other for mine, other in zip(origin, place, strict=True)):
@@ -180,6 +179,7 @@ class LensesReader:
             yield self._of_records(batch.value)
 
     def _of_records(self, payload: Payload) -> ReadBatch:
+        """Take the records of Avro or Parquet apart: key and value keep their data, the rest is decoded."""
         fields = AvroFields(payload.schemas[0], self._limits)
         schemas = fields.schemas
         if not schemas.keys() & {"key", "value", "headers", "metadata"}:

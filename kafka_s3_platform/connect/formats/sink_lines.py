@@ -23,10 +23,7 @@ _write = msgspec.json.Encoder(decimal_format="number").encode
 def decode_text_bytes(line: bytes) -> bytes | None:
     """Decode a JSON string from base64. The line `null` becomes None.
 
-    Any other JSON is returned unchanged: no sink writes it for bytes.
-
-    Raises:
-        ValueError: the string is no base64.
+    Any other JSON is returned unchanged: no sink writes it for bytes. Raises ValueError if the string is no base64.
     """
     if line == _NULL:
         return None
@@ -115,7 +112,7 @@ class HeaderTexts:
         self._decode = decode
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the headers in batches. Those refused by `decode` are `bad`. Errors of `reader` pass through."""
+        """Return the headers in batches. Texts refused by `decode` are `bad`. Errors of `reader` pass through."""
         for batch in self._reader.batches():
             headers = list[Any]()
             bad = dict(batch.bad)

@@ -79,6 +79,7 @@ class ParquetValues:
         return [None if null else value for null, value in zip(nulls, values, strict=True)]
 
     def _of_kind(self, column: pa.Array, kind: str, node: Any) -> list[Any]:
+        """Return a column's values as Python objects, as the Avro type of this kind (`node`) has them."""
         match kind:
             case "null":
                 return [None] * len(column)
@@ -91,6 +92,7 @@ class ParquetValues:
         return _convert_scalars(column, kind, node["size"] if kind == "fixed" else None)
 
     def _of_union(self, column: pa.Array, union: Sequence[Any]) -> list[Any]:
+        """Convert a column of a union: of one type and null, or of a struct of members, all null but one."""
         others, _ = self._avro.members(union)
         if len(others) == 1:
             return self._values(column, others[0])
@@ -104,6 +106,7 @@ class ParquetValues:
         return [None if null else value for null, value in zip(column.is_null().to_pylist(), picked, strict=True)]
 
     def _records(self, column: pa.StructArray, fields: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Convert a column of structs to dicts. ValueError if its fields are not those of the schema."""
         if not _is_struct(column):
             raise ValueError(f"a column of type {column.type} is no record")
         children = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
@@ -136,6 +139,7 @@ def _slice_rows(column: pa.Array, values: list[Any]) -> list[Any]:
 
 
 def _convert_scalars(column: pa.Array, kind: str, size: int | None) -> list[Any]:
+    """Convert a column without inner columns to values of Avro's type `kind`, of `size` bytes if that is fixed."""
     arrow = column.type
     if pa.types.is_decimal(arrow):
         return [None if v is None else _encode_unscaled(v, arrow.scale, size) for v in column.to_pylist()]
@@ -207,6 +211,7 @@ class ParquetReader:
             yield batch
 
     def _batches(self) -> Iterator[ReadBatch]:
+        """Yield the records as Avro data, by the schema in the file or one made of its columns."""
         checked = open_checked(self._source, self._key, self._limits)
         file = checked.file
         _check_types(checked)
@@ -243,6 +248,7 @@ class ParquetReader:
         yield records
 
     def _wrapped_text(self, file: pq.ParquetFile) -> str:
+        """Return the schema of the only column, which holds the values, keys or headers themselves."""
         columns = file.schema_arrow
         if columns.names != [self._part]:
             raise ValueError(f"its columns are {columns.names}, not the one column {self._part}")
@@ -319,10 +325,7 @@ _UNITS = {"s": "millis", "ms": "millis", "us": "micros", "ns": "nanos"}
 
 
 class _Names:
-    """Makes Avro schemas from Arrow types. A record has the name of its field.
-
-    `texts` are the positions of leaf columns with text.
-    """
+    """Makes Avro schemas of Arrow types. A record is named as its field. `texts` are positions of text columns."""
 
     def __init__(self, texts: frozenset[int]) -> None:
         self._used: dict[str, int] = {}
@@ -351,6 +354,7 @@ class _Names:
         return _find_scalar_type(kind)
 
     def _record(self, kind: pa.StructType, name: str) -> Any:
+        """Return a record, or a union if the struct's fields are all members of one."""
         fields = [self._field(field, f"{name}_{field.name}" if _is_member(field) else field.name) for field in kind]
         if len(kind) and all(map(_is_member, kind)):
             branches = [field["type"][-1] for field in fields]
@@ -383,6 +387,7 @@ def _find_scalar_type(kind: pa.DataType) -> Any:
 
 
 def _find_logical_type(kind: pa.DataType) -> Any:
+    """Return the Avro type of a column of dates, times or timestamps. ValueError for another column."""
     if pa.types.is_date(kind):
         return {"type": "int", "logicalType": "date"}
     if pa.types.is_time(kind):

@@ -39,9 +39,8 @@ Shape = Callable[[Any], Any]
 class ArrowColumns:
     """Builds Arrow columns from values of an Avro schema. `type` is their Arrow type.
 
-    Raises:
-        UnwritableSchemaError: there are no such columns: a type contains itself, a record has no fields, a decimal has
-            more than 76 digits, or there are more than a hundred thousand columns.
+    Raises UnwritableSchemaError if there are no such columns: a type contains itself, a record has no fields, a decimal
+    has more than 76 digits, or there are more than a hundred thousand columns.
     """
 
     def __init__(self, avro: AvroSchema, root: Any) -> None:
@@ -80,6 +79,7 @@ class ArrowColumns:
         return _convert_primitive(definition)
 
     def _struct(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Shape | None]:
+        """Return the type of a record's columns, and the shape of its values, None if they need none."""
         if name in self._open:
             raise UnwritableSchemaError(
                 f"the type {name} holds itself ({' > '.join(self._open)} > {name}): Parquet has no such columns"
@@ -93,6 +93,7 @@ class ArrowColumns:
         return pa.struct([pa.field(key, t, n) for key, (t, n, _) in typed.items()]), _list_fields(shapes)
 
     def _union(self, union: Sequence[Any]) -> tuple[pa.DataType, bool, Shape | None]:
+        """Return type, nullability and shape of a union: of one type and null, or a struct of members."""
         members, nullable = self._avro.members(union)
         if not members:
             return pa.null(), True, None
@@ -107,6 +108,7 @@ class ArrowColumns:
         )
 
     def _member(self, members: Sequence[Any], shapes: Sequence[Shape | None]) -> Shape:
+        """Return a function to make a struct of a union's value: one field `member<n>`, by the value's type."""
         choose = self._avro.compile_choice(members)
 
         def shaped(value: Any) -> dict[str, Any]:
@@ -139,6 +141,7 @@ _LOGICAL_TYPES: Mapping[tuple[Any, Any], pa.DataType] = {
 
 
 def _convert_primitive(node: Mapping[str, Any]) -> tuple[pa.DataType, bool, Shape | None]:
+    """Return type, nullability and shape of a type without inner types."""
     logical = node.get("logicalType")
     if logical == "decimal" and node["type"] in ("bytes", "fixed"):
         scale = node.get("scale", 0)
@@ -173,7 +176,7 @@ def _refuse_nulls(column: pa.Array, name: str, *, nullable: bool = False) -> Non
 
 
 def convert_type(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """Convert an array of Avro's physical types to the logical types of `wanted`."""
+    """Convert an array of Avro's physical types to the logical types of `target`."""
     if column.type.equals(target):
         return column
     if pa.types.is_struct(target):
@@ -227,9 +230,8 @@ WRAPPER = "KafkaS3PlatformWrapper"
 class ParquetWriter(RowGroupWriter):
     """Writes decoded records of one schema.
 
-    Raises:
-        UnwritableSchemaError: Parquet cannot hold the schema: a type contains itself, a record has no fields, a decimal
-            has more than 76 digits, or there are more than a hundred thousand columns.
+    Raises UnwritableSchemaError if Parquet cannot hold the schema: a type contains itself, a record has no fields, a
+    decimal has more than 76 digits, or there are more than a hundred thousand columns.
     """
 
     def __init__(self, sink: Sink, part: ObjectPart, schema: Schema, codec: str, level: int | None) -> None:
@@ -247,15 +249,12 @@ class ParquetWriter(RowGroupWriter):
         super().__init__(sink, pa.schema(list(self._columns.type)), codec, level, {KEPT_SCHEMA: text})
 
     def write(self, batch: ConnectBatch) -> None:
-        """Append the records of a batch, none of them null.
-
-        Raises:
-            UnwritableRecordsError: some values do not fit the schema.
-        """
+        """Append records, none of them null. UnwritableRecordsError if some values do not fit the schema."""
         rows = pa.RecordBatch.from_struct_array(self._rows(batch))
         self.write_rows(rows, count_record_bytes(batch.records))
 
     def _rows(self, batch: ConnectBatch) -> pa.StructArray:
+        """Return the batch's values as columns. UnwritableRecordsError names those that do not fit the schema."""
         payload = require_no_null(batch, find_payload(batch, self._part))
         columns = getattr(payload, "columns", None)
         decoded = columns() if columns is not None and not self._is_wrapped else None
