@@ -34,7 +34,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "connect/restore": (2_050, 11),
     "connect/segments": (340, 4),
     "connect/sources": (2_690, 10),
-    "connect/transforms": (1_890, 8),
+    "connect/transforms": (1_910, 8),
     "core": (1_100, 15),
     "core/archive": (3_310, 14),
     "core/codecs": (680, 4),

@@ -1,6 +1,7 @@
 """Cast and TimestampConverter: convert fields, or the whole key or value, to another type.
 
-Source of the rules: the classes of these names in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`.
+Source of the rules: the classes of these names in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`. A *plan*
+(see `edits`) changes objects of one schema, or without one.
 
 TimestampConverter converts times between text, Unix time, Date, Time and Timestamp. Without a schema, a Timestamp
 cannot be distinguished from Unix time. So all are ints there: a Timestamp in ms, a Date in days, a Time in ms of its
@@ -60,6 +61,7 @@ class Cast(Edit):
         self._replace_nulls: bool = values["replace.null.with.default"]
 
     def plan_schemaless(self) -> Plan:
+        """Plan the casts for objects without a schema. A field that an object lacks is not added."""
         if self._whole is not None:
             return Plan(_compile_schemaless(self._whole))
         casters = {name: _compile_schemaless(target) for name, target in self._casts.items()}
@@ -71,6 +73,7 @@ class Cast(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: Avro) -> Plan:
+        """Plan the casts of the whole value or of fields, and the schema in which these have their new types."""
         if self._whole is not None:
             cast = compile_cast(avro, avro.root, self._whole)
             target = NODES[self._whole]
@@ -111,6 +114,7 @@ def compile_cast(avro: Avro, node: Any, target: str) -> Caster:
 
 
 def _compile_schemaless(target: str) -> Caster:
+    """Compile a cast of values without a schema, by the Python type of each."""
     casters = {type_: _compile_plain(source, target) for type_, source in _CLASSES.items()}
     casters[Decimal] = lambda number: _cast_decimal(number, target)
 
@@ -197,6 +201,7 @@ def _cast_from_bytes(target: str) -> Caster:
 
 
 def _cast_decimal(number: Decimal, target: str) -> Any:
+    """Cast a decimal as Java's BigDecimal does: integers lose the fraction, then the higher bits."""
     if target in INTEGER_BITS:
         return wrap_int(int(number), INTEGER_BITS[target])
     if target == "boolean":
@@ -238,6 +243,7 @@ class TimestampConverter(Edit):
         self._replace_nulls: bool = values["replace.null.with.default"]
 
     def plan_schemaless(self) -> Plan:
+        """Plan the conversion of a time without a schema: a text, or an int of Unix time."""
         readers = {str: self._compile_reader("string"), int: self._compile_reader("int64")}
         writer = self._compile_writer()
 
@@ -253,6 +259,7 @@ class TimestampConverter(Edit):
         return Plan(lambda value: self._convert_field(require_map(value, TIMES_PURPOSE), convert))
 
     def plan_schema(self, avro: Avro) -> Plan:
+        """Plan the conversion of the whole value or one field. A schema without the field stays as it is."""
         if not self._field:
             optional = avro.inner(avro.root)[1]
             root = make_optional(TIME_NODES[self._target]) if optional else TIME_NODES[self._target]

@@ -1,4 +1,4 @@
-"""Runs the steps of `transforms` in order, each one for the records selected by its predicate."""
+"""Runs the steps of `transforms` in order, each one for the records that its predicate selects (its *guard*)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +38,7 @@ def new_predicate(settings: PredicateSettings) -> Predicate:
 
 
 def _match_topic_name(values: Mapping[str, Any]) -> Predicate:
+    """Make the predicate TopicNameMatches: True for records whose topic matches the whole pattern."""
     pattern: re.Pattern[str] = values["pattern"]
 
     def mask(batch: ConnectBatch) -> Mask:
@@ -51,6 +52,7 @@ def _match_topic_name(values: Mapping[str, Any]) -> Predicate:
 
 
 def _match_header_key(values: Mapping[str, Any]) -> Predicate:
+    """Make the predicate HasHeaderKey: True for records with a header of this name."""
     name: str = values["name"]
 
     def mask(batch: ConnectBatch) -> Mask:
@@ -115,6 +117,7 @@ def new_chain(transforms: Sequence[TransformSettings], topic: str) -> Transform:
 
 
 def _new_step(settings: TransformSettings, topic: str) -> TransformStep:
+    """Make the step of a transform: one of Connect's by its name, or a user's class."""
     executing_class = find_java_class(settings.type)
     if is_python_class(settings):
         options = {name: value.get_secret_value() for name, value in settings.options.items()}
@@ -132,6 +135,7 @@ def _new_step(settings: TransformSettings, topic: str) -> TransformStep:
 
 
 def _new_guard(settings: TransformSettings) -> Predicate | None:
+    """Return the predicate of a transform, negated if it says so. None if it has none."""
     if settings.predicate is None:
         return None
     predicate = new_predicate(settings.predicate)
@@ -146,6 +150,7 @@ class _GuardedStep:
     guard: Predicate | None
 
     def apply(self, batch: ConnectBatch) -> Outcome:
+        """Run the step for the records that its guard selects."""
         if self.guard is None:
             return self.step.run(batch, None)
         selected = self.guard(batch)
@@ -159,6 +164,7 @@ class _Chain:
     steps: tuple[_GuardedStep, ...]
 
     def apply(self, batch: ConnectBatch) -> Outcome:
+        """Run all steps. A record that fails in one does not reach the next."""
         failures: list[RecordFailure] = []
         for step in self.steps:
             if not batch.num_rows:

@@ -1,4 +1,8 @@
-"""The engine of transforms of keys or values: one plan for each schema, one Python call for each record."""
+"""The engine of transforms of keys or values: one plan for each schema, one Python call for each record.
+
+A *plan* is the function that changes objects of one schema, with the schema of its results. Objects without a schema
+(*schemaless* ones) have a plan of their own. `selected` is the mask of the records to change; None means all.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -84,6 +88,10 @@ class Edit(ABC):
         return ()
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        """Change the selected keys or values.
+
+        Return the batch without records that could not be changed, and failures.
+        """
         changed = self.change_objects(batch, selected)
         return self.build_outcome(replace_payload(batch, self.side, changed.payload()), changed.faults)
 
@@ -125,6 +133,7 @@ class Edit(ABC):
             yield code, np.flatnonzero(is_selected & (codes == code))
 
     def _get_plan(self, schema: Schema | None) -> Plan | DataError:
+        """Return the plan for a schema, made at its first use, or the error of each of its records."""
         if schema not in self._plans:
             try:
                 plan: Plan | DataError = self.plan_schemaless() if schema is None else self.plan_schema(Avro.of(schema))
@@ -185,6 +194,7 @@ def _apply_to_row(change: Callable[..., Any], row: list[Any], position: int, fau
 
 
 def _place_results(results: list[Any], positions: RowNumbers, changed: Changed) -> None:
+    """Put the results in the place of the changed objects. A null result has no schema."""
     if len(positions) == len(changed.objects):
         changed.objects = results
     else:

@@ -1,7 +1,8 @@
 """The transforms of fields and of their schema's name.
 
 They are InsertField, ReplaceField, ExtractField, HoistField, ValueToKey, MaskField, SetSchemaMetadata, and Flatten,
-which turns nested records into top-level fields. Source of the rules: the classes of these names in Apache Kafka 4.3's
+which turns nested records into top-level fields. Each makes a *plan* (see `edits`) for objects of one schema, and one
+for objects without a schema. Source of the rules: the classes of these names in Apache Kafka 4.3's
 `org.apache.kafka.connect.transforms`, and Confluent's AvroData for the place of a schema's name in Avro: a named type's
 own name, else `connect.name`, and `connect.version`.
 """
@@ -84,6 +85,7 @@ class InsertField(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: Avro) -> Plan:
+        """Plan the insertion: fields are appended to the schema, and `change` gets their values of each record."""
         names = self._names
         required = {inserted.name for _, inserted in self._inserted if inserted.required}
         declarations = [
@@ -102,6 +104,7 @@ class InsertField(Edit):
         return Plan(change, updated)
 
     def _read_column(self, option: str, batch: ConnectBatch) -> list[Any]:
+        """Return what the option inserts into each record."""
         if option == "static.field":
             return [self._values["static.value"]] * batch.num_rows
         if option == "timestamp.field":
@@ -138,6 +141,7 @@ class ReplaceField(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: Avro) -> Plan:
+        """Plan which fields remain, and under which names."""
         declarations = [field for field in avro.list_declarations(self.PURPOSE) if self._keeps_field(field["name"])]
         pairs = [(field["name"], self._renames.get(field["name"], field["name"])) for field in declarations]
         fields = [{**field, "name": new_name} for field, (_, new_name) in zip(declarations, pairs, strict=True)]
@@ -178,6 +182,7 @@ class ExtractField(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: Avro) -> Plan:
+        """Plan the replacement of a record by one of its fields. Null if a record on the way to it is null."""
         avro.fields(avro.root, self.PURPOSE)
         node = avro.root
         steps = []
@@ -248,6 +253,7 @@ class ValueToKey(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: Avro) -> Plan:
+        """Plan a key of some of the value's fields. DataError if the schema lacks one."""
         declared = {field["name"]: field for field in avro.list_declarations(self.PURPOSE)}
         for name in self._fields:
             if name not in declared:
@@ -282,6 +288,7 @@ class MaskField(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: Avro) -> Plan:
+        """Plan the replacement of fields by a fixed text or number, or by an empty value of their type."""
         fields = avro.fields(avro.root, self.PURPOSE)
         masks = {f.name: self._compile_mask(avro, f.node) for f in fields if f.name in self._fields}
         defaults = collect_defaults(fields, replace_nulls=self._values["replace.null.with.default"])
@@ -308,6 +315,7 @@ class MaskField(Edit):
         return lambda value: None if value is None else mask
 
     def _build_mask(self, avro: Avro, node: Any) -> Any:
+        """Return the value that takes the place of a field's values: empty, or the replacement as its type."""
         logical = avro.find_logical_type(node)
         if logical == "Decimal":
             definition = avro.definition(avro.inner(node)[0])
@@ -419,6 +427,7 @@ class Flatten(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: Avro) -> Plan:
+        """Plan one flat record of the fields of all nested ones, with joined names."""
         avro.fields(avro.root, self.PURPOSE)
         inner, optional = avro.inner(avro.root)
         flattening = _Flattening(avro, self._join_names)
@@ -454,7 +463,7 @@ class _OuterAttributes:
 
 
 class _Flattening:
-    """Walks through the fields of a record: `branches` returns how to flatten values, `fields` collects new fields."""
+    """Compiles the fields of nested records to flat ones: how to flatten values, and their declarations (`fields`)."""
 
     def __init__(self, avro: Avro, joined: Callable[[str, str], str]) -> None:
         self._avro = avro

@@ -119,6 +119,7 @@ class HeaderFrom(Edit):
         self._replace_nulls: bool = values["replace.null.with.default"]
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        """Add the headers to the selected records, and remove the fields if they are moved."""
         changed = self.change_objects(batch, selected)
         rows = np.arange(batch.num_rows) if selected is None else np.flatnonzero(selected)
         rows = rows[[row not in changed.faults for row in rows.tolist()]] if changed.faults else rows
@@ -142,6 +143,7 @@ class HeaderFrom(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: Avro) -> Plan:
+        """Plan the copying of fields to headers. Moved fields also leave the record and its schema."""
         declared = avro.fields(avro.root, self._purpose)
         by_name = {field.name: field for field in declared}
         if missing := [name for name in self._fields if name not in by_name]:

@@ -95,6 +95,7 @@ class RecordMapper(ABC):
         return Outcome(_build_batch(batch, np.array(sources, np.intp), mapped), tuple(failures))
 
     def _map(self, record: MappedRecord) -> list[MappedRecord] | RecordFailure:
+        """Return the outputs of one record, or its failure."""
         try:
             require_exact(record.key)
             require_exact(record.value)
@@ -108,10 +109,7 @@ class RecordMapper(ABC):
 
 
 class MapperStep:
-    """Runs a user's class as a step. Checks its result, and merges it with the other records.
-
-    Messages about failures do not show its secret options.
-    """
+    """Runs a user's class, checks its result, and merges that with other records. Hides its secret options."""
 
     def __init__(self, mapper_class: type, options: Mapping[str, str], topic: str, secrets: Sequence[str] = ()) -> None:
         self.executing_class = _qualify_class(mapper_class)
@@ -178,6 +176,7 @@ def _list_schemas(payload: Payload) -> list[Schema | None]:
 
 
 def _check_output(record: MappedRecord, output: Any) -> MappedRecord:
+    """Return an output as a record. ValueError if it changes what identifies its source record."""
     if not isinstance(output, MappedRecord):
         return replace(record, value=output, value_schema=None)
     if (output.kafka_partition, output.offset, output.timestamp) != (
@@ -190,6 +189,7 @@ def _check_output(record: MappedRecord, output: Any) -> MappedRecord:
 
 
 def _build_batch(batch: ConnectBatch, sources: RowNumbers, mapped: list[MappedRecord]) -> ConnectBatch:
+    """Build the batch of all outputs; `sources` has the row of the source record of each."""
     sources_batch = batch.take(sources)
     records = replace_column(sources_batch.records, "topic", pa.array([record.topic for record in mapped], pa.string()))
     headers = pa.array([list(map(_make_header, record.headers)) or None for record in mapped], HEADERS)
@@ -218,6 +218,7 @@ def _replace_mapped(batch: ConnectBatch, side: Side, mapped: list[tuple[Any, Sch
 
 
 def _build_payload(objects: Iterable[tuple[Any, Schema | None]]) -> Payload:
+    """Build a payload of values with their schemas."""
     schemas: dict[Schema, int] = {}
     values = []
     codes = []

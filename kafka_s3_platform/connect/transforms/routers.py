@@ -68,6 +68,7 @@ class TimestampRouter:
         self._format: SimpleDateFormat = values["timestamp.format"]
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        """Rename the topics of the selected records. One without a timestamp fails."""
         is_selected = np.ones(batch.num_rows, bool) if selected is None else selected
         missing = is_selected & (batch.timestamps == NO_TIMESTAMP)
         renamed = _replace_topics(batch, self._name_topics(batch), is_selected & ~missing)
@@ -76,6 +77,7 @@ class TimestampRouter:
         return Outcome(renamed.take(np.flatnonzero(~missing)), tuple(self._build_failures(batch, missing)))
 
     def _name_topics(self, batch: ConnectBatch) -> pa.Array:
+        """Return the new topic of each record. Each distinct pair of topic and time span is formatted once."""
         topics = pc.dictionary_encode(batch.records.column("topic"))
         names = topics.dictionary.to_pylist()
         # All timestamps of a span have the same text.
@@ -115,6 +117,7 @@ class ExtractTopic:
         self._skips_missing: bool = values["skip.missing.or.null"]
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        """Rename the topics of the selected records. One whose source names no topic fails."""
         is_selected = np.ones(batch.num_rows, bool) if selected is None else selected
         topics: list[str] = batch.records.column("topic").to_pylist()
         sources = self._select_sources(batch)
