@@ -106,7 +106,7 @@ def select_blocks_by_counts(blocks: Sequence[Block], next_offset: int, start: in
 
 
 class Contents:
-    """Opens the objects of a source."""
+    """Opens the objects of a source, and reads their records as the sink's file and their own metadata say."""
 
     def __init__(self, config: ConnectorConfig, store: ObjectStore) -> None:
         self._config = config
@@ -250,6 +250,7 @@ class Contents:
         return is_counted or (self._config.source or SourceSettings()).separator_is_named
 
     def _make_block_reader(self, item: ForeignObject, blocks: BlockSelection) -> BatchReader:
+        """Make the reader of the selected blocks, which reads only their ranges of bytes."""
         object_file = self._open_object(item)
 
         def read_range(start: int, length: int) -> bytes:
@@ -258,6 +259,7 @@ class Contents:
         return BlockGzipReader(read_range, blocks.blocks, item.key, blocks.span, self._config.store.limits)
 
     def _open_object(self, item: ForeignObject) -> Any:
+        """Open the object as it was listed. IntegrityError if it was replaced since."""
         object_file = self._store.open(item.key, item.etag)
         if object_file.info.size != item.size:
             raise IntegrityError(
@@ -288,11 +290,7 @@ def restore_kafka_bytes(payload: Payload, converter: ConverterSettings) -> Paylo
 
 
 def align_parts(parts: dict[Any, Iterator[ReadBatch]], key: str) -> Iterator[ReadBatch]:
-    """Join values, keys and headers of the same records by position.
-
-    Raises:
-        IntegrityError: one part has fewer records than another.
-    """
+    """Join values, keys and headers of the same records by position. IntegrityError if one part has fewer."""
     waiting: dict[Any, ReadBatch] = {}
     while True:
         for part, batches in parts.items():
@@ -313,6 +311,7 @@ def align_parts(parts: dict[Any, Iterator[ReadBatch]], key: str) -> Iterator[Rea
 
 
 def _join_parts(parts: dict[Any, ReadBatch], size: int) -> ReadBatch:
+    """Put values, keys and headers of the same records into one batch. What is bad in one is bad."""
     reasons = {row: why for batch in parts.values() for row, why in batch.bad.items()}
     value = parts.get("value")
     key = parts.get("key")

@@ -1,13 +1,10 @@
 """Counts the objects of a source by a few requests each time, however many objects the bucket holds.
 
-A *count* lists everything, over many updates, and sets a border in time for the *walks* after it. A walk goes down the
-folders by delimiter, each time anew, and lists only
-
-    time folders that end after the border,
-    other folders: names after the last one of the count.
-
-The inventory is the count's objects before the border and the last walk's after it: no object is counted twice.
-A sensor's cursor holds its state as JSON, so it is small.
+A *count* lists everything, over many updates, and sets a *border* in time for the *walks* after it. A walk goes down
+the folders by delimiter, each time anew, and lists only time folders that end after the border (they are *open*), other
+folders: names after the last one of the count (their *tail*). The inventory is the count's objects before the border
+and the last walk's after it: no object is counted twice. A *place* is a folder directly below the root. A sensor's
+cursor holds the state as JSON, so it is small.
 """
 
 from collections.abc import Callable, Iterator
@@ -242,6 +239,7 @@ class Inventory:
         self._finish_count()
 
     def _add_page(self, page: ListedPage) -> None:
+        """Add the objects of a page to the count, which goes on behind the last of them."""
         count = self._state.count = self._state.count or self._begin_count()
         refused = len(self._judge.wrong)
         items = self._judge_page(page)
@@ -262,6 +260,7 @@ class Inventory:
         return CountUnderWay(begun=(started_at - EPOCH) // ONE_MS, since=(border - EPOCH) // ONE_MS)
 
     def _add_to_count(self, count: CountUnderWay, info: ObjectInfo, item: ForeignObject) -> None:
+        """Add an object to its topic: to those before the border, or to those that walks list again."""
         if item.topic not in count.topics and len(count.topics) == MAX_TOPICS:
             count.unnamed += 1
             return
@@ -311,10 +310,7 @@ class Inventory:
         state.walked = {}
 
     def _walk(self) -> None:
-        """Walk one place after the other, from the end of the last update. After the last place, begin anew.
-
-        A place is a folder directly below the root, or the objects directly there.
-        """
+        """Walk one place after the other, from the end of the last update on. After the last one, begin anew."""
         state = self._state
         try:
             places = self._list_places()
@@ -333,6 +329,7 @@ class Inventory:
             topic.recent = {place: numbers for place, numbers in topic.recent.items() if place in places}
 
     def _list_places(self) -> list[str]:
+        """Return the open places, in order. The root itself is the place of objects in no folder."""
         root = self._reader.root
         prefixes = self._judge.prefixes
         if prefixes != [root]:
@@ -367,6 +364,7 @@ class Inventory:
                 self._walk_folder(child)
 
     def _add_to_walk(self, page: ListedPage) -> None:
+        """Add those objects of a page that the count does not have."""
         state = self._state
         for info, item in self._judge_page(page):
             folder, name = self._split_key(item.key)

@@ -185,6 +185,7 @@ def group_objects(objects: Iterable[ForeignObject]) -> list[ObjectGroup]:
 
 
 def _build_sets(objects: Sequence[ForeignObject]) -> tuple[ObjectSet, ...]:
+    """Put together the objects of the same records: those with one folder and offset, or else one key."""
     objects_of_records: dict[tuple[str, int | str], dict[str, ForeignObject]] = {}
     for item in objects:
         position = item.key if item.place is None else item.place
@@ -249,10 +250,7 @@ def has_record_times(config: ConnectorConfig) -> bool:
 
 
 def names_bound_times(config: ConnectorConfig) -> bool:
-    """Return True if the timestamps of records are within the time in the folder, or the name, of their object.
-
-    Other folders come from a wall clock, or from a field.
-    """
+    """Return True if the time in an object's folder or name bounds its records' timestamps."""
     layout = config.layout
     return layout.key_layout == "lenses" or (layout.is_envelope and layout.timestamp_extractor == "Record")
 
@@ -260,8 +258,7 @@ def names_bound_times(config: ConnectorConfig) -> bool:
 def read_offset_facts(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> OffsetFacts:
     """Read the facts about the offsets of an object, with one request for its metadata.
 
-    Raises:
-        IntegrityError: the kept offsets contradict the object's name, or cannot be parsed.
+    Raises IntegrityError if the kept offsets contradict the object's name, or cannot be parsed.
     """
     info = store.head(item.key)
     if info is None:
@@ -288,6 +285,7 @@ def _read_beside(config: ConnectorConfig, store: ObjectStore, item: ForeignObjec
 
 
 def _parse_offsets(text: str, item: ForeignObject, most_bytes: int) -> KeptOffsets:
+    """Parse the kept offsets of an object. IntegrityError if they contradict the offset in its name."""
     try:
         offsets = KeptOffsets.parse(text, most_bytes)
     except ValueError as err:

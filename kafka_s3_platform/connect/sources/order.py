@@ -1,6 +1,7 @@
 """Puts records of foreign objects in order: counts positions for records without offsets, and joins the others.
 
-Names and counts also show records read twice, overlapping objects, and offsets between two objects that are in neither.
+A *group* is the objects of one kafka partition. Names and counts also show records read twice, overlapping objects, and
+offsets between two objects that are in neither.
 """
 
 import re
@@ -131,10 +132,7 @@ class Reach:
         self.is_whole = True
 
     def find_shared(self, extent: PositionBounds, item: ForeignObject) -> int | None:
-        """Find an offset that is certainly in this object and in one before it, whatever their folders are.
-
-        Objects are read in the order of their first offsets.
-        """
+        """Find an offset that is surely in this object and in one before it. Objects come by their first offsets."""
         if item.first_offset is None:
             return None
         if item.first_offset < self.dense_end:

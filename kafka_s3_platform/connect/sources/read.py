@@ -158,7 +158,7 @@ class ForeignStream:
             return False
 
     def _list_sets(self) -> list[tuple[int, ObjectSet]]:
-        """List the sets by first offset. If the records have offsets but the name has none, read the records for it."""
+        """List the sets (values with their keys and headers) by first offset: the name's, else the least one read."""
         if not self._has_offsets:
             return [(s.name.first_offset or 0, s) for s in self._group.sets]
         begins = [
@@ -194,10 +194,7 @@ class ForeignStream:
         return first >= self._positions.blurred
 
     def _add_to_merge(self, objects: ObjectSet, facts: OffsetFacts) -> None:
-        """Check an object of records with offsets, and add it to those that are merged by offset.
-
-        All records before its first offset were returned already.
-        """
+        """Check an object with offsets, and add it to the merge. Records before its first offset are out already."""
         item = objects.name
         summary = OffsetSummary()
         checked_object = self._check(
@@ -241,6 +238,7 @@ class ForeignStream:
             self._select_records(item, batch)
 
     def _summarize(self, objects: ObjectSet, facts: OffsetFacts, summary: OffsetSummary) -> Iterator[ReadBatch]:
+        """Yield the records with their offsets, and add these to the summary."""
         for batch in self._read_with_offsets(objects, facts):
             summary.add(batch)
             yield batch
@@ -261,6 +259,7 @@ class ForeignStream:
             raise IntegrityError(line)
 
     def _select_by_offsets(self, objects: ObjectSet, offsets: KeptOffsets) -> BlockSelection | None:
+        """Select the blocks with records in the window. None if the object is to be read as a whole."""
         blocks = self._contents.blocks(objects)
         if blocks is None:
             return None
@@ -269,14 +268,12 @@ class ForeignStream:
         return select_blocks_by_offsets(blocks, offsets, *self._find_block_window(objects))
 
     def _find_block_window(self, objects: ObjectSet) -> tuple[int, int]:
-        """Return the window of offsets whose blocks are read.
-
-        All blocks are read if bad objects are skipped, or if keys or headers lie beside the values.
-        """
+        """Return the offsets whose blocks are read: all with bad objects skipped, or keys or headers apart."""
         is_whole = not self._tolerance.fails or len(objects.objects) > 1
         return (0, MAX_OFFSET) if is_whole else (self._start, self._end)
 
     def _explain_offset_fault(self, item: ForeignObject, summary: OffsetSummary, _: int, bad: dict[int, str]) -> str:
+        """Explain why an object with offsets is bad. Empty if it is not."""
         if line := self._tolerance.explain_bad_lines(item, bad):
             return line
         if summary.least is not None and item.first_offset is not None and summary.least < item.first_offset:
@@ -422,6 +419,7 @@ class ForeignStream:
     def _place_records(
         self, item: ForeignObject, first: int | None, read_batch: ReadBatch, *, is_proven: bool
     ) -> Iterator[ConnectBatch]:
+        """Give records without offsets the next positions. Return those in the window, and count for the report."""
         offsets = self._positions.assign_offsets(first, read_batch)
         batch = self._select_records(item, replace(read_batch, offsets=offsets))
         if batch.num_rows:
@@ -442,6 +440,7 @@ class ForeignStream:
         return batch.take(np.flatnonzero(in_window))
 
     def _count_records(self, batch: ConnectBatch) -> ConnectBatch:
+        """Count what the report says of records, and pass them on."""
         self.report.record_count += batch.num_rows
         for name in self._csv_fields:
             lengths = pc.fill_null(pc.binary_length(batch.records.column(name)), 0)
@@ -460,6 +459,7 @@ _TWICE_ADVICE = (
 
 
 def _explain_cut_off(item: ForeignObject, read_count: int, count: int | None) -> str:
+    """Explain that an object has not as many records as its metadata say. Empty if it has."""
     if count is None or read_count == count:
         return ""
     return f"object {item.key} holds {read_count} records, but {count} by its metadata: it was cut off"

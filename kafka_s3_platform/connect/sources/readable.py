@@ -78,10 +78,8 @@ class ReadableReport:
 def read_objects(config: ConnectorConfig, topic: str, window: Window | None, runner: TaskRunner) -> ReadableReport:
     """Read a topic's objects to their ends, and report which cannot be read. The records are dropped.
 
-    Objects are those in folders that may hold records of a window (epoch ms). None: all.
-
-    Raises:
-        PlatformError: the store does not answer, or refuses.
+    Objects are those in folders that may hold records of a window (epoch ms). None: all. Raises PlatformError if the
+    store does not answer, or refuses.
     """
     source = config.source or SourceSettings()
     # A bad object must not keep the others from being read.

@@ -1,7 +1,7 @@
 """The report of reading foreign objects: how they were read, counts, gaps, and what `behavior.on.error` skipped.
 
 A verified restore proves that the target holds the records read from objects. Nothing proves that this reading was
-right, so the report explains it.
+right, so the report explains it. A *position* is an offset that was counted; a *doubt* limits the verdict of a restore.
 """
 
 import json
@@ -142,6 +142,7 @@ def explain_missing(config: ConnectorConfig) -> Iterator[str]:
 
 
 def _has_part(config: ConnectorConfig, part: ObjectPart) -> bool:
+    """Return True if objects with these settings hold keys, or headers."""
     layout = config.layout
     envelope = find_format(layout.format).envelope
     # Lenses' envelopes have a field for each part, whatever the connector file says.
@@ -229,11 +230,11 @@ class ReadReport:
             yield DoubtNote(
                 f"{closed_count} objects end with a separator, and {len(self.ends_open) - closed_count} do not: if no "
                 f"separator was written behind last records, the last record of each of the {closed_count} is empty, "
-                f"and "
-                f"was not restored"
+                f"and was not restored"
             )
 
     def _describe_times(self, config: ConnectorConfig) -> Iterator[DoubtNote]:
+        """Yield a doubt if the newest timestamp is so early that the field may hold seconds."""
         name = (config.source or SourceSettings()).timestamp_field
         if name and NO_TIMESTAMP < self.newest < _YEAR_MS:
             yield DoubtNote(
@@ -242,6 +243,7 @@ class ReadReport:
             )
 
     def _describe_counts(self) -> Iterator[str]:
+        """Yield how many records have no timestamp, and what was skipped."""
         if self.timeless_count:
             yield (
                 f"{self.timeless_count} records: no object has their timestamp; the target's is the time of the"
@@ -253,6 +255,7 @@ class ReadReport:
             yield f"{self.skipped_record_count} records were skipped: {'; '.join(self.skipped_records[:_NAMED])}"
 
     def _describe_layout(self, layout: LayoutSettings) -> Iterator[str]:
+        """Yield what the source's layout cannot tell: times of records, null or empty, the order of tombstones."""
         if layout.partitioner in {"Hourly", "Daily", "TimeBased"} and layout.timestamp_extractor == "Wallclock":
             yield "times of folders are those of archiving, not the records' own timestamps"
         if self.empty_count:
@@ -269,7 +272,7 @@ class ReadReport:
 
 
 class Tolerance:
-    """Skips and reports bad objects and records, or fails. An earlier run skipped those of `left_out` (key -> why)."""
+    """Skips bad objects and records, or fails; after an earlier run, skips just those of `left_out` (key -> why)."""
 
     def __init__(self, config: ConnectorConfig, group: ObjectGroup, left_out: Mapping[str, str] | None) -> None:
         self._group = group
@@ -288,8 +291,7 @@ class Tolerance:
     def skip_object(self, item: ForeignObject, err: IntegrityError, start_offset: int) -> None:
         """Skip a bad object, or fail. None of its records lies before `start_offset`.
 
-        Raises:
-            IntegrityError: nothing is tolerated, or the object is not in `left_out`.
+        Raises IntegrityError if nothing is tolerated, or if an earlier run read the object (it is not in `left_out`).
         """
         if self.fails or self._left_out is not None:
             raise err.retell(f"{item.topic}-{item.kafka_partition}: {err.text}") from err
@@ -318,11 +320,7 @@ class Tolerance:
             self._add_line(self.report.skipped_records, f"object {item.key}: {why}")
 
     def skip_repeated(self, key: str, offsets: Int64s) -> None:
-        """Count and report records with the offset of an earlier one. The first record of an offset is kept.
-
-        Raises:
-            IntegrityError: nothing is tolerated.
-        """
+        """Count and report records whose offset came before: the first is kept. IntegrityError if not tolerated."""
         offset_text = f"offset {offsets[0]}" + (f" and {len(offsets) - 1} others" if len(offsets) > 1 else "")
         line = f"object {key}: it holds {offset_text} again, as it did before, or an object before it"
         if self.fails:

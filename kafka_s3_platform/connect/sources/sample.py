@@ -1,4 +1,4 @@
-"""Makes the keys of objects for a sample record."""
+"""Makes the keys of objects for a sample record, for commands and errors that show what an object would be called."""
 
 import json
 from dataclasses import dataclass, replace
@@ -33,10 +33,8 @@ class Sample:
 def make_sample_keys(config: ConnectorConfig, sample: Sample) -> tuple[str, ...]:
     """Make the keys of the objects of values, keys and headers, or of whole records, beginning with the sample.
 
-    Transforms do not run: the sample's value is their result. A source with a template gets the template itself.
-
-    Raises:
-        ConfigError: the value is no JSON, or the record would fail, for example because it lacks a field.
+    Transforms do not run: the sample's value is their result. A source with a template gets the template itself. Raises
+    ConfigError if the value is no JSON, or the record would fail, for example because it lacks a field.
     """
     layout = config.layout
     if config.source is not None and layout.key_layout == "template":
@@ -69,6 +67,7 @@ def _build_sample_batch(sample: Sample) -> ConnectBatch:
 
 
 def _extract_times(layout: LayoutSettings, batch: ConnectBatch) -> Int64s:
+    """Return the sample's time for its folder, by the layout's extractor. ConfigError if it has none."""
     if layout.timestamp_extractor in {"Record", "Wallclock"}:
         return batch.timestamps
     extracted = extract_times(new_extractor(layout), batch)

@@ -1,6 +1,7 @@
 """Finds the objects of a source: lists a bucket, judges each key, and returns the objects in reading order.
 
-A key is the source's, or has a fault. No scan takes the platform's own documents for foreign objects.
+A key is the source's, or has a fault, or is not looked at: no scan takes the platform's own documents for foreign
+objects.
 """
 
 import logging
@@ -225,6 +226,7 @@ class SourceListing:
         return f", such as {keys[0]}"
 
     def __iter__(self) -> Iterator[ForeignObject]:
+        """List, judge and order the objects. IntegrityError for wrong ones if nothing is tolerated. Fills `report`."""
         judge = KeyJudge(self._config, self._topics)
         self.report = judge.report
         reader = judge.reader
@@ -283,6 +285,7 @@ class SourceListing:
         return [o for o in objects if o.key not in left_out]
 
     def _count_outside(self, root: str) -> None:
+        """Count objects outside of the source's folder, for errors, as far as the bucket may be listed."""
         if not root:
             return
         try:
