@@ -39,6 +39,7 @@ class _Conversion:
         self._key: RecordConverter | None = RecordConverter(records.key, topic, "key") if reads_keys else None
 
     def apply(self, batch: ConnectBatch) -> Outcome:
+        """Return the batch with converted values and keys, without records that cannot be converted."""
         values = self._value.convert(batch.records)
         self._notes.join(values.notes)
         batch = replace(batch.take(values.positions), value=values.payload)
@@ -58,6 +59,7 @@ class _WritableCheck:
         self._with_schema: bool | None = None
 
     def apply(self, batch: ConnectBatch) -> Outcome:
+        """Return the batch without nulls that are to be ignored, and failures for what cannot be written."""
         nulls = batch.value.is_null
         if self._layout.null_values == "ignore" and nulls.any():
             batch = batch.take(np.flatnonzero(~nulls))

@@ -76,10 +76,7 @@ class _SchemaFetch:
         self._flaw: str | None = None
 
     def fetch_all(self, ids: Iterable[int | str]) -> str | None:
-        """Fetch these schemas, and stop at the first error of the registry.
-
-        Return that error's text. Without such an error, return the flaw of a schema, or None.
-        """
+        """Fetch schemas until the registry fails. Return that error's text, else a schema's flaw, or None."""
         for schema_id in ids:
             try:
                 if isinstance(schema_id, int):
@@ -91,6 +88,7 @@ class _SchemaFetch:
         return self._flaw
 
     def _fetch_by_guid(self, guid: str) -> None:
+        """Fetch the schema with this GUID by its id, which the registry knows. A GUID unknown there is a flaw."""
         try:
             schema_id = self._registry.find_id(guid)
         except BadRecordError as err:
@@ -101,6 +99,7 @@ class _SchemaFetch:
         self._fetch_one(schema_id)
 
     def _fetch_one(self, schema_id: int, referrers: tuple[int, ...] = ()) -> bool:
+        """Fetch a schema after its references. False if any of these is missing, or `referrers` lead in a circle."""
         if schema_id in self.archived_ids:
             return True
         if flaw := find_references_flaw(referrers, schema_id):

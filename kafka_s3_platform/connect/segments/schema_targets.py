@@ -53,6 +53,7 @@ class SchemaTargets:
         return Payload(None, codes, [s for s in schemas if s is not None], objects)
 
     def _note_unprojected(self, source: Schema, target: Schema, err: ProjectionError) -> None:
+        """Count a record that keeps its own schema, because its value does not fit the chosen one."""
         self._notes.note(
             f"of version {source.version} of subject {source.subject} keep their own schema, apart from version"
             f" {target.version}, which schema.compatibility={self._compatibility} chose for them",
