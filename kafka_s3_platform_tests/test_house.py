@@ -60,7 +60,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "operate/instance": (730, 7),
     "operate/local": (1_180, 9),
     "operate/monitoring": (1_370, 12),
-    "operate/reading": (1_320, 5),
+    "operate/reading": (1_330, 5),
     "operate/warm_spark": (830, 4),
 }
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""

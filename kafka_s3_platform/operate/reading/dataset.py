@@ -1,8 +1,8 @@
 """Opens the records of a topic as an Arrow dataset. The index names the objects, with each record once.
 
-Each fragment has the kafka partition, the offsets and the timestamps of its records. So an engine with pushed-down
-conditions opens only objects that may meet them. Where Arrow cannot read an object, or values are decoded, a
-`PulledDataset` answers with batches of our own readers, in the thread of the caller.
+Each *fragment* (Arrow's word for an object of a dataset) has the kafka partition, the offsets and the timestamps of its
+records. So an engine with pushed-down conditions opens only objects that may meet them. Where Arrow cannot read an
+object, or values are decoded, a `PulledDataset` answers with batches of our own readers, in the thread of the caller.
 
 Arrow decodes a row group as a whole, and by default as many at once as have two million records. So the pages of each
 are checked as their bytes pass, as a restore checks them, and a dataset decodes one row group of an object at a time.
@@ -99,6 +99,7 @@ class ArrowObject(SizedFile):
         self._decoded = np.empty(0)
 
     def read(self, size: int | None = -1, /) -> bytes:
+        """Read from the position on, as a file does. The footer is checked first, and pages as their bytes pass."""
         start = self._at
         if not self._is_opened:
             self._is_opened = True
@@ -120,10 +121,11 @@ class ArrowObject(SizedFile):
         return data
 
     def _fetch_range(self, start: int, end: int) -> bytes:
+        """Read bytes of the object, or of a copy of it: one that has the same content, but another ETag."""
         try:
             return self._store.read_range(self._stored.key, start, end, self._etag) if start < end else b""
         except IntegrityError:
-            # A copy of the object has another ETag. If it is one, its ETag is that to ask for.
+            # If the content is the index's under another ETag, it is a copy: its ETag is requested from now on.
             refused, self._etag = self._etag, self._store.open_stored(self._stored).info.etag
             if self._etag == refused:
                 raise
@@ -341,8 +343,7 @@ class ArchivedObjects:
     def decode_values(self, schema_id: int | None) -> "ArchivedObjects":
         """Return the objects with their values decoded: to the newest schema, or to the one with this id.
 
-        Raises:
-            ConfigError: values have no schema, or one without columns; or the schema is not archived.
+        Raises ConfigError if values have no schema, or one without columns; or the schema is not archived.
         """
         decoder = find_decoder(self.config, self.topic, self.archived, self.segments, self.parts, schema_id)
         return replace(self, decoder=decoder)
@@ -362,6 +363,7 @@ class ArchivedObjects:
         return arrow_dataset
 
     def _open_segments(self) -> ds.Dataset:
+        """Open the objects that Arrow reads, each with a condition that all of its records meet."""
         store = ObjectStore(self.config.store)
         # Arrow returns records of pages with a wrong checksum, unless it is asked to verify it.
         options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
@@ -494,6 +496,7 @@ def ceil_ms(moment: datetime) -> int:
 
 
 def _choose_topic(connector: str, topics: Sequence[str], topic: str | None) -> str:
+    """Return the topic, or the only one if none is named. ConfigError if it is none of the connector's."""
     if topic is None and len(topics) == 1:
         return topics[0]
     if topic is None:
@@ -504,6 +507,7 @@ def _choose_topic(connector: str, topics: Sequence[str], topic: str | None) -> s
 
 
 def _list_conditions(selection: SegmentFilter, *, may_be_timeless: bool) -> Iterator[pc.Expression]:
+    """Yield conditions on records for a selection: an object may have others, too."""
     if selection.kafka_partitions is not None:
         yield pc.field("partition").isin(pa.array(sorted(selection.kafka_partitions), pa.int32()))
     if selection.offsets is not None:

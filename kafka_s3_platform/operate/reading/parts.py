@@ -1,6 +1,7 @@
 """Reads what Arrow cannot read: whole records in JSON or Avro, values alone, and objects of other sinks.
 
-The readers are those of restores and verification. Each part can be read alone, on any machine.
+The readers are those of restores and verification. A *part* is the least that one task reads: it can be read alone, on
+any machine.
 """
 
 import logging
@@ -108,6 +109,7 @@ class EnvelopePart:
         return describe_segment(self.segment)
 
     def batches(self, _: Collection[str]) -> Iterator[ConnectBatch]:
+        """Yield the object's records. IntegrityError at the end if their digest is not the index's."""
         segment = self.segment
         digest = RecordDigest()
         with ObjectStore(self.store).open_stored(segment.objects[0]) as source:
@@ -175,6 +177,7 @@ class ValuesPart:
         return condition if self.end_offset is None else condition & (pc.field("offset") < self.end_offset)
 
     def batches(self, columns: Collection[str]) -> Iterator[ConnectBatch]:
+        """Yield the records with bytes in the columns, and log what was skipped or is missing."""
         store = ObjectStore(self.config.store)
         # A copy of an object has another ETag than the index.
         etags = {item.key: store.open_stored(item).info.etag for item in self.archived_objects}
@@ -190,6 +193,7 @@ class ValuesPart:
             logger.warning("%s-%d: %s", group.topic, group.kafka_partition, line)
 
     def _complete_records(self, batch: ConnectBatch, columns: Collection[str]) -> pa.RecordBatch:
+        """Return the records with null for missing timestamps, and the bytes of keys and values if needed."""
         records = batch.records
         has_time = pc.not_equal(records.column("timestamp").cast(pa.int64()), NO_TIMESTAMP)
         arrays = dict(zip(records.schema.names, records.columns, strict=True))

@@ -64,6 +64,7 @@ class KafkaArchive(DataSource):
         return self._find_schema(_Options(self.options).find_decoder())
 
     def reader(self, schema: StructType) -> "KafkaArchiveReader":
+        """Return the reader of the columns that Spark wants. ConfigError if there are no such columns."""
         options = _Options(self.options)
         if not schema:
             raise ConfigError("kafka_archive: .schema() names no column, so its records could not be counted")
@@ -138,6 +139,7 @@ class _Options:
 
 
 def _parse_number(name: str, text: str, highest: int) -> int:
+    """Parse an option's number, at most `highest` or above its negative. ConfigError if it is none."""
     try:
         number = int(text)
     except ValueError as err:

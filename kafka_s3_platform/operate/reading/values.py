@@ -83,6 +83,7 @@ class ValueDecoder:
         return _spread_rows(pieces, len(payload), self.type)
 
     def _raise_misfit(self, kafka_partition: int, offset: int, reason: str) -> None:
+        """Raise RecordError for a value that cannot be a value of the schema."""
         number = self.schema.schema_id
         target_name = "the schema of the newest object" if number is None else f"schema {number}"
         raise RecordError(
@@ -112,11 +113,9 @@ def find_decoder(
 ) -> ValueDecoder | None:
     """Find the schema for all values of these objects: of this id, else the newest. None if there is none yet.
 
-    The newest of archived Avro schemas is the last version of the topic's subject named by any of the values. For
-    other values it is the schema of the newest object, which is opened to read it.
-
-    Raises:
-        ConfigError: values have no schema, or one without columns; or the schema is not archived.
+    The newest of archived Avro schemas is the last version of the topic's subject named by any of the values. For other
+    values it is the schema of the newest object, which is opened to read it. Raises ConfigError if values have no
+    schema, or one without columns; or the schema is not archived.
     """
     converter = config.records.value
     if converter.registry is not None and archived:
@@ -169,6 +168,7 @@ def _choose_newest(archived: Sequence[ArchivedSchema], topic: str, schema_ids: s
 
 
 def _read_archived(config: ConnectorConfig, converter: ConverterSettings, topic: str, schema_id: int) -> Schema:
+    """Return the archived schema with this id. ConfigError if it cannot be read, or the converter is not Avro's."""
     where = f"connector {config.name}, topic {topic}: schema {schema_id}"
     if converter.format != "AVRO" or converter.registry is None:
         raise ConfigError(f"{where} cannot be read: the connector's value.converter is not AvroConverter")
@@ -229,6 +229,7 @@ class _Target:
         return self._build_objects(payload.objects, schema) if column is None else column
 
     def _build_objects(self, objects: Sequence[Any], schema: Schema) -> pa.Array:
+        """Build the column from decoded values, after converting them to the schema. _MisfitError names a value."""
         if schema.text != self._schema.text:
             objects = list(project_values(objects, schema, self._schema))
             for row, value in enumerate(objects):
