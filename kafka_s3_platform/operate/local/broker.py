@@ -125,11 +125,7 @@ class Broker:
         self.daemon.start([*self._java(jars), "kafka.Kafka", folder / "server.properties"], env={})
 
     def check(self) -> None:
-        """Request the cluster's metadata.
-
-        Raises:
-            BrokerUnavailableError: there is no answer or no broker in service, or another cluster answers.
-        """
+        """Ask for the cluster's metadata. BrokerUnavailableError if nothing answers, or another cluster does."""
         where = f"Kafka at {self.settings.bootstrap_servers}"
         try:
             with AdminClient({"bootstrap.servers": self.settings.bootstrap_servers, "log_level": 0}) as admin:
@@ -196,6 +192,7 @@ class Broker:
                 remove_others(data)
 
     def _java(self, jars: Sequence[Path], *options: str) -> list[str]:
+        """Return the command line of Java with these jars, up to the main class."""
         folder = self.daemon.folder
         java_options = " ".join([*options, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
         logs = [f"-Dlog4j2.configurationFile={folder}/log4j2.properties", f"-Dkafka.logs.dir={folder}/logs"]
@@ -223,6 +220,7 @@ def _configure_internal_topics() -> dict[str, str]:
 
 
 def _run_storage_tool(java: list[str], folder: Path) -> None:
+    """Format Kafka's storage as a new cluster. PermanentError with the output if it fails."""
     storage_tool = [*java, "kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
     options = ["--config", str(folder / "server.properties"), "--cluster-id", _new_cluster_id()]
     process = subprocess.run([*storage_tool, *options], capture_output=True, text=True, check=False)

@@ -77,6 +77,7 @@ class Download:
             )
 
     def _fetch(self, folder: Path) -> None:
+        """Run Ivy, and wait for it. TransientError if it fails."""
         logger.info("fetching %s into %s", self.title, folder.parent)
         log = folder.parent / "ivy.log"
         with log.open("w") as output:
@@ -100,6 +101,7 @@ class Download:
         return [*java, "org.apache.ivy.Main", *self.ivy_options(folder), "-confs", "default", *retrieve]
 
     def _await(self, ivy: subprocess.Popen[bytes], folder: Path) -> None:
+        """Wait for Ivy, at most FETCH_SECONDS, and log how much it has fetched."""
         started = time.monotonic()
         while (waited := time.monotonic() - started) < FETCH_SECONDS:
             try:

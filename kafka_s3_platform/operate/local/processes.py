@@ -123,6 +123,7 @@ class Daemon:
             raise PermanentError(f"{self.name} stopped while it was starting; the end of {self.log} is:\n{tail}")
 
     def _ended(self, seconds: float) -> bool:
+        """Wait for the end of the process, at most so many seconds. Return True if it has ended."""
         deadline = time.monotonic() + seconds
         while self.process():
             if time.monotonic() > deadline:
@@ -131,6 +132,7 @@ class Daemon:
         return True
 
     def _remember(self, pid: int) -> None:
+        """Record the process for later commands. Its start time tells it from another one with its pid."""
         try:
             create_time = psutil.Process(pid).create_time()
         except psutil.NoSuchProcess:

@@ -121,11 +121,7 @@ class SchemaRegistry:
         self.daemon.start([*java, "-jar", fetch_registry_app(self.settings.cache)], env={})
 
     def check(self) -> None:
-        """Request the subjects.
-
-        Raises:
-            RegistryUnavailableError: there is no answer, or it is not the answer of a registry.
-        """
+        """Ask for the subjects. RegistryUnavailableError if nothing answers, or something that is no registry."""
         where = f"Schema Registry at {self.settings.registry_url}"
         try:
             with closing(

@@ -202,6 +202,7 @@ def find_weed() -> Path:
 
 
 def _may_list(client: Any) -> bool:
+    """Return False if the server refuses these credentials. StoreUnavailableError if it does not answer."""
     try:
         client.list_buckets()
     except ClientError as err:

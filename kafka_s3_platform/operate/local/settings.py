@@ -49,8 +49,7 @@ class StackSettings:
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "StackSettings":
         """Read the settings from environment variables. Folders become absolute, so a change of directory does no harm.
 
-        Raises:
-            ConfigError: a `KAFKA_S3_LOCAL_` variable is unknown, or is not a port number where it should be one.
+        Raises ConfigError if a `KAFKA_S3_LOCAL_` variable is unknown, or is not a port number where it should be one.
         """
         variables = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
         names = {name_variable(f.name): f for f in fields(cls) if f.name != "kafka_properties"}
@@ -87,6 +86,7 @@ def name_variable(field_name: str) -> str:
 
 
 def _parse_value(kind: object, name: str, value: str) -> str | int:
+    """Convert a variable's text to its field's type. ConfigError if a port is none."""
     if kind is not int:
         return value
     if not (value.isascii() and value.isdigit() and 0 < int(value) < 65536):

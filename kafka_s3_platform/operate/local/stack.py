@@ -140,6 +140,7 @@ def _find_stopped(servers: tuple[Server, ...]) -> list[Server]:
 
 
 def _await_server(server: Server) -> None:
+    """Wait until the server answers, as long as its process runs, at most START_SECONDS."""
     started = reported = time.monotonic()
     while True:
         try:
@@ -156,6 +157,7 @@ def _await_server(server: Server) -> None:
 
 
 def _read_server_status(server: Server) -> ServerStatus:
+    """Read whether the server runs and answers correctly. Change nothing."""
     name = server.daemon.name
     process = server.daemon.process()
     if process is None:
