@@ -52,10 +52,7 @@ class WarmSpark:
 
 
 def find_warm_spark(launch: Callable[[], None] | None) -> WarmSpark:
-    """Connect to the warm Spark with this process's identity. If there is none, start it with `launch`, unless None.
-
-    Raises NoWarmSparkError.
-    """
+    """Connect to this process's warm Spark, or start one with `launch`, unless None. Raises NoWarmSparkError."""
     try:
         return _greet_or_launch(launch)
     except FileNotFoundError as err:
@@ -67,6 +64,7 @@ def find_warm_spark(launch: Callable[[], None] | None) -> WarmSpark:
 
 
 def _greet_or_launch(launch: Callable[[], None] | None) -> WarmSpark:
+    """Return the warm Spark that fits this process. Without one, `launch` starts it; with None, the error is raised."""
     folder = find_folder()
     path = find_socket(folder, identify_process())
     try:
@@ -80,10 +78,7 @@ def _greet_or_launch(launch: Callable[[], None] | None) -> WarmSpark:
 
 
 def greet_server(path: Path, silence_seconds: float = GREETING_SECONDS) -> WarmSpark:
-    """Connect to a server, and wait until its session is there.
-
-    Raises PeerGoneError, and NoWarmSparkError if its session does not start.
-    """
+    """Connect, and wait for the server's session. PeerGoneError; NoWarmSparkError if it does not start."""
     peer = connect(path)
     started_at = time.monotonic()
     try:
@@ -133,6 +128,7 @@ class _RunningTasks:
         self._is_cancelled = False
 
     def run_task(self, function: Callable[[T, Attempt], R], task: T) -> R:
+        """Run a function on the warm Spark over a connection of its own. Return its result, or raise its error."""
         pickled = pickle_task(function, task)
         try:
             with greet_server(self._warm.path, SILENCE_SECONDS).peer as peer:
@@ -152,6 +148,7 @@ class _RunningTasks:
                 peer.end_sending()
 
     def _await_answer(self, peer: Peer, pickled: bytes) -> tuple[FrameKind, bytes]:
+        """Send the task and return its answer. Beats in between show that the server is alive."""
         with self._lock:
             self._peers.add(peer)
             if self._is_cancelled:

@@ -1,7 +1,8 @@
 """Starts the server of a warm Spark, which holds a session and runs the tasks that processes of its user send.
 
 It is started once: a process makes the socket, and leaves a child behind that serves it. The server knows nothing of a
-task but bytes, which a Python worker unpickles. So it never imports what tasks import.
+task but bytes, which a Python worker unpickles. So it never imports what tasks import. A *beat* is a frame that says
+that the server and its JVM are alive.
 """
 
 import fcntl
@@ -109,6 +110,7 @@ class WarmServer:
             return reason
 
     def _find_end_reason(self) -> str | None:
+        """Return why a server without clients has to end: another one, no socket, or no use. None to go on."""
         idle = time.monotonic() - self._used
         if self._retired:
             return "another one takes its place"
@@ -145,6 +147,7 @@ class WarmServer:
         return time.monotonic() - self._answered < STALE_SECONDS
 
     def _accept(self) -> None:
+        """Take connections, each in a thread of its own, to the end of the process."""
         while True:
             try:
                 connected, _ = self._listener.accept()
@@ -161,6 +164,7 @@ class WarmServer:
             threading.Thread(target=self._serve_client, args=(peer,), daemon=True).start()
 
     def _serve_client(self, peer: Peer) -> None:
+        """Greet a client, and do the one thing it asks for: a task, or to retire. Count it while it is there."""
         try:
             with peer:
                 self._greet(peer)
@@ -250,10 +254,7 @@ _MAIN = "import sys; sys.path[:] = [p for p in sys.path if p]; from {} import {}
 
 
 def launch_server(main: Callable[[], None]) -> None:
-    """Run a function of a module, which calls `become_server`, in a process of its own. Wait for its socket.
-
-    Raises OSError with the output of that process.
-    """
+    """Run a function, which calls `become_server`, in a process, and wait for its socket. OSError has its output."""
     command = [sys.executable, "-c", _MAIN.format(main.__module__, main.__qualname__)]
     try:
         finished = subprocess.run(
@@ -321,6 +322,7 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 def _has_live_server(path: Path) -> bool:
+    """Return True if a server answers at the socket."""
     try:
         with connect(path) as peer:
             kind, _ = peer.receive(ALIVE_SECONDS)

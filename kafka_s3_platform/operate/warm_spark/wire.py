@@ -177,12 +177,7 @@ class Peer:
             raise PeerGoneError(f"process {pid} at the other end is of user {uid}, not of {os.geteuid()}")
 
     def send(self, kind: FrameKind, body: bytes = b"") -> None:
-        """Send a frame.
-
-        Raises:
-            PeerGoneError: nobody reads it.
-            PermanentError: it is too long.
-        """
+        """Send a frame. Raises PeerGoneError if nobody reads it, and PermanentError if it is too long."""
         if len(body) > MAX_FRAME:
             raise PermanentError(f"a task or its result is {len(body):,} bytes: at most {MAX_FRAME:,} can be sent")
         try:
@@ -191,10 +186,7 @@ class Peer:
             raise PeerGoneError(str(err)) from err
 
     def receive(self, seconds: float | None = None) -> tuple[FrameKind, bytes]:
-        """Receive the next frame. Wait at most `seconds` for each part of it, or for ever if None.
-
-        Raises PeerGoneError.
-        """
+        """Receive the next frame: wait `seconds` for each part of it, for ever if None. Raises PeerGoneError."""
         self._socket.settimeout(seconds)
         try:
             kind, size = _HEAD.unpack(self._receive_exactly(_HEAD.size))
@@ -245,11 +237,7 @@ class Peer:
 
 
 def connect(path: Path) -> Peer:
-    """Connect to the server of a socket.
-
-    Raises:
-        PeerGoneError: none listens there, or it is another user's.
-    """
+    """Connect to a server's socket. Raises PeerGoneError if none listens, or it is another user's."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(SILENCE_SECONDS)
     try:
