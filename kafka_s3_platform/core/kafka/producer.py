@@ -90,13 +90,14 @@ class DeliveryTrack:
         self.acknowledged = 0
         self.failures: list[KafkaError] = []
         self._target_offset: int | None = None
+        # the last offset that librdkafka made up, None after a real one
         self._made_up: int | None = None
         self._sources: deque[npt.NDArray[np.int64]] = deque()
         self._forgotten = 0
         self._weighed: deque[tuple[int, int, float]] = deque()
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        """Take the delivery report of one record. librdkafka calls this."""
+        """Take librdkafka's delivery report of one record. An offset that it made up counts as unknown."""
         if error is not None:
             self.failures.append(error)
             return
