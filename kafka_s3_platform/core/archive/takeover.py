@@ -116,7 +116,7 @@ class _TakeOver:
     clock: StoreClock
 
     def run(self, snapshot: IndexSnapshot, admin: ClusterAdmin, run_id: str) -> TakeOverReport:
-        """Commit missing rows on the snapshot."""
+        """Commit the gaps that the index lacks, with an observation of the logs. Commit nothing if it lacks none."""
         state = snapshot.state
         topic = self.description.topic
         observed = observe_until_unchanged(
