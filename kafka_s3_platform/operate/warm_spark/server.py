@@ -291,10 +291,7 @@ def become_server(start: "Callable[[], tuple[SparkSession, int]]", idle_seconds:
 
 
 def retire_servers(folder: Path, place: str, own_path: Path | None = None) -> int:
-    """Send RETIRE to the servers of a place or a home, of any version. Return their number.
-
-    Each ends with its last client.
-    """
+    """Let the servers of a place or a home, of any version, end with their last client. Return their number."""
     count = 0
     for path in folder.glob(f"{place}-*.sock"):
         if path == own_path:
