@@ -140,7 +140,7 @@ def test_the_script_makes_an_environment_in_which_the_query_of_last_week_runs(
     kafka_s3: KafkaS3, config: ConnectorConfig, environment: None, tmp_path: Path
 ) -> None:
     checkout = tmp_path / "checkout"
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         checkout.mkdir(exist_ok=True)
         shutil.copy(REPOSITORY / name, checkout)
     for name in ("kafka_s3_platform", "docs"):
