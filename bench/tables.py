@@ -1,10 +1,14 @@
-"""`make tables`: write tables of the docs from those that the code reads: keys, formats, environment variables."""
+"""`make tables`: write tables of the docs from those that the code reads: keys, formats, variables, commands."""
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+import click
+
 from bench.variables import VARIABLES
+from kafka_s3_platform.cli import main
 from kafka_s3_platform.connect.config.dialects import DIALECTS
 from kafka_s3_platform.connect.config.formats_of_connect import FORMATS, INPUTS, REFUSALS, WRITTEN_FORMATS
 from kafka_s3_platform.connect.config.keys.clients import (
@@ -27,8 +31,9 @@ from kafka_s3_platform.connect.config.lenses import LENSES_KEYS
 from kafka_s3_platform.connect.config.mapping import ALL_KEYS, OWN_KEYS
 from kafka_s3_platform.connect.config.worker import WORKER_HONOURED_KEYS, WORKER_WITHOUT_MEANING_KEYS
 from kafka_s3_platform.core.codecs.table import CODECS, Codec
+from kafka_s3_platform.core.defs.restore.config import ForeignRestoreConfig, RestoreConfig, find_options, list_fields
 
-DOCUMENTS = (Path("docs/connector-files.md"), Path("docs/formats.md"), Path("docs/deploying.md"))
+DOCUMENTS = tuple(Path("docs") / name for name in ("commands.md", "connector-files.md", "deploying.md", "formats.md"))
 """Paths below the folder of the repository."""
 
 _SECTION = re.compile(r"(<!-- table: ([a-z ]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -100,6 +105,46 @@ def _render_dialects() -> str:
 def _render_variables() -> str:
     rows = ((f"`{v.name}`", v.where, v.default, v.doc) for v in VARIABLES)
     return _render_table(("Variable", "Read by", "Default", "What it says"), rows)
+
+
+OPTIONS_OF_ALL = frozenset({"quiet", "verbose", "help"})
+"""Options that each command has; docs/command-line.md has them once."""
+
+
+def _list_commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, f"{path} lists {name}, and has none"
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from _list_commands(command, f"{path} {name}")
+
+
+def _render_command(path: str, command: click.Command) -> str:
+    context = click.Context(command)
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    params = (param for param in command.params if isinstance(param, click.Option) and param.name not in OPTIONS_OF_ALL)
+    records = (param.get_help_record(context) for param in params)
+    options = [(f"`{_escape(record[0])}`", _escape(record[1])) for record in records if record]
+    table = _render_table(("Option", "What it does"), options) if options else ""
+    text = inspect.cleandoc(command.help or "").replace("\b\n", "").replace("<", r"\<")
+    return f"\n## {path.removeprefix('kafka-s3 ')}\n\n`{usage}`\n\n{text}\n\n{table}"
+
+
+def _escape(text: str) -> str:
+    """Escape what would end a cell of a table, or begin a tag."""
+    return text.replace("|", r"\|").replace("<", r"\<")
+
+
+def _render_restore_fields() -> str:
+    options = find_options(ForeignRestoreConfig)
+    names = {path: option.name or f"--{path.rpartition('.')[2].replace('_', '-')}" for path, option in options.items()}
+    rows = (
+        (f"`{path}`", f"`{names[path]}`" if path in names else "", _escape(field.description or ""))
+        for path, field in list_fields(RestoreConfig).items()
+    )
+    return _render_table(("Field", "Option", "What it says"), rows)
 
 
 TableRow = tuple[str, ...]
@@ -198,6 +243,8 @@ FORMAT_TABLES: Mapping[str, Table] = {
 
 _TABLES: Mapping[str, str] = {
     **{name: _render_table(*table) for name, table in FORMAT_TABLES.items()},
+    "commands": "".join(_render_command(*entry) for entry in _list_commands(main, "kafka-s3")),
+    "restore": _render_restore_fields(),
     "dialects": _render_dialects(),
     "environment": _render_variables(),
     "general": _render_honoured(GENERAL_KEYS),
