@@ -29,6 +29,14 @@ def test_the_example_archives_flights_in_the_embedded_stack() -> None:
     assert flights.archive.start_hour == datetime(2013, 1, 1, tzinfo=timezone.utc)
 
 
+def test_the_file_of_the_first_page_is_that_of_a_whole_archive(tmp_path: Path) -> None:
+    shown = present(re.search(r"```json\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL))
+    (tmp_path / "orders.json").write_text(shown[1])
+    (tmp_path / "worker.properties").write_text("bootstrap.servers=kafka:9092\n")
+    (orders,) = load_connectors(tmp_path, {}).connectors
+    assert (orders.name, orders.topics, orders.store.bucket) == ("orders", ("orders",), "my-archive")
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_the_documents_tables_are_those_of_the_loader(document: Path) -> None:
     text = (ROOT / document).read_text()

@@ -64,7 +64,11 @@ class Person:
     def take_picture(self, name: str) -> None:
         if SCREENSHOTS:
             self.page.wait_for_timeout(1000)  # what moves into its place is there by then
-            self.page.screenshot(path=f"{SCREENSHOTS}/{name}.png")
+            # Not what is empty below a short page.
+            bottom = self.page.evaluate("Math.ceil(document.body.getBoundingClientRect().bottom)")
+            window = self.page.viewport_size
+            clip = {"x": 0, "y": 0, "width": window["width"], "height": min(window["height"], bottom)}
+            self.page.screenshot(path=f"{SCREENSHOTS}/{name}.png", clip=clip)
 
 
 @dataclass(frozen=True)
