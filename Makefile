@@ -7,7 +7,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long newest chaos worlds fuzz lint tables bench bench-peers bench-growth outage up down clean format lock
+.PHONY: help setup demo dev test test-long newest chaos worlds fuzz lint docs tables bench bench-peers bench-growth outage up down clean format lock
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,17 @@ format: setup ## Format the code and mend what can be mended
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+docs: .local/docs-tools/installed ## Build the site of the docs into .local/site, and check its links
+	.local/docs-tools/bin/sphinx-build -E -W --keep-going --quiet -d .local/doctrees -c docs . .local/site
+	@echo '<meta http-equiv="refresh" content="0; url=docs/index.html">' > .local/site/index.html
+	@echo "the site is .local/site/index.html"
+
+# Tools that are no part of the platform's environment, each as locked.
+.local/%-tools/installed: requirements-%.lock
+	$(PYTHON) -m venv --clear .local/$*-tools
+	.local/$*-tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
+
 tables: setup ## Write the tables of the docs from the rows of keys, formats and codecs
 	$(BIN)/python -m bench.tables
 
@@ -121,3 +132,4 @@ lock: setup ## Resolve the dependencies of pyproject.toml anew
 	$(COMPILE) pyproject.toml --extra deploy --constraint requirements.lock --output-file requirements-deploy.lock
 	$(COMPILE) --group build --output-file requirements-build.lock
 	$(COMPILE) --group ci --constraint requirements.lock --output-file requirements-ci.lock
+	$(COMPILE) --group docs --output-file requirements-docs.lock
