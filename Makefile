@@ -7,7 +7,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long newest chaos worlds fuzz lint docs tables bench bench-peers bench-growth outage up down clean format lock
+.PHONY: help setup demo dev test test-long chaos worlds fuzz lint docs release tables bench bench-peers bench-growth outage up down clean format lock
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,16 +55,6 @@ test: setup ## Run all tests but the long ones, with real Kafka and S3
 test-long: setup ## Run the long tests: all attacks end to end, many seeds, many drawn examples
 	$(TEST) -m "long or hypothesis" --hypothesis-profile long
 
-NEWEST ?= python3.13
-IMPORT_ALL := import importlib, pkgutil, kafka_s3_platform as package; names = [module.name for module in \
-	pkgutil.walk_packages(package.__path__, "kafka_s3_platform.") if not module.name.endswith("__main__")]; \
-	[importlib.import_module(name) for name in names]; print(len(names), "modules were imported")
-
-newest: setup ## Import every module with the newest Python that is supported: NEWEST=python3.13
-	$(BIN)/uv venv --quiet --clear --python $(NEWEST) .local/newest
-	VIRTUAL_ENV=.local/newest $(BIN)/uv pip install --quiet --require-hashes --requirement requirements-deploy.lock
-	PYTHONPATH=$(CURDIR) .local/newest/bin/python -c '$(IMPORT_ALL)'
-
 chaos: setup ## Archive under seeded lies of broker and store, or kill restores (KILLS=1) or leaders (ELECTIONS=1): SEED=1 RUNS=300
 	$(BIN)/python -m kafka_s3_platform_tests.chaos $(if $(KILLS),--kills) $(if $(ELECTIONS),--elections) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
 
@@ -88,6 +78,9 @@ docs: .local/docs-tools/installed ## Build the site of the docs into .local/site
 	.local/docs-tools/bin/sphinx-build -E -W --keep-going --quiet -d .local/doctrees -c docs . .local/site
 	@echo '<meta http-equiv="refresh" content="0; url=docs/index.html">' > .local/site/index.html
 	@echo "the site is .local/site/index.html"
+
+release: setup .local/release-tools/installed ## Build wheel and sdist, try them with the oldest and the newest Python: PYTHONS="python3.11 python3.13"
+	$(if $(PYTHONS),PYTHONS="$(PYTHONS)") .ci/release
 
 # Tools that are no part of the platform's environment, each as locked.
 .local/%-tools/installed: requirements-%.lock
@@ -133,3 +126,4 @@ lock: setup ## Resolve the dependencies of pyproject.toml anew
 	$(COMPILE) --group build --output-file requirements-build.lock
 	$(COMPILE) --group ci --constraint requirements.lock --output-file requirements-ci.lock
 	$(COMPILE) --group docs --output-file requirements-docs.lock
+	$(COMPILE) --group release --output-file requirements-release.lock
