@@ -219,7 +219,8 @@ class ForeignSource:
         ]
         sent = read_sent(self.request, self.after, ObjectStore(config.restore_store))
         findings += [] if sent is None else _find_other_targets(sent, goals)
-        return Checked(tuple(findings), tuple(o.key for o in plan.objects if o.is_cold))
+        store = ObjectStore(config.store)
+        return Checked(tuple(findings), tuple((store, o.key) for o in plan.objects if o.is_cold))
 
     def count(self, plan: ForeignPlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
         """Read every object: count its records, try to write them, and find bad ones."""

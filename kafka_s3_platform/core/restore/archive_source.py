@@ -229,12 +229,13 @@ class ArchiveSource:
     def check(self, plan: TopicsPlan, goals: Sequence[Goal], runner: TaskRunner) -> Checked:
         """Compare the objects with the plan, and look for records that cannot be sent."""
         findings: list[PreflightFinding] = []
-        cold_keys: list[str] = []
+        cold_objects: list[tuple[ObjectStore, str]] = []
         for goal, topic in zip(goals, plan.topics, strict=True):
-            objects = ObjectStore(goal.request.config.store).heads([o.key for o in topic.objects])
+            store = ObjectStore(goal.request.config.store)
+            objects = store.heads([o.key for o in topic.objects])
             findings += goal.name_findings(check_archive(goal.request, topic, goal.size, objects, runner))
-            cold_keys += [o.key for o in objects if o is not None and o.is_cold]
-        return Checked(tuple(findings), tuple(cold_keys))
+            cold_objects += ((store, key) for key in _list_cold(objects))
+        return Checked(tuple(findings), tuple(cold_objects))
 
     def count(self, plan: TopicsPlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
         """Count the records that pass the filter. Whether a target takes the largest of them is certain then."""

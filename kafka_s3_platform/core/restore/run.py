@@ -231,10 +231,10 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
             plan, goals = _begin_restore(request, plan, goals, admin, store)
         # Observe again: the targets may have been created above, and the goals now have their start offsets.
         goals = observe_goals([(goal.request, goal.plan) for goal in goals], admin)
-    thaw_objects(request, checked.cold_keys, ObjectStore(request.config.store))
+    thaw_objects(request, checked.cold_objects)
     values = {topic: source.make_values(goal, topic) for goal in goals for topic in goal.plan.topics}
     tasks = _make_tasks(source, plan, goals, values, resumed=begun is not None)
-    planned = add_schema_ids(make_planned_report(request, plan, goals, findings), values)
+    planned = add_schema_ids(make_planned_report(request, plan, goals, findings), goals, values)
     return Execution(request, tasks, goals, store, runner).run(planned)
 
 

@@ -4,6 +4,7 @@ SeaweedFS, the S3 server of the other tests, has no such classes.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
@@ -16,19 +17,22 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.core.errors import BusyError, IntegrityError
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
 from kafka_s3_platform.core.restore.preflight import thaw as thawing
 from kafka_s3_platform.core.restore.request import RestoreReport, Thaw
+from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.core.store.client import new_s3_client as new_client
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.conftest import copy_objects
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, numbered, numbers, restored
+from kafka_s3_platform_tests.restore.own import request
 from kafka_s3_platform_tests.restore.own import restored as restored_archive
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.rights import actions, beyond, policy, unused
 from kafka_s3_platform_tests.store.servers import Recorder
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
 
 LOOKS = 3
 """How often an object that was asked for is looked at before it is there."""
@@ -147,6 +151,25 @@ def test_an_archive_whose_hours_a_lifecycle_rule_moved_is_restored_like_any_othe
     assert "restore r1: 1 objects lie in cold storage" in said[0]
     assert (report.record_count, report.sent_count, report.verified) == (6, 6, True)
     assert values(lab.kafka, f"{lab.topic}-restored") == [b"%d" % n for n in range(6)]
+
+
+def test_cold_objects_of_several_connectors_are_asked_for_in_their_buckets(
+    config: ConnectorConfig, lab: Lab, create_topic: CreateTopic
+) -> None:
+    other = create_topic(f"{lab.topic}-other")
+    store = lab.store.model_copy(update={"bucket": other})
+    lab.s3.create_bucket(Bucket=other)
+    produce(lab.kafka, other, [Sent(b"%d" % n) for n in range(2)])
+    second = connector(lab.kafka, store, other).model_copy(update={"name": "d"})
+    archived(second)
+    [segment] = snapshot(second).segments
+    move(lab.s3, other, segment.key, "GLACIER")
+    requests = tuple(request(c, to_topic=f"{c.store.bucket}-restored", thaw=Thaw(3)) for c in (config, second))
+    together = replace(requests[0], topic="both", to_topic="{topic}-restored")
+    said, report = run_until_it_is_there(lambda: restore(ArchiveSource(together, requests), InProcessRunner()))
+    assert "restore r1: 2 objects lie in cold storage" in said[0]
+    assert [(part.record_count, part.verified) for part in report.parts] == [(6, True), (2, True)]
+    assert len(states(lab.s3, other)) == 1
 
 
 def test_of_an_archive_only_the_objects_of_the_window_have_to_be_thawed(config: ConnectorConfig, lab: Lab) -> None:

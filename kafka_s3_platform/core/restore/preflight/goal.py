@@ -24,6 +24,7 @@ from kafka_s3_platform.core.restore.preflight.target import (
 )
 from kafka_s3_platform.core.restore.request import ReadFacts, RestoreRequest
 from kafka_s3_platform.core.restore.source.base import TargetPlan
+from kafka_s3_platform.core.store.objects import ObjectStore
 
 TARGETS_AT_ONCE = 8
 """Targets of a restore that are asked about, or created, at once."""
@@ -96,10 +97,10 @@ class Goal:
 
 @dataclass(frozen=True)
 class Checked:
-    """The findings of a source about its objects. `cold_keys` are the keys of those in cold storage."""
+    """The findings of a source about its objects. `cold_objects` are stores and keys of those in cold storage."""
 
     findings: tuple[PreflightFinding, ...]
-    cold_keys: tuple[str, ...]
+    cold_objects: tuple[tuple[ObjectStore, str], ...]
 
 
 @dataclass(frozen=True)

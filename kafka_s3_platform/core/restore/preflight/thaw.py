@@ -30,8 +30,8 @@ def describe_cold(keys: Sequence[str]) -> Iterator[PreflightFinding]:
         yield make_remark(f"{len(keys)} objects lie in cold storage, such as {keys[0]}")
 
 
-def thaw_objects(request: RestoreRequest, keys: Sequence[str], store: ObjectStore) -> None:
-    """Request the cold ones of these objects once, and wait until all can be read.
+def thaw_objects(request: RestoreRequest, objects: Sequence[tuple[ObjectStore, str]]) -> None:
+    """Request the cold ones of these objects once, and wait until all can be read. `objects` are stores and keys.
 
     If the request thaws nothing, cold objects are bad objects: `behavior.on.error` decides.
 
@@ -41,33 +41,42 @@ def thaw_objects(request: RestoreRequest, keys: Sequence[str], store: ObjectStor
     """
     thawing = request.thawing
     if thawing.days is None:
-        if request.on_error == "fail" and (cold := _find_cold(keys, store)):
+        if request.on_error == "fail" and (cold := _find_cold(objects)):
             raise _make_cold_error(request, cold, _NOT_ASKED_FOR)
         return
-    cold = _find_cold(keys, store)
+    cold = _find_cold(objects)
     # S3 refuses a second request for an object while the first is under way.
-    _request_thaws([o.key for o in cold if not o.thaw], thawing.days, thawing.tier or "Standard", store)
+    _request_thaws([(store, info) for store, info in cold if not info.thaw], thawing.days, thawing.tier or "Standard")
     deadline = time.monotonic() + thawing.wait_seconds
     while cold:
         if time.monotonic() >= deadline:
             raise _make_cold_error(request, cold, _ASKED_FOR)
         logger.info("restore %s: waiting for %d objects from cold storage", request.restore_id, len(cold))
         time.sleep(POLL_SECONDS)
-        cold = _find_cold([o.key for o in cold], store)
+        cold = _find_cold([(store, info.key) for store, info in cold])
 
 
-def _find_cold(keys: Sequence[str], store: ObjectStore) -> list[ObjectInfo]:
-    return [info for info in store.heads(keys) if info is not None and info.is_cold]
+ColdObject = tuple[ObjectStore, ObjectInfo]
+"""An object in cold storage, and its store."""
 
 
-def _request_thaws(keys: Sequence[str], days: int, tier: ThawTier, store: ObjectStore) -> None:
+def _find_cold(objects: Sequence[tuple[ObjectStore, str]]) -> list[ColdObject]:
+    def read(place: tuple[ObjectStore, str]) -> tuple[ObjectStore, ObjectInfo | None]:
+        store, key = place
+        return store, store.head(key)
+
     with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="thaw") as pool:
-        for request in [pool.submit(store.request_thaw, key, days, tier) for key in keys]:
+        return [(store, info) for store, info in pool.map(read, objects) if info is not None and info.is_cold]
+
+
+def _request_thaws(cold: Sequence[ColdObject], days: int, tier: ThawTier) -> None:
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="thaw") as pool:
+        for request in [pool.submit(store.request_thaw, info.key, days, tier) for store, info in cold]:
             request.result()
 
 
-def _make_cold_error(request: RestoreRequest, cold: Sequence[ObjectInfo], advice: str) -> BusyError:
-    named = ", ".join(o.key for o in cold[:5])
+def _make_cold_error(request: RestoreRequest, cold: Sequence[ColdObject], advice: str) -> BusyError:
+    named = ", ".join(info.key for _, info in cold[:5])
     return BusyError(
         f"restore {request.restore_id}: {len(cold)} objects lie in cold storage, such as {named}: {advice}"
     )
