@@ -209,8 +209,9 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         targets = source.plan_targets(plan)
     with ClusterAdmin(request.target_kafka, begins=True) as admin:
         goals = observe_goals([(source.request_target(target), target) for target in targets], admin)
+        sources = {*chain.from_iterable(target.topics for target in targets)}
         for goal in goals:
-            findings += goal.name_findings(inspect_target(goal.request, goal.plan, goal.target))
+            findings += goal.name_findings(inspect_target(goal.request, goal.plan, goal.target, sources))
         checked = source.check(plan, goals, runner)
         findings += checked.findings
         if request.dry_run:

@@ -59,7 +59,10 @@ def told(asked: RestoreRequest, given: ArchivePlan, of: Target | None = None) ->
     there = of or target()
     goes = make_archive_target(asked, given)
     size = there.kafka_partition_count(asked, goes)
-    found = [*inspect_target(asked, goes, there), *check_archive(asked, given, size, [], InProcessRunner())]
+    found = [
+        *inspect_target(asked, goes, there, goes.topics),
+        *check_archive(asked, given, size, [], InProcessRunner()),
+    ]
     return [(f.refuses, f.text) for f in found if "holds no record in the window" not in f.text]
 
 

@@ -1,6 +1,6 @@
 """Check the target before the first record is sent, and report all findings at once."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -87,8 +87,10 @@ def describe_if_there(admin: ClusterAdmin, topic: str) -> TopicDescription | Non
         return None
 
 
-def inspect_target(request: RestoreRequest, plan: TargetPlan, target: Target) -> list[PreflightFinding]:
-    """Check the target alone, whatever the source of the records is."""
+def inspect_target(
+    request: RestoreRequest, plan: TargetPlan, target: Target, sources: Collection[str]
+) -> list[PreflightFinding]:
+    """Check the target, whatever the source of the records is. `sources` are all source topics of the restore."""
     return [
         *_check_merged_topics(plan, request.delivery),
         *_check_delivery(request, target),
@@ -97,7 +99,7 @@ def inspect_target(request: RestoreRequest, plan: TargetPlan, target: Target) ->
         *_check_rights_and_acls(request, plan, target),
         *_describe_size(plan),
         *_check_source(request, plan, target),
-        *_find_loops(request, target),
+        *_find_loops(request, target, sources),
     ]
 
 
@@ -265,8 +267,8 @@ def _name_the_cluster(request: RestoreRequest) -> str:
     return ". If the objects are of another cluster, name that in the connector's file: archive.source.cluster"
 
 
-def _find_loops(request: RestoreRequest, target: Target) -> Iterator[PreflightFinding]:
-    """Find a feedback loop: a connector that archives the target."""
+def _find_loops(request: RestoreRequest, target: Target, sources: Collection[str]) -> Iterator[PreflightFinding]:
+    """Find a feedback loop: a connector that archives the target. It is refused if the target is one of `sources`."""
     # The request's own file comes last: it wins over another one of its name. A source connector archives nothing: of a
     # sink restored by its own file as a source, the sink counts.
     connectors = {config.name: config for config in (*request.connectors, request.config) if config.source is None}
@@ -275,10 +277,12 @@ def _find_loops(request: RestoreRequest, target: Target) -> Iterator[PreflightFi
         if config is request.config and request.to_topic == request.topic:
             continue
         if request.to_topic in (*config.topics, *match_topics(config, [request.to_topic])):
-            yield from _describe_loop(request, config, target)
+            yield from _describe_loop(request, config, target, is_loop=request.to_topic in sources)
 
 
-def _describe_loop(request: RestoreRequest, config: ConnectorConfig, target: Target) -> Iterator[PreflightFinding]:
+def _describe_loop(
+    request: RestoreRequest, config: ConnectorConfig, target: Target, *, is_loop: bool
+) -> Iterator[PreflightFinding]:
     same = _is_same_cluster(config.kafka, request.target_kafka, target)
     if same is None:
         yield make_remark(
@@ -289,7 +293,6 @@ def _describe_loop(request: RestoreRequest, config: ConnectorConfig, target: Tar
         what = (
             f"{request.to_topic} is archived by connector {config.name} too: what is restored to it is archived again"
         )
-        is_loop = request.config.source is not None and request.to_topic == request.topic
         yield make_refusal(f"{what}. {SAY_SO}") if is_loop and not request.allow_source_topic else make_remark(what)
 
 
