@@ -206,18 +206,18 @@ class Execution:
         """Send missing records, read everything back, and store the report. It marks the restore as finished.
 
         With several targets, one that fails does not stop the others. Then the restore is not finished, and its report
-        is not stored. The parts of the report have the errors.
+        is not stored. The parts of the report have the errors, also if all have failed.
 
         Raises:
-            PlatformError: the only target has failed, or all of them. If sending failed, the message ends with the
-                progress of each stream.
+            PlatformError: the only target has failed. If sending failed, the message ends with the progress of each
+                stream.
         """
         tasks = _mark_early_tasks(self._limited())
         started = time.monotonic()
         replayed, failures = self._replay(tasks)
         verified, later_failures = self._verify(tasks, replayed, failures)
         failures |= later_failures
-        if failures and len(failures) == len(self.goals):
+        if failures and len(self.goals) == 1:
             raise next(iter(failures.values()))
         parts = [
             _finish_part(part, goal, replayed, verified, failures.get(goal.plan.to_topic))
@@ -293,7 +293,8 @@ class Execution:
                 for group in self.runner.run(replay_group, groups, tasks_max):
                     for stream in group:
                         if isinstance(stream, FailedTarget):
-                            failures.setdefault(stream.to_topic, self._add_progress(stream.error, tasks))
+                            of_target = [task for task in tasks if task.to_topic == stream.to_topic]
+                            failures.setdefault(stream.to_topic, self._add_progress(stream.error, of_target))
                             continue
                         progress.advance(stream.result.size, stream.result.sent_count, stream.result.sent_bytes)
                         results.append(stream)
@@ -332,6 +333,7 @@ def _finish_part(
     verified_part = Verified(
         tuple(item for item in verified.kafka_partitions if item.topic in goal.plan.topics),
         tuple(target for target in verified.targets if target.to_topic == goal.plan.to_topic),
+        tuple(note for note in verified.notes if note[0] == goal.plan.to_topic),
     )
     return replace(
         _add_sent(_add_verified(part, verified_part), streams), seconds=sum(stream.seconds for stream in streams)
@@ -350,7 +352,7 @@ def _add_verified(planned: RestoreReport, verified: Verified) -> RestoreReport:
     for part in parts:
         where = f"{part.topic or planned.topic}-{part.kafka_partition}"
         notes |= {f"{where}: {note}": isinstance(note, DoubtNote) for note in part.notes}
-    read = replace(sum(parts, ReadFacts()), notes=(*notes, *verified.notes))
+    read = replace(sum(parts, ReadFacts()), notes=(*notes, *(note for _, note in verified.notes)))
     before = replace(planned, out_of_range_count=0)
     return replace(
         planned,

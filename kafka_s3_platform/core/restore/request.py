@@ -448,9 +448,10 @@ def check_something_restored(report: RestoreReport) -> None:
     if report.failed:
         lines = "".join(f"\n{part.topic}: {part.failure}" for part in report.failed)
         error = TransientError if any(part.is_transient for part in report.failed) else PermanentError
+        others = "; the others are restored and verified" if len(report.failed) < len(report.parts) else ""
         raise error(
-            f"restore {report.restore_id}: {judge_report(report).text}; the others are restored and verified, see "
-            f"{report.page_key}. Run it again under the same id to go on with what is missing{lines}"
+            f"restore {report.restore_id}: {judge_report(report).text}{others}, see {report.page_key}. Run it again "
+            f"under the same id to go on with what is missing{lines}"
         )
     if report.dry_run or not _is_all_lost(report):
         return

@@ -109,17 +109,25 @@ def _estimate_seconds(request: RestoreRequest, targets: Sequence[TargetPlan]) ->
     return math.fsum(estimate_seconds(request, target) for target in targets)
 
 
-def add_schema_ids(planned: RestoreReport, values: Mapping[str, ValueSettings | None]) -> RestoreReport:
-    """Add the schema ids registered at the target, and notes on them."""
+def add_schema_ids(
+    planned: RestoreReport, goals: Sequence[Goal], values: Mapping[str, ValueSettings | None]
+) -> RestoreReport:
+    """Add the schema ids registered at the target, and notes on them, to the report and to that of each target.
+
+    `values` has the settings of each source topic.
+    """
     pairs = set[tuple[int, int]]()
     notes: list[str] = []
-    for settings in values.values():
+    for topic in chain.from_iterable(goal.plan.topics for goal in goals):
+        settings = values[topic]
         if settings is None or settings.mapping is None:
             continue
         notes += settings.mapping.notes
         for ids in (settings.mapping.key_ids, settings.mapping.value_ids):
             pairs.update((ids or {}).items())
-    return replace(planned, schema_ids=tuple(sorted(pairs)), notes=(*planned.notes, *notes))
+    pairs_of_parts = zip(planned.parts, goals, strict=bool(planned.parts))
+    parts = tuple(add_schema_ids(part, [goal], values) for part, goal in pairs_of_parts)
+    return replace(planned, schema_ids=tuple(sorted(pairs)), notes=(*planned.notes, *notes), parts=parts)
 
 
 def make_planned_report(

@@ -24,11 +24,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Verified:
-    """Result of a verification. `notes` are sentences about unread parts of the targets."""
+    """Result of a verification. `notes` are pairs of a target topic and a sentence about what was not read of it."""
 
     kafka_partitions: tuple[KafkaPartitionReport, ...] = ()
     targets: tuple[TargetReport, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
 
     def __add__(self, other: "Verified") -> "Verified":
         """Return both, in the order of a single verification."""
@@ -58,11 +58,11 @@ class _TargetStates:
         ]
 
     @property
-    def notes(self) -> list[str]:
-        """Describe changes by others."""
+    def notes(self) -> list[tuple[str, str]]:
+        """Describe changes by others, by the target topic."""
+        when = "after the first record was sent, so all of it was read back at the end"
         return [
-            f"the configs of {topic} were changed after the first record was sent, so all of it was read back at the "
-            f"end. Before a restore they are refused: {refusal}"
+            (topic, f"the configs of {topic} were changed {when}. Before a restore they are refused: {refusal}")
             for topic, refusals in self.refusals.items()
             for refusal in refusals
         ]
@@ -97,7 +97,7 @@ class Verification:
                 targets = self._count(streams)
                 self._check_all_found(sent, streams)
             except IntegrityError as err:
-                raise err.retell("\n".join((str(err), *states.notes))) from err
+                raise err.retell("\n".join((str(err), *(note for _, note in states.notes)))) from err
             # Observe again, after everything else. A target may have been deleted, or changed, while others were read;
             # and a single answer may be a stale one, of a broker that is behind.
             states = self._observe()
@@ -107,7 +107,7 @@ class Verification:
             taken = unchanged
         reports = [_add_extra(s, targets) for s in streams]
         in_order = sorted(reports, key=lambda r: (r.topic, r.kafka_partition))
-        hidden = [_describe_hidden(t) for t in targets.values() if t.open_offset is not None]
+        hidden = [(t.to_topic, _describe_hidden(t)) for t in targets.values() if t.open_offset is not None]
         notes = (*hidden, *self._describe_unread(states), *states.notes)
         return Verified(tuple(in_order), tuple(targets.values()), notes)
 
@@ -125,18 +125,17 @@ class Verification:
     def _list_reached(self, to_topic: str) -> list[int]:
         return sorted({number for task in self.streams if task.to_topic == to_topic for number, _ in task.reached})
 
-    def _describe_unread(self, states: _TargetStates) -> Iterator[str]:
-        """Describe unread parts of the targets that grew."""
+    def _describe_unread(self, states: _TargetStates) -> Iterator[tuple[str, str]]:
+        """Describe unread parts of the targets that grew, by the target topic."""
         for goal in sorted(self.goals, key=lambda g: g.plan.to_topic):
             name = goal.plan.to_topic
             unread = states.logs[name].keys() - set(self._list_reached(name))
             before = dict(goal.plan.start.offsets) if goal.plan.start else {}
             grown = [p for p in sorted(unread) if states.logs[name][p].high_watermark > before.get(p, 0)]
             if grown:
-                yield (
-                    f"{name}: kafka partitions {', '.join(map(str, grown))} grew since the restore began. None of its "
-                    f"records go there, so they were not read back"
-                )
+                numbers = ", ".join(map(str, grown))
+                what = f"{name}: kafka partitions {numbers} grew since the restore began. None of its records go there"
+                yield name, f"{what}, so they were not read back"
 
     def _match(self, done: set[tuple[str, int]]) -> list[VerifiedStream]:
         tasks = {(t.named_topic, t.kafka_partition): t for t in self.streams}
