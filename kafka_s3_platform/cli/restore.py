@@ -247,7 +247,7 @@ def _join_reports(reports: Sequence[dict[str, Any]], failures: Mapping[str, Plat
 def _format_reports(reports: Sequence[dict[str, Any]], failures: Mapping[str, PlatformError]) -> list[str | Verdict]:
     heads = ["topic", "target", "records", "missing", "exact", "verified", "seconds", ""]
     rows = [*map(_format_row, reports), *([topic, "", "", "", "", "no", "", "not restored"] for topic in failures)]
-    head, *lines = align_columns([heads, *rows], numbers=(2, 3, 6))
+    head, *lines = align_columns([heads, *rows], numbers=(2, 6))
     statuses = [*map(_choose_exit_status, reports), *([1] * len(failures))]
     together = reports[0].get("all_topics", {"refusals": [], "skipped": []})
     notes: list[str | Verdict] = []
@@ -264,11 +264,10 @@ def _format_reports(reports: Sequence[dict[str, Any]], failures: Mapping[str, Pl
 
 
 def _format_row(report: dict[str, Any]) -> list[str]:
-    """Return the cells of a topic. What is missing is gaps, objects and records that were asked for."""
-    names = ("failed_records", "records_without_key", "records_routed_elsewhere", "incomplete_records")
-    missing = sum(report[name] for name in ("gap_count", "skipped_count", *names))
+    """Return the cells of a topic."""
+    missing = "; ".join(report["missing"]) or "nothing"
     is_exact, is_verified = ("yes" if report[name] else "no" for name in ("exact", "verified"))
-    counts = (f"{report['records']:,}", f"{missing:,}", is_exact, is_verified, f"{report['seconds']:.1f}")
+    counts = (f"{report['records']:,}", missing, is_exact, is_verified, f"{report['seconds']:.1f}")
     return [report["topic"], report["to_topic"], *counts, report["verdict"]]
 
 

@@ -155,7 +155,7 @@ def run_assets(
         errors = {} if result.success else _make_errors(result, instance, free)
     events_by_key = {key: _find_events(result, key) for key in free if key not in errors}
     outcomes = [RunOutcome(topics[key], result.run_id, tuple(events)) for key, events in events_by_key.items()]
-    return outcomes, {**failures, **{topics[key]: err for key, err in errors.items()}}
+    return outcomes, {**failures, **{topics.get(key, key.path[-1]): err for key, err in errors.items()}}
 
 
 def _execute(
@@ -263,8 +263,9 @@ def _make_errors(
     failure = data.user_failure_data
     if failure and FAILURES in failure.metadata:
         by_asset: Any = failure.metadata[FAILURES].value
-        by_name = {key.to_user_string(): key for key in keys}
-        return {by_name[name]: _make_error(result.run_id, **details) for name, details in by_asset.items()}
+        # It may name assets that are none of `keys`: a restore that goes on keeps the topics that it began with.
+        errors = ((dg.AssetKey.from_user_string(name), details) for name, details in by_asset.items())
+        return {key: _make_error(result.run_id, **details) for key, details in errors}
     description = failure.description if failure else None
     run = instance.get_run_by_id(result.run_id)
     kind = run.tags.get(FAILURE_TAG, "") if run else ""

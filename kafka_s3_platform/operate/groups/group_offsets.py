@@ -10,6 +10,7 @@ from itertools import groupby
 
 import numpy as np
 
+from kafka_s3_platform.core.config.folder import FOLDER_VARIABLE
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.core.errors import ConfigError, PermanentError, PreflightError, TopicRecreatedError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
@@ -289,11 +290,17 @@ def translate_groups(
     The restore began with `config`, and may have topics of other `connectors`.
 
     Raises:
+        ConfigError: the file of a connector of the restore is missing.
         PermanentError: no archive of the topics holds offsets of such a group.
         TopicRecreatedError: a target is another topic than the restore wrote to.
     """
     reports = {part.topic: part for part in report.parts or (report,)}
     indexes = {c.name: ConnectorIndex.of(c) for c in (*connectors, config)}
+    if gone := sorted({topic_plan.facts.connector for topic_plan in plan.topics} - indexes.keys()):
+        raise ConfigError(
+            f"restore {plan.restore_id} has topics of connector {' and '.join(gone)}, which has no file here: its "
+            f"index holds the groups' offsets. Put the file back, or name the folder that has it in {FOLDER_VARIABLE}"
+        )
     snapshots = {
         topic_plan.source.topic: TopicIndex(indexes[topic_plan.facts.connector], topic_plan.source.topic).open()
         for topic_plan in plan.topics

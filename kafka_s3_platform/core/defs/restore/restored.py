@@ -229,6 +229,7 @@ def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
         "records_routed_elsewhere": dg.MetadataValue.int(left_out.elsewhere),
         "incomplete_records": dg.MetadataValue.int(left_out.incomplete),
         "filtered_records": dg.MetadataValue.int(left_out.filtered),
+        "missing": dg.MetadataValue.json(list(list_missing(report))),
         "gap_count": dg.MetadataValue.int(report.gap_count),
         "skipped_count": dg.MetadataValue.int(report.skipped_count),
         "out_of_range_records": dg.MetadataValue.int(report.out_of_range_count),
