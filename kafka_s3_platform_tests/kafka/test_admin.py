@@ -64,7 +64,7 @@ def test_a_closed_client_has_ended_whoever_still_holds_it(lab: Lab) -> None:
 def test_the_acls_of_a_cluster_that_keeps_none_are_unknown(lab: Lab) -> None:
     lab.create_topic()
     with ClusterAdmin(lab.kafka) as admin:
-        assert admin.topic_acls(lab.topic) is None
+        assert admin.topic_acls([lab.topic])[lab.topic] is None
         assert admin.describe_topic(lab.topic).generation.acls is None
         with pytest.raises(PermanentError, match=f"giving topic {lab.topic} an ACL for User:a"):
             admin.create_topic_acls(lab.topic, [TopicAcl("User:a", "*", "READ", "ALLOW")])
@@ -439,8 +439,8 @@ def guarded(stack_settings: StackSettings) -> Iterator[KafkaSettings]:
 def test_acls_of_a_topic_are_given_and_read_back_by_its_literal_name(guarded: KafkaSettings, topic_name: str) -> None:
     with ClusterAdmin(guarded) as admin:
         admin.create_topic(topic_name, 1)
-        assert admin.topic_acls(topic_name) == ()
-        assert admin.topic_acls("no-such-topic") == ()
+        assert admin.topic_acls([topic_name])[topic_name] == ()
+        assert admin.topic_acls(["no-such-topic"])["no-such-topic"] == ()
         before = admin.describe_topic(topic_name)
         assert before.operations is not None
         assert list(check_rights(request(), before.operations, None)) == []
@@ -448,8 +448,8 @@ def test_acls_of_a_topic_are_given_and_read_back_by_its_literal_name(guarded: Ka
         admin.create_topic_acls(topic_name, ACLS)
         admin.create_topic_acls(topic_name, ACLS[:1])
 
-        until(lambda: admin.topic_acls(topic_name) == ACLS)
-        assert admin.topic_acls(topic_name[:-1]) == ()
+        until(lambda: admin.topic_acls([topic_name])[topic_name] == ACLS)
+        assert admin.topic_acls([topic_name[:-1]])[topic_name[:-1]] == ()
 
 
 def test_rights_that_an_acl_takes_away_are_found_missing(guarded: KafkaSettings, topic_name: str) -> None:

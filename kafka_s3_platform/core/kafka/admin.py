@@ -103,7 +103,7 @@ class ClusterAdmin(OffsetAdmin):
         described = self.find_topics(topics)
         entries = self._config_entries(described.results)
         try:
-            acls = self._topic_acls(entries.results) if entries.results else {}
+            acls = self.topic_acls(entries.results) if entries.results else {}
         except PlatformError as err:
             return Answers({}, {**dict.fromkeys(entries.results, err), **entries.failures, **described.failures})
         return described.zip(entries).checked(lambda topic, both: _build_description(*both, acls.get(topic)))
@@ -117,12 +117,11 @@ class ClusterAdmin(OffsetAdmin):
         operations = read_operations(cluster)
         return ClusterDescription(str(cluster.cluster_id), len(addresses), operations, broker_id, addresses)
 
-    def topic_acls(self, topic: str) -> tuple[TopicAcl, ...] | None:
-        """Return the ACLs of the topic's literal name, in order; None if the cluster keeps or shows none."""
-        return self._topic_acls([topic])[topic]
+    def topic_acls(self, topics: Collection[str]) -> dict[str, tuple[TopicAcl, ...] | None]:
+        """Return the ACLs of the topics' literal names, in order; None if the cluster keeps or shows none.
 
-    def _topic_acls(self, topics: Collection[str]) -> dict[str, tuple[TopicAcl, ...] | None]:
-        """Do as `topic_acls` for many topics. One request brings the ACLs of all literal names."""
+        One request brings those of all literal names.
+        """
         only = next(iter(topics)) if len(topics) == 1 else None
         anything: Any = None
         acl_filter = AclBindingFilter(

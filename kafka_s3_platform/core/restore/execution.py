@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from functools import partial
 from itertools import chain
 from threading import Event, Thread
+from typing import TypeVar
 
 from kafka_s3_platform.core.errors import PlatformError, SupersededError, TransientError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
@@ -25,7 +26,7 @@ from kafka_s3_platform.core.restore.replay.spec import ReplayResult, ReplayTask
 from kafka_s3_platform.core.restore.replay.task import replay
 from kafka_s3_platform.core.restore.report_page import render_page
 from kafka_s3_platform.core.restore.request import ReadFacts, RestoreReport, RestoreRequest
-from kafka_s3_platform.core.restore.verify.read_back import VerifiedStream, verify_stream
+from kafka_s3_platform.core.restore.verify.read_back import VerifiedStream, match_stream
 from kafka_s3_platform.core.restore.verify.target_count import group_by_target
 from kafka_s3_platform.core.restore.verify.verification import Verification, Verified
 from kafka_s3_platform.core.spark.progress import Progress, Snapshot, call_watchers, log_progress
@@ -35,6 +36,8 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 10.0
+
+T = TypeVar("T")
 
 
 Measure = Callable[[Sequence[Position | None]], int]
@@ -159,8 +162,14 @@ def replay_streams(
                 raise
             return failures.setdefault(task.to_topic, FailedTarget(task.to_topic, err))
         seconds = time.monotonic() - started
-        return ReplayedStream(result, _try_verify(task, attempt), task.to_topic, seconds)
+        return ReplayedStream(result, _try_verify(task, admin), task.to_topic, seconds)
 
+    with ClusterAdmin(tasks[0].kafka) as admin:
+        return _map_streams(send, tasks)
+
+
+def _map_streams(send: Callable[[ReplayTask], T], tasks: Sequence[ReplayTask]) -> list[T]:
+    """Send the streams, one after the other or several at once."""
     if len(tasks) == 1 or any(task.is_limited or not task.is_read_back_early for task in tasks):
         return list(map(send, tasks))
     with ThreadPoolExecutor(STREAMS_AT_ONCE, thread_name_prefix="restore-stream") as pool:
@@ -178,15 +187,14 @@ def _is_final(err: PlatformError, attempt: Attempt) -> bool:
     return attempt.is_last or not isinstance(err, TransientError)
 
 
-def _try_verify(task: ReplayTask, attempt: Attempt) -> VerifiedStream | None:
+def _try_verify(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream | None:
     """Read the stream back. A failure is repeated at the end, and counts there."""
     if not task.is_read_back_early:
         return None
     try:
-        with ClusterAdmin(task.kafka) as admin:
-            seconds = min(OWN_END_SECONDS, target_log.STABLE_SECONDS)
-            target_log.await_settled_logs(admin, task.to_topic, [task.kafka_partition], seconds)
-        return verify_stream(task, attempt)
+        seconds = min(OWN_END_SECONDS, target_log.STABLE_SECONDS)
+        target_log.await_settled_logs(admin, task.to_topic, [task.kafka_partition], seconds)
+        return match_stream(task, admin)
     except PlatformError as err:
         logger.info("restore %s is read back again at the end: %s", task.where, err)
         return None

@@ -272,7 +272,7 @@ def test_a_restore_that_creates_its_target_and_its_acls(
     assert restored(config, **asked, target=guarded.user_with(acls)).verified
 
     with ClusterAdmin(guarded.anyone) as admin:
-        assert TopicAcl("User:alice", "*", "READ", "ALLOW") in (admin.topic_acls(topic_name) or ())
+        assert TopicAcl("User:alice", "*", "READ", "ALLOW") in (admin.topic_acls([topic_name])[topic_name] or ())
 
 
 def test_a_target_that_may_not_be_created_is_named(guarded: Guarded, config: ConnectorConfig, topic_name: str) -> None:

@@ -14,7 +14,7 @@ from kafka_s3_platform.core.errors import (
 )
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.core.restore.outgoing.partitioning import SOURCE
-from kafka_s3_platform.core.restore.preflight.checks import Target, describe_if_there, observe_target, raise_refusals
+from kafka_s3_platform.core.restore.preflight.checks import Target, describe_if_there, observe_targets, raise_refusals
 from kafka_s3_platform.core.restore.preflight.target import check_configs, make_topic_configs
 from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.core.restore.source.base import TargetPlan, TargetStart
@@ -31,7 +31,7 @@ def create_target(request: RestoreRequest, plan: TargetPlan, size: int, target: 
     admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
     logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
     # Observe again: only the created topic shows the configs of its brokers.
-    return observe_target(request, admin, target.cluster, target.most_transaction_ms)
+    return observe_targets([request], admin, target.cluster, target.most_transaction_ms)[0]
 
 
 def check_created(request: RestoreRequest, plan: TargetPlan, created: Target) -> None:

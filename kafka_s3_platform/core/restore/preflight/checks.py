@@ -63,20 +63,31 @@ class Target:
         return choose_topic_size(request, plan)
 
 
-def observe_target(
-    request: RestoreRequest, admin: ClusterAdmin, cluster: ClusterDescription | None, most: str | None
-) -> Target:
-    """Ask the cluster about the target topic. `most` is its longest timeout of transactions, if it is known."""
+def observe_targets(
+    requests: Sequence[RestoreRequest], admin: ClusterAdmin, cluster: ClusterDescription | None, most: str | None
+) -> list[Target]:
+    """Ask the cluster about the target topics together. `most` is its longest timeout of transactions, if known."""
     now = datetime.now(timezone.utc)
-    topic = request.to_topic
-    description = describe_if_there(admin, topic)
-    if description is None:
-        acls = admin.topic_acls(topic) if request.restore_acls else None
-        near = admin.find_near_topic(topic)
-        return Target(None, TargetConfigs(topic, {}, now), {}, cluster, acls, near=near, most_transaction_ms=most)
-    configs = TargetConfigs(topic, description.configs_in_force, now)
-    frontiers = admin.frontiers(topic, description.kafka_partitions)
-    return Target(description, configs, frontiers, cluster, description.acls, most_transaction_ms=most)
+    answers = admin.describe_topics(request.to_topic for request in requests)
+    for err in answers.failures.values():
+        if not isinstance(err, MissingTopicError):
+            raise err
+    described = answers.results
+    logs = admin.frontiers_of({topic: d.kafka_partitions for topic, d in described.items()}).all_or_raise()
+    new_topics = [r.to_topic for r in requests if r.to_topic not in described and r.restore_acls]
+    acls = admin.topic_acls(new_topics) if new_topics else {}
+    targets: list[Target] = []
+    for request in requests:
+        topic = request.to_topic
+        if (description := described.get(topic)) is None:
+            none = TargetConfigs(topic, {}, now)
+            near = admin.find_near_topic(topic)
+            targets.append(Target(None, none, {}, cluster, acls.get(topic), near=near, most_transaction_ms=most))
+            continue
+        configs = TargetConfigs(topic, description.configs_in_force, now)
+        frontiers = logs[topic].all_or_raise()
+        targets.append(Target(description, configs, frontiers, cluster, description.acls, most_transaction_ms=most))
+    return targets
 
 
 def describe_if_there(admin: ClusterAdmin, topic: str) -> TopicDescription | None:

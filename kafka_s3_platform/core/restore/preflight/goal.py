@@ -15,7 +15,7 @@ from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, count_record_bytes
 from kafka_s3_platform.core.restore.outgoing.sent import SentSettings, ValueSettings
 from kafka_s3_platform.core.restore.preflight.begin import check_target
-from kafka_s3_platform.core.restore.preflight.checks import Target, check_target_configs, observe_target
+from kafka_s3_platform.core.restore.preflight.checks import Target, check_target_configs, observe_targets
 from kafka_s3_platform.core.restore.preflight.target import (
     DECIDED,
     PreflightFinding,
@@ -149,15 +149,16 @@ def observe_goals(targets: Sequence[tuple[RestoreRequest, TargetPlan]], admin: C
         return []
     cluster = admin.describe_cluster()
     most = admin.broker_config(cluster.broker_id, "transaction.max.timeout.ms")
+    requests, plans = zip(*targets, strict=True)
+    observed = observe_targets(requests, admin, cluster, most)
 
-    def observe(request: RestoreRequest, plan: TargetPlan) -> Goal:
-        target = observe_target(request, admin, cluster, most)
+    def observe(request: RestoreRequest, plan: TargetPlan, target: Target) -> Goal:
         if plan.start is not None:
             check_target(request, plan.start, target.description)
         return Goal(request, plan, check_creation(request, plan, target, admin), is_alone=len(targets) == 1)
 
     with ThreadPoolExecutor(TARGETS_AT_ONCE, thread_name_prefix="restore-target") as pool:
-        return list(pool.map(observe, *zip(*targets, strict=True)))
+        return list(pool.map(observe, requests, plans, observed))
 
 
 def find_new_refusals(begun: Goal, now: Goal) -> list[str]:

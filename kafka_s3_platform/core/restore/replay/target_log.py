@@ -56,15 +56,14 @@ class TargetLog:
                 yield from reader.read(self.kafka_partition, offsets)
 
 
-def find_target_log(kafka: KafkaSettings, topic: str, kafka_partition: int, start_offset: int) -> TargetLog:
+def find_target_log(admin: ClusterAdmin, topic: str, kafka_partition: int, start_offset: int) -> TargetLog:
     """Look how far the target can be read now, from `start_offset` on.
 
     Raises:
         LogTruncatedError: the target no longer holds `start_offset`.
     """
-    with ClusterAdmin(kafka) as admin:
-        log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
-    return _make_target_log(kafka, topic, log, start_offset)
+    log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
+    return _make_target_log(admin.settings, topic, log, start_offset)
 
 
 def _make_target_log(kafka: KafkaSettings, topic: str, log: Frontier, start_offset: int) -> TargetLog:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from kafka_s3_platform.core.errors import IntegrityError, OffsetGapError
 from kafka_s3_platform.core.formats.columns import RecordDigest
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.restore.outgoing.sent import SentStream
 from kafka_s3_platform.core.restore.replay.checkpoint import save_document
 from kafka_s3_platform.core.restore.replay.spec import UNSENDABLE_TIMESTAMPS, ReplayTask
@@ -132,7 +133,15 @@ class VerifiedStream:
 
 
 def verify_stream(task: ReplayTask, _: Attempt) -> VerifiedStream:
+    """Verify one stream as `match_stream` does."""
+    with ClusterAdmin(task.kafka) as admin:
+        return match_stream(task, admin)
+
+
+def match_stream(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream:
     """Match the archived stream with the target, from the restore's start offset on, and store the offset mapping.
+
+    `admin` is of the target's cluster.
 
     Raises:
         IntegrityError: an archived record is missing in the target, or out of order.
@@ -142,16 +151,18 @@ def verify_stream(task: ReplayTask, _: Attempt) -> VerifiedStream:
     tally = _Tally()
     # If keys choose the kafka partition, a stream goes to several. Records have an order only within each of them.
     decided = task.decided(store)
-    reached = tuple(_match_stream(decided, number, start, store, tally) for number, start in task.reached)
+    reached = tuple(_match_place(decided, number, start, store, tally, admin) for number, start in task.reached)
     mapping = tally.mapping.close()
     if tally.count and task.keeps_number:
         save_document(task.beside(store), task.documents.mapping, mapping.to_pybytes())
     return VerifiedStream(tally.report(task), reached)
 
 
-def _match_stream(task: ReplayTask, kafka_partition: int, start: int, store: ObjectStore, tally: "_Tally") -> Reached:
+def _match_place(
+    task: ReplayTask, kafka_partition: int, start: int, store: ObjectStore, tally: "_Tally", admin: ClusterAdmin
+) -> Reached:
     stream = task.sent_stream(store)
-    log = find_target_log(task.kafka, task.to_topic, kafka_partition, start)
+    log = find_target_log(admin, task.to_topic, kafka_partition, start)
     match = SubsequenceMatch(stream.of(kafka_partition), log.read(), task.any_timestamp)
     before = tally.count
     try:

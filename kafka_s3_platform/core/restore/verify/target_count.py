@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.core.restore.replay.spec import ReplayTask
 from kafka_s3_platform.core.restore.replay.target_log import TargetLog, explain_open_transaction, find_target_log
@@ -140,7 +141,8 @@ def count_target(task: TargetCountTask, _: Attempt) -> TargetReport:
     first = task.replays[0]
     streams = [_read_wanted(replay, task.kafka_partition) for replay in task.replays]
     what = f"restore {first.restore_id}, {first.to_topic}-{task.kafka_partition}: counting equal records"
-    log = find_target_log(first.kafka, first.to_topic, task.kafka_partition, task.start_offset)
+    with ClusterAdmin(first.kafka) as admin:
+        log = find_target_log(admin, first.to_topic, task.kafka_partition, task.start_offset)
     counted = count_records(streams, log.read(), what)
     if counted.lost is not None:
         raise _explain_lost(task, counted.lost, log)
