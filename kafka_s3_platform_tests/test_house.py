@@ -20,7 +20,7 @@ MIN_LINES = 180
 PARTS = ("core", "connect", "operate")
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (480, 4),
-    "cli": (4_640, 36),
+    "cli": (4_760, 36),
     "connect": (30, 1),
     "connect/avro": (2_770, 13),
     "connect/config": (7_700, 28),
@@ -47,7 +47,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/layouts": (450, 3),
     "core/model": (2_750, 17),
     "core/partitioners": (720, 4),
-    "core/restore": (8_760, 44),
+    "core/restore": (8_850, 44),
     "core/segments": (720, 4),
     "core/spark": (620, 4),
     "core/status": (1_730, 10),
@@ -56,7 +56,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "operate": (10, 1),
     "operate/alerts": (960, 7),
     "operate/defs": (280, 3),
-    "operate/groups": (620, 3),
+    "operate/groups": (660, 3),
     "operate/instance": (730, 7),
     "operate/local": (1_180, 9),
     "operate/monitoring": (1_370, 12),

@@ -88,6 +88,26 @@ def groups(
         file = None
         if is_applied:
             file = _apply_offsets(admin, translations, dry_run=dry_run, allow_approximate=allow_approximate)
+    document, lines = _describe(restore_id, translations, file, is_applied=is_applied)
+    print_result(document, as_json, lines)
+
+
+def apply_groups(restore_id: str, target_worker: str | None) -> tuple[dict[str, Any], list[str]]:
+    """Commit the offsets of all groups for a finished restore. Return the document, and lines.
+
+    PreflightError if a group has committed other offsets there: it has gone on since.
+    """
+    connectors, (config, plan, report) = _find_restore(restore_id)
+    worker = None if target_worker is None else Path(target_worker)
+    with ClusterAdmin(read_target_kafka(worker) or config.kafka, begins=True) as admin:
+        translations = translate_groups(config, plan, report, admin, (), connectors)
+        file = _apply_offsets(admin, translations, dry_run=False, allow_approximate=False, sets_back=False)
+    return _describe(restore_id, translations, file, is_applied=True)
+
+
+def _describe(
+    restore_id: str, translations: Sequence[Translation], file: Path | None, *, is_applied: bool
+) -> tuple[dict[str, Any], list[str]]:
     document = {
         "restore_id": restore_id,
         "topics": [asdict(translation) for translation in translations],
@@ -95,7 +115,7 @@ def groups(
         "rollback_file": str(file) if file else None,
     }
     tables = chain.from_iterable(map(_format_translation, translations))
-    print_result(document, as_json, [*tables, _format_outcome(restore_id, file, is_applied=is_applied)])
+    return document, [*tables, _format_outcome(restore_id, file, is_applied=is_applied)]
 
 
 def _find_restore(
@@ -128,7 +148,12 @@ def _read_rollback(file: Path, restore_id: str) -> Rollback:
 
 
 def _apply_offsets(
-    admin: ClusterAdmin, translations: Sequence[Translation], *, dry_run: bool, allow_approximate: bool
+    admin: ClusterAdmin,
+    translations: Sequence[Translation],
+    *,
+    dry_run: bool,
+    allow_approximate: bool,
+    sets_back: bool = True,
 ) -> Path | None:
     if dry_run:
         check_translations(admin, translations, allow_approximate=allow_approximate)
@@ -136,7 +161,11 @@ def _apply_offsets(
     moment = datetime.now(timezone.utc)
     file = Path(f"groups-{translations[0].restore_id}-{moment:%Y%m%dT%H%M%S%f}.rollback.json")
     apply_translations(
-        admin, translations, lambda content: _write_durably(file, content), allow_approximate=allow_approximate
+        admin,
+        translations,
+        lambda content: _write_durably(file, content),
+        allow_approximate=allow_approximate,
+        sets_back=sets_back,
     )
     return file
 

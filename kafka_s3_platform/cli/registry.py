@@ -1,7 +1,7 @@
 """The commands of whole Schema Registries: `kafka-s3 registry archive`, `show` and `restore`."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -117,13 +117,7 @@ def restore(
     """Register what is archived of a Schema Registry, with its ids where the target can, and compare."""
     config = find_connector(connector, os.environ)
     archive = _find_archive(config, url)
-    document = _read(archive, number)
-    gone = [place for place in document.gone if not subjects or place[0] in subjects]
-    if number is None and gone:
-        raise ConfigError(
-            f"{_describe_gone(gone)}. Nothing was registered: name the document by --document, {document.number} for"
-            " the newest one"
-        )
+    document = _read_sound(archive, number, subjects)
     contents = document.contents
     if unknown := set(subjects) - {*contents.subjects}:
         raise ConfigError(
@@ -137,6 +131,35 @@ def restore(
     print_result({"registry": target.url, "dry_run": dry_run, **asdict(report)}, as_json, _format(report, dry_run))
     if report.differences:
         ctx.exit(INCOMPLETE)
+
+
+def restore_registries(
+    connectors: Sequence[str], target_file: Path, *, dry_run: bool
+) -> tuple[list[dict[str, Any]], list[str | Verdict]]:
+    """Restore the archived registries of the connectors' files to that of a file, as `kafka-s3 registry restore`.
+
+    Returns their documents, and lines. Of a registry that several connectors name, the newest document counts.
+
+    Raises:
+        ConfigError: no connector names a registry, or nothing is archived of one.
+    """
+    target = open_registry(read_registry_file(target_file, os.environ))
+    newest: dict[str, RegistryDocument] = {}
+    for config in (find_connector(name, os.environ) for name in connectors):
+        for settings in config.records.registries:
+            url = open_registry(settings).url
+            document = _read_sound(_find_archive(config, url), None)
+            if url not in newest or newest[url].observed_at < document.observed_at:
+                newest[url] = document
+    if not newest:
+        raise ConfigError(f"--to-registry: no Schema Registry is named in the files of {' and '.join(connectors)}")
+    documents: list[dict[str, Any]] = []
+    lines: list[str | Verdict] = []
+    for url, document in newest.items():
+        report = restore_registry(document.contents, target, dry_run=dry_run)
+        documents.append({"archived": url, "registry": target.url, "dry_run": dry_run, **asdict(report)})
+        lines += [f"registry {url} -> {target.url}", *_format(report, dry_run)]
+    return documents, lines
 
 
 def _find_archive(config: ConnectorConfig, url: str | None) -> RegistryArchive:
@@ -162,6 +185,18 @@ def _read(archive: RegistryArchive, number: int | None) -> RegistryDocument:
     if number is not None and number not in numbers:
         raise ConfigError(f"no document {number} is in {archive.folder}: there are {numbers[0]} to {numbers[-1]}")
     return archive.read(number or numbers[-1])
+
+
+def _read_sound(archive: RegistryArchive, number: int | None, subjects: Collection[str] = ()) -> RegistryDocument:
+    """Read a document. Without a number, it is the newest: refused if it lacks versions of earlier ones."""
+    document = _read(archive, number)
+    gone = [place for place in document.gone if not subjects or place[0] in subjects]
+    if number is None and gone:
+        raise ConfigError(
+            f"{_describe_gone(gone)}. Nothing was registered: name the document by kafka-s3 registry restore --document"
+            f" N, {document.number} for the newest one"
+        )
+    return document
 
 
 def _choose_target(config: ConnectorConfig, url: str | None) -> RegistrySettings:

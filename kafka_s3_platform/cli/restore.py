@@ -15,7 +15,9 @@ from annotated_types import Ge
 from pydantic.fields import FieldInfo
 
 from kafka_s3_platform.cli.connector_files.names import complete_connector
+from kafka_s3_platform.cli.groups import apply_groups
 from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, print_result
+from kafka_s3_platform.cli.registry import restore_registries
 from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, raise_failures, run_assets, run_job
 from kafka_s3_platform.cli.windows import parse_numbers, parse_offsets
 from kafka_s3_platform.connect.config.files import find_connector
@@ -34,7 +36,7 @@ from kafka_s3_platform.core.defs.restore.config import (
 )
 from kafka_s3_platform.core.defs.restore.form import name_restore_job
 from kafka_s3_platform.core.defs.topic import TopicAssets
-from kafka_s3_platform.core.errors import ConfigError, PlatformError
+from kafka_s3_platform.core.errors import ConfigError, PlatformError, PreflightError
 from kafka_s3_platform.core.instance.work import name_restored_op
 from kafka_s3_platform.core.text import count_noun
 
@@ -42,6 +44,9 @@ INCOMPLETE = 3
 """Exit status of a verified restore that lacks some of the requested records."""
 
 C = TypeVar("C", bound=Callable[..., Any])
+
+RestoreOutcome = tuple[list[RunOutcome], Mapping[str, PlatformError]]
+"""Outcomes of topics, and errors by topic."""
 
 _OPTIONS = find_options(ForeignRestoreConfig)
 _FIELDS = list_fields(ForeignRestoreConfig)
@@ -154,6 +159,18 @@ _BY_TYPE: Mapping[Any, Mapping[str, Any]] = {
 )
 @click.option("--all-topics", "all_topics", is_flag=True, help="Restore all topics of the connector.")
 @add_restore_options
+@click.option(
+    "--to-registry",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="First restore the archived Schema Registries of the connectors to that of FILE, as registry restore --to.",
+)
+@click.option(
+    "--groups",
+    "with_groups",
+    is_flag=True,
+    help="When all is restored, commit the archived offsets of consumer groups, as groups --apply.",
+)
 @json_option
 @click.pass_context
 def restore(
@@ -163,6 +180,8 @@ def restore(
     connectors: tuple[str, ...],
     topics: tuple[str, ...],
     all_topics: bool,
+    to_registry: Path | None,
+    with_groups: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -186,25 +205,51 @@ def restore(
     run_id = str(uuid4())
     if terms.how.restore_id is None:
         ctx.obj += ["--restore-id", run_id]
+    around: dict[str, Any] = {}
+    lines: list[str | Verdict] = []
+    if to_registry is not None:
+        around, lines = _restore_registries([connector, *others], to_registry, terms)
+    outcomes, failures = _run(connector, others, terms, run_id)
+    reports = [_make_report(outcome) for outcome in outcomes if outcome.events]
+    try:
+        if with_groups and reports and not failures and not terms.how.dry_run:
+            around["groups"], of_groups = apply_groups(reports[0]["restore_id"], terms.to.worker)
+            lines += of_groups
+    finally:
+        if reports:
+            document, of_records = _describe_reports(reports, failures)
+            print_result({**document, **around}, as_json, [*of_records, *lines])
+    raise_failures(failures)
+    statuses = [*map(_choose_exit_status, reports)] or [INCOMPLETE]
+    statuses += (INCOMPLETE for registry in around.get("registries", ()) if registry["differences"])
+    ctx.exit(max(statuses, key=_SEVERITY.index))
+
+
+def _run(connector: str, others: Sequence[str], terms: ForeignRestoreConfig, run_id: str) -> RestoreOutcome:
     config = find_connector(connector, os.environ)
     source = config if config.source is not None else config.reader
     if source is not None:
-        outcomes = [run_foreign_restore(source, terms, run_id)]
-        failures: Mapping[str, PlatformError] = {}
-    elif config.unreadable:
+        return [run_foreign_restore(source, terms, run_id)], {}
+    if config.unreadable:
         raise ConfigError(
             f"connector {connector} writes objects of format {config.layout.format}, and its file does not say how "
             f"they are read back: {'; '.join(config.unreadable)}"
         )
-    else:
-        outcomes, failures = _restore_archived(connector, others, terms, run_id)
-    reports = [_make_report(outcome) for outcome in outcomes if outcome.events]
-    if len(reports) == 1 and not failures:
-        print_result(reports[0], as_json, _format_report(reports[0]))
-    elif reports:
-        print_result(_join_reports(reports, failures), as_json, _format_reports(reports, failures))
-    raise_failures(failures)
-    ctx.exit(max(map(_choose_exit_status, reports), key=_SEVERITY.index, default=INCOMPLETE))
+    return _restore_archived(connector, others, terms, run_id)
+
+
+def _restore_registries(
+    connectors: Sequence[str], file: Path, terms: ForeignRestoreConfig
+) -> tuple[dict[str, Any], list[str | Verdict]]:
+    """Restore the registries. Refuse to go on if schemas have other ids there, and records keep theirs."""
+    reports, lines = restore_registries(connectors, file, dry_run=terms.how.dry_run)
+    changed = sum(map(len, chain.from_iterable(report["new_ids"].values() for report in reports)))
+    if changed and not terms.values.map_schema_ids:
+        raise PreflightError(
+            f"{count_noun(changed, 'schema')} got other ids in the registry of {file}, and records name the archived "
+            f"ones. No record was sent: add --map-schema-ids --outgoing {file}"
+        )
+    return {"registries": reports}, lines
 
 
 def _choose_pattern(topics: Sequence[str], regex: str | None, others: Sequence[str], *, is_all: bool) -> str | None:
@@ -232,16 +277,21 @@ def _choose_exit_status(report: dict[str, Any]) -> int:
     return 0 if report["dry_run"] or is_good else INCOMPLETE
 
 
-def _join_reports(reports: Sequence[dict[str, Any]], failures: Mapping[str, PlatformError]) -> dict[str, Any]:
-    """Return what the restore of several topics has for all of them, and the report of each."""
+def _describe_reports(
+    reports: Sequence[dict[str, Any]], failures: Mapping[str, PlatformError]
+) -> tuple[dict[str, Any], list[str | Verdict]]:
+    """Return the document and the lines: of the only topic, or of several with what they have in common."""
+    if len(reports) == 1 and not failures:
+        return reports[0], _format_report(reports[0])
     shared = {name: reports[0].get(name) for name in ("restore_id", "run_id", "report", "dry_run", "all_topics")}
-    return {
+    document = {
         **shared,
         "records": sum(report["records"] for report in reports),
         "sent_records": sum(report["sent_records"] for report in reports),
         "topics": reports,
         "failures": {topic: str(err) for topic, err in failures.items()},
     }
+    return document, _format_reports(reports, failures)
 
 
 def _format_reports(reports: Sequence[dict[str, Any]], failures: Mapping[str, PlatformError]) -> list[str | Verdict]:
@@ -277,7 +327,7 @@ def _name_documents(report: dict[str, Any]) -> str:
 
 def _restore_archived(
     connector: str, others: Sequence[str], terms: ForeignRestoreConfig, run_id: str
-) -> tuple[list[RunOutcome], Mapping[str, PlatformError]]:
+) -> RestoreOutcome:
     # not needed to show the options
     from kafka_s3_platform.core.defs.restore.request import read_rename
     from kafka_s3_platform.core.restore.target_topic import match_names
@@ -315,9 +365,7 @@ def _take(config: dg.Config, kind: type[dg.Config]) -> dict[str, Any]:
     return {name: getattr(config, name) for name in kind.model_fields}
 
 
-def run_restore(
-    topics: Sequence[TopicAssets], config: RestoreConfig, run_id: str
-) -> tuple[list[RunOutcome], dict[str, PlatformError]]:
+def run_restore(topics: Sequence[TopicAssets], config: RestoreConfig, run_id: str) -> RestoreOutcome:
     """Run the restore job of the first topic's connector. None is restored if another run changes one of them."""
     connector = topics[0].config.name
     return run_assets(

@@ -80,13 +80,15 @@ def apply_translations(
     save: Callable[[bytes], object],
     *,
     allow_approximate: bool = False,
+    sets_back: bool = True,
 ) -> Rollback:
     """Commit the translated offsets, read them back and compare. `save` keeps the rollback before that.
 
     The offsets of a group are committed for all targets in one request.
 
     Raises:
-        BusyError, PreflightError: as `check_translations`, before anything is changed.
+        BusyError, PreflightError: as `check_translations`, before anything is changed; and without `sets_back`, if a
+            group has other offsets there.
         TopicRecreatedError: a target was deleted and created again.
         IntegrityError: other offsets are read back than were committed.
     """
@@ -101,6 +103,11 @@ def apply_translations(
         for group, places in targets.items():
             if places:
                 committed = read_committed(admin, group, topic, places)
+                if not sets_back and any(committed[p].offset != places[p].offset for p in committed):
+                    raise PreflightError(
+                        f"group {group} has committed other offsets of {topic}: it has gone on since. Nothing was "
+                        f"changed; to set it back: kafka-s3 groups {translation.restore_id} --group {group} --apply"
+                    )
                 groups[group] = {p: committed.get(p) for p in sorted(places)}
                 offsets[group][topic] = places
         topics[topic] = TopicBefore(translation.to_topic_id, groups)

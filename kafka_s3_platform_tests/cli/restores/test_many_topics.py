@@ -25,7 +25,9 @@ from kafka_s3_platform.core.restore.run import restore as restore_source
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, values
+from kafka_s3_platform_tests.registries.importing_registry import ImportingRegistry
 from kafka_s3_platform_tests.restore.own import numbered, set_configs
+from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, produce
 
 COUNTS = {"orders": 20, "stock": 5, "users": 1}
@@ -89,7 +91,7 @@ def test_all_topics_of_a_connector_are_one_restore(kafka_s3: KafkaS3, config: Co
     again = parsed(restore(kafka_s3, *everything, "--json"))
     assert all(row["already_finished"] for row in again["topics"])
     table = restore(kafka_s3, *everything, status=0).stdout
-    assert re.search(rf"{users}\s+copy\.{users}\s+1\s+0\s+yes\s+yes", table)
+    assert re.search(rf"{users}\s+copy\.{users}\s+1\s+nothing\s+yes\s+yes", table)
 
     delete_records(config.kafka, f"copy.{users}", 1)
     gone = restore(kafka_s3, *everything, status=3)
@@ -108,6 +110,60 @@ def test_a_group_goes_on_in_all_topics_by_one_command(kafka_s3: KafkaS3, config:
         assert read_committed_offsets(admin, group, stock) == {0: 2, 1: 0}
         kafka_s3("groups", "r1", "--rollback", applied["rollback_file"], status=0)
         assert read_committed_offsets(admin, group, orders) == read_committed_offsets(admin, group, stock) == {}
+
+
+@pytest.fixture
+def registries(kafka_s3: KafkaS3, config: ConnectorConfig) -> Iterator[tuple[ImportingRegistry, ImportingRegistry]]:
+    """The registry that connector `c` names, archived; and an empty one, named by `target.registry`."""
+    with running(ImportingRegistry()) as source, running(ImportingRegistry()) as target:
+        for subject in ("a", "b"):
+            source.register(subject, json.dumps({"type": "record", "name": subject, "fields": []}))
+        file = kafka_s3.folder / "connectors" / "c.json"
+        url = {"value.converter": "AvroConverter", "value.converter.schema.registry.url": source.endpoint}
+        file.write_text(json.dumps(json.loads(file.read_text()) | url))
+        (kafka_s3.folder / "target.registry").write_text(f"schema.registry.url={target.endpoint}\n")
+        kafka_s3("registry", "archive", "c", status=0)
+        yield source, target
+
+
+ONE_COMMAND = ("--all-topics", "--to-topic", "copy.{topic}", "--to-registry", "target.registry", "--groups")
+
+
+def test_registry_records_and_groups_come_back_by_one_command(
+    kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab, registries: tuple[ImportingRegistry, ImportingRegistry]
+) -> None:
+    source, target = registries
+    planned = parsed(restore(kafka_s3, *ONE_COMMAND, "--dry-run", "--json"))
+    assert (planned["registries"][0]["registered"], target.versions, "groups" in planned) == (2, {}, False)
+
+    found = parsed(restore(kafka_s3, *ONE_COMMAND, "--json"))
+    assert target.versions == source.versions
+    check_copies(config, "copy.")
+    group, orders = f"{lab.topic}-app", f"copy.{config.topics[0]}"
+    assert found["groups"]["applied"]
+    with ClusterAdmin(config.kafka) as admin:
+        assert read_committed_offsets(admin, group, orders) == {0: 7}
+        again = restore(kafka_s3, *ONE_COMMAND, status=0)
+        assert "committed and read back; to undo: kafka-s3 groups r1" in again.stdout
+        publish_offsets(admin, group, orders, {0: 9})
+        gone_on = restore(kafka_s3, *ONE_COMMAND, status=FAILED)
+        assert f"group {group} has committed other offsets of {orders}: it has gone on since" in gone_on.stderr
+        assert "was finished before" in gone_on.stdout or "verified" in gone_on.stdout, "the restore is told first"
+        assert read_committed_offsets(admin, group, orders) == {0: 9}
+        kafka_s3("groups", "r1", "--group", group, "--apply", status=0)
+        assert read_committed_offsets(admin, group, orders) == {0: 7}, "as the error advises"
+
+
+def test_no_record_is_sent_where_it_would_name_another_schema(
+    kafka_s3: KafkaS3, config: ConnectorConfig, registries: tuple[ImportingRegistry, ImportingRegistry]
+) -> None:
+    registries[1].register("other", json.dumps({"type": "record", "name": "Other", "fields": []}))
+    refused = restore(kafka_s3, *ONE_COMMAND, status=FAILED)
+    assert "2 schemas got other ids" in refused.stderr
+    assert f"copy.{config.topics[0]}" not in topics_of(config)
+    mapped = restore(kafka_s3, *ONE_COMMAND, "--map-schema-ids", "--outgoing", "target.registry")
+    assert "got other ids" not in mapped.stderr
+    check_copies(config, "copy.")
 
 
 def test_all_refusals_are_told_by_topic_before_anything_is_made(
@@ -154,6 +210,7 @@ def test_a_topic_that_fails_leaves_the_others_restored(kafka_s3: KafkaS3, config
     produce(lab.kafka, stock, [*numbered(50), Sent(b"x" * 5000, timestamp=NOON)])
     archived(config.model_copy(update={"topics": (stock,)}))
     lab.create(f"copy.{stock}", 2, max_message_bytes=2000)
+    lab.create(f"copy.{orders}", 2)
 
     everything = ["--all-topics", "--to-topic", "copy.{topic}"]
     failed = restore(kafka_s3, *everything, status=FAILED)
@@ -164,10 +221,41 @@ def test_a_topic_that_fails_leaves_the_others_restored(kafka_s3: KafkaS3, config
         assert re.search(rf"{topic}\s.*yes\s+yes", failed.stdout)
         assert values(config.kafka, f"copy.{topic}") == values(config.kafka, topic)
 
+    groups = {"archive.consumer.groups": f"{lab.topic}-app"}
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, f"{orders},{users}", **groups)
+    without = restore(kafka_s3, *everything, status=FAILED)
+    assert re.search(rf"{stock}\s.*not restored", without.stdout), "it keeps its topics"
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, ",".join(config.topics), **groups)
+
     set_configs(config.kafka, f"copy.{stock}", {"max.message.bytes": "100000"})
+    produce(lab.kafka, f"copy.{orders}", [Sent(b"of others", kafka_partition=1)])
     found = parsed(restore(kafka_s3, *everything, "--json"))
     assert [row["sent_records"] > 0 for row in found["topics"]] == [False, True, False]
+    grown = f"copy.{orders}: kafka partitions 1 grew since the restore began"
+    assert [any(grown in note for note in row["notes"]) for row in found["topics"]] == [True, False, False]
     check_copies(config, "copy.")
+
+
+def test_each_topic_has_its_own_error_where_all_fail(kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab) -> None:
+    for number, topic in enumerate(config.topics, 1):
+        produce(lab.kafka, topic, [*numbered(50), Sent(b"x" * 5000 * number, timestamp=NOON)])
+        archived(config.model_copy(update={"topics": (topic,)}))
+        lab.create(f"copy.{topic}", number, max_message_bytes=2000)
+    failed = restore(kafka_s3, "--all-topics", "--to-topic", "copy.{topic}", status=FAILED)
+    for topic in config.topics:
+        assert re.search(rf"{topic}: run .*copy\.{topic} .*max\.message\.bytes", failed.stderr)
+    assert "the others are restored" not in failed.stderr
+
+
+def test_topics_that_change_places_on_their_own_cluster_are_refused(kafka_s3: KafkaS3, config: ConnectorConfig) -> None:
+    orders, stock, _ = config.topics
+    swap = ["--topic", orders, "--topic", stock, "--topic-map", f"{orders}={stock}", "--topic-map", f"{stock}={orders}"]
+    refused = restore(kafka_s3, *swap, status=FAILED)
+    for topic in (orders, stock):
+        assert f"{topic} is archived by connector c too: what is restored to it is archived again" in refused.stderr
+    assert "--allow-source-topic" in refused.stderr
+    planned = restore(kafka_s3, *swap, "--allow-source-topic", "--dry-run")
+    assert "would be refused: " not in planned.stdout
 
 
 def test_a_topic_of_a_pattern_that_was_never_archived_is_told(
@@ -204,6 +292,9 @@ def test_topics_of_several_connectors_are_one_restore(kafka_s3: KafkaS3, config:
     assert alone["records"] == 3, "of the second connector alone"
     groups = parsed(kafka_s3("groups", "r1", "--apply", "--json"))
     assert groups["topics"][-1]["to_topic"] == f"copy.{other}"
+    (worker.parent / "d.json").unlink()
+    alone = kafka_s3("groups", "r1", status=FAILED)
+    assert "has topics of connector d, which has no file here" in alone.stderr
     assert "chosen by --topics" in kafka_s3("restore", "c", "d", "--topic", other, "--to-topic", "x", status=2).stderr
 
 
