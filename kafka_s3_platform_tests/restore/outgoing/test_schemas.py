@@ -31,14 +31,19 @@ from kafka_s3_platform.core.errors import IntegrityError, PreflightError
 from kafka_s3_platform.core.model.schema import ArchivedSchema
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.restore.outgoing.sent import SchemaMapping, ValueSettings
+from kafka_s3_platform.core.restore.preflight.checks import Target
+from kafka_s3_platform.core.restore.preflight.goal import Goal
+from kafka_s3_platform.core.restore.preflight.target import TargetConfigs
 from kafka_s3_platform.core.restore.request import Outgoing, RestoreRequest
-from kafka_s3_platform.core.restore.source.archive_plan import make_plan
+from kafka_s3_platform.core.restore.run import add_schema_ids
+from kafka_s3_platform.core.restore.source.archive_plan import make_archive_target, make_plan
 from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform.operate.local.stack import start_registry
 from kafka_s3_platform_tests.archive.values import avro
 from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.converters.small_registry import SmallRegistry
 from kafka_s3_platform_tests.restore.example_schemas import AN_ORDER, ORDER_SCHEMA
+from kafka_s3_platform_tests.restore.plans import plan, report, request
 from kafka_s3_platform_tests.restore.records import applied, records
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived
@@ -466,3 +471,19 @@ def test_a_subject_with_schemas_of_its_own_keeps_its_settings_and_that_is_told(
     assert "copy-value" not in small_target.configs
     assert "keeps its compatibility mode BACKWARD and other settings {}, since it has" in found.notes[0]
     assert 'cards-value had BACKWARD and {"normalize": true}' in found.notes[0]
+
+
+def test_a_topic_of_several_has_the_notes_and_ids_of_its_own_schemas() -> None:
+    mappings = {"a": SchemaMapping({}, {1: 101}, ("of a",)), "b": SchemaMapping({}, {2: 102}, ("of b",))}
+    target = make_archive_target(request(), plan())
+    goals, values = [], {}
+    for topic, mapping in mappings.items():
+        there = Target(None, TargetConfigs(topic, {}, NOON), {})
+        goals.append(Goal(request(), dataclasses.replace(target, topics=(topic,)), there, is_alone=False))
+        values[topic] = ValueSettings(Outgoing(), RecordSettings(), topic, f"{topic}-copy", mapping)
+    whole = add_schema_ids(report(parts=(report(topic="a"), report(topic="b"))), goals, values)
+    assert (whole.notes, whole.schema_ids) == (("of a", "of b"), ((1, 101), (2, 102)))
+    assert [(part.notes, part.schema_ids) for part in whole.parts] == [
+        (("of a",), ((1, 101),)),
+        (("of b",), ((2, 102),)),
+    ]
