@@ -14,7 +14,6 @@ from kafka_s3_platform.core.kafka.groups import (
     Committed,
     delete_offsets,
     publish_offsets_of,
-    read_committed,
     read_committed_of,
     refuse_active_group,
 )
@@ -57,9 +56,11 @@ def check_translations(admin: ClusterAdmin, translations: Sequence[Translation],
         PreflightError: an offset is approximate or has no place, and this was not allowed.
     """
     doubtful: list[str] = []
+    topics = {group: translation.to_topic for translation in translations for group in translation.groups}
+    for group, topic in topics.items():
+        refuse_active_group(admin, group, f"setting offsets of topic {topic}")
     for translation in translations:
         for group, offsets in translation.groups.items():
-            refuse_active_group(admin, group, f"setting offsets of topic {translation.to_topic}")
             doubtful += (
                 f"\n{group}, {translation.to_topic}, kafka partition {o.kafka_partition}: {o.reason}"
                 for o in offsets
@@ -93,25 +94,26 @@ def apply_translations(
         IntegrityError: other offsets are read back than were committed.
     """
     check_translations(admin, translations, allow_approximate=allow_approximate)
-    topics: dict[str, TopicBefore] = {}
+    restore_id = translations[0].restore_id
     offsets: dict[str, dict[str, dict[int, Committed]]] = defaultdict(dict)
+    targets = admin.find_topics(translation.to_topic for translation in translations).all_or_raise()
     for translation in translations:
-        topic = translation.to_topic
-        check_topic_id(topic, admin.describe_topic(topic).topic_id, translation.to_topic_id)
-        targets = {group: _list_targets(rows) for group, rows in translation.groups.items()}
-        groups: dict[str, dict[int, Committed | None]] = {}
-        for group, places in targets.items():
-            if places:
-                committed = read_committed(admin, group, topic, places)
-                if not sets_back and any(committed[p].offset != places[p].offset for p in committed):
-                    raise PreflightError(
-                        f"group {group} has committed other offsets of {topic}: it has gone on since. Nothing was "
-                        f"changed; to set it back: kafka-s3 groups {translation.restore_id} --group {group} --apply"
-                    )
-                groups[group] = {p: committed.get(p) for p in sorted(places)}
-                offsets[group][topic] = places
-        topics[topic] = TopicBefore(translation.to_topic_id, groups)
-    rollback = Rollback(translations[0].restore_id, datetime.now(timezone.utc).isoformat(), topics)
+        check_topic_id(translation.to_topic, targets[translation.to_topic].topic_id, translation.to_topic_id)
+        for group, rows in translation.groups.items():
+            if places := _list_targets(rows):
+                offsets[group][translation.to_topic] = places
+    before: dict[str, dict[str, Mapping[int, Committed | None]]] = {t.to_topic: {} for t in translations}
+    for group, by_topic in offsets.items():
+        for topic, committed in read_committed_of(admin, group, by_topic).items():
+            places = by_topic[topic]
+            if not sets_back and any(committed[p].offset != places[p].offset for p in committed):
+                raise PreflightError(
+                    f"group {group} has committed other offsets of {topic}: it has gone on since. Nothing was changed; "
+                    f"to set it back: kafka-s3 groups {restore_id} --group {group} --apply"
+                )
+            before[topic][group] = {p: committed.get(p) for p in sorted(places)}
+    topics = {t.to_topic: TopicBefore(t.to_topic_id, before[t.to_topic]) for t in translations}
+    rollback = Rollback(restore_id, datetime.now(timezone.utc).isoformat(), topics)
     # Saved before the first commit: whatever fails from here on can be undone.
     save(rollback.to_json())
     for group, by_topic in offsets.items():

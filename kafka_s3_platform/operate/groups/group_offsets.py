@@ -4,6 +4,7 @@ For each group it finds the place to continue in the target, and its precision.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
@@ -14,6 +15,7 @@ from kafka_s3_platform.core.config.folder import FOLDER_VARIABLE
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.core.errors import ConfigError, PermanentError, PreflightError, TopicRecreatedError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.answers import Answers
 from kafka_s3_platform.core.kafka.new_reader import new_reader
 from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet
@@ -25,8 +27,9 @@ from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
 from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 from kafka_s3_platform.core.restore.verify.read_back import MAPPING_SCHEMA, Runs
 from kafka_s3_platform.core.store.errors import NotFoundError
-from kafka_s3_platform.core.store.index import ConnectorIndex, IndexSnapshot, TopicIndex
+from kafka_s3_platform.core.store.index import ConnectorIndex, IndexSnapshot
 from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT
 
 Doubt = tuple[int, str]
 """An offset, and why records before it are not as they were in the source."""
@@ -34,6 +37,8 @@ Doubt = tuple[int, str]
 
 NO_DOUBT: Doubt = (0, "")
 
+
+TOPICS_AT_ONCE = 8
 
 NO_RUNS: Runs = np.empty((3, 0), np.int64)
 
@@ -301,10 +306,14 @@ def translate_groups(
             f"restore {plan.restore_id} has topics of connector {' and '.join(gone)}, which has no file here: its "
             f"index holds the groups' offsets. Put the file back, or name the folder that has it in {FOLDER_VARIABLE}"
         )
-    snapshots = {
-        topic_plan.source.topic: TopicIndex(indexes[topic_plan.facts.connector], topic_plan.source.topic).open()
-        for topic_plan in plan.topics
-    }
+    snapshots: dict[str, IndexSnapshot] = {}
+    for connector in dict.fromkeys(topic_plan.facts.connector for topic_plan in plan.topics):
+        index = indexes[connector].open()
+        topics = [topic_plan.source.topic for topic_plan in plan.topics if topic_plan.facts.connector == connector]
+        # Together: the rows of a topic cost a request each otherwise.
+        index.load_states(topics)
+        index.load_segments(topics, EVERY_SEGMENT)
+        snapshots |= {topic: index.topic(topic) for topic in topics}
     archived = set[str]()
     for snapshot in snapshots.values():
         archived.update(row.group_id for row in snapshot.state.groups)
@@ -314,28 +323,36 @@ def translate_groups(
             f"the archive of topic {report.topic} holds no offsets of {named}; there are those of "
             f"{', '.join(sorted(archived)) or 'none'}. archive.consumer.groups names the groups to be archived"
         )
-    translations = []
-    for topic_plan in plan.begun_topics:
+    store = ObjectStore(config.restore_store)
+    rows = {t: [r for r in s.state.groups if not groups or r.group_id in groups] for t, s in snapshots.items()}
+    chosen = [topic_plan for topic_plan in plan.begun_topics if rows[topic_plan.source.topic]]
+    targets = admin.find_topics(topic_plan.to_topic for topic_plan in chosen).all_or_raise()
+    for topic_plan in chosen:
+        check_topic_id(topic_plan.to_topic, targets[topic_plan.to_topic].topic_id, topic_plan.start.topic_id)
+    logs = admin.frontiers_of({topic: target.kafka_partitions for topic, target in targets.items()}).all_or_raise()
+
+    def translate(topic_plan: ArchivePlan) -> Translation:
         topic = topic_plan.source.topic
-        rows = [r for r in snapshots[topic].state.groups if not groups or r.group_id in groups]
-        if rows:
-            translations.append(_translate_rows(config, topic_plan, reports[topic], admin, snapshots[topic], rows))
-    return translations
+        return _translate_rows(
+            topic_plan, reports[topic], store, admin.settings, snapshots[topic], rows[topic], logs[topic_plan.to_topic]
+        )
+
+    # Most of the time goes by in waiting for the store, which has a mapping of each kafka partition.
+    with ThreadPoolExecutor(TOPICS_AT_ONCE, thread_name_prefix="groups") as pool:
+        return list(pool.map(translate, chosen))
 
 
 def _translate_rows(
-    config: ConnectorConfig,
     plan: ArchivePlan,
     report: RestoreReport,
-    admin: ClusterAdmin,
+    store: ObjectStore,
+    kafka: KafkaSettings,
     snapshot: IndexSnapshot,
     rows: Sequence[CommittedOffset],
+    target: Answers[int, Frontier],
 ) -> Translation:
-    target = admin.describe_topic(report.to_topic)
-    check_topic_id(report.to_topic, target.topic_id, plan.start.topic_id)
     numbers = {r.kafka_partition for r in rows}
-    logs = admin.frontiers(report.to_topic, numbers & set(target.kafka_partitions))
-    store = ObjectStore(config.restore_store)
+    logs = {p: log for p, log in target.all_or_raise().items() if p in numbers}
     keys = {p.kafka_partition: p.mapping_key for p in report.kafka_partitions}
     restored = {p: _find_restored(p, snapshot, read_runs(store, keys.get(p))) for p in numbers}
     moved = _explain_moved(plan)
@@ -344,10 +361,10 @@ def _translate_rows(
         for p, log in logs.items():
             lowest = min(r.committed_offset for r in rows if r.kafka_partition == p)
             places = _find_other_places(restored[p], lowest, log, _find_doubled_end(report, p))
-            mixed = _find_mixed(admin.settings, report.to_topic, restored[p].target_end, places, log)
+            mixed = _find_mixed(kafka, report.to_topic, restored[p].target_end, places, log)
             restored[p] = replace(restored[p], mixed=mixed)
     offsets = translate_offsets(rows, restored, logs, moved)
-    return Translation(plan.restore_id, report.topic, report.to_topic, target.topic_id, tuple(offsets))
+    return Translation(plan.restore_id, report.topic, report.to_topic, plan.start.topic_id, tuple(offsets))
 
 
 def check_topic_id(topic: str, topic_id: str, expected_id: str) -> None:
