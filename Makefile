@@ -7,7 +7,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long chaos worlds fuzz lint docs release tables bench bench-peers bench-growth outage up down clean format lock
+.PHONY: help setup demo dev test test-long chaos worlds fuzz lint docs release tables bench bench-peers bench-growth disaster outage up down clean format lock
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ bench-peers: setup ## Measure the same jobs by other tools, in 12 minutes: RECOR
 bench-growth: setup ## Measure 1 to 32 million records, 1 to 500 kafka partitions, sizes and latency, in 15 minutes
 	$(BIN)/python -m bench.growth
 	$(BIN)/python -m bench.growth --report artifacts/growth.jsonl
+
+disaster: setup ## Lose a cluster of 12 topics, 6 groups and a registry, and restore it by one command: RECORDS=20000 KILLS=0 SEED=1
+	$(BIN)/python -m kafka_s3_platform_tests.disaster $(if $(RECORDS),--records $(RECORDS)) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
 
 outage: setup ## Stop S3 under live load, and watch what heals by itself: MINUTES=15
 	$(BIN)/python -m bench.outage $(if $(MINUTES),--minutes $(MINUTES))
