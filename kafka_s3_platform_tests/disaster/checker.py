@@ -76,7 +76,7 @@ def describe_topics(servers: str, names: Sequence[str]) -> dict[str, tuple[int, 
     listed = admin.list_topics(timeout=30).topics
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names if name in listed]
     own: dict[str, dict[str, str]] = {}
-    for resource, future in admin.describe_configs(resources).items():
+    for resource, future in (admin.describe_configs(resources) if resources else {}).items():
         entries = future.result(30).values()
         topic_configs = (e for e in entries if e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
         own[resource.name] = {entry.name: entry.value for entry in topic_configs}

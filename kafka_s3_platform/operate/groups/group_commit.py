@@ -56,7 +56,9 @@ def check_translations(admin: ClusterAdmin, translations: Sequence[Translation],
         PreflightError: an offset is approximate or has no place, and this was not allowed.
     """
     doubtful: list[str] = []
-    topics = {group: translation.to_topic for translation in translations for group in translation.groups}
+    topics: dict[str, str] = {}
+    for translation in translations:
+        topics |= dict.fromkeys(translation.groups, translation.to_topic)
     for group, topic in topics.items():
         refuse_active_group(admin, group, f"setting offsets of topic {topic}")
     for translation in translations:
@@ -102,7 +104,7 @@ def apply_translations(
         for group, rows in translation.groups.items():
             if places := _list_targets(rows):
                 offsets[group][translation.to_topic] = places
-    before: dict[str, dict[str, Mapping[int, Committed | None]]] = {t.to_topic: {} for t in translations}
+    earlier_offsets: dict[str, dict[str, Mapping[int, Committed | None]]] = {t.to_topic: {} for t in translations}
     for group, by_topic in offsets.items():
         for topic, committed in read_committed_of(admin, group, by_topic).items():
             places = by_topic[topic]
@@ -111,8 +113,8 @@ def apply_translations(
                     f"group {group} has committed other offsets of {topic}: it has gone on since. Nothing was changed; "
                     f"to set it back: kafka-s3 groups {restore_id} --group {group} --apply"
                 )
-            before[topic][group] = {p: committed.get(p) for p in sorted(places)}
-    topics = {t.to_topic: TopicBefore(t.to_topic_id, before[t.to_topic]) for t in translations}
+            earlier_offsets[topic][group] = {p: committed.get(p) for p in sorted(places)}
+    topics = {t.to_topic: TopicBefore(t.to_topic_id, earlier_offsets[t.to_topic]) for t in translations}
     rollback = Rollback(restore_id, datetime.now(timezone.utc).isoformat(), topics)
     # Saved before the first commit: whatever fails from here on can be undone.
     save(rollback.to_json())

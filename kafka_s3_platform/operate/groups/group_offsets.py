@@ -324,10 +324,12 @@ def translate_groups(
             f"{', '.join(sorted(archived)) or 'none'}. archive.consumer.groups names the groups to be archived"
         )
     store = ObjectStore(config.restore_store)
-    rows = {t: [r for r in s.state.groups if not groups or r.group_id in groups] for t, s in snapshots.items()}
-    chosen = [topic_plan for topic_plan in plan.begun_topics if rows[topic_plan.source.topic]]
-    targets = admin.find_topics(topic_plan.to_topic for topic_plan in chosen).all_or_raise()
-    for topic_plan in chosen:
+    rows: dict[str, list[CommittedOffset]] = {}
+    for topic, snapshot in snapshots.items():
+        rows[topic] = [row for row in snapshot.state.groups if not groups or row.group_id in groups]
+    topic_plans = [topic_plan for topic_plan in plan.begun_topics if rows[topic_plan.source.topic]]
+    targets = admin.find_topics(topic_plan.to_topic for topic_plan in topic_plans).all_or_raise()
+    for topic_plan in topic_plans:
         check_topic_id(topic_plan.to_topic, targets[topic_plan.to_topic].topic_id, topic_plan.start.topic_id)
     logs = admin.frontiers_of({topic: target.kafka_partitions for topic, target in targets.items()}).all_or_raise()
 
@@ -339,7 +341,7 @@ def translate_groups(
 
     # Most of the time goes by in waiting for the store, which has a mapping of each kafka partition.
     with ThreadPoolExecutor(TOPICS_AT_ONCE, thread_name_prefix="groups") as pool:
-        return list(pool.map(translate, chosen))
+        return list(pool.map(translate, topic_plans))
 
 
 def _translate_rows(

@@ -174,8 +174,7 @@ def match_stream(task: ReplayTask, admin: ClusterAdmin, logs: Mapping[int, Front
 
 def _match_place(task: ReplayTask, log: TargetLog, store: ObjectStore, tally: "_Tally") -> Reached:
     stream = task.sent_stream(store)
-    kafka_partition, start = log.kafka_partition, log.start_offset
-    match = SubsequenceMatch(stream.of(kafka_partition), log.read(), task.any_timestamp)
+    match = SubsequenceMatch(stream.of(log.kafka_partition), log.read(), task.any_timestamp)
     before = tally.count
     try:
         for source, target_batch in match:
@@ -188,9 +187,10 @@ def _match_place(task: ReplayTask, log: TargetLog, store: ObjectStore, tally: "_
     if (missing := match.missing()) is not None:
         if log.open_offset is not None:
             raise explain_open_transaction(log)
+        place = f"{task.to_topic}-{log.kafka_partition}"
         raise IntegrityError(
             f"restore {task.where} is not what was archived: the record of source offset {missing} was not found in "
-            f"{task.to_topic}-{kafka_partition} from target offset {start} on, after {target_batch:,} that "
+            f"{place} from target offset {log.start_offset} on, after {target_batch:,} that "
             f"were. Somebody deleted or changed records of the target, its retention or compaction did, or the cluster "
             f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time; or, "
             f"where objects hold values alone, what is kept of their offsets (metadata, an object `_….offsets` beside) "
@@ -198,7 +198,9 @@ def _match_place(task: ReplayTask, log: TargetLog, store: ObjectStore, tally: "_
             f"Restore to another topic, under another id"
         )
     tally.note(stream)
-    target = TargetReport(task.to_topic, kafka_partition, start, log.end_offset, open_offset=log.open_offset)
+    target = TargetReport(
+        task.to_topic, log.kafka_partition, log.start_offset, log.end_offset, open_offset=log.open_offset
+    )
     return Reached(target, target_batch, match.extra_count, log.leader_epoch)
 
 
