@@ -61,7 +61,7 @@ from kafka_s3_platform_tests.store.http_proxy import running
 RESTORE_ID = "disaster"
 BATCH = 200
 """Records of a transaction."""
-RESTORES = 3
+RESTORES = 2
 """A restore takes less than so many times the seconds of the longest phase before it."""
 
 AVRO = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"what","type":"string"}]}'
