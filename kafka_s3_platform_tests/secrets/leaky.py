@@ -50,6 +50,17 @@ class Vault(RecordMapper):
         return [record]
 
 
+class Cipher:
+    """A converter that fails on each value."""
+
+    def __init__(self, options: Mapping[str, str], topic: str, is_key: bool) -> None:
+        self.options = options
+
+    def to_connect_data(self, data: bytes) -> tuple[None, bytes]:
+        fail(self.options)
+        return None, data
+
+
 class Batches:
     """Fails on each batch, or tells a failure of each record."""
 

@@ -67,7 +67,7 @@ RESTORE = ["restore", "native", "--topic", "{topic}", *COPY]
 WRONG_PLACE = ["--restore-id", "r", "--sql", "text(value) = 'x'"]
 
 GOOD: Mapping[str, list[list[str]]] = {
-    "archive": [["archive", name] for name in ("native", "text", "letters")],
+    "archive": [["archive", name] for name in ("native", "text", "letters", "sealed")],
     "check": [["check", f"{name}.json", "--connect"] for name in ("native", "text", "source")],
     "list": [["list"], ["list", "--json"]],
     "describe": [["describe", "S3SinkConnector"]],

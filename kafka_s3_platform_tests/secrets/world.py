@@ -243,6 +243,8 @@ class World:
             "errors.deadletterqueue.topic.replication.factor": "1",
             "errors.deadletterqueue.context.headers.enable": "true",
         }
+        sealed = {"format.class": "JsonFormat", "value.converter": f"{leaky.__name__}.Cipher"}
+        sealed |= {"value.converter.how": "chain", "value.converter.token": mark("converter's option")}
         source = {"connector.class": "io.confluent.connect.s3.source.S3SourceConnector", "topics.dir": "text"}
         source |= {"format.class": "JsonFormat", "value.converter": "JsonConverter", **proxied}
         source |= {"value.converter.schemas.enable": "false", **STEPS}
@@ -253,6 +255,7 @@ class World:
                 "text": {**text, **proxied, **STEPS, "topics.dir": "text"},
                 "letters": {**bad, **letters, "transforms.m.how": "value", "topics.dir": "letters"},
                 "failing": {**bad, "topics.dir": "failing"},
+                "sealed": {**PROVIDER, **sealed, **letters, "topics.dir": "sealed"},
                 "source": source,
             },
         )
