@@ -53,7 +53,7 @@ class Vault(RecordMapper):
 class Cipher:
     """A converter that fails on each value."""
 
-    def __init__(self, options: Mapping[str, str], topic: str, is_key: bool) -> None:
+    def __init__(self, options: Mapping[str, str], topic: str, is_key: bool) -> None:  # noqa: ARG002 - as it is called
         self.options = options
 
     def to_connect_data(self, data: bytes) -> tuple[None, bytes]:
