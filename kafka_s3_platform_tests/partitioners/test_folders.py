@@ -1,10 +1,11 @@
 """Patterns of time folders that put two times that are to be apart into one folder, and what is advised."""
 
 from datetime import datetime, timedelta, timezone
+from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.core.config.settings import LayoutSettings
@@ -14,6 +15,7 @@ from kafka_s3_platform.core.partitioners.partitioners import TimePaths
 from kafka_s3_platform_tests.conftest import present
 
 HOUR = 3_600_000
+TEN_MINUTES_MS = HOUR_MS // 6
 PATHS = {
     "'year'=YYYY/'month'=MM/'day'=dd/'hour'=HH": HOUR,
     "'dt'=YYYY-MM-dd": 24 * HOUR,
@@ -40,6 +42,50 @@ def test_the_window_of_a_folder_holds_every_time_that_is_put_there(path: str, zo
         assert path.startswith("YY/")
     else:
         assert found.window[0] <= time < found.window[1]
+
+
+LETTERS = "GCyYxwMdDeEaHkKhmsSZ"
+tokens = st.tuples(st.sampled_from(LETTERS), st.integers(1, 4)).map(lambda drawn: drawn[0] * drawn[1])
+literals = st.sampled_from(["", "", "-", "/", "'W'", "'1'", "'at '"])
+patterns = st.lists(st.tuples(tokens, literals), min_size=1, max_size=5).map(
+    lambda drawn: "".join(chain.from_iterable(drawn)).rstrip("/")
+)
+
+
+@settings(deadline=None)
+@given(
+    patterns,
+    st.sampled_from(["en", "fr", "zh", "pt-BR"]),
+    st.sampled_from(["UTC", "Europe/Paris", "Asia/Kolkata", "America/St_Johns"]),
+    st.sampled_from([TEN_MINUTES_MS, HOUR_MS, DAY_MS, 7 * DAY_MS]),
+    st.integers(-2_000_000_000_000, 4_000_000_000_000),
+)
+@example("'year'=YYYY/'month'=MM/'day'=dd/'hour'=hh", "en", "UTC", HOUR_MS, 1_795_651_200_000)
+@example("'year'=YYYY/'week'=ww", "en", "UTC", DAY_MS, 1_795_651_200_000)
+@example("YYYY/HH", "en", "UTC", HOUR_MS, 1_795_651_200_000)
+@example("YYYYMdH", "en", "UTC", HOUR_MS, 1_795_651_200_000)
+@example("YYYY/MM/dd/HH/Z", "en", "Europe/Paris", HOUR_MS, 1_792_891_800_000)
+@example("dMMMYYYY", "zh", "UTC", DAY_MS, 1_792_891_800_000)
+def test_every_folder_that_the_partitioner_writes_is_read_and_its_window_holds_the_time(
+    path: str, locale: str, zone: str, duration: int, time: int
+) -> None:
+    layout = LayoutSettings(path_format=path, partition_duration_ms=duration, timezone=zone, locale=locale)
+    try:
+        (name,), _ = TimePaths(layout).encode(np.array([time], np.int64))
+    except ValueError as err:
+        assert "it gives the folders" in str(err)  # noqa: PT017 - of the pattern, whatever the time
+        return
+    window = present(TimeFolders(layout).folder(name)).window
+    assert window is None or window[0] <= time < window[1]
+
+
+def test_a_folder_of_a_unit_that_is_left_out_has_the_window_of_the_last_one_before_it() -> None:
+    november = (datetime(2026, 11, 1, tzinfo=timezone.utc), datetime(2026, 12, 1, tzinfo=timezone.utc))
+    layout = LayoutSettings(path_format="YYYY/MM/HH")
+    start, end = (int(moment.timestamp()) * 1000 for moment in november)
+    assert TimeFolders(layout).folder("2026/11/05") == Folder((start, end))
+    assert TimeFolders(layout).folder("2026/11/005") is None
+    assert TimeFolders(layout).folder("2026/13/05") is None
 
 
 def test_an_hours_window_is_that_hour() -> None:
@@ -73,9 +119,6 @@ def test_what_no_time_is_put_into_is_no_folder(folder: str) -> None:
 @pytest.mark.parametrize("name", ["__out_of_range__", "odd"])
 def test_the_folder_of_times_out_of_range_tells_no_time_by_its_name_of_now_or_the_default(name: str) -> None:
     assert TimeFolders(LayoutSettings(out_of_range_folder="odd")).folder(name) == Folder()
-
-
-TEN_MINUTES_MS = HOUR_MS // 6
 
 
 def explain(path_format: str, span_ms: int, partitioner: str = "TimeBased") -> str | None:

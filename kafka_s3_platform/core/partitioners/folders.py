@@ -31,6 +31,21 @@ _TOKEN = re.compile(r"([A-Za-z])\1*|('(?:[^']|'')*(?:'|$)|[^A-Za-z'])+")
 _LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - of a clock's face
 _DAY = timedelta(days=1)
 
+_OF_DAY = "GCyYxwMdDeE"
+_OF_HOUR = f"{_OF_DAY}aHkKh"
+_SHARED = (
+    (timedelta(seconds=1), f"{_OF_HOUR}ms"),
+    (timedelta(minutes=1), f"{_OF_HOUR}m"),
+    (timedelta(hours=1), _OF_HOUR),
+    (_DAY, _OF_DAY),
+    (7 * _DAY, "xw"),
+    (31 * _DAY, "GCyYM"),
+    (366 * _DAY, "GCyY"),
+)
+"""The longest span of each unit, and the letters whose text all times of such a span share."""
+
+_MOST_DIGITS = dict.fromkeys("wMdHkKhmsC", 2) | dict.fromkeys("yYx", 4) | {"D": 3, "e": 1}
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -117,28 +132,36 @@ class TimeFolders:
         match = self._pattern.fullmatch(encoded_partition)
         if match is None:
             return None
-        values = {letter: convert(match[f"{letter}_0"]) for letter, convert in self._fields.items()}
+        texts = match.groupdict()
+        values = {name[0]: convert(texts[name]) for name, convert in reversed(self._fields.items())}
         try:
             span = _find_span(values)
         except (ValueError, OverflowError):
             return None
         if span is None:
             return Folder()
-        return self._make_folder(*span, encoded_partition)
+        return self._make_folder(*span, texts)
 
-    def _make_folder(self, start: datetime, end: datetime, encoded_partition: str) -> Folder | None:
+    def _make_folder(self, start: datetime, end: datetime, texts: Mapping[str, str]) -> Folder | None:
         """Return the folder of the partition durations that begin in `[start, end)`, in local time.
 
-        None if no duration begins there, or if the partitioner would write the folder in another way.
+        None if no duration begins there, or if one of the `texts` that all times of the span share is another one.
         """
         first_start = _LOCAL_EPOCH - (_LOCAL_EPOCH - start) // self._duration * self._duration
         last_end = _LOCAL_EPOCH + ((end - _LOCAL_EPOCH - ONE_MS) // self._duration + 1) * self._duration
-        if first_start >= end or self._format(start.replace(tzinfo=self._zone)) != encoded_partition:
+        if first_start >= end or not self._is_written(start, end, texts):
             return None
         if first_start <= _LOCAL_EPOCH:
             first_start -= self._duration  # before 1970 Connect rounds up
         # When clocks change, a local hour occurs twice or never: the window spans all its possible instants.
         return Folder(window=(min(self._list_instants(first_start)), max(self._list_instants(last_end))))
+
+    def _is_written(self, start: datetime, end: datetime, texts: Mapping[str, str]) -> bool:
+        """Return True if the partitioner writes these texts for times of the span. Those that vary in it may be any."""
+        match = self._pattern.fullmatch(self._format(start.replace(tzinfo=self._zone)))
+        letters = next(letters for size, letters in _SHARED if end - start <= size)
+        written = match.groupdict() if match else {}
+        return all(written.get(name) == text for name, text in texts.items() if name[0] in letters)
 
     def _list_instants(self, local: datetime) -> tuple[int, int]:
         earlier, later = ((local.replace(tzinfo=self._zone, fold=fold) - EPOCH) // ONE_MS for fold in (0, 1))
@@ -253,22 +276,32 @@ def _find_hour(values: Mapping[str, int]) -> int | None:
 
 
 def _compile_pattern(pattern: str, locale: str) -> tuple[re.Pattern[str], dict[str, Callable[[str], int]]]:
-    """Compile a Joda pattern to a regular expression, and to a function for each field to parse its text."""
+    """Compile a Joda pattern to a regular expression, and to a function for each of its groups to parse a field.
+
+    A group's name begins with its letter. There is no function if digits follow a number of varying length: nobody can
+    say where it ends.
+    """
     counts: dict[str, int] = {}
     fields: dict[str, Callable[[str], int]] = {}
     parts = []
+    is_open = is_ambiguous = False
     for token in _TOKEN.finditer(pattern):
         letter = token[1]
-        width = len(token[0])
         if letter is None:
-            parts.append(re.escape(re.sub(r"''|'", lambda quote: quote[0][1:], token[0])))
+            literal = re.sub(r"''|'", lambda quote: quote[0][1:], token[0])
+            parts.append(re.escape(literal))
+            is_ambiguous |= is_open and literal[:1].isdigit()
+            is_open = False
             continue
-        text, convert = _compile_field(letter, width, locale)
-        number = counts[letter] = counts.get(letter, -1) + 1
-        parts.append(f"(?P<{letter}_{number}>{text})" if convert else text)
+        text, convert = _compile_field(letter, len(token[0]), locale)
+        is_ambiguous |= is_open and re.match(r"\\d|\d", text) is not None
+        is_open = letter == "Z" or "," in text
+        counts[letter] = counts.get(letter, 0) + 1
+        name = f"{letter}{counts[letter]}"
+        parts.append(f"(?P<{name}>{text})")
         if convert is not None:
-            fields.setdefault(letter, convert)
-    return re.compile("".join(parts)), fields
+            fields[name] = convert
+    return re.compile("".join(parts), re.ASCII), {} if is_ambiguous else fields
 
 
 def _compile_field(letter: str, width: int, locale: str) -> tuple[str, Callable[[str], int] | None]:
@@ -284,9 +317,10 @@ def _compile_field(letter: str, width: int, locale: str) -> tuple[str, Callable[
     if letter in "EGZ":
         return ".+?", None
     # Two digits of a year leave the century open, so these fields name no time.
-    if letter in "SC" or (letter in "yYx" and width == 2):
-        return r"\d+", None
-    return rf"\d{{{width},}}", int
+    if letter == "S" or (letter in "yYx" and width == 2):
+        return rf"\d{{{width}}}", None
+    most = max(width, _MOST_DIGITS[letter])
+    return rf"\d{{{width}}}" if most == width else rf"\d{{{width},{most}}}", None if letter == "C" else int
 
 
 DAY = timedelta(days=1)
