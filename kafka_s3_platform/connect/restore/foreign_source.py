@@ -4,7 +4,8 @@ There is one stream for each topic and source kafka partition. A plan has the ob
 objects need another restore id. Their records are tried before anything is created or sent, and counted in a dry run.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -19,17 +20,18 @@ from kafka_s3_platform.connect.restore.source.foreign_plan import (
     check_foreign_plan,
     make_foreign_plan,
     make_foreign_targets,
+    name_targets,
 )
 from kafka_s3_platform.connect.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
 from kafka_s3_platform.connect.sources.objects import ForeignObject, has_record_times, is_covered
 from kafka_s3_platform.connect.sources.report import explain_doubt, explain_missing
 from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings
-from kafka_s3_platform.core.errors import ConfigError, IntegrityError, RecordError
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PreflightError, RecordError
 from kafka_s3_platform.core.model.connect import ConnectBatch
 from kafka_s3_platform.core.partitioners.folders import Window
 from kafka_s3_platform.core.restore.filters.stage import check_filter, is_filtered
 from kafka_s3_platform.core.restore.outgoing.sent import SentSettings, ValueSettings
-from kafka_s3_platform.core.restore.preflight.goal import Checked, DryRunCount, Goal, StreamCount
+from kafka_s3_platform.core.restore.preflight.goal import Checked, DryRunCount, Goal, StreamCount, map_goals
 from kafka_s3_platform.core.restore.preflight.target import (
     PreflightFinding,
     check_newest,
@@ -37,17 +39,20 @@ from kafka_s3_platform.core.restore.preflight.target import (
     make_refusal,
     make_remark,
 )
-from kafka_s3_platform.core.restore.preflight.thaw import describe_cold
-from kafka_s3_platform.core.restore.request import OnError, Outgoing, ReadFacts, RestoreRequest
+from kafka_s3_platform.core.restore.preflight.thaw import describe_cold, thaw_objects
+from kafka_s3_platform.core.restore.request import LeftOut, OnError, Outgoing, ReadFacts, RestoreRequest
 from kafka_s3_platform.core.restore.restore_source import NewPlan
 from kafka_s3_platform.core.restore.source.base import TargetPlan
 from kafka_s3_platform.core.restore.source.selection import find_offset_bound
-from kafka_s3_platform.core.restore.target_topic import Rename
+from kafka_s3_platform.core.restore.target_topic import Rename, TopicMap, name_target_topic
 from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.core.store.objects import ObjectStore
 
 MOST_BYTES = 67_108_864
 """The largest object to read completely only to try its first records."""
+
+MAX_TARGETS = 100
+"""The largest number of topics to which transforms may send the records of one topic: each is a reading of its own."""
 
 
 def check_times(
@@ -99,10 +104,38 @@ def count_foreign(task: TrialTask, _: Attempt) -> StreamCount:
     outgoing = task.outgoing()
     count = StreamCount(stream.topic, stream.kafka_partition)
     for batch in records:
-        count = count.add(batch.records)
+        if outgoing.counts_all:
+            count = count.add(batch.records)
         if stream.is_decoded:
             outgoing.encoded(type_strings(batch, task.stream.config.records))
-    return replace(count, facts=records.facts + ReadFacts(notes=outgoing.notes))
+    facts = records.facts if outgoing.counts_all else ReadFacts()
+    return replace(count, facts=facts + ReadFacts(notes=outgoing.notes))
+
+
+def find_routes(task: TrialTask, _: Attempt) -> tuple[str, LeftOut, Counter[str]]:
+    """Read all objects of a task. Return its topic, what transforms leave out, and records by the topic they go to.
+
+    Raises:
+        PreflightError: there are more than MAX_TARGETS topics.
+        IntegrityError, RecordError: as of `count_foreign`.
+    """
+    stream = task.stream.facts
+    outgoing = task.outgoing()
+    for batch in WantedRecords(task.stream, ObjectStore(stream.store)):
+        if stream.is_decoded:
+            outgoing.encoded(type_strings(batch, task.stream.config.records))
+        else:
+            outgoing.apply(batch.records)
+        _check_number(stream.topic, outgoing.elsewhere)
+    return stream.topic, LeftOut(filtered=outgoing.filtered_count, failed=outgoing.failed_count), outgoing.elsewhere
+
+
+def _check_number(topic: str, targets: Collection[str]) -> None:
+    if len(targets) > MAX_TARGETS:
+        raise PreflightError(
+            f"the records of {topic} name more than {MAX_TARGETS} topics, such as {', '.join(sorted(targets)[:3])}. "
+            f"Name one for each restore (--to-topic, to.topic): it sends the records that go there"
+        )
 
 
 def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begun: bool) -> Iterator[PreflightFinding]:
@@ -157,9 +190,10 @@ class ForeignSource:
     """Objects of a source connector.
 
     `request` has all options, but its `topic` and `to_topic` are not used. Instead `topics` are restored: by default
-    the file's topics, else every topic found. `rename` makes the names of the targets. Without it, a RegexRouter of the
-    file or of `request.outgoing` makes them, else a target has the name of its source. `after` is the id of a finished
-    restore of the same connector: objects sent by it or an earlier one are left out.
+    the file's topics, else every topic found. `rename` makes the names of the targets. Without it, routers of the file
+    or of `request.outgoing` make them: those that look into records send one topic to several. Else a target has the
+    name of its source. `after` is the id of a finished restore of the same connector: objects sent by it or an earlier
+    one are left out.
     """
 
     request: RestoreRequest
@@ -178,7 +212,7 @@ class ForeignSource:
         check_foreign_plan(self.request, self.topics, self.rename, self.after, plan)
         return plan
 
-    def make_plan(self) -> NewPlan[ForeignPlan]:
+    def make_plan(self, runner: TaskRunner) -> NewPlan[ForeignPlan]:
         """Plan the restore of the objects that the bucket has now, without those that the restore `after` has sent.
 
         Claiming the plan makes this restore the only successor of that one. PreflightError if it cannot be.
@@ -189,6 +223,8 @@ class ForeignSource:
         check_same_records(request, self.after, documents)
         archive = ObjectStore(request.config.store)
         plan = make_foreign_plan(request, self.topics, self.rename, archive, self.after, sent)
+        if self._routes_records:
+            plan = self._add_targets(plan, runner)
 
         def claim() -> None:
             """Store the objects sent before, and this restore as the successor of `after`."""
@@ -196,6 +232,42 @@ class ForeignSource:
             claim_successor(request, self.after, documents)
 
         return NewPlan(plan, claim)
+
+    @property
+    def _routes_records(self) -> bool:
+        """True if only the records name the targets."""
+        return name_targets(self.request, self.rename, ()) is None
+
+    def _add_targets(self, plan: ForeignPlan, runner: TaskRunner) -> ForeignPlan:
+        """Read all objects, and return the plan with the targets that their records name."""
+        request = self.request
+        if not request.dry_run:
+            thaw_objects(request, _list_cold(plan, ObjectStore(request.config.store)))
+        trials: list[TrialTask] = []
+        for stream in self.make_streams(replace(plan, targets={o.topic: ("",) for o in plan.objects})):
+            settings = SentSettings(
+                "",
+                outgoing=request.outgoing,
+                behavior_on_error=request.on_error,
+                values=self._make_values(stream.group.topic, ""),
+                to_topics=stream.to_topics,
+            )
+            trials.append(TrialTask(stream, settings))
+        names: dict[str, set[str]] = {o.topic: set() for o in plan.objects}
+        left_out: dict[str, LeftOut] = dict.fromkeys(names, LeftOut())
+        for topic, counts, routes in runner.run_grouped(
+            find_routes, trials, request.config.tasks_max, lambda t: t.stream.facts.size
+        ):
+            names[topic].update(name_target_topic(TopicMap({topic: name}), topic) for name in routes)
+            _check_number(topic, names[topic])
+            left_out[topic] += counts
+        doubts = tuple(
+            f"no record of {topic} goes to a topic: transforms drop {count.filtered:,}, and {count.failed:,} fail"
+            for topic, count in left_out.items()
+            if not names[topic]
+        )
+        targets = {topic: tuple(sorted(routed)) for topic, routed in names.items()}
+        return replace(plan, targets=targets, doubts=(*plan.doubts, *doubts))
 
     def plan_targets(self, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
         """Return a plan for each target topic. There is none if there is no object."""
@@ -218,9 +290,8 @@ class ForeignSource:
             *try_first_records(trials, ObjectStore(config.store), is_begun=is_begun),
         ]
         sent = read_sent(self.request, self.after, ObjectStore(config.restore_store))
-        findings += [] if sent is None else _find_other_targets(sent, goals)
-        store = ObjectStore(config.store)
-        return Checked(tuple(findings), tuple((store, o.key) for o in plan.objects if o.is_cold))
+        findings += [] if sent is None else _find_other_targets(sent, goals, routes=self._routes_records)
+        return Checked(tuple(findings), _list_cold(plan, ObjectStore(config.store)))
 
     def count(self, plan: ForeignPlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
         """Read every object: count its records, try to write them, and find bad ones."""
@@ -230,27 +301,31 @@ class ForeignSource:
             counts = list(runner.run_grouped(count_foreign, trials, tasks_max, lambda t: t.stream.facts.size))
         except RecordError as err:
             return DryRunCount(findings=(make_refusal(err.text),))
-        goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}
+        newest = {c.topic: c.newest for c in sorted(counts, key=lambda c: c.newest)}
         late = (
-            check_newest(c.newest, goal_of[c.topic].target.configs)
-            for c in counts
-            if goal_of[c.topic].target.description
+            check_newest(newest[topic], goal.target.configs)
+            for (topic, _), goal in map_goals(goals).items()
+            if goal.target.description and topic in newest
         )
         findings = tuple(dict.fromkeys(chain.from_iterable(late)))
         return DryRunCount(tuple(counts), is_exact=not is_filtered(self.request.records), findings=findings)
 
     def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
         """Return how keys and values are written. None: they are sent as they are read."""
-        outgoing = goal.request.outgoing
+        return self._make_values(topic, goal.plan.to_topic)
+
+    def _make_values(self, topic: str, to_topic: str) -> ValueSettings | None:
+        outgoing = self.request.outgoing
         if not (outgoing.key or outgoing.value or outgoing.transforms):
             return None
-        return ValueSettings(outgoing, goal.request.config.records, topic, goal.plan.to_topic)
+        return ValueSettings(outgoing, self.request.config.records, topic, to_topic)
 
     def make_streams(self, plan: ForeignPlan) -> list[ForeignStreamTask]:
-        """Make a stream for each topic and kafka partition."""
+        """Make a stream for each topic, kafka partition and target."""
         request = self.request
-        return [
-            ForeignStreamTask(
+        streams: list[ForeignStreamTask] = []
+        for group in plan.groups:
+            stream = ForeignStreamTask(
                 request.config,
                 group,
                 plan.times,
@@ -258,15 +333,17 @@ class ForeignSource:
                 find_offset_bound(request.to_offset, group.kafka_partition),
                 request.allow_unsendable_timestamps,
             )
-            for group in plan.groups
-        ]
+            targets = plan.targets[group.topic]
+            to_topics = targets if self._routes_records else ()
+            streams += (replace(stream, to_topic=name, to_topics=to_topics) for name in targets)
+        return streams
 
     def _make_trials(self, plan: ForeignPlan, goals: Sequence[Goal]) -> list[TrialTask]:
-        goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}
+        goal_of = map_goals(goals)
         trials = []
         for stream in self.make_streams(plan):
-            topic = stream.group.topic
-            trials.append(TrialTask(stream, goal_of[topic].sent(self.make_values(goal_of[topic], topic))))
+            goal = goal_of[stream.group.topic, stream.to_topic]
+            trials.append(TrialTask(stream, goal.sent(self.make_values(goal, stream.group.topic), stream.to_topics)))
         return trials
 
     def _check_outgoing(self, goal: Goal) -> None:
@@ -277,13 +354,17 @@ class ForeignSource:
             OutgoingStream(goal.request.outgoing, topic, 0, goal.size, goal.plan.to_topic, values=values)
 
 
-def _find_other_targets(sent: SentObjects, goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
+def _list_cold(plan: ForeignPlan, store: ObjectStore) -> tuple[tuple[ObjectStore, str], ...]:
+    return tuple((store, o.key) for o in plan.objects if o.is_cold)
+
+
+def _find_other_targets(sent: SentObjects, goals: Sequence[Goal], *, routes: bool) -> Iterator[PreflightFinding]:
     """Find targets without the records of earlier restores, which went to another topic."""
     for goal in goals:
         description = goal.target.description
         target = (goal.plan.to_topic, description.topic_id if description else "")
         for topic in goal.plan.topics:
-            for (to_topic, topic_id), count in sorted(sent.count_elsewhere(topic, target).items()):
+            for (to_topic, topic_id), count in sorted(sent.count_elsewhere(topic, target, routes=routes).items()):
                 now = "another topic" if description else "a new topic"
                 yield make_doubt(
                     f"{target[0]} lacks what the restores before this one have sent of {topic}: {count:,} objects went "

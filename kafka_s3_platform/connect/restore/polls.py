@@ -76,7 +76,10 @@ def _collect_sent(plan: ForeignPlan, report: RestoreReport) -> SentObjects:
             if left_out.isdisjoint(o.key for o in one.objects):
                 objects += one.objects
     starts = plan.starts or {}
-    targets = {topic: (name, starts[name].topic_id) for topic, name in plan.targets.items() if name in starts}
+    targets = {
+        topic: [(name, starts[name].topic_id) for name in names if name in starts]
+        for topic, names in plan.targets.items()
+    }
     return SentObjects.of(objects, targets)
 
 

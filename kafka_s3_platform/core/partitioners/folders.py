@@ -160,8 +160,8 @@ class TimeFolders:
         """Return True if the partitioner writes these texts for times of the span. Those that vary in it may be any."""
         match = self._pattern.fullmatch(self._format(start.replace(tzinfo=self._zone)))
         letters = next(letters for size, letters in _SHARED if end - start <= size)
-        written = match.groupdict() if match else {}
-        return all(written.get(name) == text for name, text in texts.items() if name[0] in letters)
+        expected = match.groupdict() if match else {}
+        return all(expected.get(name) == text for name, text in texts.items() if name[0] in letters)
 
     def _list_instants(self, local: datetime) -> tuple[int, int]:
         earlier, later = ((local.replace(tzinfo=self._zone, fold=fold) - EPOCH) // ONE_MS for fold in (0, 1))

@@ -186,7 +186,7 @@ class ArchiveSource:
         plan.check_requests(self.request, [self._request_topic(topic) for topic in plan.topics])
         return plan
 
-    def make_plan(self) -> NewPlan[TopicsPlan]:
+    def make_plan(self, _: TaskRunner) -> NewPlan[TopicsPlan]:
         """Choose objects from the indexes as they are now.
 
         A topic that cannot be planned is refused. If only a pattern chose it, and nothing is archived of it, it is

@@ -338,8 +338,9 @@ def _finish_part(
     if failure is not None:
         return replace(part, failure=str(failure), is_transient=isinstance(failure, TransientError))
     streams = [stream for stream in replayed if stream.to_topic == goal.plan.to_topic]
+    places = {(stream.result.topic, stream.result.kafka_partition) for stream in streams}
     verified_part = Verified(
-        tuple(item for item in verified.kafka_partitions if item.topic in goal.plan.topics),
+        tuple(item for item in verified.kafka_partitions if (item.topic, item.kafka_partition) in places),
         tuple(target for target in verified.targets if target.to_topic == goal.plan.to_topic),
         tuple(note for note in verified.notes if note[0] == goal.plan.to_topic),
     )
@@ -349,7 +350,7 @@ def _finish_part(
 
 
 def _add_sent(report: RestoreReport, replayed: Sequence[ReplayedStream]) -> RestoreReport:
-    left_out = chain.from_iterable(stream.result.left_out for stream in replayed)
+    left_out = {*chain.from_iterable(stream.result.left_out for stream in replayed)}
     sent_count = sum(stream.result.sent_count for stream in replayed)
     return replace(report, left_out=tuple(sorted(left_out)), sent_count=sent_count)
 

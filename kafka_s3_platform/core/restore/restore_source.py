@@ -47,8 +47,8 @@ class RestoreSource(Protocol[P]):
         """Read the stored plan. PreflightError or IntegrityError if it does not belong to the request."""
         ...
 
-    def make_plan(self) -> NewPlan[P]:
-        """Choose objects from the current source."""
+    def make_plan(self, runner: TaskRunner) -> NewPlan[P]:
+        """Choose objects from the current source, and name the targets of their records."""
         ...
 
     def plan_targets(self, plan: P) -> tuple[TargetPlan, ...]:

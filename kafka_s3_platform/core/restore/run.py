@@ -28,7 +28,7 @@ from kafka_s3_platform.core.restore.preflight.begin import (
     take_back,
 )
 from kafka_s3_platform.core.restore.preflight.checks import Target, inspect_target, raise_refusals
-from kafka_s3_platform.core.restore.preflight.goal import TARGETS_AT_ONCE, DryRunCount, Goal, observe_goals
+from kafka_s3_platform.core.restore.preflight.goal import TARGETS_AT_ONCE, DryRunCount, Goal, map_goals, observe_goals
 from kafka_s3_platform.core.restore.preflight.target import (
     MAX_MESSAGE_BYTES,
     PreflightFinding,
@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 def name_topics(request: RestoreRequest, goals: Sequence[Goal]) -> RestoreRequest:
     """Return the request with all of its topics, for messages and the report."""
-    topics = sorted(chain.from_iterable(goal.plan.topics for goal in goals))
+    topics = sorted({*chain.from_iterable(goal.plan.topics for goal in goals)})
     targets = ", ".join(goal.plan.to_topic for goal in goals)
     return replace(request, topic=", ".join(topics) or "no topic", to_topic=targets or "nothing")
 
@@ -110,16 +110,15 @@ def _estimate_seconds(request: RestoreRequest, targets: Sequence[TargetPlan]) ->
 
 
 def add_schema_ids(
-    planned: RestoreReport, goals: Sequence[Goal], values: Mapping[str, ValueSettings | None]
+    planned: RestoreReport, goals: Sequence[Goal], values: Mapping[tuple[str, str], ValueSettings | None]
 ) -> RestoreReport:
     """Add the schema ids registered at the target, and notes on them, to the report and to that of each target.
 
-    `values` has the settings of each source topic.
+    `values` has the settings of each source topic and target.
     """
     pairs = set[tuple[int, int]]()
     notes: list[str] = []
-    for topic in chain.from_iterable(goal.plan.topics for goal in goals):
-        settings = values[topic]
+    for settings in map(values.get, map_goals(goals)):
         if settings is None or settings.mapping is None:
             continue
         notes += settings.mapping.notes
@@ -211,7 +210,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
     else:
         # Before planning, which may list a whole bucket.
         check_new_id(request, store)
-        new_plan = source.make_plan()
+        new_plan = source.make_plan(runner)
         plan = new_plan.plan
         findings += new_plan.findings
         targets = source.plan_targets(plan)
@@ -241,7 +240,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         # Observe again: the targets may have been created above, and the goals now have their start offsets.
         goals = observe_goals([(goal.request, goal.plan) for goal in goals], admin)
     thaw_objects(request, checked.cold_objects)
-    values = {topic: source.make_values(goal, topic) for goal in goals for topic in goal.plan.topics}
+    values = {pair: source.make_values(goal, pair[0]) for pair, goal in map_goals(goals).items()}
     tasks = _make_tasks(source, plan, goals, values, resumed=begun is not None)
     planned = add_schema_ids(make_planned_report(request, plan, goals, findings), goals, values)
     return Execution(request, tasks, goals, store, runner).run(planned)
@@ -300,33 +299,34 @@ def _make_tasks(
     source: RestoreSource[P],
     plan: P,
     goals: Sequence[Goal],
-    values: Mapping[str, ValueSettings | None],
+    values: Mapping[tuple[str, str], ValueSettings | None],
     *,
     resumed: bool,
 ) -> list[ReplayTask]:
     request = source.request
     digest = plan.digest
-    goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}
+    goal_of = map_goals(goals)
     starts = _collect_starts(goal.plan for goal in goals)
     tasks = []
     for stream in source.make_streams(plan):
-        goal = goal_of[stream.facts.topic]
+        facts = stream.facts
+        goal = goal_of[facts.topic, facts.to_topic]
         limit = goal.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES)
         task = ReplayTask(
             restore_id=request.restore_id,
             plan_digest=digest,
             delivery=request.delivery,
             stream=stream,
-            sent=goal.sent(values[stream.facts.topic]),
+            sent=goal.sent(values[facts.topic, facts.to_topic], facts.to_topics),
             kafka=request.target_kafka,
             target_starts=starts[goal.plan.to_topic].offsets,
             documents_store=request.config.restore_store,
-            documents=request.documents.stream(stream.facts.kafka_partition, stream.facts.named_topic),
+            documents=request.documents.stream(facts.kafka_partition, facts.named_topic),
             run_id=request.run_id,
             resumed=resumed,
             max_message_bytes=limit,
             codec=choose_codec(request, goal.plan, limit),
-            allow_unsendable_timestamps=stream.facts.sends_any_timestamp,
+            allow_unsendable_timestamps=facts.sends_any_timestamp,
             place=plan.place,
         )
         tasks.append(task)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_s3_platform.core.config.settings import TransformSettings, routes_records
+from kafka_s3_platform.core.config.settings import TransformSettings, is_python_class, routes_records
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.extensions import load_extension
 from kafka_s3_platform.core.java.regex import compile_java_regex, replace_whole_match
@@ -126,6 +126,11 @@ def apply_routers(transforms: Sequence[TransformSettings], topic: str) -> str:
 def routes_by_topic(transforms: Sequence[TransformSettings]) -> bool:
     """Return True if a transform changes the topic of records by the topic alone."""
     return any(map(_is_by_topic, transforms))
+
+
+def names_targets(transforms: Sequence[TransformSettings]) -> bool:
+    """Return True if a transform of Connect's routes records by their content. What a user's class does is unknown."""
+    return routes_by_record([step for step in transforms if not is_python_class(step)])
 
 
 def routes_by_record(transforms: Sequence[TransformSettings]) -> bool:

@@ -256,3 +256,16 @@ def test_what_a_restore_left_out_as_bad_is_no_news_before_it_or_the_file_is_chan
     run_asked(ignoring, poll(ignoring))
     assert sent(config, lab.topic) == [0, 2, 1]
     assert not poll(ignoring).run_requests
+
+
+def test_a_file_alone_whose_records_name_their_topics_is_polled(config: ConnectorConfig, put: Put, lab: Lab) -> None:
+    options = {"field": SecretStr("n"), "skip.missing.or.null": SecretStr("false")}
+    extract = TransformSettings(alias="x", type="ExtractTopic$Value", options=options)
+    records = config.records.model_copy(update={"transforms": (extract,)})
+    topics = [lab.create(f"{lab.topic}-{n}") for n in range(2)]
+    key = put(0, [])
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body="".join(f'{{"n":"{name}"}}\n' for name in topics).encode())
+    routing = config.model_copy(update={"records": records})
+    run = launch(routing, (poll(routing).run_requests or ())[0])
+    assert (run.success, judged(run)) == (True, None)
+    assert [len(values(config.kafka, name)) for name in topics] == [1, 1]

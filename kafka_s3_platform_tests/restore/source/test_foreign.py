@@ -23,11 +23,12 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from pydantic import SecretStr
 
+from kafka_s3_platform.connect.restore import foreign_source
 from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings, TransformSettings
-from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PreflightError
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PreflightError, RecordError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.restore import execution
-from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, judge_report
+from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, judge_report, list_missing
 from kafka_s3_platform.core.restore.target_topic import Regex
 from kafka_s3_platform.operate.groups.group_offsets import read_finished_restore
 from kafka_s3_platform_tests.archive.event_types import BY_ID, FEED, UNION, Event, events
@@ -283,6 +284,79 @@ def test_a_router_of_the_file_may_lead_two_topics_to_one_target(lab: SourceLab) 
     report = restored(lab.load(LINES, JSON + router))
     assert sorted(numbers(lab.kafka, f"{lab.topic}-one")) == [0, 1, 2, 10, 11, 12]
     assert (report.to_topic, report.verified) == (f"{lab.topic}-one", True)
+
+
+EXTRACTED = """\
+transforms=x
+transforms.x.type=io.confluent.connect.transforms.ExtractTopic$Value
+transforms.x.field=t
+"""
+
+
+def routed(topic: str, names: str, start: int = 0) -> list[dict[str, Any]]:
+    """Values for each letter of `names`: the record goes to the topic that ends with it; to none where it is '-'."""
+    return [{"n": n} | ({} if name == "-" else {"t": f"{topic}-{name}"}) for n, name in enumerate(names, start)]
+
+
+def test_records_that_name_their_topic_go_there_and_what_goes_nowhere_is_counted_once(lab: SourceLab) -> None:
+    first, second, third = (f"{lab.topic}-{name}" for name in "abc")
+    lab.put(lab.topic, 0, routed(lab.topic, "ab-a"))
+    lab.put(lab.topic, 4, routed(lab.topic, "bca", 4))
+    lab.put(lab.topic, 0, routed(lab.topic, "aa", 10), 1)
+    config = lab.load(LINES, JSON + EXTRACTED)
+    with pytest.raises(RecordError, match="value field t is missing or null"):
+        restored(config, dry_run=True)
+    lenient = lab.load(LINES, JSON + EXTRACTED + "behavior.on.error=ignore\n")
+    with pytest.raises(PreflightError, match=f"target topic {third} does not exist"):
+        restored(lenient, create_topic=False)
+
+    forecast = restored(lenient, dry_run=True, exact=True)
+    assert (forecast.refusals, forecast.record_count, forecast.before_transforms) == ((), 9, True)
+    report = restored(lenient, restore_id="routed")
+    assert (report.topic, report.to_topic) == (lab.topic, f"{first}, {second}, {third}")
+    assert [numbers(lab.kafka, name) for name in (first, second, third)] == [[0, 3, 6], [1, 4], [5]]
+    assert numbers(lab.kafka, first, 1) == [10, 11]
+    assert (report.record_count, report.sent_count, report.verified) == (8, 8, True)
+    assert list_missing(report) == ("1 record failed and left out",)
+    assert {part.to_topic: part.record_count for part in report.parts} == {first: 5, second: 2, third: 1}
+    again = restored(lenient, restore_id="routed")
+    assert (again.already_finished, again.record_count) == (True, 8)
+
+    alone = restored(lenient, (), f"{lab.topic}-a", restore_id="alone")
+    assert (alone.record_count, alone.left_out_records.elsewhere) == (5, 3)
+
+
+def test_what_was_killed_goes_on_in_each_topic_that_records_name(lab: SourceLab, tmp_path: Path) -> None:
+    for first in range(0, 600, 100):
+        lab.put(lab.topic, first, routed(lab.topic, "ab" * 50, first))
+    targets = [lab.create(f"{lab.topic}-{name}") for name in "ab"]
+    request = asked(lab.load(LINES, JSON + EXTRACTED), records_per_second=200, restore_id="killed")
+    process = Child(tmp_path / "said", run_restore, request, 50, 50)
+    with ClusterAdmin(lab.kafka) as admin:
+        while sum(admin.frontiers(name, [0])[0].high_watermark for name in targets) < 150:
+            assert not process.has_ended, f"it ended before it was killed: {process.said}"
+            time.sleep(0.05)
+    process.kill()
+    report = restored(lab.load(LINES, JSON + EXTRACTED), restore_id="killed")
+    assert [numbers(lab.kafka, name) for name in targets] == [list(range(0, 600, 2)), list(range(1, 600, 2))]
+    assert (report.record_count, judge_report(report).kind) == (600, "good")
+    assert 0 < report.sent_count < 600
+
+
+def test_records_that_name_no_topic_are_told(lab: SourceLab) -> None:
+    lab.put(lab.topic, 0, routed(lab.topic, "--"))
+    report = restored(lab.load(LINES, JSON + EXTRACTED + "behavior.on.error=ignore\n"))
+    [doubt] = report.doubts
+    assert doubt == f"no record of {lab.topic} goes to a topic: transforms drop 0, and 2 fail"
+    assert (report.record_count, judge_report(report).kind) == (0, "part")
+
+
+def test_a_field_that_names_a_topic_for_each_record_is_refused(lab: SourceLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign_source, "MAX_TARGETS", 3)
+    lab.put(lab.topic, 0, routed(lab.topic, "abc"))
+    lab.put(lab.topic, 0, routed(lab.topic, "d"), 1)
+    with pytest.raises(PreflightError, match=f"the records of {lab.topic} name more than 3 topics, such as"):
+        restored(lab.load(LINES, JSON + EXTRACTED))
 
 
 def test_filters_see_records_as_sent_and_keys_or_offsets_choose_their_place(lab: SourceLab) -> None:

@@ -344,3 +344,22 @@ def test_a_target_that_lacks_what_was_sent_before_takes_the_verdict(lab: SourceL
         True,
         True,
     ]
+
+
+def test_topics_that_records_name_are_compared_with_those_of_the_same_name(lab: SourceLab) -> None:
+    extracted = "transforms=x\ntransforms.x.type=ExtractTopic$Value\ntransforms.x.field=t\n"
+    config = lab.load(LINES, JSON + extracted)
+    first, second = f"{lab.topic}-a", f"{lab.topic}-b"
+    lab.put(lab.topic, 0, [{"n": 0, "t": first}])
+    restored(config, restore_id="one")
+    lab.put(lab.topic, 1, [{"n": 1, "t": second}, {"n": 2, "t": first}])
+    report = restored(config, restore_id="two", after="one")
+    assert (report.record_count, report.doubts) == (2, ())
+    assert [numbers(lab.kafka, name) for name in (first, second)] == [[0, 2], [1]]
+
+    delete_topic(lab.kafka, first)
+    lab.put(lab.topic, 3, [{"n": 3, "t": first}])
+    [doubt] = restored(config, restore_id="three", after="two").doubts
+    assert (
+        f"{first} lacks what the restores before this one have sent of {lab.topic}: 2 objects went to {first}" in doubt
+    )

@@ -47,8 +47,11 @@ class OutgoingStream(OutgoingRecords):
     decodes before the transforms and encodes after them, as converters do in Connect. Without it keys and values are
     bytes.
 
-    If transforms route records, only those for `to_topic` are sent. A record that fails in a transform raises
-    RecordError. With `behavior_on_error` ignore or log it is left out instead, and the first one is `first_failure`.
+    If transforms route records, only those for `to_topic` are sent, or with an unchanged topic. With `to_topics`, only
+    those for `to_topic`, and the stream of the first one counts what is for none of them.
+
+    A record that fails in a transform raises RecordError. With `behavior_on_error` ignore or log it is left out, and
+    the first one is `first_failure`.
 
     Raises:
         ConfigError: the settings cannot be used, or the transforms send the whole topic elsewhere than to `to_topic`.
@@ -64,11 +67,14 @@ class OutgoingStream(OutgoingRecords):
         *,
         behavior_on_error: OnError = "fail",
         values: Values | None = None,
+        to_topics: Sequence[str] = (),
     ) -> None:
         super().__init__(settings, target_kafka_partitions)
         self._topic = topic
         self._kafka_partition = kafka_partition
         self._to_topic = to_topic
+        self._to_topics = tuple(to_topics)
+        self.counts_all = self._to_topics[:1] in {(), (to_topic,)}
         self._on_error = behavior_on_error
         self._values = values
         self._chain = _build_chain(settings.transforms, topic, to_topic)
@@ -80,7 +86,7 @@ class OutgoingStream(OutgoingRecords):
         changes = self._chain is not None or (self._values is not None and not self._values.changes_nothing)
         if batch.num_rows and changes:
             moved = self._values.decode(batch, self._sees_values) if self._values else Outcome(ConnectBatch.of(batch))
-            self._note(moved.failures)
+            self._note(moved.failures if self.counts_all else ())
             batch = self.encoded(moved.batch)
         return self.dealt(batch)
 
@@ -88,7 +94,7 @@ class OutgoingStream(OutgoingRecords):
         """Transform decoded records, and write their keys and values as they are sent."""
         if self._chain is not None:
             moved = self._routed(self._moved(self._chain, batch), batch.records.column("topic"))
-            self._note(moved.failures)
+            self._note(moved.failures if self.counts_all else ())
             batch = moved.batch
         done = self._values.encode(batch) if self._values else Rewritten(_write_bytes(batch))
         self._note(done.failures)
@@ -100,17 +106,22 @@ class OutgoingStream(OutgoingRecords):
     def _moved(self, chain: Transform, batch: ConnectBatch) -> Outcome:
         moved = chain.apply(batch)
         # By offset: a mapper may make several records from one.
-        self.filtered_count += batch.num_rows - len(np.unique(moved.batch.offsets)) - len(moved.failures)
+        if self.counts_all:
+            self.filtered_count += batch.num_rows - len(np.unique(moved.batch.offsets)) - len(moved.failures)
         return moved
 
     def _routed(self, moved: Outcome, before: pa.StringArray) -> Outcome:
-        """Keep the records for the target: routed there, or with an unchanged topic."""
+        """Keep the records for the target: routed there, or, if transforms do not name the targets, unchanged."""
         topics = moved.batch.records.column("topic")
-        mine = pc.is_in(topics, pa.array([self._to_topic, *before.unique().to_pylist()], pa.string()))
+        unchanged = [] if self._to_topics else before.unique().to_pylist()
+        mine = pc.is_in(topics, pa.array([self._to_topic, *unchanged], pa.string()))
         # The common case needs no copy.
         if pc.all(mine).as_py():
             return moved
-        self.elsewhere.update(topics.filter(pc.invert(mine)).to_pylist())
+        if self.counts_all:
+            of_none = pc.invert(pc.or_(mine, pc.is_in(topics, pa.array(self._to_topics, pa.string()))))
+            names, counts = pc.value_counts(topics.filter(of_none)).flatten()
+            self.elsewhere.update(dict(zip(names.to_pylist(), counts.to_pylist(), strict=True)))
         return Outcome(moved.batch.take(np.flatnonzero(mine.to_numpy(zero_copy_only=False))), moved.failures)
 
     def _note(self, failures: Sequence[RecordFailure]) -> None:
@@ -136,9 +147,10 @@ class OutgoingStream(OutgoingRecords):
         )
 
     def _said(self, failure: RecordFailure) -> str:
+        to_topic = self._to_topic or "the topics that its records name"
         return (
-            f"restore of {self._topic}-{self._kafka_partition} to {self._to_topic}: {_describe(failure)}. The same "
-            f"restore id with --behavior-on-error ignore or log (how.behavior_on_error) leaves such records out"
+            f"restore of {self._topic}-{self._kafka_partition} to {to_topic}: {_describe(failure)}. The same restore "
+            f"id with --behavior-on-error ignore or log (how.behavior_on_error) leaves such records out"
         )
 
 
@@ -203,4 +215,5 @@ def new_changing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingS
         settings.to_topic,
         behavior_on_error=settings.behavior_on_error,
         values=None if settings.values is None else Values(settings.values),
+        to_topics=settings.to_topics,
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +41,7 @@ from kafka_s3_platform.core.restore.target_topic import (
     apply_routers,
     match_names,
     name_target_topic,
+    names_targets,
     routes_by_topic,
 )
 from kafka_s3_platform.core.store.objects import ObjectStore
@@ -108,13 +110,14 @@ class SentObjects:
     table: pa.Table
 
     @staticmethod
-    def of(objects: Iterable[ForeignObject], targets: Mapping[str, TargetTopic] = {}) -> "SentObjects":
-        """Return these objects of a plan as sent. `targets` is source topic -> target of its records."""
+    def of(objects: Iterable[ForeignObject], targets: Mapping[str, Sequence[TargetTopic]] = {}) -> "SentObjects":
+        """Return these objects of a plan as sent. `targets` is source topic -> targets of its records."""
         columns = SENT_SCHEMA.names[:-2]
-        rows = [
-            {name: getattr(o, name) for name in columns} | dict(zip(_PLACE, targets.get(o.topic, ()), strict=False))
-            for o in objects
-        ]
+        rows: list[dict[str, Any]] = []
+        for o in objects:
+            row = {name: getattr(o, name) for name in columns}
+            places = targets.get(o.topic)
+            rows += [row | dict(zip(_PLACE, place, strict=True)) for place in places] if places else [row]
         return SentObjects(pa.Table.from_pylist(rows, SENT_SCHEMA).sort_by("key"))
 
     def __or__(self, other: "SentObjects") -> "SentObjects":
@@ -125,11 +128,15 @@ class SentObjects:
         """The ETags of the objects, by key."""
         return dict(zip(self.table["key"].to_pylist(), self.table["etag"].to_pylist(), strict=True))
 
-    def count_elsewhere(self, topic: str, target: TargetTopic) -> dict[TargetTopic, int]:
-        """Return how many objects of a source topic were sent to other targets than this one, by target."""
+    def count_elsewhere(self, topic: str, target: TargetTopic, *, routes: bool) -> dict[TargetTopic, int]:
+        """Return how many objects of a source topic were sent to other targets than this one, by target.
+
+        If records `routes` them, only to others of its name: each object has records for some targets only.
+        """
         of_topic = self.table.filter(pc.equal(self.table["topic"], topic))
         counts = Counter(zip(*(of_topic[name].to_pylist() for name in _PLACE), strict=True))
-        return {place: count for place, count in counts.items() if place != target}
+        places = {place: count for place, count in counts.items() if place != target}
+        return {place: count for place, count in places.items() if not routes or place[0] == target[0]}
 
     @cached_property
     def streams(self) -> frozenset[tuple[str, int]]:
@@ -200,15 +207,16 @@ def _describe_objects(objects: Sequence[ForeignObject], what: str) -> Iterator[s
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignPlan(RestorePlan):
-    """The restored objects: `targets` is source topic -> target. `times` are half-open windows (epoch ms).
+    """The restored objects. `targets` is source topic -> targets: one, or those to which transforms send its records.
 
+    `times` are half-open windows (epoch ms).
     `notes` and `doubts` are sentences from the listing. Gaps are found when objects are read.
     """
 
     kind = "objects of other sinks"
 
     objects: tuple[ForeignObject, ...]
-    targets: Mapping[str, str]
+    targets: Mapping[str, tuple[str, ...]]
     times: tuple[tuple[int, int], ...]
     notes: tuple[str, ...]
     doubts: tuple[str, ...] = ()
@@ -229,7 +237,8 @@ def make_foreign_plan(
 ) -> ForeignPlan:
     """Choose objects from the current bucket: of `topics`, else of the file's topics, else of every topic found.
 
-    Objects in `sent` are left out: the restore `after`, or one before it, has sent them.
+    Objects in `sent` are left out: the restore `after`, or one before it, has sent them. There are no targets if only
+    records name them.
 
     Raises:
         IntegrityError: the key of an object does not show its content, and `behavior.on.error` is `fail`.
@@ -254,7 +263,7 @@ def make_foreign_plan(
         restore_id=request.restore_id,
         terms=collect_foreign_terms(request, topics, rename, after),
         objects=objects,
-        targets={topic: _name_target(request, rename, topic) for topic in topics_found},
+        targets=name_targets(request, rename, topics_found) or {},
         times=times,
         notes=tuple(note for note in sentences if not isinstance(note, DoubtNote)),
         doubts=tuple(note for note in sentences if isinstance(note, DoubtNote)),
@@ -322,16 +331,19 @@ def _collect_read_terms(config: ConnectorConfig) -> dict[str, Any]:
 
 def make_foreign_targets(config: ConnectorConfig, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
     """Return the part of each target topic, for the checks of a target."""
-    objects: dict[str, list[ForeignObject]] = {to_topic: [] for to_topic in sorted(plan.targets.values())}
+    objects: dict[str, list[ForeignObject]] = {
+        to_topic: [] for to_topic in sorted(chain.from_iterable(plan.targets.values()))
+    }
     for item in plan.objects:
-        objects[plan.targets[item.topic]].append(item)
+        for to_topic in plan.targets[item.topic]:
+            objects[to_topic].append(item)
     return tuple(_make_target(config, plan, to_topic, items) for to_topic, items in objects.items())
 
 
 def _make_target(
     config: ConnectorConfig, plan: ForeignPlan, to_topic: str, objects: Sequence[ForeignObject]
 ) -> TargetPlan:
-    topics = tuple(sorted(topic for topic, target in plan.targets.items() if target == to_topic))
+    topics = tuple(sorted(topic for topic, targets in plan.targets.items() if to_topic in targets))
     return TargetPlan(
         topics=topics,
         to_topic=to_topic,
@@ -363,11 +375,18 @@ def _is_past(item: ForeignObject, end_offset: int | None) -> bool:
     return end_offset is not None and item.first_offset is not None and item.first_offset >= end_offset
 
 
-def _name_target(request: RestoreRequest, rename: Rename | None, topic: str) -> str:
+def name_targets(
+    request: RestoreRequest, rename: Rename | None, topics: Iterable[str]
+) -> dict[str, tuple[str, ...]] | None:
+    """Return the target of each topic. None if only its records name them."""
     transforms = request.outgoing.transforms
-    if rename is None:
-        rename = Template(apply_routers(transforms, topic) if routes_by_topic(transforms) else topic)
-    return name_target_topic(rename, topic)
+    if rename is None and names_targets(transforms):
+        return None
+    targets: dict[str, tuple[str, ...]] = {}
+    for topic in topics:
+        rule = rename or Template(apply_routers(transforms, topic) if routes_by_topic(transforms) else topic)
+        targets[topic] = (name_target_topic(rule, topic),)
+    return targets
 
 
 def _choose_objects(
@@ -402,9 +421,11 @@ def check_foreign_plan(
     The errors are those of `RestorePlan.check_same`.
     """
     named = sorted({o.topic for o in plan.objects})
-    targets = {topic: _name_target(request, rename, topic) for topic in named}
+    # No record goes where the plan alone says: the transforms have to send it there.
+    targets = name_targets(request, rename, named) or plan.targets
     terms = collect_foreign_terms(request, topics, rename, after)
-    plan.check_same(request, terms, {*targets.values()}, targets=targets, times=list_time_windows(request))
+    to_topics = {*chain.from_iterable(targets.values())}
+    plan.check_same(request, terms, to_topics, targets=targets, times=list_time_windows(request))
     for item, place in zip(plan.objects, read_places(request.config, topics, plan.objects), strict=True):
         check_plan_field(
             request, f"object {item.key}", place and (item.topic, item.kafka_partition, item.first_offset), place

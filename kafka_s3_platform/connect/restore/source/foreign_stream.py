@@ -29,6 +29,7 @@ class ForeignStreamTask(RecordStream):
 
     A record must be in one of `times`, half-open windows (epoch ms), unless objects have no times; empty: every time.
     Offsets are half-open; None: no bound.
+    `to_topics` are those of `StreamFacts`.
     """
 
     config: ConnectorConfig = field(repr=False)
@@ -37,6 +38,8 @@ class ForeignStreamTask(RecordStream):
     from_offset: int | None = None
     to_offset: int | None = None
     allow_unsendable_timestamps: bool = False
+    to_topic: str = ""
+    to_topics: tuple[str, ...] = ()
 
     @cached_property
     def facts(self) -> StreamFacts:
@@ -54,7 +57,9 @@ class ForeignStreamTask(RecordStream):
             store=self.config.store,
             object_bytes=self.group.size,
             object_starts=tuple(zip(firsts, before, strict=False)) if len(firsts) == len(sets) else (),
-            named_topic=self.group.topic,
+            named_topic=f"{self.group.topic}+{self.to_topic}" if self.to_topics else self.group.topic,
+            to_topic=self.to_topic,
+            to_topics=self.to_topics,
             is_decoded=not self.config.layout.is_envelope,
             sends_any_timestamp=True,
         )

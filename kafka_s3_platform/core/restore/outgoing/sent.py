@@ -64,7 +64,10 @@ class ValueSettings:
 
 @dataclass(frozen=True)
 class SentSettings:
-    """Settings for changing a stream's records, for executors. `values` is None if keys and values stay as they are."""
+    """Settings for changing a stream's records, for executors. `values` is None if keys and values stay as they are.
+
+    `to_topics` are those of `StreamFacts`: then only records that transforms send to `to_topic` are its own.
+    """
 
     to_topic: str
     target_kafka_partitions: int = 1
@@ -72,6 +75,7 @@ class SentSettings:
     outgoing: Outgoing = field(default_factory=Outgoing)
     behavior_on_error: OnError = "fail"
     values: ValueSettings | None = None
+    to_topics: tuple[str, ...] = ()
 
 
 class OutgoingRecords:
@@ -89,6 +93,8 @@ class OutgoingRecords:
         self._partitioner = new_kafka_partitioner(settings.partitioning, target_kafka_partitions)
         self.filtered_count = self.failed_count = self.incomplete_count = 0
         self.elsewhere: Counter[str] = Counter()
+        self.counts_all = True
+        """It counts what belongs to no target. Of several streams of the same records, one does."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -187,14 +193,14 @@ class SentStream:
     @property
     def facts(self) -> ReadFacts:
         """Facts of the records read so far. The notes are also of failed ones."""
-        facts = self._source.facts
+        facts = self._source.facts if self._outgoing.counts_all else ReadFacts()
         return replace(facts, notes=(*facts.notes, *self._outgoing.notes))
 
     @property
     def left_out(self) -> LeftOut:
         """Numbers of records left out so far, by reason."""
         return LeftOut(
-            self._filtered.without_key_count,
+            self._filtered.without_key_count if self._outgoing.counts_all or self._is_encoded else 0,
             self._outgoing.filtered_count,
             self._outgoing.failed_count,
             sum(self._outgoing.elsewhere.values()),

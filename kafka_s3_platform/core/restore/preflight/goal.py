@@ -89,10 +89,17 @@ class Goal:
         """Number of kafka partitions of the target, now or when created."""
         return self.target.kafka_partition_count(self.request, self.plan)
 
-    def sent(self, values: ValueSettings | None) -> SentSettings:
+    def sent(self, values: ValueSettings | None, to_topics: tuple[str, ...]) -> SentSettings:
         """Return how the records of a stream are changed before they are sent there."""
         request = self.request
-        return SentSettings(self.plan.to_topic, self.size, request.records, request.outgoing, request.on_error, values)
+        return SentSettings(
+            self.plan.to_topic, self.size, request.records, request.outgoing, request.on_error, values, to_topics
+        )
+
+
+def map_goals(goals: Sequence[Goal]) -> dict[tuple[str, str], Goal]:
+    """Return source topic and target -> goal."""
+    return {(topic, goal.plan.to_topic): goal for goal in goals for topic in goal.plan.topics}
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class StreamTask(RecordStream):
     sends_any_timestamp: bool = False
     is_named: bool = False
     """The restore has several topics."""
+    to_topic: str = ""
 
     @property
     def advice(self) -> str:
@@ -63,6 +64,7 @@ class StreamTask(RecordStream):
         """Facts of the objects. One topic goes to the target, and its records keep their order."""
         return StreamFacts(
             topic=self.topic,
+            to_topic=self.to_topic,
             kafka_partition=self.kafka_partition,
             store=self.store,
             object_bytes=sum(o.size for o in self.objects),
@@ -92,6 +94,7 @@ def make_archive_stream(request: RestoreRequest, plan: ArchivePlan, kafka_partit
         objects=plan.objects_of(kafka_partition),
         behavior_on_error=request.on_error,
         sends_any_timestamp=plan.allow_unsendable_timestamps,
+        to_topic=request.to_topic,
     )
 
 

@@ -185,8 +185,10 @@ class StreamFacts:
     """Facts of a stream that are known before its objects are read.
 
     `topic` and `kafka_partition` are the source's, `store` has the objects. `named_topic` is the topic if one restore
-    may read several, else empty. `record_count`, and `record_bytes` of keys, values and headers, are exact or upper
-    bounds, None if unknown. `object_starts` are pairs of an object's first offset and the bytes of those before it.
+    may read several, else empty. `to_topic` is its target. `to_topics` are those of all streams of the same records, if
+    transforms route them: then `named_topic` names the target, too. `record_count`, and `record_bytes` of keys, values
+    and headers, are exact or upper bounds, None if unknown. `object_starts` are pairs of an object's first offset and
+    the bytes of those before it.
     """
 
     topic: str
@@ -197,6 +199,8 @@ class StreamFacts:
     record_bytes: int | None = None
     object_starts: tuple[tuple[int, int], ...] = ()
     named_topic: str = ""
+    to_topic: str = ""
+    to_topics: tuple[str, ...] = ()
     is_decoded: bool = False
     """Objects hold decoded keys and values, to be encoded for the target; else whole records."""
     is_found_by_content: bool = False
