@@ -45,6 +45,18 @@ def by_length(body: bytes) -> list[bytes]:
 
 
 @settings(deadline=None)
+@given(values, st.lists(st.integers(0, 20), max_size=3))
+def test_in_zoozs_layout_a_line_break_at_the_end_of_a_value_ends_its_line(
+    drawn: list[bytes], bounds: list[int]
+) -> None:
+    layout = LINES.model_copy(update={"key_layout": "zooz"})
+    mask = find_unsafe_values(came(drawn), layout)
+    assert mask.tolist() == [b"\n" in value[:-1] for value in drawn]
+    safe = [value for value, is_unsafe in zip(drawn, mask, strict=True) if not is_unsafe]
+    assert split(written(layout, *cut(came(safe), bounds)), b"\n") == [value.removesuffix(b"\n") for value in safe]
+
+
+@settings(deadline=None)
 @given(values, st.sampled_from(["\n", "\r\n", "|", "||", "|a|", "ab"]), st.lists(st.integers(0, 20), max_size=3))
 def test_what_is_safe_reads_back_as_it_was_and_what_is_not_would_not(
     found: list[bytes], separator: str, bounds: list[int]

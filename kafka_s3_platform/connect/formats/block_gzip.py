@@ -19,7 +19,6 @@ from typing import Annotated, TypedDict
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafka_s3_platform.connect.config.formats_of_connect import FORMATS
 from kafka_s3_platform.connect.formats.byte_array import BytesReader
@@ -28,7 +27,7 @@ from kafka_s3_platform.core.codecs.compression import CompressedSink, Sink
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.formats.columns import read_strings
 from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest, WriteRequest
-from kafka_s3_platform.core.formats.lines import LINE, holds_inner_line_break, split_lines
+from kafka_s3_platform.core.formats.lines import LINE, end_lines, holds_inner_line_break, split_lines
 from kafka_s3_platform.core.formats.parts import read_plain_bytes
 from kafka_s3_platform.core.formats.reading import (
     ReadBatch,
@@ -124,11 +123,6 @@ class BlockGzipWriter:
             self._member.close()
             self._blocks[-1].byte_length = self._sink.written - self._blocks[-1].byte_offset
             self._member = None
-
-
-def end_lines(values: pa.BinaryArray) -> pa.BinaryArray:
-    """End each value with a line break, unless it has one at its end."""
-    return pc.binary_join_element_wise(values, pc.if_else(pc.ends_with(values, LINE), b"", LINE), b"")
 
 
 def read_index(body: bytes, key: str, object_size: int = 2**62) -> tuple[Block, ...]:

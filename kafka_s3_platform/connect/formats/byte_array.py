@@ -2,7 +2,7 @@
 
 Each is ended by `format.bytearray.separator`. With our own value `length` of that setting, each value follows its
 length, a 32-bit big-endian number, and nothing ends it. Values may then hold any bytes. Source: Confluent S3 sink,
-`format.bytearray.separator`.
+`format.bytearray.separator`. In Zooz's layout, a line break at the end of a value ends its line.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,15 @@ from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError
 from kafka_s3_platform.core.formats.columns import read_strings
 from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest, WriteRequest
-from kafka_s3_platform.core.formats.lines import Ending, LinesWriter, end_values, holds_separator, split_lines
+from kafka_s3_platform.core.formats.lines import (
+    Ending,
+    LinesWriter,
+    end_lines,
+    end_values,
+    holds_inner_line_break,
+    holds_separator,
+    split_lines,
+)
 from kafka_s3_platform.core.formats.magic_bytes import holds_no_text
 from kafka_s3_platform.core.formats.parts import ObjectPart, read_part_bytes, read_plain_bytes
 from kafka_s3_platform.core.formats.reading import (
@@ -33,18 +41,21 @@ from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
 LENGTH = "length"
 
 
-def new_framing(part: ObjectPart, separator: str) -> Callable[[ConnectBatch], memoryview]:
+def new_framing(part: ObjectPart, layout: LayoutSettings) -> Callable[[ConnectBatch], memoryview]:
     """Return a function to join the values, or keys, of a batch into one buffer.
 
-    None of them may be null or hold the separator. Raises ConfigError if the separator is empty, and nothing would
-    separate records.
+    None of them may be null, or hold the separator in a place that `FORMAT_IO` finds unsafe. Raises ConfigError if the
+    separator is empty, and nothing would separate records.
     """
+    separator = layout.bytes_separator
     if not separator:
         raise ConfigError(
             "format.bytearray.separator is empty: records could not be told apart; name a separator, or `length`"
         )
     if separator == LENGTH:
         return lambda batch: _add_lengths(read_part_bytes(batch, part))
+    if layout.ends_lines_once:
+        return lambda batch: read_strings(end_lines(read_part_bytes(batch, part))).data
     return lambda batch: end_values(read_part_bytes(batch, part), separator.encode())
 
 
@@ -161,7 +172,7 @@ def _find_end(data: bytearray, at: int) -> int:
 
 
 def _new_writer(request: WriteRequest) -> LinesWriter:
-    framed = new_framing(request.part, request.layout.bytes_separator)
+    framed = new_framing(request.part, request.layout)
     return LinesWriter(request.sink, framed, request.codec, request.level)
 
 
@@ -184,6 +195,8 @@ def _new_reader(request: ReadRequest) -> BytesReader:
 def _find_unsafe(payload: Payload, layout: LayoutSettings) -> Mask:
     if layout.bytes_separator == LENGTH:
         return np.zeros(len(payload), bool)
+    if layout.ends_lines_once:
+        return holds_inner_line_break(read_plain_bytes(payload))
     return holds_separator(read_plain_bytes(payload), layout.bytes_separator.encode())
 
 

@@ -137,6 +137,8 @@ def explain_missing(config: ConnectorConfig) -> Iterator[str]:
         and not (row.needs_schema or row.envelope or row.is_plugin)
     ):
         yield 'objects hold no schemas: by the file\'s JsonConverter, values are sent with "schema": null'
+    if format_name == "bytes" and config.layout.ends_lines_once:
+        yield "objects do not show whether a value ended with a line break: it comes back without"
     if "value" in source.base64 and row.has_base64:
         yield "values that are texts of JSON were read as base64, as sinks write what ByteArrayConverter read"
 

@@ -230,6 +230,11 @@ class LayoutSettings(Settings):
         return "daily"
 
     @property
+    def ends_lines_once(self) -> bool:
+        """True if a line break at the end of a value ends its line, as values of Zooz's topics often have one."""
+        return self.key_layout == "zooz" and self.bytes_separator == "\n"
+
+    @property
     def is_envelope(self) -> bool:
         """True if objects hold whole records unchanged, with any converters."""
         return find_format(self.format).is_envelope

@@ -46,6 +46,11 @@ def end_values(values: pa.BinaryArray, separator: bytes = LINE) -> memoryview:
     return read_strings(pc.binary_join_element_wise(values, b"", separator)).data
 
 
+def end_lines(values: pa.BinaryArray) -> pa.BinaryArray:
+    """End each value with a line break, unless it has one at its end."""
+    return pc.binary_join_element_wise(values, pc.if_else(pc.ends_with(values, LINE), b"", LINE), b"")
+
+
 def holds_separator(values: pa.BinaryArray, separator: bytes) -> Mask:
     """Return True for values that contain the separator: they would be read back as several. A null is False."""
     if _is_absent(separator[:1], values):
