@@ -8,6 +8,7 @@ renews credentials before they expire.
 import logging
 import os
 import threading
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import Any, Protocol
 import boto3
 import botocore.session
 from botocore.config import Config
-from botocore.credentials import CredentialProvider, CredentialResolver, RefreshableCredentials
+from botocore.credentials import CredentialProvider, CredentialResolver, EnvProvider, RefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.utils import parse_timestamp
 from pydantic import SecretStr
@@ -144,17 +145,10 @@ def _explain_no_credentials(chain: tuple[str, ...]) -> str:
     """Say where credentials were looked for in vain. `chain` has the providers that the user allows, empty for all."""
     if chain:
         names = " or ".join(_CHAIN.get(name, name) for name in chain)
-        message = f"no AWS credentials: s3.credentials.provider.class names only {names}, and there are none"
-    else:
-        message = (
-            "no AWS credentials: none in the connector file, the environment, a profile, the container or the instance."
-            " Set aws.access.key.id and aws.secret.access.key, or one of the others"
-        )
-    if not {"AWS_ACCESS_KEY", "AWS_SECRET_KEY"} & os.environ.keys():
-        return message
+        return f"no AWS credentials: s3.credentials.provider.class names only {names}, and there are none"
     return (
-        f"{message}. AWS_ACCESS_KEY and AWS_SECRET_KEY are set, but only AWS's SDK for Java reads them: call them"
-        f" AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        "no AWS credentials: none in the connector file, the environment, a profile, the container or the instance."
+        " Set aws.access.key.id and aws.secret.access.key, or one of the others"
     )
 
 
@@ -229,9 +223,15 @@ def _build_default_chain(region: str, members: tuple[str, ...]) -> botocore.sess
             session = botocore.session.Session(profile=session.get_config_variable("profile") or "default")
         if session.get_config_variable("region") is None:
             session.set_config_variable("region", region)
-        if members:
-            providers = session.get_component("credential_provider").providers
-            providers[:] = [provider for provider in providers if provider.METHOD in members]
+        providers = session.get_component("credential_provider").providers
+        # AWS's first SDK for Java reads these variables where the common ones are not set.
+        names = {"AWS_ACCESS_KEY_ID": "AWS_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY": "AWS_SECRET_KEY"}
+        environment = ChainMap(os.environ, {name: os.environ[old] for name, old in names.items() if old in os.environ})
+        providers[:] = [
+            EnvProvider(environment) if provider.METHOD == EnvProvider.METHOD else provider
+            for provider in providers
+            if not members or provider.METHOD in members
+        ]
     return session
 
 
