@@ -40,6 +40,13 @@ def test_a_report_tells_of_missing_keys(folder: Path) -> None:
     ]
 
 
+def test_a_missing_bucket_is_told_by_the_name_that_the_class_has_for_it(folder: Path) -> None:
+    path = folder / "a.properties"
+    path.write_text("name=a\nconnector.class=com.deviantart.kafka_connect_s3.S3SinkConnector\ntopics=t\n")
+    report = check_report(path, folder / "worker.properties", {})
+    assert [found.key for found in of_class(report, Support.REFUSED)] == ["s3.bucket"]
+
+
 def test_a_report_tells_of_the_workers_keys_too(check: Check) -> None:
     report = check(worker="consumer.group.id=x\nrest.port=1\n")
     assert not report.ok
@@ -112,7 +119,7 @@ def test_a_class_is_described_in_its_own_words() -> None:
     assert "compressed_block_size" in names(deviantart, "optional")
     assert "time.interval" not in names(deviantart, "optional")
     defaults = {key.key: key.default for key in deviantart.optional}
-    assert (defaults["partitioner.class"], defaults["archive.key.layout"]) == ("Daily", "block_gzip")
+    assert (defaults["partitioner.class"], defaults["archive.key.layout"]) == ("DailyPartitioner", "block_gzip")
     assert "aws.s3.bucket.name" in names(describe_class("AivenKafkaConnectS3SinkConnector"), "required")
     assert "file.delim" in names(describe_class("S3SinkConnector"), "optional")
 
@@ -122,15 +129,18 @@ def test_a_class_is_described_in_its_own_words() -> None:
     [
         (
             "com.deviantart.kafka_connect_s3.S3SinkConnector",
-            {"path.format": "YYYY-MM-dd", "format.class": "block_gzip", "s3.prefix": "none", "flush.size": "none"},
+            {"path.format": "YYYY-MM-dd", "format.class": "BlockGzipFormat", "s3.prefix": "none", "flush.size": "none"},
         ),
         (
             "S3_SINK",
             {
                 "flush.size": "1000",
                 "rotate.interval.ms": "3600000",
-                "partitioner.class": "Hourly",
-                "errors.tolerance": "none; all for `S3_SINK`",
+                "partitioner.class": "HourlyPartitioner",
+                "format.class": "EnvelopeParquetFormat",
+                "errors.tolerance": "all",
+                "errors.deadletterqueue.topic.name": "dlq-<name>",
+                "errors.deadletterqueue.context.headers.enable": "true",
             },
         ),
         (
@@ -138,17 +148,32 @@ def test_a_class_is_described_in_its_own_words() -> None:
             {
                 "timestamp.extractor": "Wallclock",
                 "file.compression.type": "gzip",
-                "format.class": "bytes",
-                "partitioner.class": "Default",
+                "format.class": "ByteArrayFormat",
+                "partitioner.class": "DefaultPartitioner",
                 "archive.key.layout": "template",
             },
         ),
-        ("kafka_s3_platform.S3Archive", {"flush.size": "none; 1000 for `S3_SINK`", "timestamp.extractor": "Record"}),
+        ("kafka_s3_platform.S3Archive", {"flush.size": "none", "timestamp.extractor": "Record"}),
+        (
+            "io.confluent.connect.s3.S3SinkConnector",
+            {
+                "errors.tolerance": "none",
+                "errors.deadletterqueue.context.headers.enable": "false",
+                "rotate.interval.ms": "none",
+            },
+        ),
     ],
 )
 def test_the_defaults_of_a_class_are_those_that_its_files_come_to(name: str, told: dict[str, str]) -> None:
     defaults = {key.key: key.default for key in describe_class(name).optional}
     assert {key: defaults[key] for key in told} == told
+
+
+def test_no_default_of_a_class_tells_of_another_one() -> None:
+    for dialect in DIALECTS:
+        described = describe_class(dialect.class_name)
+        keys = (*described.required, *described.required_there, *described.optional)
+        assert [key.key for key in keys if "S3_SINK" in key.default] == []
 
 
 def test_an_unknown_class_is_refused_with_the_nearest_one() -> None:

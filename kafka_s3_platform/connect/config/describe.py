@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.connect.config.dialects import (
     AIVEN,
     ARCHIVE,
+    CLOUD,
     CONNECT,
     CONNECT_SOURCE,
     CONNECTOR_CLASS,
@@ -26,8 +27,9 @@ from kafka_s3_platform.connect.config.keys.sheet import KeyFinding
 from kafka_s3_platform.connect.config.keys.table import REQUIRED, Key, Support
 from kafka_s3_platform.connect.config.mapping import ALL_KEYS, CONNECTOR_KEYS, resolve_connector
 from kafka_s3_platform.connect.config.worker import Worker, load_worker
+from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.config.parse import ConnectorFile, read_connector_file
-from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import ConfigError
 
 
@@ -73,19 +75,22 @@ def check_report(path: Path, worker: Path, env: Mapping[str, str]) -> CheckRepor
     return CheckReport(path, worker, resolution.name, resolution.findings, cluster.findings, (), config)
 
 
-_DEFAULTS: Mapping[str, Callable[[LayoutSettings], object]] = {
-    "topics.dir": lambda layout: layout.topics_dir,
-    "s3.prefix": lambda layout: layout.topics_dir,
-    "format.class": lambda layout: layout.format,
-    "partitioner.class": lambda layout: layout.partitioner,
-    "path.format": lambda layout: layout.path_format,
-    "timestamp.extractor": lambda layout: layout.timestamp_extractor,
-    "archive.key.layout": lambda layout: layout.key_layout,
-    "flush.size": lambda layout: layout.flush_size,
-    "file.max.records": lambda layout: layout.flush_size,
-    "rotate.interval.ms": lambda layout: layout.rotate_interval_ms,
-    "s3.compression.type": lambda layout: layout.codec,
-    "file.compression.type": lambda layout: layout.codec,
+_DEFAULTS: Mapping[str, Callable[[ConnectorConfig], object]] = {
+    "topics.dir": lambda config: config.layout.topics_dir,
+    "s3.prefix": lambda config: config.layout.topics_dir,
+    "format.class": lambda config: find_format(config.layout.format).short_class_name or config.layout.format,
+    "partitioner.class": lambda config: f"{config.layout.partitioner}Partitioner",
+    "path.format": lambda config: config.layout.path_format,
+    "timestamp.extractor": lambda config: config.layout.timestamp_extractor,
+    "archive.key.layout": lambda config: config.layout.key_layout,
+    "flush.size": lambda config: config.layout.flush_size,
+    "file.max.records": lambda config: config.layout.flush_size,
+    "rotate.interval.ms": lambda config: config.layout.rotate_interval_ms,
+    "s3.compression.type": lambda config: config.layout.codec,
+    "file.compression.type": lambda config: config.layout.codec,
+    "errors.tolerance": lambda config: config.records.errors.tolerance,
+    "errors.deadletterqueue.topic.name": lambda config: config.records.errors.dead_letter_topic,
+    "errors.deadletterqueue.context.headers.enable": lambda config: config.records.errors.dead_letter_headers,
 }
 """The keys whose default depends on the class, with how to find it. Other defaults are the same for all classes."""
 
@@ -157,26 +162,28 @@ def _list_required(dialect: Dialect) -> tuple[str, ...]:
 
 def _describe_key(key: Key, dialect: Dialect) -> DescribedKey:
     general = key.default or ""
-    if key.name not in _DEFAULTS or dialect in (CONNECT, CONNECT_SOURCE, ARCHIVE):
+    is_general = dialect in (CONNECT, CONNECT_SOURCE, ARCHIVE) and CLOUD.class_name not in general
+    if key.name not in _DEFAULTS or is_general:
         return DescribedKey(key.name, general, key.doc)
-    layout = _resolve_smallest(dialect)
-    is_compressed = layout.format.partition(".")[0] in {"json", "bytes", "aiven"}
+    config = _resolve_smallest(dialect)
+    is_compressed = config.layout.format.partition(".")[0] in {"json", "bytes", "aiven"}
     if "compression" in key.name and not is_compressed:
         return DescribedKey(key.name, general, key.doc)
-    dialect_default = _DEFAULTS[key.name](layout)
-    return DescribedKey(key.name, "none" if dialect_default in (None, "") else str(dialect_default), key.doc)
+    default = _DEFAULTS[key.name](config)
+    text = str(default).lower() if isinstance(default, bool) else str(default or "none")
+    return DescribedKey(key.name, text.replace(config.name, "<name>"), key.doc)
 
 
 @cache
-def _resolve_smallest(dialect: Dialect) -> LayoutSettings:
-    """Return the layout of the smallest file of this class, with only the required keys."""
+def _resolve_smallest(dialect: Dialect) -> ConnectorConfig:
+    """Resolve the smallest file of this class, with only the required keys."""
     texts = {"connector.class": dialect.class_name, **_SMALLEST, **_MORE.get(dialect, {})}
     entries = {name: SecretStr(value) for name, value in texts.items() if value}
     nothing: Mapping[Scope, Mapping[str, SecretStr]] = {"common": {}, "consumer": {}, "producer": {}, "admin": {}}
     worker = Worker(Path("worker.properties"), exists=False, bootstrap_servers="", properties=nothing, findings=())
     config = resolve_connector(ConnectorFile(Path("smallest.json"), "smallest", entries), worker).config
     assert config is not None  # noqa: S101 - a class whose smallest file is refused is a fault of these tables
-    return config.layout
+    return config
 
 
 def _belongs_to(name: str, dialect: Dialect) -> bool:

@@ -50,9 +50,9 @@ def resolve_connector(file: ConnectorFile, worker: Worker) -> Resolution:
     sheet = Sheet(CONNECTOR_KEYS, words.entries, worker.providers)
     for reason in words.refusals:
         sheet.refuse(KCQL, reason)
-    if not words.refusals:
-        sheet.require("s3.bucket.name", "name the bucket")
     dialect = read_as(sheet.value(CLASS), file.entries)
+    if not words.refusals:
+        sheet.require("s3.bucket.name", "name the bucket", dialect.required_there)
     resolution = _resolve(sheet, dialect, file, worker)
     config = resolution.config
     if config is None or config.source is not None or config.layout.format == NATIVE_FORMAT:

@@ -135,10 +135,11 @@ class Sheet:
             self.refuse(name, str(err))
             return default
 
-    def require(self, name: str, what: str) -> None:
-        """Refuse the file if the key is unset or empty."""
+    def require(self, name: str, what: str, own_names: Collection[str] = ()) -> None:
+        """Refuse the file if the key is unset or empty. Name the alias of the key that is in `own_names`, if one is."""
         if name not in self and not self.is_refused(name):
-            self.refuse(name, f"required: {what}")
+            keys = filter(None, map(self._table.find, own_names))
+            self.refuse(next((key.name for key in keys if key.alias_of == name), name), f"required: {what}")
 
     def require_both(self, one: str, other: str) -> None:
         """Refuse the file if only one of two keys is set."""
