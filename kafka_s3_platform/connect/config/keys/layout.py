@@ -174,7 +174,8 @@ COMPATIBILITY: TypedKey[Compatibility] = declare_setting(
     "schema_compatibility",
     "schema.compatibility",
     values.expect_one_of(get_args(Compatibility)),
-    "When another schema begins a new object: `NONE`, `BACKWARD`, `FORWARD` or `FULL`.",
+    "When another schema begins a new object: `NONE`, `BACKWARD`, `FORWARD` or `FULL`. `NONE` differs from Connect's:"
+    " each schema has objects of its own beside those of others, and none ends at a change.",
     for_sinks=True,
 )
 
