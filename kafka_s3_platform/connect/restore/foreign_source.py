@@ -4,7 +4,6 @@ There is one stream for each topic and source kafka partition. A plan has the ob
 objects need another restore id. Their records are tried before anything is created or sent, and counted in a dry run.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -40,7 +39,7 @@ from kafka_s3_platform.core.restore.preflight.target import (
     make_remark,
 )
 from kafka_s3_platform.core.restore.preflight.thaw import describe_cold, thaw_objects
-from kafka_s3_platform.core.restore.request import LeftOut, OnError, Outgoing, ReadFacts, RestoreRequest
+from kafka_s3_platform.core.restore.request import OnError, Outgoing, ReadFacts, RestoreRequest
 from kafka_s3_platform.core.restore.restore_source import NewPlan
 from kafka_s3_platform.core.restore.source.base import TargetPlan
 from kafka_s3_platform.core.restore.source.selection import find_offset_bound
@@ -93,11 +92,13 @@ class TrialTask:
 def count_foreign(task: TrialTask, _: Attempt) -> StreamCount:
     """Read all objects of a task, and encode their records for sending.
 
-    The count is of the records in the windows, before filters and transforms.
+    The count is of the records in the windows, before filters and transforms. Without a target, all are routed
+    elsewhere: so it finds the targets.
 
     Raises:
         IntegrityError: an object is bad, and `behavior.on.error` is `fail`.
         RecordError: a record cannot be written, and `behavior.on.error` is `fail`.
+        PreflightError: the records name more than MAX_TARGETS targets.
     """
     stream = task.stream.facts
     records = WantedRecords(task.stream, ObjectStore(stream.store))
@@ -108,26 +109,13 @@ def count_foreign(task: TrialTask, _: Attempt) -> StreamCount:
             count = count.add(batch.records)
         if stream.is_decoded:
             outgoing.encoded(type_strings(batch, task.stream.config.records))
-    facts = records.facts if outgoing.counts_all else ReadFacts()
-    return replace(count, facts=facts + ReadFacts(notes=outgoing.notes))
-
-
-def find_routes(task: TrialTask, _: Attempt) -> tuple[str, LeftOut, Counter[str]]:
-    """Read all objects of a task. Return its topic, what transforms leave out, and records by the topic they go to.
-
-    Raises:
-        PreflightError: there are more than MAX_TARGETS topics.
-        IntegrityError, RecordError: as of `count_foreign`.
-    """
-    stream = task.stream.facts
-    outgoing = task.outgoing()
-    for batch in WantedRecords(task.stream, ObjectStore(stream.store)):
-        if stream.is_decoded:
-            outgoing.encoded(type_strings(batch, task.stream.config.records))
-        else:
+        elif not task.sent.to_topic:
             outgoing.apply(batch.records)
-        _check_number(stream.topic, outgoing.elsewhere)
-    return stream.topic, LeftOut(filtered=outgoing.filtered_count, failed=outgoing.failed_count), outgoing.elsewhere
+        if not task.sent.to_topic:
+            _check_number(stream.topic, outgoing.elsewhere)
+    facts = records.facts if outgoing.counts_all else ReadFacts()
+    facts += ReadFacts(notes=outgoing.notes)
+    return replace(count, facts=facts, elsewhere=dict(outgoing.elsewhere), filtered_count=outgoing.filtered_count)
 
 
 def _check_number(topic: str, targets: Collection[str]) -> None:
@@ -254,20 +242,23 @@ class ForeignSource:
             )
             trials.append(TrialTask(stream, settings))
         names: dict[str, set[str]] = {o.topic: set() for o in plan.objects}
-        left_out: dict[str, LeftOut] = dict.fromkeys(names, LeftOut())
-        for topic, counts, routes in runner.run_grouped(
-            find_routes, trials, request.config.tasks_max, lambda t: t.stream.facts.size
-        ):
-            names[topic].update(name_target_topic(TopicMap({topic: name}), topic) for name in routes)
+        counts = self._count(trials, runner)
+        for count in counts:
+            topic = count.topic
+            names[topic].update(name_target_topic(TopicMap({topic: name}), topic) for name in count.elsewhere)
             _check_number(topic, names[topic])
-            left_out[topic] += counts
-        doubts = tuple(
-            f"no record of {topic} goes to a topic: transforms drop {count.filtered:,}, and {count.failed:,} fail"
-            for topic, count in left_out.items()
-            if not names[topic]
+        doubts = (
+            f"no record of {count.topic}-{count.kafka_partition} goes to a topic: transforms drop "
+            f"{count.filtered_count:,}. {'. '.join(count.facts.notes)}"
+            for count in counts
+            if not names[count.topic]
         )
         targets = {topic: tuple(sorted(routed)) for topic, routed in names.items()}
         return replace(plan, targets=targets, doubts=(*plan.doubts, *doubts))
+
+    def _count(self, trials: Sequence[TrialTask], runner: TaskRunner) -> list[StreamCount]:
+        tasks_max = self.request.config.tasks_max
+        return list(runner.run_grouped(count_foreign, trials, tasks_max, lambda t: t.stream.facts.size))
 
     def plan_targets(self, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
         """Return a plan for each target topic. There is none if there is no object."""
@@ -295,10 +286,8 @@ class ForeignSource:
 
     def count(self, plan: ForeignPlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
         """Read every object: count its records, try to write them, and find bad ones."""
-        trials = self._make_trials(plan, goals)
-        tasks_max = self.request.config.tasks_max
         try:
-            counts = list(runner.run_grouped(count_foreign, trials, tasks_max, lambda t: t.stream.facts.size))
+            counts = self._count(self._make_trials(plan, goals), runner)
         except RecordError as err:
             return DryRunCount(findings=(make_refusal(err.text),))
         newest = {c.topic: c.newest for c in sorted(counts, key=lambda c: c.newest)}

@@ -410,7 +410,7 @@ def judge_report(report: RestoreReport) -> Verdict:
     if report.failure:
         return Verdict("bad", "not restored")
     if report.failed:
-        named = ", ".join(part.topic for part in report.failed)
+        named = ", ".join(f"{part.topic} to {part.to_topic}" for part in report.failed)
         return Verdict("part", f"{len(report.failed)} of {len(report.parts)} topics are not restored: {named}")
     if not report.verified:
         return Verdict("bad", "not verified")
@@ -446,7 +446,7 @@ def check_something_restored(report: RestoreReport) -> None:
         TransientError, PermanentError: some of its topics are not restored. Each is named, with its error.
     """
     if report.failed:
-        lines = "".join(f"\n{part.topic}: {part.failure}" for part in report.failed)
+        lines = "".join(f"\n{part.topic} to {part.to_topic}: {part.failure}" for part in report.failed)
         error = TransientError if any(part.is_transient for part in report.failed) else PermanentError
         others = "; the others are restored and verified" if len(report.failed) < len(report.parts) else ""
         raise error(

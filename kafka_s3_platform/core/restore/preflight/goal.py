@@ -3,7 +3,7 @@
 The target's brokers validate the creation of a topic, before anything is created.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -114,7 +114,8 @@ class Checked:
 class StreamCount:
     """Count of a stream that a dry run has read. Bytes are of keys, values and headers.
 
-    `newest` is the latest timestamp (epoch ms), NO_TIMESTAMP if no record has one.
+    `newest` is the latest timestamp (epoch ms), NO_TIMESTAMP if no record has one. `elsewhere` are the records that
+    transforms send to other topics than the target, by topic; they drop `filtered_count`.
     """
 
     topic: str
@@ -123,6 +124,8 @@ class StreamCount:
     record_bytes: int = 0
     largest_record_bytes: int = 0
     newest: int = NO_TIMESTAMP
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    filtered_count: int = 0
     facts: ReadFacts = field(default_factory=ReadFacts)
 
     def add(self, batch: pa.RecordBatch) -> "StreamCount":
