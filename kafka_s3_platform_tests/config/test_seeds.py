@@ -127,6 +127,12 @@ def test_the_corrected_cloud_example_is_refused_for_its_placeholders_only(folder
     assert not keys(cloud, Support.WITHOUT_MEANING)
 
 
+@pytest.mark.parametrize(("codec", "level"), [("JSON - gzip", 6), ("none", None)])
+def test_without_a_level_cloud_compresses_by_level_6(folder: Path, codec: str, level: int | None) -> None:
+    text = CLOUD_FILLED_IN.replace('"s3.compression.level": "6",', "").replace("JSON - gzip", codec)
+    assert loaded(folder, "cloud.json", text).layout.codec_level == level
+
+
 def test_the_cloud_example_filled_in_archives_json_by_the_hour(folder: Path) -> None:
     config = loaded(folder, "cloud.json", CLOUD_FILLED_IN)
     layout = config.layout

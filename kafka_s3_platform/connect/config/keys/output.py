@@ -36,7 +36,7 @@ LEVEL = declare_key(
     "s3.compression.level",
     values.expect_integer(-1),
     "Level of the codec: 1 to 9 for gzip and bzip2, 1 to 22 for zstd. `-1` or unset: gzip uses a library that"
-    " needs a tenth of the time, and its objects are 4 to 12 % larger than those of level 6.",
+    " needs a tenth of the time, and its objects are 4 to 12 % larger than those of level 6. `S3_SINK` has level 6.",
     default=-1,
     shown="the codec's own",
 )
@@ -75,7 +75,10 @@ def read_codecs(sheet: Sheet, dialect: Dialect, format_name: str, parts: Mapping
         shares_key = other.codec_key == row.codec_key
         others[part.replace("format", "codec")] = None if shares_key else _read_codec(sheet, other)
     _leave_others(sheet, used, row.codec_key)
-    return {"codec": codec, "codec_level": _read_level(sheet, row, codec), **others}
+    level = _read_level(sheet, row, codec)
+    if level is None and dialect.name == "cloud" and codec == "gzip" and row.codec_key == LINES_KEY:
+        level = 6  # Confluent Cloud's own
+    return {"codec": codec, "codec_level": level, **others}
 
 
 def read_source_codecs(sheet: Sheet, dialect: Dialect, format_name: str) -> dict[str, Any]:
