@@ -96,6 +96,7 @@ TOGETHER = {
     ),
     "registry": (
         "archive/test_hostile",
+        "archive/test_production_files",
         "archive/test_sink",
         "converters/json_schema/test_decode",
         "converters/protobuf/test_decode",

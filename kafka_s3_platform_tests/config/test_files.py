@@ -31,8 +31,11 @@ def test_a_folder_loads_in_the_order_of_its_file_names(folder: Path) -> None:
     declare(folder, "b.json", "first", topics="a")
     declare(folder, "c.properties", "second", topics="b")
     declare(folder, ".hidden.json", "hidden")
+    config = {**MINIMAL, "name": "third", "topics": "c"}
+    resource = {"kind": "KafkaConnector", "metadata": {"name": "third"}, "spec": {"config": config}}
+    (folder / "d.yaml").write_text(json.dumps(resource))
     (folder / "README.md").write_text("no connector")
-    assert [config.name for config in load_connectors(folder, {}).connectors] == ["first", "second"]
+    assert [loaded.name for loaded in load_connectors(folder, {}).connectors] == ["first", "second", "third"]
 
 
 def test_a_folder_without_connectors_declares_none(tmp_path: Path) -> None:

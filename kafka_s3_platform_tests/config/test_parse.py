@@ -28,12 +28,77 @@ def plain(file: ConnectorFile) -> dict[str, str]:
         '{"config": {"topics": "t", "name": "a"}}',
         '{"name": "a", "topics": "t"}',
         '\ufeff{"name": "a", "topics": "t"}',
+        '{"connectorName": "a", "connectorConfiguration": {"topics": "t"}, "capacity": {"provisionedCapacity": {}}}',
     ],
 )
 def test_each_json_form_gives_the_same_name_and_keys(tmp_path: Path, text: str) -> None:
     file = read(tmp_path, text)
     assert file.name == "a"
     assert plain(file)["topics"] == "t"
+
+
+STRIMZI = """\
+apiVersion: kafka.strimzi.io/v1beta2
+kind: KafkaConnector
+metadata: {name: a, labels: {strimzi.io/cluster: c}}
+spec:
+  class: S3SinkConnector
+  tasksMax: 3
+  autoRestart: {enabled: true}
+  config:
+    topics: t
+    flush.size: 010
+    connect.meta.data: false
+    path.format: "'year'=YYYY"
+    empty:
+"""
+CONFLUENT = """\
+apiVersion: platform.confluent.io/v1beta1
+kind: Connector
+metadata: {name: other}
+spec: {name: a, class: S3SinkConnector, taskMax: 3, configs: {topics: t, flush.size: 010, connect.meta.data: false,
+  path.format: "'year'=YYYY", empty: ""}, connectClusterRef: {name: connect}}
+"""
+
+
+@pytest.mark.parametrize("text", [STRIMZI, CONFLUENT, STRIMZI.replace("  tasksMax", "  state: running\n  tasksMax")])
+@pytest.mark.parametrize("name", ["a.yaml", "a.yml"])
+def test_a_resource_of_kubernetes_has_the_texts_that_were_written(tmp_path: Path, text: str, name: str) -> None:
+    file = read(tmp_path, text, name)
+    given = {"topics": "t", "flush.size": "010", "connect.meta.data": "false", "path.format": "'year'=YYYY"}
+    spec = {"connector.class": "S3SinkConnector", "tasks.max": "3", "empty": ""}
+    assert file.name == "a"
+    assert {key: value for key, value in plain(file).items() if key != "name"} == given | spec
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "invalid YAML: empty"),
+        ("- a", "an object with keys, this one is list"),
+        ("name: a\ntopics: t", "no resource of a connector, of kind KafkaConnector or Connector with a spec"),
+        ("kind: KafkaConnector\nspec: {config: {topics: t}}", "the connector has no name"),
+        (STRIMZI.replace("topics: t", "topics: {a: b}"), "the value of topics is no string, number or boolean"),
+        (STRIMZI.replace("topics: t", "topics: t\n    topics: u"), r"a\.yaml: the key topics is set twice"),
+        (STRIMZI.replace("topics: t", "tasks.max: 1"), r"a\.yaml: the key tasks.max is set twice"),
+        (STRIMZI.replace("tasksMax: 3", "state: paused"), "its spec says that it does not run"),
+        (STRIMZI.replace("tasksMax: 3", "pause: true"), "its spec says that it does not run"),
+        (STRIMZI.replace("topics: t", "topics: *t0psecret"), r"a\.yaml, line 9, column 13: invalid YAML$"),
+        (f"{STRIMZI}---\n{STRIMZI}", "invalid YAML$"),
+        ("[" * 5000, "invalid YAML"),
+        ("&a [*a]", "invalid YAML: empty, or nested too deep"),
+    ],
+)
+def test_a_resource_that_breaks_a_rule_is_refused_and_shows_no_value(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        read(tmp_path, text, "a.yaml")
+    assert "t0psecret" not in str(refused.value)
+
+
+def test_what_repeats_itself_a_billion_times_is_refused_at_once(tmp_path: Path) -> None:
+    doubled = "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+    with pytest.raises(ConfigError, match="no resource of a connector"):
+        read(tmp_path, f"a0: &a0 x\n{doubled}", "a.yaml")
 
 
 def test_json_numbers_and_booleans_become_the_text_that_was_written(tmp_path: Path) -> None:
@@ -50,7 +115,7 @@ def test_json_numbers_and_booleans_become_the_text_that_was_written(tmp_path: Pa
         ('{"name": "a", "config": {"k": NaN}}', "NaN is no JSON value"),
         ('{"name": "a", "config": {"topics": "t", "topics": "u"}}', r"a\.json: the key topics is set twice"),
         ('{\n  "name": "a"\n  "topics": "t"\n}', r"a\.json, line 3, column 3: invalid JSON: Expecting ',' delimiter"),
-        ("[]", "a connector file is a JSON object, this one is list"),
+        ("[]", "a connector file is an object with keys, this one is list"),
         ('{"name": "a", "topics": "t", "config": {}}', "topics beside `config` has no meaning"),
         ('{"name": "a", "config": {"name": "b"}}', "two names, a and b"),
         ('{"topics": "t"}', "the connector has no name; set `name`"),

@@ -22,11 +22,13 @@ def find_connectors_folder(env: Mapping[str, str]) -> Path:
 
 
 def list_connector_files(folder: Path) -> tuple[Path, ...]:
-    """Return the connector files of a folder: `*.json` and `*.properties`, not worker.properties or hidden files."""
+    """Return the connector files of a folder, by the ends of their names: no worker.properties or hidden files."""
     return tuple(
         path
         for path in sorted(folder.iterdir())
-        if path.suffix in {".json", ".properties"} and path.name != WORKER_FILE and not path.name.startswith(".")
+        if path.suffix in {".json", ".yaml", ".yml", ".properties"}
+        and path.name != WORKER_FILE
+        and not path.name.startswith(".")
     )
 
 

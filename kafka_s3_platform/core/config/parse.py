@@ -1,9 +1,10 @@
-"""Reads connector files into keys and values: JSON (in two forms) and Java properties."""
+"""Reads connector files into keys and values: JSON (in three forms), Java properties, and resources of Kubernetes."""
 
 import json
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,11 @@ from kafka_s3_platform.core.errors import ConfigError
 
 ENVELOPE = frozenset({"name", "config", "tasks", "type"})
 """The top-level keys of the documents that Connect's REST interface accepts and returns."""
+
+_CONFIG_OF_KIND = {"KafkaConnector": "config", "Connector": "configs"}
+"""Kinds of Kubernetes' resources, Strimzi's and Confluent's, and where each has the connector's keys."""
+
+_OF_SPEC = {"class": "connector.class", "tasksMax": "tasks.max", "taskMax": "tasks.max", "name": "name"}
 
 _PEM = "-----"
 """The start of the first and the last line of a PEM text."""
@@ -33,16 +39,16 @@ class ConnectorFile:
 
 
 def read_connector_file(path: Path) -> ConnectorFile:
-    """Read a `.json` or `.properties` connector file.
+    """Read a `.json`, `.yaml`, `.yml` or `.properties` connector file.
 
     Raises:
-        ConfigError: the file cannot be read or parsed (for JSON, with line and column), it holds a key twice, or a
+        ConfigError: the file cannot be read or parsed (with line and column), it holds a key twice, or a
             value other than a string, number or boolean, or it declares no name or two names.
     """
     if path.suffix == ".properties":
         entries, outer = read_properties(path), None
     else:
-        entries, outer = _read_json(path)
+        entries, outer = _read_document(path, _parse_json(path) if path.suffix == ".json" else _parse_yaml(path))
     return ConnectorFile(path, _find_name(path, outer, entries.get("name")), entries)
 
 
@@ -84,10 +90,14 @@ def _parse_properties(path: Path) -> dict[str, tuple[int, str]]:
     return properties
 
 
-def _read_json(path: Path) -> tuple[dict[str, SecretStr], str | None]:
-    document = _parse_json(path)
+def _read_document(path: Path, document: Any) -> tuple[dict[str, SecretStr], str | None]:
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: a connector file is a JSON object, this one is {type(document).__name__}")
+        raise ConfigError(f"{path}: a connector file is an object with keys, this one is {type(document).__name__}")
+    if "connectorConfiguration" in document:
+        # What creates a connector of MSK Connect. All else in it is of the workers there.
+        document = {"name": document.get("connectorName"), "config": document["connectorConfiguration"]}
+    elif path.suffix != ".json":
+        document = _unwrap_resource(path, document)
     config = document.get("config")
     if not isinstance(config, dict):
         return _read_texts(path, document), None
@@ -95,6 +105,45 @@ def _read_json(path: Path) -> tuple[dict[str, SecretStr], str | None]:
         raise ConfigError(f"{path}: {', '.join(unknown)} beside `config` has no meaning; move it into `config`")
     outer = document.get("name")
     return _read_texts(path, config), None if outer is None else str(outer)
+
+
+def _unwrap_resource(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the name and the keys of a resource of Kubernetes as Connect's REST interface takes them.
+
+    What else it says is of the workers there, but for one thing: whether it runs.
+    """
+    kind = document.get("kind")
+    spec = document.get("spec")
+    if kind not in _CONFIG_OF_KIND or not isinstance(spec, dict):
+        raise ConfigError(f"{path}: no resource of a connector, of kind {' or '.join(_CONFIG_OF_KIND)} with a spec")
+    config = spec.get(_CONFIG_OF_KIND[kind])
+    if spec.get("state", "running") != "running" or str(spec.get("pause", "false")).casefold() != "false":
+        raise ConfigError(f"{path}: its spec says that it does not run; take the file out of this folder, or say so")
+    pairs = [*(config if isinstance(config, dict) else {}).items()]
+    pairs += [(key, spec[name]) for name, key in _OF_SPEC.items() if name in spec]
+    name = document.get("metadata", {}).get("name") if "name" not in spec else None
+    return {"name": name, "config": _refuse_twice(pairs, f"{path}")}
+
+
+def _parse_yaml(path: Path) -> Any:
+    import yaml  # connector files of this form are rare
+
+    @cache
+    def build(node: yaml.Node) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return _refuse_twice([(str(key.value), build(value)) for key, value in node.value], f"{path}")
+        return node.value if isinstance(node, yaml.ScalarNode) else [build(value) for value in node.value]
+
+    try:
+        # Texts as they stand in the file: Connect, too, passes them on as text.
+        return build(yaml.compose(_decode_text(read_regular_file(path)), Loader=yaml.BaseLoader))
+    except yaml.MarkedYAMLError as err:
+        mark = err.problem_mark
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        # Not what is wrong there: it may be a part of a secret.
+        raise ConfigError(f"{path}{where}: invalid YAML") from None
+    except (RecursionError, AttributeError):
+        raise ConfigError(f"{path}: invalid YAML: empty, or nested too deep for any connector file") from None
 
 
 def _parse_json(path: Path) -> Any:
