@@ -105,6 +105,14 @@ def test_what_is_merely_importable_is_no_plug_in(dotted: str, kind: plugins.Kind
         load_function(dotted, "--predicate (what.predicate)")
 
 
+def test_of_a_java_class_it_is_not_advised_to_trust_it() -> None:
+    with pytest.raises(
+        ConfigError, match=r"ExtractNewRecordState', named by .*, is a Java class, .* in Python"
+    ) as raised:
+        load_class("io.debezium.transforms.ExtractNewRecordState", plugins.MAPPER)
+    assert "KAFKA_S3_PLUGINS" not in str(raised.value)
+
+
 def test_what_an_allowed_module_has_imported_is_no_plug_in(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_S3_PLUGINS", "users_package")
     with pytest.raises(ConfigError, match="is of the module subprocess, which this installation does not allow"):

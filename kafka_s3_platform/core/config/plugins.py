@@ -157,6 +157,10 @@ def _find_attribute(dotted: str, where: str) -> object:
     if not module_name or not all(part.isidentifier() for part in dotted.split(".")):
         raise ConfigError(f"{where}, is no dotted Python name, such as my_package.my_module.MyClass")
     allowed = read_allowance()
+    if not _is_within(dotted, allowed) and dotted.startswith(("com.", "io.", "net.", "org.", "software.")):
+        raise ConfigError(
+            f"{where}, is a Java class, which cannot run here: write its like in Python, docs/extending.md"
+        )
     if not _is_within(dotted, allowed):
         raise ConfigError(f"{where}, is no plug-in that this installation allows: {_explain_allowance(allowed)}")
     try:

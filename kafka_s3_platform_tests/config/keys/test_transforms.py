@@ -78,7 +78,7 @@ def test_a_dotted_python_name_is_a_users_own_class_and_gets_its_options_as_they_
         ),
         (
             {"transforms.a.type": "com.example.smt.Thing"},
-            "transforms.a.type: 'com.example.smt.Thing', named by .*no plug-in",
+            "transforms.a.type: 'com.example.smt.Thing', named by .*is a Java class",
         ),
         (
             {"transforms.a.feild": "x"},
