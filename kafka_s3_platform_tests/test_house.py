@@ -47,7 +47,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/layouts": (450, 3),
     "core/model": (2_750, 17),
     "core/partitioners": (760, 4),
-    "core/restore": (8_850, 44),
+    "core/restore": (8_870, 44),
     "core/segments": (720, 4),
     "core/spark": (620, 4),
     "core/status": (1_730, 10),
