@@ -25,7 +25,7 @@ COMMANDS = {
     "init": ("machine.init", "Write the connector file NAME.json for a topic of the embedded stack."),
     "dev": ("machine.dev", "Start Kafka, S3, Dagster's UI with sensors and schedules on, and the status page"),
     "check": ("connector_files.check", "Show what each key of the connector file FILE does here."),
-    "list": ("connector_files.list_connectors", "List the connector files, and whether they load."),
+    "list": ("connector_files.list_connectors", "List the connectors: which load and run, their lag and last run."),
     "describe": ("connector_files.describe", "List the keys of a connector CLASS, with their defaults."),
     "convert": ("connector_files.convert", "Convert Zooz's environment variables to a connector file."),
     "archive": ("archive", "Archive hours of CONNECTOR's topics, or all up to now."),

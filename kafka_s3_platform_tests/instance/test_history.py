@@ -1,13 +1,15 @@
 """What Dagster's storage tells of runs, the one of development and the one of servers, from one look to the next."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster import DagsterEventType
 
+from kafka_s3_platform.core.instance.work import FAILURE_TAG
+from kafka_s3_platform.core.model.health import ConnectorHealth
 from kafka_s3_platform.operate.instance.history import RunHistories, make_deep_proof
 from kafka_s3_platform_tests.conftest import present
 
@@ -84,6 +86,29 @@ def test_a_dry_run_is_neither_a_success_nor_a_failure_of_a_restore(instance: dg.
     history = RunHistories().read(["c"])["c"]
     assert [each.is_over for each in history.failures] == [False]
     assert [(each.kind, each.is_success) for each in history.ended] == [("restore", False)]
+
+
+def test_a_failed_restore_needs_somebody_until_its_run_is_deleted_and_what_is_requested_again_needs_nobody(
+    instance: dg.DagsterInstance,
+) -> None:
+    histories = RunHistories()
+    for kind in ("archive", "compact", "verify", "upkeep"):
+        end_run(instance, f"{kind}__c", DagsterEventType.RUN_FAILURE)
+    permanent = end_run(instance, "verify__other", DagsterEventType.RUN_FAILURE)
+    instance.add_run_tags(permanent, {FAILURE_TAG: "permanent"})
+    first, second = (end_run(instance, "restore__c", DagsterEventType.RUN_FAILURE, "c/restored/t") for _ in range(2))
+    assert find_needy(histories, "c") == [second]
+    assert find_needy(histories, "other") == [permanent]
+    instance.delete_run(second)
+    assert find_needy(histories, "c") == [first]
+    instance.delete_run(first)
+    assert find_needy(histories, "c") == []
+
+
+def find_needy(histories: RunHistories, connector: str) -> list[str]:
+    """The failed runs of a connector that need somebody, by one look."""
+    history = histories.read(["c", "other"])[connector]
+    return [run.run_id for run in ConnectorHealth(connector, datetime.now(timezone.utc), history=history).failures]
 
 
 def restored(**metadata: bool | int) -> dg.AssetMaterialization:

@@ -202,7 +202,7 @@ def test_a_topic_whose_index_was_not_read_is_not_told_to_have_no_complete_hour()
     # as the last ones of many topics, after Kafka did not answer for some in a row
     found = ConnectorHealth("c", NOON, (TopicHealth("t", kafka_error="Kafka does not answer"),))
     page = render_page(HealthReport((found,)))
-    assert page.count(">not known</span>") == 4, "of the risk, of both hours and of the proof"
+    assert page.count(">not known</span>") == 5, "of the state, of the risk, of both hours and of the proof"
 
 
 def test_what_is_not_known_and_what_failed_name_the_runbook_by_their_codes() -> None:

@@ -148,7 +148,8 @@ def check_page(page: str, connectors: Sequence[ConnectorHealth]) -> None:
     """What is urgent stands above the tables, times have one zone, and no name of Python's is there."""
     assert page.index("Needs attention") < page.index("Last errors") < page.index("<h2>Topics</h2>")
     assert "Provenance(" not in page
-    assert page.count('aria-expanded="true"') == 4
+    assert page.count('aria-expanded="true"') == 6
+    assert page.count(">not loaded</span>") == 2
     # also of the connector that is in Berlin
     oldest = {topic.oldest_incomplete for each in connectors for topic in each.topics if topic.oldest_incomplete}
     assert {f"{hour:%Y-%m-%d %H:%M} UTC" for hour in oldest} == set(re.findall(r"The oldest, ([^,]+),", page))

@@ -31,15 +31,12 @@ UNKNOWN = "not known"
 def health(ctx: click.Context, connectors: Sequence[str], as_json: bool) -> None:
     """Show what is late, what is at risk, and what failed last: of each CONNECTOR, or of all.
 
-    AT RISK is the check `at_risk` of the topic, made now. Exit status 1 if something is at risk, or is not known.
-    Reads only, and starts neither Spark nor a run.
+    AT RISK is the check `at_risk` of the topic, made now. Exit status 1 if something is at risk, or is not known, or if
+    a failed run needs somebody. Reads only, and starts neither Spark nor a run.
     """
     configs, failures = load_named(connectors) if connectors else load_all()
-    overview = Overviews(LOOK_SECONDS).take(
-        [config for config in configs if config.source is None],
-        failures,
-        None if connectors else {config.name for config in configs},
-    )
+    declared = None if connectors else {config.name for config in configs}
+    overview = Overviews(LOOK_SECONDS).take(configs, failures, declared)
     print_result(
         {"connectors": [make_document(health_of_one) for health_of_one in overview]},
         as_json,
@@ -54,12 +51,25 @@ def make_document(health: ConnectorHealth) -> dict[str, Any]:
         "connector": health.connector,
         "looked_at": health.looked_at.isoformat(),
         "is_well": health.is_well,
+        **describe_state(health),
         "error": health.error or None,
         "topics": [_make_topic(topic, health.looked_at) for topic in health.topics],
         "errors": [_make_error(failed_run) for failed_run in health.history.failures] if health.history else None,
         "errors_unknown": None if health.history else (health.history_error or UNKNOWN),
         "removed_topics": health.removed_topics,
         "is_removed": health.is_removed,
+    }
+
+
+def describe_state(health: ConnectorHealth) -> dict[str, Any]:
+    """Make the JSON of the state of a connector's work, of its lag and its last run. What is not known is null."""
+    return {
+        "type": "source" if health.is_source else "sink",
+        "state": health.state.name if health.state else None,
+        "since": health.state.since if health.state else None,
+        "lag": health.lag,
+        "last_run": asdict(health.last_run) if health.last_run else None,
+        "triggers": [asdict(trigger) for trigger in health.history.triggers] if health.history else None,
     }
 
 
@@ -96,7 +106,7 @@ def _make_error(failed_run: FailedRun) -> dict[str, Any]:
 
 def _format_lines(connectors: Sequence[ConnectorHealth]) -> Iterator[str | Verdict]:
     if not connectors:
-        yield "there are no connectors that archive"
+        yield "there are no connectors"
         return
     yield "hours of UTC"
     yield from align_columns([_HEAD, *(row for health in connectors for row in _format_rows(health))], _NUMBERS)
@@ -112,7 +122,7 @@ def _format_rows(health: ConnectorHealth) -> Iterator[tuple[str, ...]]:
     if health.error:
         yield (UNKNOWN, "", "", "", "", error, health.connector)
     elif not health.topics and not health.is_removed:
-        yield ("no topic", "", "", "", "", error, health.connector)
+        yield ("source" if health.is_source else "no topic", "", "", "", "", error, health.connector)
     for topic in health.topics:
         yield (
             UNKNOWN if topic.risk is None else topic.risk.level.answer,
@@ -168,7 +178,8 @@ def _judge(connectors: Sequence[ConnectorHealth]) -> Verdict:
     broken_count = sum(bool(health.error) for health in connectors)
     if all(health.is_well for health in connectors):
         return Verdict(f"nothing is at risk: {count_noun(len(topics), 'topic')}", is_good=True)
-    broken_text = f"; of {count_noun(broken_count, 'connector')} nothing is known" if broken_count else ""
-    return Verdict(
-        f"{at_risk:,} of {count_noun(len(topics), 'topic')} at risk, {unknown} not known{broken_text}", is_good=False
-    )
+    failed_count = sum(len(health.failures) for health in connectors)
+    text = f"{at_risk:,} of {count_noun(len(topics), 'topic')} at risk, {unknown} not known"
+    text += f"; of {count_noun(broken_count, 'connector')} nothing is known" if broken_count else ""
+    text += f"; {count_noun(failed_count, 'failed run')}" if failed_count else ""
+    return Verdict(text, is_good=False)

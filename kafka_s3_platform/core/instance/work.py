@@ -127,6 +127,9 @@ def _read_digests(name: str, tags: Mapping[str, str]) -> frozenset[str]:
 WORK_KINDS = ("archive", "compact", "restore", "verify", "upkeep")
 """Kinds of work. A connector's job has the name of its kind."""
 
+REPEATED_WORK = frozenset({"archive", "compact", "verify", "upkeep"})
+"""Kinds of work that sensors and schedules request again. Nobody requests a failed restore again."""
+
 NOTHING_TAG = "kafka_s3/restored_nothing"
 """Set on the run of a restore that had no record to restore: it proves as little as a dry run."""
 
@@ -225,6 +228,11 @@ def list_subjects(connectors: Iterable[str], keys: Iterable[dg.AssetKey]) -> Sub
         if connector in names and group in KIND_OF_GROUP:
             subjects.setdefault((connector, KIND_OF_GROUP[group]), {})[digest_key(key)] = topic[0]
     return subjects
+
+
+def heals_itself(kind: str, reason: str) -> bool:
+    """Return True if work that failed for this reason (see `find_failed_assets`) is requested again as it is."""
+    return kind in REPEATED_WORK and reason in {"", "transient"}
 
 
 def find_failed_assets(run: dg.DagsterRun, digests_of_run: Collection[str]) -> dict[str, str]:

@@ -1,9 +1,10 @@
 """The health of connectors' topics: their lag, lateness and risk, and the errors of unknown values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
+from typing import Literal
 
 from kafka_s3_platform.core.text import count_noun
 
@@ -112,6 +113,7 @@ class FailedRun:
 
     `kind` is the run's work: `archive`, `compact`, `restore`, `verify` or `upkeep`. `is_over`: later runs of that
     kind succeeded for all `topics` that failed. If not, `topics` are the others. They are empty if the work has none.
+    `is_healing`: the same work is requested again by itself.
     """
 
     run_id: str
@@ -120,6 +122,7 @@ class FailedRun:
     message: str
     is_over: bool
     topics: tuple[str, ...] = ()
+    is_healing: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,42 @@ class EndedRun:
     ended_at: datetime
     seconds: float | None
     is_success: bool
+
+    def describe(self) -> str:
+        """Return its kind, and how it ended."""
+        return f"{self.kind} {'succeeded' if self.is_success else 'failed'}"
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """A sensor or schedule of a connector, by the `name` before the connector's in Dagster, such as `lag`.
+
+    It was turned on at `started_at`, and Dagster evaluated it last at `evaluated_at`; None: not known, or never.
+    `is_late`: it is on, and should have been evaluated since.
+    """
+
+    name: str
+    is_on: bool
+    started_at: datetime | None = None
+    evaluated_at: datetime | None = None
+    is_late: bool = False
+
+
+RUN_TRIGGERS: Mapping[str, Collection[str]] = {"archive": ("lag", "hourly"), "restore": ("poll",)}
+"""The triggers that request runs of a connector's own work: a sink archives, a source restores."""
+
+
+@dataclass(frozen=True)
+class ConnectorState:
+    """What becomes of a connector's own work, in Kafka Connect's words.
+
+    FAILED: no run has succeeded `since` the first one failed that is told. PAUSED: what requests its runs is off.
+    UNASSIGNED: that is on, and Dagster does not evaluate it. RUNNING: it does. `since` is the last evaluation before a
+    pause, and the turning on of what runs; None if it is not known, or never was.
+    """
+
+    name: Literal["RUNNING", "PAUSED", "FAILED", "UNASSIGNED"]
+    since: datetime | None
 
 
 @dataclass(frozen=True)
@@ -154,7 +193,8 @@ class RunHistory:
 
     `failures` are the failed runs without later success, and the last one with it. `proofs` are by topic. Restores
     without records (dry runs, empty ones) are in none of these. `topics` are those known to Dagster from a sensor.
-    `day_runs` and `day_failures` count the ended and the failed runs of the last 24 hours.
+    `day_runs` and `day_failures` count the ended and the failed runs of the last 24 hours. `triggers` are those that
+    Dagster has evaluated, or that somebody has turned on or off: all others are off.
     """
 
     failures: tuple[FailedRun, ...] = ()
@@ -164,6 +204,7 @@ class RunHistory:
     topics: frozenset[str] = frozenset()
     day_runs: int = 0
     day_failures: int = 0
+    triggers: tuple[Trigger, ...] = ()
 
     def find_failure(self, topic: str) -> FailedRun | None:
         """Return the topic's failure, preferably one without later success."""
@@ -178,7 +219,7 @@ class ConnectorHealth:
     `is_kafka_up` and `is_store_up`: its cluster and its store answer; None if they were not asked. A source connector
     has no topics: it archives nothing. `history` is None, with the reason in `history_error`, if Dagster's instance did
     not answer or there is none. `removed_topics` were archived and are no more: `removal` has the reason and advice.
-    `is_removed`: the connector itself is no more.
+    `is_removed`: the connector itself is no more. `is_loaded`: its file was read.
     """
 
     connector: str
@@ -192,6 +233,8 @@ class ConnectorHealth:
     removed_topics: tuple[str, ...] = ()
     removal: str = ""
     is_removed: bool = False
+    is_loaded: bool = True
+    is_source: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -200,8 +243,49 @@ class ConnectorHealth:
 
     @property
     def is_well(self) -> bool:
-        """True if everything is known, and nothing is at risk. A run that failed is no risk by itself."""
-        return not self.error and all(topic.is_well for topic in self.topics)
+        """True if everything is known, nothing is at risk, and no failed run needs somebody."""
+        return not self.error and not self.failures and all(topic.is_well for topic in self.topics)
+
+    @property
+    def failures(self) -> list[FailedRun]:
+        """The failed runs that need somebody: no later run succeeded, and none is requested by itself."""
+        return [run for run in self._open_failures if not run.is_healing]
+
+    @property
+    def state(self) -> "ConnectorState | None":
+        """The state of its own work, None if it is not known."""
+        if self.history is None:
+            return None
+        work = "restore" if self.is_source else "archive"
+        failed_at = [run.ended_at for run in self._open_failures if run.kind == work]
+        if failed_at:
+            return ConnectorState("FAILED", min(failed_at))
+        triggers = [trigger for trigger in self.history.triggers if trigger.name in RUN_TRIGGERS[work]]
+        running = [trigger for trigger in triggers if trigger.is_on]
+        if running and not any(trigger.is_late for trigger in running):
+            return ConnectorState("RUNNING", min(filter(None, (t.started_at for t in running)), default=None))
+        last_evaluated_at = max(filter(None, (t.evaluated_at for t in triggers)), default=None)
+        return ConnectorState("UNASSIGNED" if running else "PAUSED", last_evaluated_at)
+
+    @property
+    def lag(self) -> int | None:
+        """The lag of all topics. None if that of one is not known, or there is none."""
+        lags = [topic.lag for topic in self.topics]
+        return sum(filter(None, lags)) if lags and None not in lags else None
+
+    @property
+    def last_run(self) -> EndedRun | None:
+        """The run that ended last, of whichever kind."""
+        return max(self.history.ended if self.history else (), key=lambda run: run.ended_at, default=None)
+
+    @property
+    def turned_off(self) -> list[str]:
+        """The names of its sensors and schedules that are known to be off."""
+        return [trigger.name for trigger in (self.history.triggers if self.history else ()) if not trigger.is_on]
+
+    @property
+    def _open_failures(self) -> list[FailedRun]:
+        return [run for run in self.history.failures if not run.is_over] if self.history else []
 
 
 def group_errors(topics: Sequence[TopicHealth]) -> dict[str, list[str]]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kafka_s3_platform.core.errors import ErrorCode, find_code
-from kafka_s3_platform.core.model.health import ConnectorHealth, Level, format_place, group_errors
+from kafka_s3_platform.core.model.health import ConnectorHealth, FailedRun, Level, format_place, group_errors
 
-ConcernKind = Literal["loss", "silent", "unknown", "late", "soon", "removed", "check"]
+ConcernKind = Literal["loss", "silent", "unknown", "failed", "late", "soon", "removed", "check"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,9 @@ CONDITIONS: Mapping[ConcernKind, AlertCondition] = {
     # it fails no check: that something is not known does
     "silent": AlertCondition("critical", _LATE, "", _WAIT, ("KafkaS3KafkaDown", "KafkaS3StoreDown")),
     "unknown": AlertCondition("critical", _LATE, "reachable", _CORRECT, ("KafkaS3NotKnown",)),
+    "failed": AlertCondition(
+        "warning", "docs/operating.md#why-did-it-fail", "runs", alerts=("KafkaS3RunNeedsSomebody",)
+    ),
     "late": AlertCondition("critical", _AT_RISK, "at_risk", _CAUSES_FIRST, ("KafkaS3AtRisk",)),
     "soon": AlertCondition("warning", _AT_RISK, alerts=("KafkaS3AtRiskSoon",)),
     "removed": AlertCondition("warning", "docs/operating.md#what-was-removed"),
@@ -119,9 +122,19 @@ def list_concerns(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
             concerns.append(Concern("removed", health.connector, health.removed_topics, health.removal))
         if health.error:
             concerns.append(Concern("unknown", health.connector, (), health.error))
+        concerns += [Concern("failed", health.connector, run.topics, _describe_failure(run)) for run in health.failures]
         errors = group_errors(health.topics).items()
         concerns += [Concern("unknown", health.connector, tuple(topics), error) for error, topics in errors]
     return sorted(concerns, key=lambda c: (_ORDER.index(c.kind), c.seconds_left, c.connector, c.topics))
+
+
+def _describe_failure(run: FailedRun) -> str:
+    code = find_code(run.message)
+    because = f" by {code}" if code else ""
+    return (
+        f"run {run.run_id[:8]} ({run.kind}) failed at {run.ended_at:%Y-%m-%d %H:%M} UTC{because}, "
+        "and no later one has succeeded. Once one has, or this one is deleted in Dagster, it is no longer told."
+    )
 
 
 def _list_risks(connectors: Sequence[ConnectorHealth]) -> list[Concern]:

@@ -62,7 +62,7 @@ def look_at_connector(
     A source connector has no topics here. A process that looks again and again passes `first_looks`. Then the archived
     records are counted, too.
     """
-    health = ConnectorHealth(config.name, datetime.now(timezone.utc))
+    health = ConnectorHealth(config.name, datetime.now(timezone.utc), is_source=config.source is not None)
     if config.source is not None:
         return health
     try:

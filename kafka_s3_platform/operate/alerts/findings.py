@@ -25,11 +25,13 @@ from kafka_s3_platform.core.defs.file_checks import FILES_KEY
 from kafka_s3_platform.core.instance.tables import list_failed_checks
 from kafka_s3_platform.core.instance.work import (
     DIGEST_SIZE,
+    REPEATED_WORK,
     Subjects,
     Work,
     digest_key,
     find_failed_assets,
     find_work,
+    heals_itself,
     list_picked_keys,
     name_work_jobs,
     read_run_error,
@@ -153,9 +155,6 @@ OVERLAP = timedelta(minutes=2)
 FIRST_LOOKBACK = timedelta(days=1)
 """Longest time since the end of a run that the first tick looks at."""
 
-REPEATED_WORK = frozenset({"archive", "compact", "verify", "upkeep"})
-"""Kinds of work that sensors and schedules request again. Nobody requests a failed restore again."""
-
 _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
 
 
@@ -276,7 +275,7 @@ def _add_run(
     others = [failure for failure in failures if failure.run_id != run.run_id]
     failed_before = {digest for failure in others for digest in _split_digests(failure.failed_once)}
     failed_before |= {digest for failure in failures for digest in _split_digests(failure.failing)}
-    healing = {digest for digest, reason in reasons.items() if kind in REPEATED_WORK and reason in {"", "transient"}}
+    healing = {digest for digest, reason in reasons.items() if heals_itself(kind, reason)}
     permanent = reasons.keys() - healing
     is_excused = connector in silent
     remaining = [_remove_digests(failure, attempted - (healing if is_excused else set())) for failure in failures]

@@ -13,12 +13,14 @@ from functools import cached_property
 import dagster as dg
 
 from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.instance.names import SEPARATOR, make_name
 from kafka_s3_platform.core.instance.work import (
     KIND_OF_GROUP,
     RESTORE_TAG,
     digest_key,
     find_failed_assets,
     find_work,
+    heals_itself,
     list_picked_keys,
     list_subjects,
     name_restored_op,
@@ -26,7 +28,7 @@ from kafka_s3_platform.core.instance.work import (
     read_how,
     read_run_error,
 )
-from kafka_s3_platform.core.model.health import EndedRun, FailedRun, Proof, RunHistory, RunningRestore
+from kafka_s3_platform.core.model.health import EndedRun, FailedRun, Proof, RunHistory, RunningRestore, Trigger
 from kafka_s3_platform.operate.instance.home import find_instance
 
 DEEP = "deep verification"
@@ -98,6 +100,44 @@ def _read_proof(record: dg.EventLogRecord) -> Proof | None:
     return Proof(datetime.fromtimestamp(entry.timestamp, timezone.utc), source, records)
 
 
+def read_triggers(
+    instance: dg.DagsterInstance, connectors: Iterable[str], now: datetime
+) -> Mapping[str, Mapping[str, Trigger]]:
+    """Read the sensors and schedules of connectors that Dagster has evaluated, or that somebody has turned on or off.
+
+    Two code locations may have one of the same name: the one that was evaluated last counts.
+    """
+    names = {make_name(name): name for name in connectors}
+    by_connector: dict[str, dict[str, Trigger]] = defaultdict(dict)
+    for state in instance.all_instigator_state():
+        verb, _, name = state.instigator_name.partition(SEPARATOR)
+        if name in names:
+            trigger = _make_trigger(verb, state.is_running, state.instigator_data, now)
+            namesake = by_connector[names[name]].get(verb, trigger)
+            by_connector[names[name]][verb] = max(trigger, namesake, key=lambda t: t.evaluated_at or _NEVER)
+    return by_connector
+
+
+def _make_trigger(verb: str, is_on: bool, data: object, now: datetime) -> Trigger:
+    """Make the trigger of Dagster's data of a sensor, or of a schedule, which names the same facts otherwise."""
+
+    def read_time(*fields: str) -> datetime | None:
+        seconds = next(filter(None, (getattr(data, field, None) for field in fields)), None)
+        return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
+
+    started_at = read_time("last_sensor_start_timestamp", "start_timestamp")
+    evaluated_at = read_time("last_tick_start_timestamp", "last_iteration_timestamp")
+    interval = getattr(data, "min_interval", None)
+    last = max(started_at or _NEVER, evaluated_at or _NEVER)
+    is_late = is_on and interval is not None and now - last > timedelta(seconds=interval) + TICK_PATIENCE
+    return Trigger(verb, is_on, started_at, evaluated_at, is_late)
+
+
+_NEVER = datetime.fromtimestamp(0, timezone.utc)
+
+TICK_PATIENCE = timedelta(minutes=5)
+"""Time beyond its interval after which a sensor that is on should have been evaluated: Dagster evaluates many."""
+
 logger = logging.getLogger(__name__)
 
 REMEMBERED_RUNS = 1000
@@ -120,6 +160,7 @@ class _Run:
     is_success: bool
     touched: frozenset[str]
     failed: frozenset[str]
+    is_healing: bool
 
 
 class NoInstanceError(Exception):
@@ -153,6 +194,7 @@ class RunHistories:
         if not self._connectors.issuperset(connectors):
             # of a connector that was not there yet, no earlier run was noted
             self._since = None
+        self._forget_deleted(instance)
         updated_after = None if self._since is None else self._since - OVERLAP
         records = instance.get_run_records(
             dg.RunsFilter(statuses=_ENDED, updated_after=updated_after),
@@ -180,6 +222,7 @@ class RunHistories:
         for key in keys:
             if len(key.path) == 3 and key.path[1] == "kafka":
                 topics[key.path[0]].add(key.path[2])
+        triggers = read_triggers(instance, connectors, started_at)
         runs = Counter(name for name, _ in self._runs_of_day)
         failed_runs = Counter(name for (name, _), run in self._runs_of_day.items() if not run.is_success)
         return {
@@ -191,9 +234,18 @@ class RunHistories:
                 frozenset(topics[name]),
                 runs[name],
                 failed_runs[name],
+                tuple(triggers.get(name, {}).values()),
             )
             for name in {*connectors, *topics}
         }
+
+    def _forget_deleted(self, instance: dg.DagsterInstance) -> None:
+        """Have this call read as the first one does if a failed run was deleted: an earlier one may count now."""
+        run_ids = [*{run.run_id for run in self._failed.values()}]
+        if run_ids and len(instance.get_run_ids(dg.RunsFilter(run_ids=run_ids))) < len(run_ids):
+            self._since = None
+            for runs in (self._last, self._runs_of_day, self._failed, self._succeeded):
+                runs.clear()
 
     def _list_restores(
         self, connectors: Sequence[str], jobs: Mapping[str, tuple[str, str]]
@@ -236,8 +288,9 @@ class RunHistories:
         for (connector, run), failed_topics in topics.items():
             names = tuple(sorted(filter(None, failed_topics or run.failed)))
             if connector in failed_runs:
+                message = self._errors[run.run_id]
                 failed_run = FailedRun(
-                    run.run_id, run.kind, run.ended_at, self._errors[run.run_id], not failed_topics, names
+                    run.run_id, run.kind, run.ended_at, message, not failed_topics, names, run.is_healing
                 )
                 failed_runs[connector].append(failed_run)
         return {name: sorted(runs, key=lambda run: run.ended_at, reverse=True) for name, runs in failed_runs.items()}
@@ -267,7 +320,8 @@ def _make_run(record: dg.RunRecord, connector: str, kind: str, topics: Mapping[s
         if key.path[0] == connector and len(key.path) > 1 and KIND_OF_GROUP.get(key.path[1]) == kind
     }
     run_topics = picked_topics or topics or {"": ""}
-    failed_topics = {run_topics[digest] for digest in find_failed_assets(run, run_topics)}
+    reasons = find_failed_assets(run, run_topics)
+    failed_topics = {run_topics[digest] for digest in reasons}
     is_success = run.status is dg.DagsterRunStatus.SUCCESS
     return _Run(
         run.run_id,
@@ -277,4 +331,5 @@ def _make_run(record: dg.RunRecord, connector: str, kind: str, topics: Mapping[s
         is_success,
         frozenset(run_topics.values()),
         frozenset(failed_topics if failed_topics or is_success else run_topics.values()),
+        all(heals_itself(kind, reason) for reason in reasons.values()),
     )

@@ -112,6 +112,11 @@ CONNECTOR_METRICS: Sequence[MetricOf[ConnectorHealth]] = (
     ),
     MetricOf("kafka_up", "Whether the connector's cluster answers.", lambda c: c.is_kafka_up),
     MetricOf("store_up", "Whether the connector's store answers.", lambda c: c.is_store_up),
+    MetricOf(
+        "failed_runs",
+        "Failed runs that no later one has made good, and that nothing requests again.",
+        lambda c: len(c.failures) if c.history else None,
+    ),
     MetricOf("running_restores", "Restores under way.", lambda c: len(c.history.restores) if c.history else None),
     MetricOf(
         "restore_planned_records",

@@ -40,23 +40,23 @@ def load_all() -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
         # what cannot be parsed may guess the name of another
         name = guess_name(path)
         problems.setdefault(f"{name} ({path.name})" if name in loaded else name, []).append(problem)
-    broken = [ConnectorHealth(name, now, error="\n".join(dict.fromkeys(each))) for name, each in problems.items()]
+    broken = [
+        ConnectorHealth(name, now, error="\n".join(dict.fromkeys(each)), is_loaded=False)
+        for name, each in problems.items()
+    ]
     return [*files.connectors], broken
 
 
 def load_named(names: Sequence[str]) -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
-    """Return the named sink connectors, and why others of the names cannot be looked at."""
+    """Return the named connectors, and why others of the names cannot be looked at."""
     now = datetime.now(timezone.utc)
     found: list[ConnectorConfig] = []
     failures: list[ConnectorHealth] = []
     for name in dict.fromkeys(names):
         try:
-            config = find_connector(name, os.environ)
-            if config.source is not None:
-                raise ConfigError(f"connector {name} is a source: it archives nothing itself, so nothing is behind")
-            found.append(config)
+            found.append(find_connector(name, os.environ))
         except ConfigError as err:
-            failures.append(ConnectorHealth(name, now, error=str(err)))
+            failures.append(ConnectorHealth(name, now, error=str(err), is_loaded=False))
     return found, failures
 
 

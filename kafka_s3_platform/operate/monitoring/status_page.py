@@ -60,9 +60,12 @@ class StatusPage:
         unknown = ranks.count(2) + sum(bool(each.error) for each in self.report.connectors)
         counts = ((ranks.count(3), ""), (unknown, " not known"), (ranks.count(1), " soon"))
         words = ", ".join(f"{count}{what}" for count, what in counts if count)
-        if not words:
+        failed = sum(len(health.failures) for health in self.report.connectors)
+        texts = [f"at risk: {words}"] if words else []
+        texts += [count_noun(failed, "failed run")] if failed else []
+        if not texts:
             return ("good", "nothing is at risk") if self.topics else ("plan", "no topic is archived")
-        return ("bad" if ranks.count(3) or unknown else "part"), f"at risk: {words}"
+        return ("bad" if ranks.count(3) or unknown else "part"), "; ".join(texts)
 
     def describe_last_check(self, connector: str) -> str:
         """Say when everything about the connector was known last."""
@@ -115,9 +118,11 @@ class StatusPage:
 
     @cached_property
     def tables(self) -> list[tuple[ConnectorHealth, list[TopicHealth]]]:
-        """The connectors with topics to show, those first that somebody has to look at. So are their topics."""
-        tables = [(each, self._find_topics(each)) for each in self.report.connectors]
-        return sorted((table for table in tables if table[1]), key=lambda t: (-max(map(_rank, t[1])), t[0].connector))
+        """The connectors to show, also without topics, the worst first. So are their topics."""
+        part = self.name_filter.casefold()
+        tables = [(health, self._find_topics(health)) for health in self.report.connectors if not health.is_removed]
+        shown = (table for table in tables if table[1] or part in table[0].connector.casefold())
+        return sorted(shown, key=lambda t: (-max(map(_rank, t[1]), default=0), t[0].connector))
 
     @cached_property
     def open_tables(self) -> frozenset[str]:
@@ -126,6 +131,21 @@ class StatusPage:
             return frozenset(self.opened)
         is_small = bool(self.name_filter) or sum(len(topics) for _, topics in self.tables) <= MOST_OPEN
         return frozenset(each.connector for each, _ in self.tables if is_small)
+
+    def name_state(self, health: ConnectorHealth) -> tuple[str, str]:
+        """Return the colour and the words of a connector's state."""
+        if health.state is None:
+            return ("bad", UNKNOWN if health.is_loaded else "not loaded")
+        return {"RUNNING": "good", "PAUSED": "plan"}.get(health.state.name, "bad"), health.state.name
+
+    def describe_work(self, health: ConnectorHealth) -> str:
+        """Describe the connector's topics that are shown, its state and its last run."""
+        run = health.last_run
+        lag = "" if not health.topics else f"lag {UNKNOWN if health.lag is None else f'{health.lag:,}'}"
+        since = f"since {self.describe_age(health.state.since)}" if health.state and health.state.since else ""
+        last = f"last run: {run.describe()} {self.describe_age(run.ended_at)} ago" if run else ""
+        off = f"turned off: {', '.join(health.turned_off)}" if health.turned_off else ""
+        return "; ".join(filter(None, ("source" if health.is_source else "", since, lag, last, off)))
 
     def count_bad(self, topics: Sequence[TopicHealth]) -> int:
         """Count the topics that are not well."""
