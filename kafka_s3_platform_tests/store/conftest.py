@@ -10,6 +10,7 @@ from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.servers import Recorder, forget_clients
+from kafka_s3_platform_tests.store.written import PART, changed
 
 
 def flights_of(store: StoreSettings) -> TopicIndex:
@@ -33,6 +34,12 @@ def recorder(store_settings: StoreSettings) -> Iterator[Recorder]:
     """A proxy before the store, which keeps what was asked."""
     with running(Recorder(store_settings.endpoint_url or "")) as server:
         yield server
+
+
+@pytest.fixture
+def recorded(recorder: Recorder, store_settings: StoreSettings) -> StoreSettings:
+    """The store behind the recorder, with the smallest parts."""
+    return changed(store_settings, endpoint_url=recorder.endpoint, part_size=PART)
 
 
 @pytest.fixture

@@ -9,11 +9,13 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import parse_qs
 
+import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.core.config.settings import StoreSettings
 from kafka_s3_platform.core.store import client, credentials
 from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.operate.local.seaweedfs import SeaweedFS
 from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.store.http_proxy import (
     HttpAnswer,
@@ -138,6 +140,20 @@ class StsServer(HttpServer):
             "</AssumeRoleResult></AssumeRoleResponse>"
         )
         return HttpAnswer(200, header, body.encode())
+
+
+class KmsStore(SeaweedFS):
+    """An S3 server with a key service, which makes each key that is named, and a key of its own to encrypt with."""
+
+    def start(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("WEED_S3_SSE_KEK", bytes(range(32)).hex())
+            super().start()
+
+    def _identities(self) -> dict[str, object]:
+        service = {"type": "local", "enableOnDemandCreate": True}
+        kms = {"default_provider": "local", "providers": {"local": service}}
+        return {**super()._identities(), "kms": kms}
 
 
 class PlainStore(Recorder):

@@ -1,18 +1,14 @@
-"""What requests carry and how they travel: encryption, ACLs, tags, addresses, proxies, retries."""
+"""What requests carry and how they travel: tags, addresses, proxies, retries."""
 
 import base64
-import hashlib
 import time
-from contextlib import suppress
-from secrets import token_hex
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.core.config.settings import StoreSettings
-from kafka_s3_platform.core.errors import AuthorizationError, PlatformError, StoreUnavailableError, TransientError
+from kafka_s3_platform.core.errors import AuthorizationError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.core.model.segment import Scan
 from kafka_s3_platform.core.store.client import Backoff, find_bucket_url, new_s3_client
 from kafka_s3_platform.core.store.errors import NotFoundError
@@ -20,134 +16,11 @@ from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.upload import Provenance, SegmentUpload
-from kafka_s3_platform.operate.local.seaweedfs import SeaweedFS
-from kafka_s3_platform.operate.local.settings import StackSettings
-from kafka_s3_platform.operate.local.stack import StackStatus
-from kafka_s3_platform_tests.conftest import own_stack, present
+from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
-from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
+from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.servers import Recorder
-from kafka_s3_platform_tests.store.written import CUSTOMER_KEY, FACTS, KEY, LARGE, PART, SMALL, changed, written
-
-both_sizes = pytest.mark.parametrize("body", [SMALL, LARGE], ids=["one PUT", "multipart"])
-
-
-@pytest.fixture
-def recorded(recorder: Recorder, store_settings: StoreSettings) -> StoreSettings:
-    return changed(store_settings, endpoint_url=recorder.endpoint, part_size=PART)
-
-
-def creations(requests: list[HttpRequest]) -> list[HttpRequest]:
-    """What begins an object: a PUT of all of it, or the start of a multipart upload."""
-    return [
-        r
-        for r in requests
-        if (r.method == "PUT" and "partNumber" not in r.target and "tagging" not in r.target)
-        or (r.method == "POST" and "uploads" in r.target)
-    ]
-
-
-# Encryption and ACLs
-
-
-@pytest.fixture(scope="module")
-def encrypting(stack: StackStatus, stack_settings: StackSettings) -> Any:
-    """A second S3 server, which has a key to encrypt with, and its client."""
-    with own_stack(stack_settings) as own, pytest.MonkeyPatch.context() as patch:
-        server = SeaweedFS(own)
-        patch.setenv("WEED_S3_SSE_KEK", bytes(range(32)).hex())
-        server.start()
-        for _ in range(120):
-            try:
-                server.check()
-                break
-            except TransientError:
-                server.daemon.refuse_dead()
-                time.sleep(0.5)
-        server.create_bucket()
-        yield own
-
-
-@pytest.fixture
-def encrypted(encrypting: StackSettings, recorded: StoreSettings, recorder: Recorder) -> StoreSettings:
-    recorder.upstream = encrypting.s3_endpoint.partition("://")[2]
-    return changed(recorded, bucket=encrypting.bucket, encryption="AES256")
-
-
-@both_sizes
-def test_an_object_is_encrypted_by_the_store(encrypted: StoreSettings, recorder: Recorder, body: bytes) -> None:
-    store = written(encrypted, body)
-    found = new_s3_client(encrypted).head_object(Bucket=encrypted.bucket, Key=KEY)
-    assert found["ServerSideEncryption"] == "AES256"
-    assert store.get(KEY) == body
-    assert [r.headers["x-amz-server-side-encryption"] for r in creations(recorder.requests)] == ["AES256"]
-    store.delete(KEY, found["ETag"])
-
-
-@both_sizes
-def test_a_kms_key_an_acl_and_a_storage_class_are_asked_for(
-    recorded: StoreSettings, recorder: Recorder, body: bytes
-) -> None:
-    settings = changed(
-        recorded,
-        encryption="aws:kms",
-        kms_key_id="key-1",
-        canned_acl="bucket-owner-full-control",
-        storage_class="STANDARD_IA",
-        max_retries=0,
-    )
-    # This S3 server has no KMS: what matters is what was asked of it.
-    with suppress(PlatformError):
-        written(settings, body)
-    [begun] = creations(recorder.requests)
-    assert begun.headers["x-amz-server-side-encryption"] == "aws:kms"
-    assert begun.headers["x-amz-server-side-encryption-aws-kms-key-id"] == "key-1"
-    assert begun.headers["x-amz-acl"] == "bucket-owner-full-control"
-    assert begun.headers["x-amz-storage-class"] == "STANDARD_IA"
-
-
-@both_sizes
-def test_an_object_under_a_customers_key_is_read_with_it_only(recorded: StoreSettings, body: bytes) -> None:
-    settings = changed(recorded, encryption="AES256", customer_key=SecretStr(CUSTOMER_KEY))
-    store = written(settings, body)
-    found = present(store.head(KEY))
-    assert store.get(KEY) == body
-    with store.open(KEY, found.etag) as file:
-        file.seek(2)
-        assert file.read(2) == body[2:4]
-    with pytest.raises(PlatformError):
-        ObjectStore(recorded).get(KEY)
-
-
-def test_a_customers_key_is_sent_with_every_part(recorded: StoreSettings, recorder: Recorder) -> None:
-    written(changed(recorded, encryption="AES256", customer_key=SecretStr(CUSTOMER_KEY)), LARGE)
-    digest = base64.b64encode(hashlib.md5(bytes(range(32)), usedforsecurity=False).digest()).decode()
-    sent = [r.headers.get("x-amz-server-side-encryption-customer-key-md5") for r in recorder.requests]
-    assert sent == [digest] * len(recorder.requests)
-    assert len(sent) == 4
-
-
-@pytest.mark.parametrize("customer_key", [None, SecretStr(CUSTOMER_KEY)], ids=["by the store", "by a customer's key"])
-def test_the_index_is_encrypted_as_its_objects_are(
-    encrypted: StoreSettings, recorder: Recorder, customer_key: SecretStr | None
-) -> None:
-    index = TopicIndex(ConnectorIndex(changed(encrypted, customer_key=customer_key), "_index", "c"), token_hex(4))
-    index.open().commit(Change((Scan(0, 0, 5, 5, None, 1),)))
-    assert len(index.open().state.scans) == 1
-    puts = creations(recorder.requests)
-    name = "x-amz-server-side-encryption" + ("-customer-algorithm" if customer_key else "")
-    assert len(puts) > 2
-    assert {r.headers.get(name) for r in puts} == {"AES256"}
-
-
-def test_the_index_asks_for_the_kms_key(recorded: StoreSettings, recorder: Recorder) -> None:
-    settings = changed(recorded, encryption="aws:kms", kms_key_id="key-1", max_retries=0)
-    with suppress(PlatformError):
-        TopicIndex(ConnectorIndex(settings, "_index", "c"), "t").open()
-    put = creations(recorder.requests)[0]
-    assert put.headers["x-amz-server-side-encryption"] == "aws:kms"
-    assert put.headers["x-amz-server-side-encryption-aws-kms-key-id"] == "key-1"
-
+from kafka_s3_platform_tests.store.written import FACTS, KEY, LARGE, PART, SMALL, both_sizes, changed, written
 
 # Tags
 
