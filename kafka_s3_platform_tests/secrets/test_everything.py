@@ -508,8 +508,8 @@ def test_the_bucket_holds_no_secret(written: Written, lab: Lab) -> None:
 
 def test_dead_letters_hold_no_secret(written: Written) -> None:
     letters = records_of(written.world.kafka, f"{written.world.topic}-dead")
-    assert letters.num_rows == 5
+    assert letters.num_rows == 10, "of a mapper and of a converter"
     told = repr(letters.to_pylist())
     assert "cannot log in with" in told
-    assert "****" in told, "the mapper has quoted its options"
+    assert "****" in told, "they have quoted their options"
     assert found_in("dead letters", told) == []
