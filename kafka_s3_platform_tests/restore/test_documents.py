@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import fields
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -21,11 +22,13 @@ from kafka_s3_platform.core.errors import (
     PreflightError,
     TopicRecreatedError,
 )
+from kafka_s3_platform.core.model.notes import DoubtNote
 from kafka_s3_platform.core.restore.archive_source import ArchiveSource
 from kafka_s3_platform.core.restore.documents import RestoreDocuments, StreamDocuments, parse_document, parse_table
+from kafka_s3_platform.core.restore.evidence import Evidence, describe_restored
 from kafka_s3_platform.core.restore.execution import replay_streams
 from kafka_s3_platform.core.restore.replay.checkpoint import Position, read_positions
-from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.request import LeftOut, RestoreReport, RestoreRequest
 from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 from kafka_s3_platform.core.restore.verify.read_back import MAPPING_SCHEMA
@@ -36,7 +39,7 @@ from kafka_s3_platform_tests.hostile.containers import footer_of
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab
 from kafka_s3_platform_tests.restore.own import Archive, StoppingRunner, own_restores, target_of
-from kafka_s3_platform_tests.restore.plans import report
+from kafka_s3_platform_tests.restore.plans import part, report
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent
 
 NO_DOCUMENTS = [b"", b"[", b"[" * 100_000, b"5", b"null", b"[]", b"\xff", b'{"a":' * 100_000, b'{"digest": 5}']
@@ -332,3 +335,32 @@ def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(lab: SourceLab
         with pytest.raises(IntegrityError, match=words):
             restore(asked, InProcessRunner())
         assert (sent(config, other), sent(config, lab.topic)) == ([], [])
+
+
+def test_evidence_is_read_as_it_was_written_whatever_a_restore_lacks() -> None:
+    lacking = report(
+        kafka_partitions=(part(0, 5, left_out=LeftOut(failed=2, filtered=3)),),
+        doubts=(DoubtNote("read by its name"),),
+        skipped_count=1,
+    )
+    topic = describe_restored(lacking)
+    assert topic.left_out == (
+        "1 object or record skipped",
+        "2 records failed and left out",
+        "3 records left out by transforms",
+        "read by its name",
+    )
+    assert not topic.is_complete
+    moment = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    evidence = Evidence(
+        kind="restore",
+        connector="c",
+        bucket="b",
+        started_at=moment,
+        finished_at=moment,
+        seconds=1.5,
+        topics=(topic,),
+    )
+    assert Evidence.from_json(evidence.to_json(), "k") == evidence
+    with pytest.raises(IntegrityError, match="its format is 2, and this version reads 1"):
+        Evidence.from_json(evidence.to_json().replace(b'"format": 1', b'"format": 2'), "k")

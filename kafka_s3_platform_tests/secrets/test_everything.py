@@ -34,6 +34,7 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.cli import COMMANDS, main
 from kafka_s3_platform.connect.config.files import load_connectors
+from kafka_s3_platform.core.config.environment import EVIDENCE_KEY
 from kafka_s3_platform.core.config.settings import KafkaSettings, Settings, StoreSettings
 from kafka_s3_platform.core.defs.failures import RETRIES_TAG
 from kafka_s3_platform.core.kafka import client
@@ -87,6 +88,8 @@ GOOD: Mapping[str, list[list[str]]] = {
     "groups": [["groups", "r"], ["groups", "r", "--apply", "--dry-run"]],
     "registry": [["registry", "archive", "native"]],
     "verify": [["verify", "native", "--deep"], ["verify", "native", "--topic", "{topic}", "--against", "{topic}-copy"]],
+    # its public key, or so somebody believes
+    "evidence": [["evidence", "check", "native.json", "--signature", "native.json", "--public-key", "evidence.pem"]],
     "retain": [["retain", "native"], ["retain", "native", "--apply"]],
     "vacuum": [["vacuum", "native", "--dry-run"]],
     "upkeep": [["upkeep", "native", "--dry-run"], ["upkeep", "native"]],
@@ -250,6 +253,7 @@ def written(world: World, stack_settings: StackSettings, tmp_path_factory: pytes
         "KAFKA_S3_CONNECTORS": str(world.folder("good")),
         "DAGSTER_HOME": str(home),
         "TMPDIR": str(temporary),
+        EVIDENCE_KEY: str(world.folder("good") / "evidence.pem"),
     }
     with pytest.MonkeyPatch.context() as patch, ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         for name, value in env.items():
@@ -388,9 +392,11 @@ FAIL = frozenset(
     {
         *("take-over native", "up", "init pageviews", "groups r", "groups r --apply --dry-run", "test-alert"),
         "registry archive native",
+        " ".join(GOOD["evidence"][0]),
     }
 )
-"""Also where nothing is wrong: no groups, no registry, no receiver of alerts is there; another stack has the ports."""
+"""Also where nothing is wrong: a private key is no public one; no groups, no registry, no receiver of alerts is there;
+another stack has the ports."""
 
 
 def test_every_command_sensor_and_schedule_was_tried_and_did_what_it_was_to_do(written: Written) -> None:

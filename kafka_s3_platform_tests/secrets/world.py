@@ -20,7 +20,15 @@ import pyarrow.parquet as pq
 import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
 
 from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.secrets import leaky
@@ -222,6 +230,7 @@ class World:
         cluster = {"bootstrap.servers": self.kafka.bootstrap_servers, **WORKER, **worker}
         cluster = {name: text.replace("FOLDER", str(folder)) for name, text in cluster.items()}
         (folder / "restore" / "keystore.p12").write_bytes(_new_keystore(mark("keystore")))
+        (folder / "evidence.pem").write_bytes(_new_evidence_key(mark("evidence key")))
         (folder / "worker.properties").write_text(properties(cluster))
         (folder / "restore" / "target.properties").write_text(properties(cluster))
         (folder / "restore" / "outgoing.properties").write_text(properties(OUTGOING))
@@ -297,6 +306,12 @@ def _new_keystore(password: str) -> bytes:
     return pkcs12.serialize_key_and_certificates(
         b"me", key, certificate, None, BestAvailableEncryption(password.encode())
     )
+
+
+def _new_evidence_key(seed: str) -> bytes:
+    """A key whose 32 bytes are the text."""
+    key = Ed25519PrivateKey.from_private_bytes(seed.ljust(32, "x").encode())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def properties(keys: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig, StoreSetting
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.kafka.groups import publish_offsets
 from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.evidence import Evidence, EvidenceFolder
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.core.restore.verify.against_topic import compare_with_topic
@@ -92,6 +93,10 @@ def test_archive_and_compaction_do_what_their_policy_allows_and_never_delete(
         compacted(config)
         given_up(config)
         commits_to_a_checkpoint(config, store_settings.endpoint_url or "")
+        assert EvidenceFolder(config).read_newest(), "what a look reads"
+
+    unrecorded = config.store.model_copy(update={"endpoint_url": store_settings.endpoint_url})
+    evidenced(config.model_copy(update={"store": unrecorded}))
 
     done = actions(requests_of(recorder, run))
     assert compare(done, policy("archive")) == (set(), set())
@@ -112,13 +117,29 @@ def test_tags_and_acls_take_the_rights_of_their_own(config: ConnectorConfig, rec
     assert unused(done, policy("options")) == set()
 
 
-def test_verify_only_reads(config: ConnectorConfig, recorder: Recorder) -> None:
+def evidenced(config: ConnectorConfig) -> None:
+    moment = datetime.now(timezone.utc)
+    evidence = Evidence(
+        kind="verification",
+        connector=config.name,
+        bucket=config.store.bucket,
+        started_at=moment,
+        finished_at=moment,
+        seconds=0.0,
+        topics=(),
+    )
+    EvidenceFolder(config).add(evidence, None)
+
+
+def test_verify_reads_the_archive_and_writes_evidence(config: ConnectorConfig, recorder: Recorder) -> None:
     of_hours_and_days(config)
     against = RestoreRequest(config, topic := config.topics[0], topic, "against", "x")
 
     def run() -> None:
         assert verify_archive(config, topic, True, InProcessRunner()).ok
         assert compare_with_topic(against, InProcessRunner()).ok
+        evidenced(config)
+        evidenced(config)
 
     done = actions(requests_of(recorder, run))
     assert compare(done, policy("verify")) == (set(), set())

@@ -129,7 +129,7 @@ def _format_rows(health: ConnectorHealth) -> Iterator[tuple[str, ...]]:
             UNKNOWN if topic.lag is None else f"{topic.lag:,}",
             _format_newest(topic),
             _format_oldest(topic),
-            UNKNOWN if health.history is None else f"{topic.proof.at:%Y-%m-%d}" if topic.proof else "never",
+            UNKNOWN if health.evidence_error else f"{topic.proof.at:%Y-%m-%d}" if topic.proof else "never",
             _format_error(health, health.history.find_failure(topic.topic) if health.history else None),
             f"{health.connector}/{topic.topic}",
         )

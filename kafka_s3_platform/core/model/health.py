@@ -62,7 +62,10 @@ class ArchivedTotals:
 
 @dataclass(frozen=True)
 class Proof:
-    """Records of a topic proven to come back: by a verified restore, or by a verification of every object."""
+    """Records of a topic proven to come back: by a verified restore, or by a verification of every object.
+
+    `how` is the kind of evidence.
+    """
 
     at: datetime
     how: str
@@ -111,8 +114,8 @@ class TopicHealth:
 class FailedRun:
     """A run that failed.
 
-    `kind` is the run's work: `archive`, `compact`, `restore`, `verify` or `upkeep`. `is_over`: later runs of that
-    kind succeeded for all `topics` that failed. If not, `topics` are the others. They are empty if the work has none.
+    `kind` is the run's work, such as `archive` or `restore`. `is_over`: later runs of that kind succeeded for all
+    `topics` that failed. If not, `topics` are the others. They are empty if the work has none.
     `is_healing`: the same work is requested again by itself.
     """
 
@@ -191,7 +194,7 @@ class RunningRestore:
 class RunHistory:
     """A connector's runs in Dagster's instance.
 
-    `failures` are the failed runs without later success, and the last one with it. `proofs` are by topic. Restores
+    `failures` are the failed runs without later success, and the last one with it. Restores
     without records (dry runs, empty ones) are in none of these. `topics` are those known to Dagster from a sensor.
     `day_runs` and `day_failures` count the ended and the failed runs of the last 24 hours. `triggers` are those that
     Dagster has evaluated, or that somebody has turned on or off: all others are off.
@@ -200,7 +203,6 @@ class RunHistory:
     failures: tuple[FailedRun, ...] = ()
     ended: tuple[EndedRun, ...] = ()
     restores: tuple[RunningRestore, ...] = ()
-    proofs: Mapping[str, Proof] = field(default_factory=dict)
     topics: frozenset[str] = frozenset()
     day_runs: int = 0
     day_failures: int = 0
@@ -219,7 +221,8 @@ class ConnectorHealth:
     `is_kafka_up` and `is_store_up`: its cluster and its store answer; None if they were not asked. A source connector
     has no topics: it archives nothing. `history` is None, with the reason in `history_error`, if Dagster's instance did
     not answer or there is none. `removed_topics` were archived and are no more: `removal` has the reason and advice.
-    `is_removed`: the connector itself is no more. `is_loaded`: its file was read.
+    `is_removed`: the connector itself is no more. `is_loaded`: its file was read. `evidence_error` has the reason if
+    nobody knows when topics last came back.
     """
 
     connector: str
@@ -235,6 +238,7 @@ class ConnectorHealth:
     is_removed: bool = False
     is_loaded: bool = True
     is_source: bool = False
+    evidence_error: str = ""
 
     @property
     def is_known(self) -> bool:

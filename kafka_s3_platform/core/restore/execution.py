@@ -18,6 +18,7 @@ from kafka_s3_platform.core.errors import PlatformError, SupersededError, Transi
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.notes import DoubtNote
 from kafka_s3_platform.core.model.silence import try_each
+from kafka_s3_platform.core.restore.evidence import EvidenceFolder, make_restore_evidence
 from kafka_s3_platform.core.restore.preflight.goal import Goal
 from kafka_s3_platform.core.restore.replay import target_log
 from kafka_s3_platform.core.restore.replay.checkpoint import Position, read_positions, save_document
@@ -25,6 +26,7 @@ from kafka_s3_platform.core.restore.replay.spec import ReplayResult, ReplayTask
 from kafka_s3_platform.core.restore.replay.task import replay
 from kafka_s3_platform.core.restore.report_page import render_page
 from kafka_s3_platform.core.restore.request import ReadFacts, RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.signing import EvidenceKey
 from kafka_s3_platform.core.restore.verify.read_back import VerifiedStream, match_stream
 from kafka_s3_platform.core.restore.verify.target_count import group_by_target
 from kafka_s3_platform.core.restore.verify.verification import Verification, Verified
@@ -195,13 +197,17 @@ def _try_verify(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream | None:
 
 @dataclass(frozen=True)
 class Execution:
-    """The streams of a begun restore, and its targets as they were found. `store` holds its documents."""
+    """The streams of a begun restore, and its targets as they were found. `store` holds its documents.
+
+    `evidence_key` signs the evidence of the restore.
+    """
 
     request: RestoreRequest
     streams: Sequence[ReplayTask]
     goals: Sequence[Goal]
     store: ObjectStore
     runner: TaskRunner
+    evidence_key: EvidenceKey | None = None
 
     def run(self, planned: RestoreReport) -> RestoreReport:
         """Send missing records, read everything back, and store the report. It marks the restore as finished.
@@ -214,6 +220,7 @@ class Execution:
                 stream.
         """
         tasks = _mark_early_tasks(self._limited())
+        started_at = datetime.now(timezone.utc)
         started = time.monotonic()
         replayed, failures = self._replay(tasks)
         verified, later_failures = self._verify(tasks, replayed, failures)
@@ -234,8 +241,20 @@ class Execution:
         # The page first: the report marks the restore as finished, and a finished restore writes nothing any more.
         save_document(self.store, self.request.documents.page, render_page(report).encode())
         if not failures:
+            self._store_evidence(report, started_at)
             save_document(self.store, self.request.documents.report, report.to_json())
         return report
+
+    def _store_evidence(self, report: RestoreReport, started_at: datetime) -> None:
+        """Store a document for each connector of the restore, with its topics."""
+        configs = {goal.request.config.name: goal.request.config for goal in self.goals}
+        parts = list(zip(report.parts or (report,), self.goals, strict=bool(self.goals)))
+        for name, config in configs.items():
+            of_connector = [part for part, goal in parts if goal.request.config.name == name]
+            cluster = self.goals[0].target.cluster
+            target = f"Kafka cluster {cluster.cluster_id}" if cluster else "a Kafka cluster without an id"
+            evidence = make_restore_evidence(config, of_connector, report, started_at, target)
+            EvidenceFolder(config).add(evidence, self.evidence_key)
 
     def _verify(
         self, tasks: Sequence[ReplayTask], replayed: Sequence[ReplayedStream], failures: Collection[str]

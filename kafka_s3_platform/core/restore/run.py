@@ -7,6 +7,7 @@ by matching the target with the archive (`at_least_once`).
 
 import logging
 import math
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -40,6 +41,7 @@ from kafka_s3_platform.core.restore.preflight.thaw import thaw_objects
 from kafka_s3_platform.core.restore.replay.spec import ReplayTask
 from kafka_s3_platform.core.restore.request import ReadFacts, RestoreReport, RestoreRequest
 from kafka_s3_platform.core.restore.restore_source import P, RestoreSource
+from kafka_s3_platform.core.restore.signing import EvidenceKey, read_evidence_key
 from kafka_s3_platform.core.restore.source.base import (
     BYTES_PER_SECOND,
     RestorePlan,
@@ -196,7 +198,11 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         TopicRecreatedError: a target is another topic than an earlier run of this id has sent to.
         PlatformError: any other failure. If sending failed, the message ends with the progress of each stream.
     """
-    source = source.complete()
+    # Before anything is sent: a key that cannot sign is told at once.
+    return _restore(source.complete(), runner, read_evidence_key(os.environ))
+
+
+def _restore(source: RestoreSource[P], runner: TaskRunner, evidence_key: EvidenceKey | None) -> RestoreReport:
     request = source.request
     store = ObjectStore(request.config.restore_store)
     findings: list[PreflightFinding] = []
@@ -243,7 +249,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
     values = {pair: source.make_values(goal, pair[0]) for pair, goal in map_goals(goals).items()}
     tasks = _make_tasks(source, plan, goals, values, resumed=begun is not None)
     planned = add_schema_ids(make_planned_report(request, plan, goals, findings), goals, values)
-    return Execution(request, tasks, goals, store, runner).run(planned)
+    return Execution(request, tasks, goals, store, runner, evidence_key).run(planned)
 
 
 def _read_stored_plan(source: RestoreSource[P], store: ObjectStore) -> P | None:

@@ -123,6 +123,8 @@ def list_concerns(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
         if health.error:
             concerns.append(Concern("unknown", health.connector, (), health.error))
         concerns += [Concern("failed", health.connector, run.topics, _describe_failure(run)) for run in health.failures]
+        if health.evidence_error and health.is_known:
+            concerns.append(Concern("unknown", health.connector, (), health.evidence_error))
         errors = group_errors(health.topics).items()
         concerns += [Concern("unknown", health.connector, tuple(topics), error) for error, topics in errors]
     return sorted(concerns, key=lambda c: (_ORDER.index(c.kind), c.seconds_left, c.connector, c.topics))

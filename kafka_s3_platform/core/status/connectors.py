@@ -17,6 +17,7 @@ from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.gaps import count_reasons
 from kafka_s3_platform.core.model.health import ArchivedTotals, ConnectorHealth, Level, TopicHealth
 from kafka_s3_platform.core.model.silence import NO_ANSWER, Silence
+from kafka_s3_platform.core.restore.evidence import EvidenceFolder
 from kafka_s3_platform.core.status.backlog import Archived, Backlog
 from kafka_s3_platform.core.status.backlogs import Backlogs, read_archived
 from kafka_s3_platform.core.status.deadline import Deadline
@@ -101,7 +102,18 @@ def _look_at_topics(
     ):
         topics_look = _TopicsLook(topics, index, admin, deadline, first_looks)
         healths = tuple(topics_look.find_health(topic) for topic in topics)
-    return replace(health, topics=healths, is_kafka_up=topics_look.is_kafka_up, is_store_up=topics_look.is_store_up)
+    health = replace(health, topics=healths, is_kafka_up=topics_look.is_kafka_up, is_store_up=topics_look.is_store_up)
+    return _add_evidence(health, topics[0].config, deadline)
+
+
+def _add_evidence(health: ConnectorHealth, config: ConnectorConfig, deadline: Deadline) -> ConnectorHealth:
+    """Add when each topic last came back, as the connector's newest evidence tells."""
+    try:
+        evidence = deadline.read_store("the newest evidence", EvidenceFolder(config).read_newest)
+    except PlatformError as err:
+        return replace(health, evidence_error=str(err))
+    proofs = evidence.standing.proofs if evidence else {}
+    return replace(health, topics=tuple(replace(topic, proof=proofs.get(topic.topic)) for topic in health.topics))
 
 
 class _TopicsLook:

@@ -60,7 +60,8 @@ class VerifyReport:
     """Result of a verification. If `deep`, every object was read to its end, not only compared by size and ETag.
 
     The offsets of `gaps` are lost. An earlier sink has the offsets `taken_over`. `unresolved` offsets could not be
-    archived; they are not among the holes.
+    archived; they are not among the holes. `record_bytes` counts keys, values and headers. `inventory` is the SHA-256
+    of the lines `<SHA-256 of an object> <its key>`, sorted.
     """
 
     topic: str
@@ -73,6 +74,8 @@ class VerifyReport:
     gaps: tuple[Gap, ...]
     taken_over: tuple[Gap, ...] = ()
     unresolved: tuple[Unresolved, ...] = ()
+    record_bytes: int = 0
+    inventory: str = ""
 
     @property
     def ok(self) -> bool:
@@ -129,7 +132,16 @@ def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: Task
         gaps=tuple(g for g in snapshot.state.judge.left_out if g.is_lost),
         taken_over=tuple(g for g in snapshot.state.judge.left_out if not g.is_lost),
         unresolved=snapshot.state.unresolved,
+        record_bytes=sum(s.record_bytes for s in segments),
+        inventory=hash_inventory(segments),
     )
+
+
+def hash_inventory(segments: Iterable[Segment]) -> str:
+    """Return the SHA-256 of the lines `<SHA-256 of an object> <its key>` of all objects, sorted."""
+    objects = chain.from_iterable(segment.objects for segment in segments)
+    lines = sorted(f"{item.sha256} {item.key}\n" for item in objects)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def verify_hours(

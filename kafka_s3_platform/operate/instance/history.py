@@ -1,11 +1,8 @@
-"""The history of connectors' runs in Dagster's instance: failures, durations, and when a topic last came back.
-
-A topic is proven to come back by a verified restore, or by a verification that read every object.
-"""
+"""The history of connectors' runs in Dagster's instance: failures, durations, and restores under way."""
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
@@ -28,76 +25,8 @@ from kafka_s3_platform.core.instance.work import (
     read_how,
     read_run_error,
 )
-from kafka_s3_platform.core.model.health import EndedRun, FailedRun, Proof, RunHistory, RunningRestore, Trigger
+from kafka_s3_platform.core.model.health import EndedRun, FailedRun, RunHistory, RunningRestore, Trigger
 from kafka_s3_platform.operate.instance.home import find_instance
-
-DEEP = "deep verification"
-MOST_EVENTS = 50
-"""Number of a topic's last events in which the last proof is searched: dry runs may lie after it."""
-
-_Fetch = Callable[[dg.AssetKey, int], dg.EventRecordsResult]
-
-
-def make_deep_proof(key: dg.AssetKey, record_count: int) -> dg.AssetObservation:
-    """Make the event of a verification that has read every object of the topic, and found all well."""
-    return dg.AssetObservation(key, description=DEEP, metadata={"verified": True, "records": record_count})
-
-
-class Proofs:
-    """Reads the last proof of each topic, and caches it. Only a new event costs more than a small query."""
-
-    def __init__(self) -> None:
-        self._read: dict[tuple[dg.AssetKey, int], Proof | None] = {}
-
-    def read(
-        self, instance: dg.DagsterInstance, connectors: Iterable[str], keys: Iterable[dg.AssetKey]
-    ) -> Mapping[str, Mapping[str, Proof]]:
-        """Return the last proofs of the connectors' topics, whose assets are among `keys`."""
-        names = frozenset(connectors)
-        restored_keys = [
-            key for key in keys if len(key.path) > 2 and key.path[1] == "restored" and key.path[0] in names
-        ]
-        by_connector: dict[str, dict[str, Proof]] = defaultdict(dict)
-        for record in instance.get_asset_records(restored_keys) if restored_keys else ():
-            entry = record.asset_entry
-            # Dagster's own storages keep no last observation beside the asset
-            observation = next(iter(instance.fetch_observations(entry.asset_key, 1).records), None)
-            last_events = (
-                (entry.last_materialization_record, instance.fetch_materializations),
-                (observation, instance.fetch_observations),
-            )
-            proofs = [
-                proof
-                for event, fetch in last_events
-                if event and (proof := self._find_proof(entry.asset_key, event, fetch))
-            ]
-            if proofs:
-                by_connector[entry.asset_key.path[0]][entry.asset_key.path[-1]] = max(
-                    proofs, key=lambda proof: proof.at
-                )
-        return by_connector
-
-    def _find_proof(self, key: dg.AssetKey, last_event: dg.EventLogRecord, fetch: _Fetch) -> Proof | None:
-        place = (key, last_event.storage_id)
-        if place not in self._read:
-            proof = _read_proof(last_event)
-            events: Sequence[dg.EventLogRecord] = () if proof else fetch(key, MOST_EVENTS).records
-            self._read[place] = proof or next(filter(None, map(_read_proof, events)), None)
-        return self._read[place]
-
-
-def _read_proof(record: dg.EventLogRecord) -> Proof | None:
-    """Return the proof that the event is, or None. A dry run, or a restore finished before, has compared nothing."""
-    entry = record.event_log_entry
-    event = entry.asset_materialization or entry.asset_observation
-    metadata = {name: value.value for name, value in event.metadata.items()} if event else {}
-    records = metadata.get("records")
-    if not metadata.get("verified") or not isinstance(records, int) or not records:
-        return None
-    if metadata.get("dry_run") or metadata.get("already_finished"):
-        return None
-    source = DEEP if event and event.description == DEEP else "restore"
-    return Proof(datetime.fromtimestamp(entry.timestamp, timezone.utc), source, records)
 
 
 def read_triggers(
@@ -181,7 +110,6 @@ class RunHistories:
         self._succeeded: dict[tuple[str, str, str], _Run] = {}
         self._errors: dict[str, str] = {}
         self._runs_of_day: dict[tuple[str, str], _Run] = {}
-        self._proofs = Proofs()
 
     def read(self, connectors: Sequence[str]) -> dict[str, RunHistory]:
         """Return the history of each of `connectors`, and of others that Dagster knows assets of.
@@ -217,7 +145,6 @@ class RunHistories:
         for (name, kind), run in sorted(self._last.items()):
             ended[name].append(EndedRun(kind, run.ended_at, run.seconds, run.is_success))
         failures = self._list_failures(connectors)
-        proofs = self._proofs.read(instance, connectors, keys)
         topics: dict[str, set[str]] = defaultdict(set)  # topics with an event of a sensor
         for key in keys:
             if len(key.path) == 3 and key.path[1] == "kafka":
@@ -230,7 +157,6 @@ class RunHistories:
                 tuple(failures.get(name, ())),
                 tuple(ended[name]),
                 tuple(restores.get(name, ())),
-                proofs.get(name, {}),
                 frozenset(topics[name]),
                 runs[name],
                 failed_runs[name],

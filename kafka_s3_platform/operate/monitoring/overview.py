@@ -139,9 +139,8 @@ def _add_history(health: ConnectorHealth, read: Mapping[str, RunHistory], why: s
     if why or health.connector not in read:
         return replace(health, history_error=why or "it was read before this connector was there")
     history = read[health.connector]
-    topics = tuple(replace(topic, proof=history.proofs.get(topic.topic)) for topic in health.topics)
-    removed = () if health.error else tuple(sorted(history.topics - {topic.topic for topic in topics}))
-    return replace(health, history=history, topics=topics, removed_topics=removed, removal=_REMOVED.format(_NO_TOPIC))
+    removed = () if health.error else tuple(sorted(history.topics - {topic.topic for topic in health.topics}))
+    return replace(health, history=history, removed_topics=removed, removal=_REMOVED.format(_NO_TOPIC))
 
 
 def _find_removed(

@@ -92,6 +92,8 @@ class StatusPage:
         proofs = [topic.proof.at for topic in self.topics if topic.proof is not None]
         if not totals and not proofs:
             return []
+        # of a connector without an answer of the store, nobody knows
+        is_proof_known = not any(health.evidence_error or health.error for health in self.report.connectors)
         # of a topic without an index, it is known that nothing is archived
         unread = sum(not topic.is_index_known for topic in self.topics)
         is_known = unread < len(self.topics)
@@ -112,8 +114,14 @@ class StatusPage:
             (f"{sum(t.yesterday_records for t in totals):,}" if is_known else UNKNOWN, "of them of yesterday (UTC)"),
             (format_size(sum(t.segment_bytes for t in totals)), objects) if is_known else (UNKNOWN, "stored"),
             (runs if histories else UNKNOWN, "runs of the last 24 hours failed"),
-            (f"{len(proofs):,} of {len(self.topics):,}" if histories else UNKNOWN, "topics were proven to come back"),
-            (f"{min(proofs):%Y-%m-%d}" if proofs else "never" if histories else UNKNOWN, "oldest of their last proofs"),
+            (
+                f"{len(proofs):,} of {len(self.topics):,}" if is_proof_known else UNKNOWN,
+                "topics were proven to come back",
+            ),
+            (
+                UNKNOWN if not is_proof_known else f"{min(proofs):%Y-%m-%d}" if proofs else "never",
+                "oldest of their last proofs",
+            ),
         ]
 
     @cached_property

@@ -1,0 +1,252 @@
+"""Evidence of what was compared: a numbered document for each restore and deep verification, signed.
+
+It lies in the archive, so it outlives Dagster. The newest document of a connector also tells, of each topic, when its
+records last came back.
+"""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from importlib.metadata import version
+from typing import Literal
+
+import msgspec
+
+from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.model.health import Proof
+from kafka_s3_platform.core.restore.documents import DocumentHeader
+from kafka_s3_platform.core.restore.request import RestoreReport, judge_report, list_missing
+from kafka_s3_platform.core.restore.signing import EvidenceKey
+from kafka_s3_platform.core.store.errors import PreconditionError
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.text import count_noun
+
+logger = logging.getLogger(__name__)
+
+EVIDENCE_FORMAT = 1
+"""The format of evidence of this version."""
+
+SIGNATURE_SUFFIX = ".sig"
+
+_NAME = re.compile(r"(\d{6,})\.json")
+
+EvidenceKind = Literal["restore", "verification"]
+
+_RESTORED = (
+    "Every record that was sent was looked for in the target: equal key, value, headers and timestamp, in "
+    "the order of its kafka partition, as often as it was sent. `digest` is the record digest (XXH3, 128 bits) of what "
+    "was sent, in order. `plan_digest` is the SHA-256 of the plan, which has the SHA-256 of each object."
+)
+METHODS: Mapping[EvidenceKind, str] = {
+    "restore": _RESTORED,
+    "verification": "Every object was read to its end, and compared with the index: SHA-256, number of records, record "
+    "digest and offsets. `digest` is the SHA-256 of the lines `<SHA-256 of an object> <its key>`, sorted.",
+}
+"""How each kind of evidence comes about. It is in the document, for who has nothing else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedOffsets:
+    """The records of a source kafka partition that came back. Offsets are of the first and the last one."""
+
+    kafka_partition: int
+    records: int
+    record_bytes: int
+    first_offset: int | None
+    last_offset: int | None
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedTopic:
+    """A topic, and what its archived records were compared with. `left_out` are sentences with numbers.
+
+    `is_complete`: all that was to be compared was there, and equal. A digest of the whole topic is in `digest`.
+    """
+
+    topic: str
+    compared_with: str
+    records: int
+    record_bytes: int
+    verdict: str
+    is_complete: bool
+    left_out: tuple[str, ...] = ()
+    kafka_partitions: tuple[ComparedOffsets, ...] = ()
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the evidence up to some document comes to. Each document has it, so that the newest one is enough.
+
+    `proofs` are the last ones of topics.
+    """
+
+    proofs: Mapping[str, Proof] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """A comparison of a connector's archive. `bucket` has the archive, `run` is the restore id, if there was one.
+
+    `key` names the key that signed it, see `EvidenceKey`; it is empty if nobody did. `seconds` are those of comparing.
+    """
+
+    kind: EvidenceKind
+    connector: str
+    bucket: str
+    started_at: datetime
+    finished_at: datetime
+    seconds: float
+    topics: tuple[ComparedTopic, ...]
+    run: str = ""
+    target: str = ""
+    plan_digest: str = ""
+    number: int = 0
+    key: str = ""
+    method: str = ""
+    platform: str = ""
+    standing: Standing = field(default_factory=Standing)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if records were compared, and all that was to be compared was there, and equal."""
+        return bool(self.topics) and all(topic.is_complete for topic in self.topics)
+
+    def to_json(self) -> bytes:
+        """Write the evidence, and its format."""
+        values = {"format": EVIDENCE_FORMAT, **msgspec.to_builtins(self)}
+        return msgspec.json.format(msgspec.json.encode(values), indent=1) + b"\n"
+
+    @staticmethod
+    def from_json(content: bytes, key: str) -> "Evidence":
+        """Read evidence of `to_json`. IntegrityError if it is none, or has another format. `key` names it."""
+        try:
+            header = msgspec.json.decode(content, type=DocumentHeader)
+            if header.format != EVIDENCE_FORMAT:
+                raise ValueError(f"its format is {header.format}, and this version reads {EVIDENCE_FORMAT}")
+            return msgspec.json.decode(content, type=Evidence)
+        except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as err:
+            raise IntegrityError(
+                f"{key} is no evidence of this version: {err}. Somebody changed it, or another version wrote it: take "
+                "it from the archive again, and check it by the version that it names"
+            ) from err
+
+
+def describe_restored(report: RestoreReport) -> ComparedTopic:
+    """Return what a verified restore of one target has compared."""
+    dropped = report.left_out_records.filtered
+    filtered = [f"{count_noun(dropped, 'record')} left out by transforms"] if dropped else []
+    return ComparedTopic(
+        topic=report.topic,
+        compared_with=report.to_topic,
+        records=report.record_count,
+        record_bytes=report.record_bytes,
+        verdict=judge_report(report).text,
+        is_complete=judge_report(report).kind == "good",
+        left_out=(*list_missing(report), *filtered, *map(str, report.doubts)),
+        kafka_partitions=tuple(
+            ComparedOffsets(
+                kafka_partition=part.kafka_partition,
+                records=part.record_count,
+                record_bytes=part.record_bytes,
+                first_offset=part.first_source_offset,
+                last_offset=part.last_source_offset,
+                digest=part.digest,
+            )
+            for part in report.kafka_partitions
+        ),
+    )
+
+
+class EvidenceFolder:
+    """The evidence of one connector, in its folder of restores: `evidence=<connector>/000001.json`, and so on.
+
+    The signature of a document lies beside it, with `.sig` behind its name.
+    """
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        self._store = ObjectStore(config.restore_store)
+        self._folder = f"{config.archive.restore_dir}/evidence={config.name}/"
+
+    def read_newest(self) -> Evidence | None:
+        """Return the newest document, None if there is none. IntegrityError if somebody changed it."""
+        number = self._find_newest()
+        return self._read(number) if number else None
+
+    def add(self, evidence: Evidence, key: EvidenceKey | None) -> Evidence:
+        """Store the evidence under the next number, and sign it. Return it as it is stored.
+
+        If it is killed before the signature is stored, the document stays unsigned: its run, which has not ended,
+        writes another one when it goes on.
+        """
+        named = replace(
+            evidence,
+            key=key.name if key else "",
+            method=METHODS[evidence.kind],
+            platform=f"kafka-s3-platform {version('kafka-s3-platform')}",
+        )
+        while True:
+            number = self._find_newest() + 1
+            standing = _add_to_standing(self._read_standing(number - 1), named)
+            numbered = replace(named, number=number, standing=standing)
+            content = numbered.to_json()
+            place = self._key(number)
+            try:
+                self._store.put_new(place, content)
+            except PreconditionError:
+                # Another run was quicker.
+                continue
+            if key is not None:
+                self._store.put_new(place + SIGNATURE_SUFFIX, key.sign(content))
+            logger.info("evidence %s", self._store.uri(place))
+            return numbered
+
+    def _find_newest(self) -> int:
+        names = (info.key.removeprefix(self._folder) for info in self._store.list(self._folder))
+        return max((int(match[1]) for match in map(_NAME.fullmatch, names) if match), default=0)
+
+    def _read_standing(self, number: int) -> Standing:
+        """Return the standing of a document. That of one which cannot be read is empty: nothing is proven by it."""
+        try:
+            return self._read(number).standing if number else Standing()
+        except IntegrityError as err:
+            logger.warning("when topics last came back is not known, and told anew from now on: %s", err)
+            return Standing()
+
+    def _read(self, number: int) -> Evidence:
+        key = self._key(number)
+        return Evidence.from_json(self._store.get(key), key)
+
+    def _key(self, number: int) -> str:
+        return f"{self._folder}{number:06}.json"
+
+
+def _add_to_standing(standing: Standing, evidence: Evidence) -> Standing:
+    proofs = {
+        topic.topic: Proof(evidence.finished_at, evidence.kind, topic.records)
+        for topic in evidence.topics
+        if topic.records and (topic.is_complete or evidence.kind == "restore")
+    }
+    return Standing({**standing.proofs, **proofs})
+
+
+def make_restore_evidence(
+    config: ConnectorConfig, parts: Sequence[RestoreReport], report: RestoreReport, started_at: datetime, target: str
+) -> Evidence:
+    """Return the evidence of a verified restore for one of its connectors. `parts` are the reports of its targets."""
+    return Evidence(
+        kind="restore",
+        connector=config.name,
+        bucket=config.store.bucket,
+        started_at=started_at,
+        finished_at=datetime.fromisoformat(report.finished_at),
+        seconds=report.seconds,
+        topics=tuple(map(describe_restored, parts)),
+        run=report.restore_id,
+        target=target,
+        plan_digest=report.plan_digest,
+    )
