@@ -56,7 +56,7 @@ VARIABLES = (
         environment.EVIDENCE_KEY,
         "",
         "code location, commands",
-        "A file with an Ed25519 private key (PEM, no passphrase), which signs evidence of restores and deep"
+        "A file with an Ed25519 private key (PEM, no passphrase), which signs evidence of restores, rehearsals and deep"
         " verifications ([evidence](restore-proof.md#evidence)). Not set: evidence is stored unsigned.",
     ),
     EnvironmentVariable(

@@ -68,6 +68,7 @@ with leave_out_imports():
     )
     from kafka_s3_platform.core.text import escape_unprintable
     from kafka_s3_platform.operate.alerts.sensor import choose_alert_status, make_alert_sensor
+    from kafka_s3_platform.operate.defs.rehearsal import REHEARSAL_TIME, make_rehearsal_job
     from kafka_s3_platform.operate.defs.retention_sensor import make_retention_sensor
     from kafka_s3_platform.operate.defs.warm_spark import choose_runner
 
@@ -261,6 +262,10 @@ def _define_connector(
         retain = make_retain_job(topics)
         schedule = make_nightly_schedule(config, retain, RETAIN_TIME, scheduling)
         sink = dg.Definitions.merge(sink, dg.Definitions(jobs=[retain], schedules=[schedule]))
+    if config.archive.rehearsal_days:
+        rehearsal = make_rehearsal_job(config)
+        schedule = make_nightly_schedule(config, rehearsal, REHEARSAL_TIME, scheduling)
+        sink = dg.Definitions.merge(sink, dg.Definitions(jobs=[rehearsal], schedules=[schedule]))
     registries = define_registries(config, scheduling)
     return dg.Definitions.merge(looking, sink, registries, _define_native(topics, jobs, sensing, scheduling))
 

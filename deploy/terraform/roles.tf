@@ -2,7 +2,7 @@ locals {
   # What each role may do: files of policies/, which docs/iam.md explains and a test compares with real runs.
   roles = {
     writer = ["archive", "logs"]
-    reader = ["restore", "verify", "thaw", "logs"]
+    reader = ["restore", "rehearse", "verify", "thaw", "logs"]
     eraser = ["vacuum", "upkeep"]
     # Dagster's webserver and daemon
     logs = ["logs"]

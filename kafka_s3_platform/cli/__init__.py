@@ -42,7 +42,11 @@ COMMANDS = {
         "Archive and restore whole Schema Registries: also schemas that no archived record names.",
     ),
     "verify": ("verify", "Compare the objects of CONNECTOR's topics with the index."),
-    "evidence": ("evidence", "Check evidence of a restore or a deep verification."),
+    "rehearse": (
+        "operating.rehearse",
+        "Restore drawn hours of each topic to a Kafka that is started for it, compare, and remove them.",
+    ),
+    "evidence": ("evidence", "Check evidence of a restore, a rehearsal or a deep verification."),
     "vacuum": ("upkeep", "Remove objects that CONNECTOR's runs never committed."),
     "retain": ("upkeep", "Remove hours and days that CONNECTOR's rules of retention let go."),
     "upkeep": ("upkeep", "Keep the index of CONNECTOR small."),

@@ -20,7 +20,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.group
 def evidence() -> None:
-    """Check evidence of a restore or a deep verification."""
+    """Check evidence of a restore, a rehearsal or a deep verification."""
 
 
 @evidence.command

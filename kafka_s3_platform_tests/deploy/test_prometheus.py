@@ -60,6 +60,20 @@ tests:
       - expr: count by (connector) (ALERTS{{alertname="KafkaS3RetentionLossNear"}})
         eval_time: 10m
         exp_samples: [{{labels: '{{connector="behind"}}', value: 1}}]
+  - name: an hour that did not come back, and a topic that was to be rehearsed two hours ago, or in two hours
+    interval: 1m
+    input_series:
+      - {{series: 'kafka_s3_look_up', values: '1x240'}}
+      - {{series: 'kafka_s3_rehearsal_failed_hours{{{SERIES}}}', values: '0x100 3x140'}}
+      - {{series: 'kafka_s3_rehearsal_due_timestamp_seconds{{connector="late"}}', values: '0x240'}}
+      - {{series: 'kafka_s3_rehearsal_due_timestamp_seconds{{connector="in time"}}', values: '14400x240'}}
+    promql_expr_test:
+      - expr: count by (connector) (ALERTS{{alertname="KafkaS3NotComingBack", alertstate="firing"}})
+        eval_time: 120m
+        exp_samples: [{{labels: '{{connector="c"}}', value: 1}}]
+      - expr: count by (connector) (ALERTS{{alertname="KafkaS3Unproven", alertstate="firing"}})
+        eval_time: 120m
+        exp_samples: [{{labels: '{{connector="late"}}', value: 1}}]
   - name: a server that does not answer
     interval: 1m
     input_series: [{{series: 'kafka_s3_look_up', values: '1x10 _x30'}}]
@@ -108,6 +122,7 @@ def test_every_metric_of_the_alerts_and_the_dashboard_is_exposed(exposed: str) -
         *("kafka_s3_build_info", "kafka_s3_last_run_timestamp_seconds", "kafka_s3_running_restores"),
         *("kafka_s3_look_duration_seconds", "kafka_s3_last_look_timestamp_seconds"),
         *("kafka_s3_last_good_look_timestamp_seconds", "kafka_s3_last_proven_timestamp_seconds"),
+        *("kafka_s3_rehearsed_hours_ratio", "kafka_s3_restore_estimate_seconds"),
     }, "for whoever looks closer"
 
 

@@ -88,6 +88,7 @@ GOOD: Mapping[str, list[list[str]]] = {
     "groups": [["groups", "r"], ["groups", "r", "--apply", "--dry-run"]],
     "registry": [["registry", "archive", "native"]],
     "verify": [["verify", "native", "--deep"], ["verify", "native", "--topic", "{topic}", "--against", "{topic}-copy"]],
+    "rehearse": [["rehearse", "native"]],
     # its public key, or so somebody believes
     "evidence": [["evidence", "check", "native.json", "--signature", "native.json", "--public-key", "evidence.pem"]],
     "retain": [["retain", "native"], ["retain", "native", "--apply"]],

@@ -28,6 +28,7 @@ from kafka_s3_platform.core.upkeep.index import keep_up_index
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform.operate.groups.group_offsets import read_finished_restore, translate_groups
+from kafka_s3_platform.operate.rehearsal.rehearse import Rehearsal
 from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest
 from kafka_s3_platform_tests.store.rights import actions, beyond, compare, policy, unused
@@ -155,6 +156,20 @@ def test_restore_reads_the_archive_and_writes_its_plan(config: ConnectorConfig, 
     of_hours_and_days(config)
     done = actions(requests_of(recorder, lambda: restored(config)))
     assert compare(done, policy("restore")) == (set(), set())
+
+
+def test_a_rehearsal_does_what_a_restore_may_and_deletes_its_own_documents(
+    config: ConnectorConfig, recorder: Recorder
+) -> None:
+    archived(config)
+    requests = requests_of(recorder, lambda: Rehearsal(config).run(config.kafka, InProcessRunner()))
+    done = actions(requests)
+    assert beyond(done, policy("restore") | policy("rehearse")) == set()
+    assert unused(done, policy("rehearse")) == set()
+    written = {request.key for request in requests if request.method == "PUT"}
+    deleted = {request.key for request in requests if request.method == "DELETE"}
+    assert deleted
+    assert {key for key in written - deleted if "write-check" not in key} == {"_restore/evidence=c/000001.json"}
 
 
 def test_the_archive_is_only_read_where_restores_have_a_bucket_of_their_own(

@@ -12,6 +12,7 @@ from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, 
 from kafka_s3_platform.core.errors import find_code
 from kafka_s3_platform.core.model.health import ConnectorHealth, FailedRun, Level, TopicHealth, format_place
 from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.model.turns import TopicTurns
 from kafka_s3_platform.core.status.concerns import list_concerns
 from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.operate.monitoring.overview import Overviews, load_all, load_named
@@ -87,8 +88,20 @@ def _make_topic(topic: TopicHealth, now: datetime) -> dict[str, Any]:
         "retention_left_seconds": topic.retention_left,
         "unresolved_offsets": topic.unresolved_offsets,
         "last_proven": None if topic.proof is None else asdict(topic.proof) | {"at": topic.proof.at.isoformat()},
+        "rehearsal": None if topic.turns is None else _make_rehearsal(topic, topic.turns, now),
         "kafka_error": topic.kafka_error or None,
         "store_error": topic.store_error or None,
+    }
+
+
+def _make_rehearsal(topic: TopicHealth, turns: TopicTurns, now: datetime) -> dict[str, Any]:
+    return {
+        "hours": turns.hour_count,
+        "proven_hours": turns.count_proven(now),
+        "failed_hours": sum(hours.hour_count for hours in turns.failed),
+        "period_days": turns.period_days,
+        "due_at": turns.due_at.isoformat() if turns.due_at else None,
+        "whole_restore_seconds": topic.return_seconds,
     }
 
 
@@ -182,4 +195,6 @@ def _judge(connectors: Sequence[ConnectorHealth]) -> Verdict:
     text = f"{at_risk:,} of {count_noun(len(topics), 'topic')} at risk, {unknown} not known"
     text += f"; of {count_noun(broken_count, 'connector')} nothing is known" if broken_count else ""
     text += f"; {count_noun(failed_count, 'failed run')}" if failed_count else ""
+    lacking = sum(bool(topic.turns and topic.turns.failed) for topic in topics)
+    text += f"; of {count_noun(lacking, 'topic')} not all came back" if lacking else ""
     return Verdict(text, is_good=False)

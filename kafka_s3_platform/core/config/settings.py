@@ -319,6 +319,7 @@ class ArchiveSettings(Settings):
     records_per_second: PositiveFloat | None = None
     bytes_per_second: PositiveFloat | None = None
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
+    rehearsal_days: PositiveInt | None = None
 
 
 class SourceSettings(Settings):

@@ -124,10 +124,10 @@ def _read_digests(name: str, tags: Mapping[str, str]) -> frozenset[str]:
     return frozenset(digests)
 
 
-WORK_KINDS = ("archive", "compact", "restore", "verify", "upkeep")
+WORK_KINDS = ("archive", "compact", "restore", "verify", "upkeep", "rehearse")
 """Kinds of work. A connector's job has the name of its kind."""
 
-REPEATED_WORK = frozenset({"archive", "compact", "verify", "upkeep"})
+REPEATED_WORK = frozenset({"archive", "compact", "verify", "upkeep", "rehearse"})
 """Kinds of work that sensors and schedules request again. Nobody requests a failed restore again."""
 
 NOTHING_TAG = "kafka_s3/restored_nothing"
@@ -221,7 +221,9 @@ def list_subjects(connectors: Iterable[str], keys: Iterable[dg.AssetKey]) -> Sub
     """List the topics whose work can fail, of `connectors`. `keys` are the keys of all assets."""
     names = frozenset(connectors)
     subjects: dict[Work, dict[str, str]] = {
-        (name, kind): {digest_key(dg.AssetKey([name, kind])): ""} for name in names for kind in ("verify", "upkeep")
+        (name, kind): {digest_key(dg.AssetKey([name, kind])): ""}
+        for name in names
+        for kind in ("verify", "upkeep", "rehearse")
     }
     for key in keys:
         connector, group, *topic = [*key.path, ""]

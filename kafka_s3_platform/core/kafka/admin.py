@@ -227,15 +227,19 @@ class ClusterAdmin(OffsetAdmin):
         A restore that fails before it sends takes back the topic that it created. An error is logged, and the topic
         stays.
         """
+        return self.delete_topic(topic, topic_id, only_unused=True)
+
+    def delete_topic(self, topic: str, topic_id: str, *, only_unused: bool = False) -> bool:
+        """Delete the topic if it has this id: no other of its name. Return True if it was deleted."""
         try:
             description = self.describe_topic(topic)
-            written = (log.high_watermark for log in self.frontiers(topic, description.kafka_partitions).values())
-            if description.topic_id != topic_id or any(written):
+            logs = self.frontiers(topic, description.kafka_partitions).values() if only_unused else ()
+            if description.topic_id != topic_id or any(log.high_watermark for log in logs):
                 return False
             futures = self._client.delete_topics([topic], request_timeout=self._timeout)
             self._answer(futures[topic], f"deleting topic {topic}")
         except PlatformError as err:
-            logger.warning("topic %s, which was just created, stays: %s", topic, err)
+            logger.warning("topic %s, which was created for this, stays: %s", topic, err)
             return False
         return True
 

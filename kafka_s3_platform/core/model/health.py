@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Literal
 
+from kafka_s3_platform.core.model.times import EPOCH
+from kafka_s3_platform.core.model.turns import TopicTurns
 from kafka_s3_platform.core.text import count_noun
 
 
@@ -62,7 +64,7 @@ class ArchivedTotals:
 
 @dataclass(frozen=True)
 class Proof:
-    """Records of a topic proven to come back: by a verified restore, or by a verification of every object.
+    """Records of a topic proven to come back: by a verified restore, a rehearsal, or a verification of every object.
 
     `how` is the kind of evidence.
     """
@@ -79,7 +81,8 @@ class TopicHealth:
     `lag` counts offsets of all kafka partitions. `newest_complete` and `oldest_incomplete` are the starts of hours in
     UTC: None also if no hour is complete yet, or none is late. Kafka keeps the oldest unarchived record for at least
     `retention_left` seconds; 0 if its age is unknown, None also if nothing can be lost. Lag and age are not known of a
-    topic truncated or created again, until somebody decides.
+    topic truncated or created again, until somebody decides. `turns` are its hours in rehearsals, None if there was
+    none yet; `is_rehearsed`: it is to have some. A restore of the topic takes about `return_seconds`, as measured.
     """
 
     topic: str
@@ -91,6 +94,9 @@ class TopicHealth:
     unresolved_offsets: int | None = None
     totals: ArchivedTotals | None = None
     proof: Proof | None = None
+    turns: TopicTurns | None = None
+    is_rehearsed: bool = False
+    return_seconds: float | None = None
     kafka_error: str = ""
     store_error: str = ""
 
@@ -106,8 +112,16 @@ class TopicHealth:
 
     @property
     def is_well(self) -> bool:
-        """True if everything is known, and nothing is at risk."""
-        return self.is_known and self.risk is not None and self.risk.level is Level.FINE
+        """True if everything is known, nothing is at risk, and all that was rehearsed came back."""
+        is_safe = self.is_known and self.risk is not None and self.risk.level is Level.FINE
+        return is_safe and not (self.turns and self.turns.failed)
+
+    @property
+    def rehearsal_due(self) -> datetime | None:
+        """When an hour had to come back, or has to, at the latest. It is over if it was never rehearsed."""
+        if not self.is_rehearsed or (self.turns is None and self.newest_complete is None):
+            return None
+        return self.turns.due_at if self.turns else EPOCH
 
 
 @dataclass(frozen=True)

@@ -222,8 +222,9 @@ class ArchiveSource:
     def _request(self, connector: str, topic: str, to_topic: str) -> RestoreRequest:
         if not self.topics:
             return self.request
-        # A begun restore keeps its topics, even if its connector has others now.
-        request = next((r for r in self.topics if r.config.name == connector), self.request)
+        # A begun restore keeps its topics, even if its connector has others now. Each may have windows of its own.
+        requests = (r for r in self.topics if r.config.name == connector)
+        request = min(requests, key=lambda r: r.topic != topic, default=self.request)
         return replace(request, topic=topic, to_topic=to_topic)
 
     def check(self, plan: TopicsPlan, goals: Sequence[Goal], runner: TaskRunner) -> Checked:

@@ -1,4 +1,4 @@
-"""Evidence of what was compared: a numbered document for each restore and deep verification, signed.
+"""Evidence of what was compared: a numbered document for each restore, rehearsal and deep verification, signed.
 
 It lies in the archive, so it outlives Dagster. The newest document of a connector also tells, of each topic, when its
 records last came back.
@@ -6,7 +6,7 @@ records last came back.
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.metadata import version
@@ -17,6 +17,7 @@ import msgspec
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import IntegrityError
 from kafka_s3_platform.core.model.health import Proof
+from kafka_s3_platform.core.model.turns import TopicTurns
 from kafka_s3_platform.core.restore.documents import DocumentHeader
 from kafka_s3_platform.core.restore.request import RestoreReport, judge_report, list_missing
 from kafka_s3_platform.core.restore.signing import EvidenceKey
@@ -33,7 +34,7 @@ SIGNATURE_SUFFIX = ".sig"
 
 _NAME = re.compile(r"(\d{6,})\.json")
 
-EvidenceKind = Literal["restore", "verification"]
+EvidenceKind = Literal["restore", "rehearsal", "verification"]
 
 _RESTORED = (
     "Every record that was sent was looked for in the target: equal key, value, headers and timestamp, in "
@@ -42,6 +43,8 @@ _RESTORED = (
 )
 METHODS: Mapping[EvidenceKind, str] = {
     "restore": _RESTORED,
+    "rehearsal": f"The records of the hours in `windows` were restored to topics that were deleted then. {_RESTORED} "
+    "Their number was compared with that of the index.",
     "verification": "Every object was read to its end, and compared with the index: SHA-256, number of records, record "
     "digest and offsets. `digest` is the SHA-256 of the lines `<SHA-256 of an object> <its key>`, sorted.",
 }
@@ -65,6 +68,7 @@ class ComparedTopic:
     """A topic, and what its archived records were compared with. `left_out` are sentences with numbers.
 
     `is_complete`: all that was to be compared was there, and equal. A digest of the whole topic is in `digest`.
+    `windows` are the times `[start, end)` of the records, empty for all times.
     """
 
     topic: str
@@ -76,16 +80,29 @@ class ComparedTopic:
     left_out: tuple[str, ...] = ()
     kafka_partitions: tuple[ComparedOffsets, ...] = ()
     digest: str = ""
+    windows: tuple[tuple[datetime, datetime], ...] = ()
 
 
 @dataclass(frozen=True)
 class Standing:
     """What the evidence up to some document comes to. Each document has it, so that the newest one is enough.
 
-    `proofs` are the last ones of topics.
+    `proofs` are the last ones of topics, `turns` their hours in rehearsals. The last rehearsal sent and read back
+    `bytes_per_second` of keys, values and headers; None if there was none with records.
     """
 
     proofs: Mapping[str, Proof] = field(default_factory=dict)
+    turns: Mapping[str, TopicTurns] = field(default_factory=dict)
+    bytes_per_second: float | None = None
+
+    def estimate_return(self, topics: Collection[str]) -> float | None:
+        """Return about how many seconds a restore of these topics as a whole takes, at the measured rate.
+
+        None if one of them was not rehearsed: then nobody knows.
+        """
+        if not self.bytes_per_second or not topics or any(topic not in self.turns for topic in topics):
+            return None
+        return sum(self.turns[topic].record_bytes for topic in topics) / self.bytes_per_second
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,8 +194,14 @@ class EvidenceFolder:
         number = self._find_newest()
         return self._read(number) if number else None
 
+    def read_standing(self) -> Standing:
+        """Return what all evidence comes to. Of a newest document that cannot be read, nothing: nothing is proven."""
+        return self._read_standing(self._find_newest())
+
     def add(self, evidence: Evidence, key: EvidenceKey | None) -> Evidence:
         """Store the evidence under the next number, and sign it. Return it as it is stored.
+
+        The `standing` of a rehearsal has the turns of its topics. Those of others are taken from the document before.
 
         If it is killed before the signature is stored, the document stays unsigned: its run, which has not ended,
         writes another one when it goes on.
@@ -231,7 +254,11 @@ def _add_to_standing(standing: Standing, evidence: Evidence) -> Standing:
         for topic in evidence.topics
         if topic.records and (topic.is_complete or evidence.kind == "restore")
     }
-    return Standing({**standing.proofs, **proofs})
+    return Standing(
+        proofs={**standing.proofs, **proofs},
+        turns={**standing.turns, **evidence.standing.turns},
+        bytes_per_second=evidence.standing.bytes_per_second or standing.bytes_per_second,
+    )
 
 
 def make_restore_evidence(

@@ -5,14 +5,15 @@ Topics of which the same is said are one concern, with their number.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from kafka_s3_platform.core.errors import ErrorCode, find_code
 from kafka_s3_platform.core.model.health import ConnectorHealth, FailedRun, Level, format_place, group_errors
+from kafka_s3_platform.core.text import count_noun
 
-ConcernKind = Literal["loss", "silent", "unknown", "failed", "late", "soon", "removed", "check"]
+ConcernKind = Literal["loss", "broken", "silent", "unknown", "failed", "late", "soon", "unproven", "removed", "check"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ CONDITIONS: Mapping[ConcernKind, AlertCondition] = {
     "loss": AlertCondition(
         "critical", _AT_RISK, "at_risk", _CAUSES_FIRST, ("KafkaS3AtRisk", "KafkaS3RetentionLossNear")
     ),
+    "broken": AlertCondition(
+        "critical", "docs/rehearsal.md#what-did-not-come-back", "rehearsal", alerts=("KafkaS3NotComingBack",)
+    ),
     # it fails no check: that something is not known does
     "silent": AlertCondition("critical", _LATE, "", _WAIT, ("KafkaS3KafkaDown", "KafkaS3StoreDown")),
     "unknown": AlertCondition("critical", _LATE, "reachable", _CORRECT, ("KafkaS3NotKnown",)),
@@ -51,6 +55,7 @@ CONDITIONS: Mapping[ConcernKind, AlertCondition] = {
     ),
     "late": AlertCondition("critical", _AT_RISK, "at_risk", _CAUSES_FIRST, ("KafkaS3AtRisk",)),
     "soon": AlertCondition("warning", _AT_RISK, alerts=("KafkaS3AtRiskSoon",)),
+    "unproven": AlertCondition("warning", "docs/rehearsal.md#what-was-not-rehearsed", alerts=("KafkaS3Unproven",)),
     "removed": AlertCondition("warning", "docs/operating.md#what-was-removed"),
     "check": AlertCondition("critical", ""),
 }
@@ -125,6 +130,7 @@ def list_concerns(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
         concerns += [Concern("failed", health.connector, run.topics, _describe_failure(run)) for run in health.failures]
         if health.evidence_error and health.is_known:
             concerns.append(Concern("unknown", health.connector, (), health.evidence_error))
+        concerns += _list_rehearsals(health)
         errors = group_errors(health.topics).items()
         concerns += [Concern("unknown", health.connector, tuple(topics), error) for error, topics in errors]
     return sorted(concerns, key=lambda c: (_ORDER.index(c.kind), c.seconds_left, c.connector, c.topics))
@@ -137,6 +143,26 @@ def _describe_failure(run: FailedRun) -> str:
         f"run {run.run_id[:8]} ({run.kind}) failed at {run.ended_at:%Y-%m-%d %H:%M} UTC{because}, "
         "and no later one has succeeded. Once one has, or this one is deleted in Dagster, it is no longer told."
     )
+
+
+def _list_rehearsals(health: ConnectorHealth) -> Iterator[Concern]:
+    """Yield what did not come back in a rehearsal, and what was to be rehearsed and was not."""
+    groups: dict[tuple[ConcernKind, str], list[str]] = defaultdict(list)
+    for topic in health.topics:
+        failed = topic.turns.failed if topic.turns else ()
+        if failed:
+            count = count_noun(sum(hours.hour_count for hours in failed), "hour")
+            text = f"{count} did not come back when rehearsed, the first of {failed[0].start:%Y-%m-%d %H:%M} UTC: "
+            groups["broken", text + failed[0].failure].append(topic.topic)
+        due_at = topic.rehearsal_due
+        if due_at is not None and due_at < health.looked_at:
+            when = (
+                "was never rehearsed" if topic.turns is None else f"not rehearsed since it was due, {due_at:%Y-%m-%d}"
+            )
+            advice = f"`kafka-s3 rehearse {health.connector}` does it now; see why its nightly job did not."
+            groups["unproven", f"{when}: nobody knows whether all of it comes back. {advice}"].append(topic.topic)
+    for (kind, sentence), topics in groups.items():
+        yield Concern(kind, health.connector, tuple(topics), sentence)
 
 
 def _list_risks(connectors: Sequence[ConnectorHealth]) -> list[Concern]:

@@ -17,7 +17,7 @@ from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.gaps import count_reasons
 from kafka_s3_platform.core.model.health import ArchivedTotals, ConnectorHealth, Level, TopicHealth
 from kafka_s3_platform.core.model.silence import NO_ANSWER, Silence
-from kafka_s3_platform.core.restore.evidence import EvidenceFolder
+from kafka_s3_platform.core.restore.evidence import EvidenceFolder, Standing
 from kafka_s3_platform.core.status.backlog import Archived, Backlog
 from kafka_s3_platform.core.status.backlogs import Backlogs, read_archived
 from kafka_s3_platform.core.status.deadline import Deadline
@@ -107,13 +107,23 @@ def _look_at_topics(
 
 
 def _add_evidence(health: ConnectorHealth, config: ConnectorConfig, deadline: Deadline) -> ConnectorHealth:
-    """Add when each topic last came back, as the connector's newest evidence tells."""
+    """Add when each topic last came back, and its turns in rehearsals, as the connector's newest evidence tells."""
     try:
         evidence = deadline.read_store("the newest evidence", EvidenceFolder(config).read_newest)
     except PlatformError as err:
         return replace(health, evidence_error=str(err))
-    proofs = evidence.standing.proofs if evidence else {}
-    return replace(health, topics=tuple(replace(topic, proof=proofs.get(topic.topic)) for topic in health.topics))
+    standing = evidence.standing if evidence else Standing()
+    topics = (
+        replace(
+            topic,
+            proof=standing.proofs.get(topic.topic),
+            turns=standing.turns.get(topic.topic),
+            is_rehearsed=config.archive.rehearsal_days is not None,
+            return_seconds=standing.estimate_return([topic.topic]),
+        )
+        for topic in health.topics
+    )
+    return replace(health, topics=tuple(topics))
 
 
 class _TopicsLook:

@@ -113,6 +113,10 @@ class Broker:
 
     def start(self) -> None:
         """Fetch and format Kafka if that was not done yet, configure it, and start it. Do not wait for it."""
+        self.daemon.start(self.prepare(), env={})
+
+    def prepare(self) -> list[str]:
+        """Fetch and format Kafka if that was not done yet, and configure it. Return the command that starts it."""
         folder = make_private_folder(self.daemon.folder)
         jars = [
             *_list_logging_jars(),
@@ -122,7 +126,7 @@ class Broker:
         write_atomically(folder / "log4j2.properties", LOGGING)
         if not self._meta_properties.exists():
             self._format_storage(jars)
-        self.daemon.start([*self._java(jars), "kafka.Kafka", folder / "server.properties"], env={})
+        return [*self._java(jars), "kafka.Kafka", str(folder / "server.properties")]
 
     def check(self) -> None:
         """Ask for the cluster's metadata. BrokerUnavailableError if nothing answers, or another cluster does."""

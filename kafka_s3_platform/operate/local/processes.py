@@ -6,7 +6,8 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,13 @@ LOG_TAIL_LINES = 15
 # The shell ends at once, so init adopts the server: the caller keeps no zombie and no handle.
 # The umask keeps the server's files from other users.
 DETACH = 'umask 077; log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
+
+# Started by the shell, the server ends with it; and the shell ends with the process at the other end of its input,
+# however that one ends.
+BOUND = (
+    'umask 077; log=$1; folder=$2; shift 2; "$@" </dev/null >>"$log" 2>&1 & echo $!; '
+    'cat >/dev/null; kill -9 $!; wait $! 2>/dev/null; rm -rf "$folder"'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,21 @@ class Daemon:
             start_new_session=True,
         )  # fmt: skip
         self._remember(int(started.stdout))
+
+    @contextmanager
+    def run_bound(self, command: Sequence[str | Path], folder: Path) -> Iterator[None]:
+        """Run `command` until the block ends, or this process, even if it is killed. Then it is killed.
+
+        `folder`, in which all its files are, is deleted then.
+        """
+        shell = ["sh", "-c", BOUND, "sh", str(self.log), str(folder), *map(str, command)]
+        with subprocess.Popen(
+            shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        ) as watcher:
+            # Leaving this block closes the input of the shell, and waits for its end.
+            if watcher.stdout is not None:
+                self._remember(int(watcher.stdout.readline()))
+            yield
 
     @property
     def is_wanted(self) -> bool:

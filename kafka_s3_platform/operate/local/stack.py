@@ -125,7 +125,7 @@ def start_servers(servers: tuple[Server, ...]) -> None:
         logger.info("starting %s in %s", server.daemon.name, server.daemon.folder)
         server.start()
     for server in servers:
-        _await_server(server)
+        await_server(server)
 
 
 def _find_stopped(servers: tuple[Server, ...]) -> list[Server]:
@@ -139,8 +139,8 @@ def _find_stopped(servers: tuple[Server, ...]) -> list[Server]:
     return stopped
 
 
-def _await_server(server: Server) -> None:
-    """Wait until the server answers, as long as its process runs, at most START_SECONDS."""
+def await_server(server: Server) -> None:
+    """Wait until the server answers. PermanentError if it has stopped, TransientError if it takes too long."""
     started = reported = time.monotonic()
     while True:
         try:

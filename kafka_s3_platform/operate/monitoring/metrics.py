@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import Generic, TypeVar
 
@@ -40,6 +41,11 @@ class MetricOf(Generic[T]):
         return family
 
 
+def _find_ratio(topic: TopicHealth) -> Number:
+    turns = topic.turns
+    return turns.count_proven(datetime.now(timezone.utc)) / turns.hour_count if turns and turns.hour_count else None
+
+
 TOPIC_METRICS: Sequence[MetricOf[TopicHealth]] = (
     MetricOf("lag_offsets", "Offsets between what is archived and the end of the topic.", lambda t: t.lag),
     MetricOf(
@@ -65,8 +71,30 @@ TOPIC_METRICS: Sequence[MetricOf[TopicHealth]] = (
     ),
     MetricOf(
         "last_proven_timestamp_seconds",
-        "When records of the topic last came back: a verified restore, or a deep verification. Absent if never.",
+        "When records of the topic last came back: a verified restore, a rehearsal, or a deep verification. Absent if "
+        "never.",
         lambda t: t.proof.at.timestamp() if t.proof else None,
+    ),
+    MetricOf(
+        "rehearsal_due_timestamp_seconds",
+        "When an hour of the topic has to come back in a rehearsal, at the latest. 0 if none was rehearsed yet, absent "
+        "if none is to be.",
+        lambda t: t.rehearsal_due.timestamp() if t.rehearsal_due else None,
+    ),
+    MetricOf(
+        "rehearsal_failed_hours",
+        "Hours that did not come back when they were rehearsed last.",
+        lambda t: sum(hours.hour_count for hours in t.turns.failed) if t.turns else None,
+    ),
+    MetricOf(
+        "rehearsed_hours_ratio",
+        "The part of the archived hours that came back in a rehearsal within the period.",
+        _find_ratio,
+    ),
+    MetricOf(
+        "restore_estimate_seconds",
+        "How long a restore of the whole topic takes, at the rate of the last rehearsal.",
+        lambda t: t.return_seconds,
     ),
     MetricOf(
         "unresolved_offsets",

@@ -122,6 +122,25 @@ class StatusPage:
                 UNKNOWN if not is_proof_known else f"{min(proofs):%Y-%m-%d}" if proofs else "never",
                 "oldest of their last proofs",
             ),
+            *self._describe_return(),
+        ]
+
+    def _describe_return(self) -> list[tuple[str, str]]:
+        """Return how much came back in rehearsals, and how long a restore of all takes. Nothing without rehearsals."""
+        rehearsed = [topic for topic in self.topics if topic.turns is not None]
+        if not rehearsed:
+            return []
+        hours = sum(topic.turns.hour_count for topic in rehearsed if topic.turns)
+        proven = sum(topic.turns.count_proven(self.now) for topic in rehearsed if topic.turns)
+        seconds = [topic.return_seconds for topic in self.topics if topic.return_seconds is not None]
+        others = len(self.topics) - len(seconds)
+        unknown = f", but for {count_noun(others, 'topic')} not known" if others else ""
+        return [
+            (f"{proven:,} of {hours:,}", "hours came back in rehearsals within their period"),
+            (
+                describe_time(max(60.0, sum(seconds))) if seconds else UNKNOWN,
+                f"for a restore of all, as measured{unknown}",
+            ),
         ]
 
     @cached_property
@@ -196,6 +215,7 @@ def render_status_page(page: StatusPage) -> str:
         "operate/monitoring/status_page.html.j2",
         page=page,
         HOUR=HOUR,
+        describe_time=describe_time,
         format_place=format_place,
         name_section=lambda error: (find_code(error) or ErrorCode.OTHER).section,
         shorten=_shorten,
@@ -204,7 +224,7 @@ def render_status_page(page: StatusPage) -> str:
 
 def _rank(topic: TopicHealth) -> int:
     """Order topics by how soon somebody has to look at them."""
-    if topic.risk is not None and topic.risk.level is Level.FAIL:
+    if (topic.risk is not None and topic.risk.level is Level.FAIL) or (topic.turns and topic.turns.failed):
         return 3
     return 2 if not topic.is_known or topic.risk is None else int(topic.risk.level)
 

@@ -257,6 +257,16 @@ _FIELD_KEYS: tuple[Key, ...] = (
         "A run reads at most this many bytes per second.",
         shown="unlimited",
     ),
+    declare_setting(
+        ArchiveSettings,
+        "rehearsal_days",
+        "archive.rehearsal.period.days",
+        values.expect_integer(1, 3650),
+        "Rehearse the return of this archive every night, so that each archived hour is restored and compared once in"
+        " so many days. See [rehearsal](rehearsal.md).",
+        shown="no rehearsal",
+        for_sinks=True,
+    ),
 )
 
 

@@ -1,0 +1,327 @@
+"""Rehearses the return of an archive: restores drawn hours of each topic, compares them, and removes them again.
+
+The restore is the one of disasters, of all topics at once. If something does not come back, each topic that lacks some
+is restored once more, alone and without its bad objects, to learn which hours these are.
+"""
+
+import logging
+import os
+import textwrap
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from uuid import uuid4
+
+from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.defs.resources import SparkResource, read_deployed_conf
+from kafka_s3_platform.core.errors import (
+    HEAL_OBJECT,
+    ConfigError,
+    IntegrityError,
+    PermanentError,
+    PlatformError,
+    PreflightError,
+)
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.model.times import EPOCH, HOUR
+from kafka_s3_platform.core.model.turns import TopicTurns, add_turn, draw_turns, join_hours
+from kafka_s3_platform.core.restore.archive_source import ArchiveSource
+from kafka_s3_platform.core.restore.evidence import ComparedTopic, Evidence, EvidenceFolder, Standing, describe_restored
+from kafka_s3_platform.core.restore.request import OnError, RestoreReport, RestoreRequest
+from kafka_s3_platform.core.restore.run import restore
+from kafka_s3_platform.core.restore.signing import read_evidence_key
+from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
+from kafka_s3_platform.core.spark.runner import TaskRunner
+from kafka_s3_platform.core.spark.session import build_spark_conf
+from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.index_rows import EXPIRED
+from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
+from kafka_s3_platform.core.store.row_filter import SegmentFilter
+from kafka_s3_platform.core.text import count_noun
+from kafka_s3_platform.core.upkeep.verify import overlaps_hours, read_hour_segments
+from kafka_s3_platform.operate.local.ephemeral import run_ephemeral_broker
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_DAYS = 30
+"""The period of a connector whose file does not name one."""
+
+LONGEST_RUN = timedelta(days=1)
+"""A rehearsal whose documents are all older than this was killed: what it left goes."""
+
+MOST_REASON = 300
+"""Characters of the reason why hours did not come back."""
+
+HourReasons = Mapping[datetime, str]
+"""Drawn hour -> why it did not come back, empty if it did."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The `hours` of one topic that a rehearsal restores. `counts` is hour -> its records in the index, for all hours.
+
+    `record_bytes` and `undated_records` are of the whole topic.
+    """
+
+    topic: str
+    counts: Mapping[datetime, int]
+    hours: Sequence[datetime]
+    record_bytes: int
+    undated_records: int
+
+    @property
+    def record_count(self) -> int:
+        """The records of the drawn hours."""
+        return sum(self.counts[hour] for hour in self.hours)
+
+    @property
+    def expected_bytes(self) -> int:
+        """About how many bytes the drawn records have."""
+        return self.record_bytes * self.record_count // max(1, sum(self.counts.values()))
+
+
+class Rehearsal:
+    """One rehearsal of one connector's archive.
+
+    Raises:
+        ConfigError: its objects do not hold whole records, or its hours are none of the records' time, or nothing is
+            archived, or the key of evidence cannot sign.
+    """
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        _check_format(config)
+        self._config = config
+        # Not the id of Dagster's run, which may try again: each rehearsal begins anew, on another Kafka.
+        self._id = str(uuid4())
+        self._key = read_evidence_key(os.environ)
+        self._period_days = config.archive.rehearsal_days or DEFAULT_DAYS
+        snapshot = ConnectorIndex.of(config).peek()
+        if snapshot is None:
+            raise ConfigError(f"nothing is archived of connector {config.name}, so nothing can come back")
+        self._snapshot = snapshot
+        self._turns = EvidenceFolder(config).read_standing().turns
+        self.draws = [self._draw(topic) for topic in config.topics]
+
+    def run(self, target: KafkaSettings, runner: TaskRunner) -> Evidence:
+        """Restore, compare and remove the drawn hours. Store the evidence, and return it.
+
+        Raises:
+            PlatformError: the target or the store does not answer, or a right is missing. That tells nothing of the
+                archive, and nothing is stored.
+        """
+        started_at = datetime.now(timezone.utc)
+        archive = self._config.archive
+        folder = f"{archive.restore_dir}/rehearsal={self._config.name}/"
+        documents = archive.model_copy(update={"restore_dir": f"{folder}{self._id}"})
+        config = self._config.model_copy(update={"archive": documents})
+        try:
+            compared_topics, reasons, bytes_per_second = self._rehearse(config, target, runner)
+        finally:
+            _remove_traces(ObjectStore(config.restore_store), folder, self._id, target)
+        finished_at = datetime.now(timezone.utc)
+        turns = {draw.topic: self._add_turn(draw, reasons.get(draw.topic, {}), finished_at) for draw in self.draws}
+        evidence = Evidence(
+            kind="rehearsal",
+            connector=config.name,
+            bucket=config.store.bucket,
+            started_at=started_at,
+            finished_at=finished_at,
+            seconds=(finished_at - started_at).total_seconds(),
+            topics=tuple(compared_topics),
+            run=self._id,
+            target=f"Kafka at {target.bootstrap_servers}",
+            standing=Standing(turns=turns, bytes_per_second=bytes_per_second),
+        )
+        return EvidenceFolder(self._config).add(evidence, self._key)
+
+    def _draw(self, topic: str) -> Draw:
+        lateness = timedelta(milliseconds=self._config.archive.allowed_lateness_ms)
+        newest = datetime.now(timezone.utc) - lateness - HOUR
+        all_counts = {hour: records for hour, (records, _) in self._snapshot.count_hours(topic, EPOCH).items()}
+        expired = self._snapshot.topic(topic).list_chunks(SegmentFilter("hourly"), [EXPIRED])
+        gone = {chunk.chunk_start for chunk in expired}
+        counts = {hour: n for hour, n in all_counts.items() if n and hour <= newest and hour not in gone}
+        sums = self._snapshot.segment_sums.get(topic)
+        records, record_bytes = (sums.records, sums.record_bytes) if sums else (0, 0)
+        return Draw(
+            topic=topic,
+            counts=counts,
+            hours=draw_turns(counts, self._turns.get(topic), self._period_days),
+            record_bytes=record_bytes * sum(counts.values()) // max(1, records),
+            undated_records=records - sum(all_counts.values()),
+        )
+
+    def _add_turn(self, draw: Draw, reasons: HourReasons, at: datetime) -> TopicTurns:
+        turns = self._turns.get(draw.topic)
+        return add_turn(turns, reasons, at, self._period_days, draw.counts, draw.record_bytes)
+
+    def _rehearse(
+        self, config: ConnectorConfig, target: KafkaSettings, runner: TaskRunner
+    ) -> tuple[list[ComparedTopic], dict[str, HourReasons], float | None]:
+        """Restore all topics together, and those that lack hours alone. Return the rate of the first restore, too."""
+        draws = [draw for draw in self.draws if draw.hours]
+        requests = [self._request(config, target, draw, f"all-{n}", "fail") for n, draw in enumerate(draws)]
+        together = replace(requests[0], topic="all topics", to_topic="a topic each", windows=())
+        source = ArchiveSource(together, tuple(requests)) if len(requests) > 1 else ArchiveSource(requests[0])
+        reports: dict[str, RestoreReport] = {}
+        bytes_per_second = None
+        try:
+            report = restore(source, runner)
+            reports = {part.topic: part for part in report.parts or (report,)}
+            bytes_per_second = report.record_bytes / max(report.seconds, 1e-3) if report.verified else None
+        except PermanentError as err:
+            logger.warning("not all of %s comes back, so each topic is tried alone: %s", config.name, err)
+        compared_topics: list[ComparedTopic] = []
+        reasons: dict[str, HourReasons] = {}
+        for number, draw in enumerate(draws):
+            part = reports.get(draw.topic)
+            reasons[draw.topic] = self._judge(draw, part)
+            if any(reasons[draw.topic].values()):
+                alone = self._request(config, target, draw, f"topic-{number}", "log")
+                part, reasons[draw.topic] = self._try_alone(draw, alone, runner)
+            compared_topics.append(_describe(draw, part, reasons[draw.topic]))
+        return compared_topics, reasons, bytes_per_second
+
+    def _request(
+        self, config: ConnectorConfig, target: KafkaSettings, draw: Draw, name: str, on_error: OnError
+    ) -> RestoreRequest:
+        return RestoreRequest(
+            config=config,
+            topic=draw.topic,
+            # Not with the name of the source, which may be as long as a name may be.
+            to_topic=f"rehearsal-{self._id}-{name}",
+            restore_id=name.partition("-")[0] if on_error == "fail" else name,
+            run_id=self._id,
+            target=target,
+            windows=tuple(join_hours(draw.hours)),
+            create_topic=True,
+            allow_unsendable_timestamps=True,
+            behavior_on_error=on_error,
+        )
+
+    def _try_alone(
+        self, draw: Draw, request: RestoreRequest, runner: TaskRunner
+    ) -> tuple[RestoreReport | None, HourReasons]:
+        """Restore one topic without its bad objects. Errors that say nothing of the archive are raised."""
+        try:
+            report = restore(ArchiveSource(request), runner)
+        except (IntegrityError, PreflightError) as err:
+            return None, dict.fromkeys(draw.hours, textwrap.shorten(err.text, MOST_REASON))
+        return report, self._judge(draw, report)
+
+    def _judge(self, draw: Draw, report: RestoreReport | None) -> HourReasons:
+        """Tell which hours came back: those without a bad object, if as many records came as the index counts."""
+        if report is None or report.failure or not report.verified:
+            return dict.fromkeys(draw.hours, report.failure if report and report.failure else "not restored")
+        segments = read_hour_segments(self._snapshot.topic(draw.topic), draw.hours) if report.left_out else []
+        bad_segments = [segment for segment in segments if not set(report.left_out).isdisjoint(segment.keys)]
+        unknown_keys = set(report.left_out).difference(*(segment.keys for segment in bad_segments))
+        expected = draw.record_count - sum(segment.record_count for segment in bad_segments)
+        # The object of a day has records of other hours too, so what it would have given is not known.
+        is_counted = all(segment.chunk == "hourly" for segment in bad_segments)
+        if unknown_keys or (is_counted and report.record_count != expected):
+            came_back = f"{count_noun(report.record_count, 'record')} came back"
+            return dict.fromkeys(draw.hours, f"{came_back} of {draw.record_count:,} that the index counts")
+        reasons = dict.fromkeys(draw.hours, "")
+        for segment in bad_segments:
+            reason = f"object {segment.key} is damaged, missing or replaced"
+            reasons |= {hour: reasons[hour] or reason for hour in draw.hours if overlaps_hours(segment, [hour])}
+        return reasons
+
+
+def _check_format(config: ConnectorConfig) -> None:
+    if config.source is not None or not config.layout.is_envelope:
+        raise ConfigError(
+            f"connector {config.name} has no archive of whole records (format {config.layout.format}): a rehearsal "
+            "restores records as they were. `kafka-s3 restore` of its objects to a topic of yours shows what comes back"
+        )
+    if config.layout.timestamp_extractor == "Wallclock":
+        raise ConfigError(
+            f"the hours of connector {config.name} are those of places in the log (timestamp.extractor=Wallclock), and "
+            "a rehearsal restores hours of timestamps. `kafka-s3 verify --deep` reads all of its objects"
+        )
+
+
+def _describe(draw: Draw, report: RestoreReport | None, reasons: HourReasons) -> ComparedTopic:
+    nothing = ComparedTopic(
+        topic=draw.topic, compared_with="nothing", records=0, record_bytes=0, verdict="", is_complete=False
+    )
+    compared = describe_restored(report) if report and report.verified else nothing
+    failed_count = sum(map(bool, reasons.values()))
+    undated = f"{count_noun(draw.undated_records, 'record')} of no hour, which no rehearsal restores"
+    return replace(
+        compared,
+        verdict=f"{len(draw.hours) - failed_count:,} of {count_noun(len(draw.hours), 'hour')} came back",
+        is_complete=not failed_count,
+        left_out=(
+            *compared.left_out,
+            *dict.fromkeys(filter(None, reasons.values())),
+            *([undated] if draw.undated_records else []),
+        ),
+        windows=tuple(join_hours(draw.hours)),
+    )
+
+
+def _remove_traces(store: ObjectStore, folder: str, rehearsal_id: str, target: KafkaSettings) -> None:
+    """Delete topics and documents of this rehearsal, and those that killed ones left. Log what cannot be deleted."""
+    newest_killed = datetime.now(timezone.utc) - LONGEST_RUN
+    documents: dict[str, list[ObjectInfo]] = defaultdict(list)
+    try:
+        for info in store.list(folder):
+            documents[info.key.removeprefix(folder).partition("/")[0]].append(info)
+        with ClusterAdmin(target) as admin:
+            for name, objects in documents.items():
+                if name == rehearsal_id or all(info.last_modified < newest_killed for info in objects):
+                    _remove_one(store, admin, objects)
+    except PlatformError as err:
+        logger.warning("topics rehearsal-* or documents of rehearsals in %s stay: %s", store.uri(folder), err)
+
+
+def _remove_one(store: ObjectStore, admin: ClusterAdmin, objects: Sequence[ObjectInfo]) -> None:
+    for info in objects:
+        # Most documents are none of a plan. Those of plans name the topics by their ids.
+        with suppress(IntegrityError, PreflightError):
+            plan = TopicsPlan.from_json(store.get(info.key), info.key) if info.key.endswith(".json") else None
+            for topic, start in ((plan and plan.starts) or {}).items():
+                if admin.topic_exists(topic):
+                    admin.delete_topic(topic, start.topic_id)
+    for info in objects:
+        store.delete(info.key, info.etag)
+
+
+def rehearse_archive(
+    config: ConnectorConfig, spark: SparkResource, target: KafkaSettings | None = None
+) -> Evidence | None:
+    """Rehearse the hours of a connector that are due. None if it has no hour that is over and has records.
+
+    Without `target` a Kafka is started for it, which is gone when this process ends, however that ends.
+
+    Raises:
+        ConfigError: it cannot be rehearsed, see `Rehearsal` and `run_ephemeral_broker`; or Spark's tasks run on other
+            machines, which do not reach that Kafka.
+        PlatformError: something does not answer. Nothing is told of the archive then.
+    """
+    rehearsal = Rehearsal(config)
+    if not any(draw.hours for draw in rehearsal.draws):
+        return None
+    master = build_spark_conf(read_deployed_conf(os.environ))["spark.master"]
+    if target is None and not master.startswith("local"):
+        raise ConfigError(
+            f"the Kafka of a rehearsal listens on this machine alone, and tasks run on others (spark.master={master}): "
+            "name a cluster for it, kafka-s3 rehearse --target-worker"
+        )
+    expected_bytes = sum(draw.expected_bytes for draw in rehearsal.draws)
+    with nullcontext(target) if target else run_ephemeral_broker(expected_bytes) as kafka:
+        return rehearsal.run(kafka, spark.make_runner())
+
+
+def check_rehearsal(evidence: Evidence) -> None:
+    """Raise IntegrityError if some of the rehearsed hours did not come back."""
+    if failed_topics := [topic for topic in evidence.topics if not topic.is_complete]:
+        lines = "".join(f"\n{topic.topic}: {'; '.join((topic.verdict, *topic.left_out))}" for topic in failed_topics)
+        raise IntegrityError(
+            f"rehearsal of {evidence.connector}: of {count_noun(len(failed_topics), 'topic')} not all came back. "
+            f"{HEAL_OBJECT}. The next rehearsal tries these hours again{lines}"
+        )
