@@ -49,6 +49,7 @@ COMMANDS = {
     "evidence": ("evidence", "Check evidence of a restore, a rehearsal or a deep verification."),
     "vacuum": ("upkeep", "Remove objects that CONNECTOR's runs never committed."),
     "retain": ("upkeep", "Remove hours and days that CONNECTOR's rules of retention let go."),
+    "erase": ("erase", "Erase every record with some keys from the archive of a topic of CONNECTOR."),
     "upkeep": ("upkeep", "Keep the index of CONNECTOR small."),
     "resolve": ("resolve", "List offsets that could not be archived, or resolve them."),
     "take-over": ("take_over", "Begin archiving where a stopped Kafka Connect sink ended."),

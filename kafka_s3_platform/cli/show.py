@@ -136,6 +136,7 @@ def _make_day_document(day: DaySummary) -> dict[str, Any]:
         "records": day.record_count,
         "late_records": day.late_count,
         "expired_records": day.expired_count,
+        "erased_records": day.erased_count,
         "objects": len(day.objects),
         "bytes": day.object_bytes,
         "merged": day.is_merged,
@@ -177,6 +178,11 @@ def _format_row(day: DaySummary) -> tuple[str, ...]:
 
 
 def _describe_merged(day: DaySummary) -> str:
+    state = _describe_objects(day)
+    return f"{state}; {count_noun(day.erased_count, 'record')} erased" if day.erased_count else state
+
+
+def _describe_objects(day: DaySummary) -> str:
     if day.expired_count:
         return f"{count_noun(day.expired_count, 'record')} expired"
     if not day.is_merged or not day.unmergeable_count:

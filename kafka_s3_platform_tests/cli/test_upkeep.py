@@ -127,3 +127,43 @@ def test_the_plan_of_retain_names_the_days_on_hold(kafka_s3: KafkaS3, lab: Lab, 
     archive_hour(config, DAY, 0)
     assert "on hold, 1 day: 2026-01-01" in kafka_s3("retain", "c", "--apply", status=0).stdout
     assert len(snapshot(config).segments) == 1
+
+
+def test_erase_plans_what_it_then_erases(kafka_s3: KafkaS3, lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce([Sent(b"a", b"alice"), Sent(b"b", b"bob"), Sent(b"c", b"\xff"), Sent(b"d", b"dora")])
+    config = write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic)
+    archived(config)
+    keys = kafka_s3.folder / "keys"
+    keys.write_text("alice\n\nnobody\n")
+    command = ("erase", "c", "--topic", lab.topic, "--keys-from", str(keys), "--key", "hex:ff", "--key", "alice")
+    plan = parsed(kafka_s3(*command, "--json"))
+    assert (plan["applied"], plan["records"], plan["records_by_key"]) == (False, 2, [1, 1, 0])
+    words = kafka_s3(*command, status=0).stdout
+    assert "2 records would be erased, of 1 object; 1 object with 4 records searched" in words
+    assert "key 3 of 3: 0 records" in words
+    report = parsed(kafka_s3(*command, "--apply", "--json"))
+    assert (report["records"], report["compared_records"], len(report["removed_objects"])) == (2, 2, 1)
+    assert "alice" not in str(report)
+    assert [s.record_count for s in snapshot(config).segments] == [2]
+    [day] = parsed(kafka_s3("show", "c", "--json"))["topics"][0]["days"]
+    assert (day["records"], day["erased_records"]) == (2, 2)
+    assert "no; 2 records erased" in kafka_s3("show", "c", status=0).stdout
+    words = kafka_s3(*command, "--apply", status=0).stdout
+    assert "0 records were erased, of 0 objects; 1 object with 2 records searched" in words
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ((), "name the keys by --key or --keys-from"),
+        (("--key", ""), "--key is empty"),
+        (("--key", "hex:f"), "--key 'hex:f'"),
+    ],
+)
+def test_erase_refuses_what_names_no_key(
+    kafka_s3: KafkaS3, config: ConnectorConfig, options: tuple[str, ...], reason: str
+) -> None:
+    refused = kafka_s3("erase", config.name, "--topic", "t", *options)
+    assert refused.returncode != 0
+    assert reason in refused.stderr

@@ -92,6 +92,7 @@ GOOD: Mapping[str, list[list[str]]] = {
     # its public key, or so somebody believes
     "evidence": [["evidence", "check", "native.json", "--signature", "native.json", "--public-key", "evidence.pem"]],
     "retain": [["retain", "native"], ["retain", "native", "--apply"]],
+    "erase": [["erase", "native", "--topic", "{topic}", "--key", "nobody"]],
     "vacuum": [["vacuum", "native", "--dry-run"]],
     "upkeep": [["upkeep", "native", "--dry-run"], ["upkeep", "native"]],
     "resolve": [["resolve", "native"]],

@@ -280,9 +280,12 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """The day of a run's merge, by its start. Its row exists while the run may still commit."""
+    """The day of a run's merge, by its start. Its row exists while the run may still commit.
 
-    chunk_start: datetime
+    Without a `chunk_start` the run erases records, of any days.
+    """
+
+    chunk_start: datetime | None
     run_id: str
     epoch: int
     reserved_at: datetime

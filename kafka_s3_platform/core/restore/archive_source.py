@@ -26,8 +26,9 @@ from kafka_s3_platform.core.restore.source.archive_stream import StreamTask, des
 from kafka_s3_platform.core.restore.source.base import StreamFacts, TargetPlan
 from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan, join_plans
 from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
-from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex, collect_object_keys
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
+from kafka_s3_platform.core.text import count_noun
 
 MAX_NAMED = 20
 """A preflight names so many objects at most and counts the others."""
@@ -87,8 +88,20 @@ def remark_left_out(text: str) -> PreflightFinding:
 def _check_objects(
     request: RestoreRequest, plan: ArchivePlan, objects: Sequence[ObjectInfo | None], runner: TaskRunner
 ) -> Iterator[PreflightFinding]:
+    removed_keys = _find_removed(request, plan, objects)
+    if removed_keys:
+        yield make_refusal(
+            f"{count_noun(len(removed_keys), 'object')} of the plan, such as {min(removed_keys)}, went from the "
+            f"archive after the restore was planned: by retention, or since records were erased. Restore to another "
+            f"topic under another restore id, which plans anew"
+        )
+    compared = [(o, info) for o, info in zip(plan.objects, objects, strict=True) if o.key not in removed_keys]
     damaged = describe_differences(
-        request.topic, plan.objects, objects, ObjectStore(request.config.store), request.on_error
+        request.topic,
+        [item for item, _ in compared],
+        [info for _, info in compared],
+        ObjectStore(request.config.store),
+        request.on_error,
     )
     say = make_refusal if request.on_error == "fail" else remark_left_out
     yield from (say(text) for text in damaged[:MAX_NAMED])
@@ -98,6 +111,13 @@ def _check_objects(
     if not damaged or request.on_error != "fail":
         readable = (o for o, info in zip(plan.objects, objects, strict=True) if info is not None and not info.is_cold)
         yield from _check_timestamps(request, replace(plan, objects=tuple(readable)), runner)
+
+
+def _find_removed(request: RestoreRequest, plan: ArchivePlan, objects: Sequence[ObjectInfo | None]) -> frozenset[str]:
+    """Return the keys of planned objects that neither the store has nor the index names any more."""
+    missing = frozenset(o.key for o, info in zip(plan.objects, objects, strict=True) if info is None)
+    snapshot = TopicIndex.of(request.config, request.topic).peek() if missing else None
+    return missing - collect_object_keys((*snapshot.segments, *snapshot.retired)) if snapshot else frozenset()
 
 
 def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> Iterator[PreflightFinding]:

@@ -47,6 +47,7 @@ from kafka_s3_platform.core.store.index_reads import (
 )
 from kafka_s3_platform.core.store.index_rows import (
     DECODE_ERRORS,
+    ERASED,
     EXPIRED,
     FOLDED,
     LIVE,
@@ -533,6 +534,11 @@ class IndexSnapshot:
     def expired(self) -> tuple[Segment, ...]:
         """Hourly segments whose records a rule of retention has removed from the archive."""
         return self.select_segments(EVERY_SEGMENT, [EXPIRED])
+
+    @lazy_property
+    def erased(self) -> tuple[Segment, ...]:
+        """The numbers of the records that were erased by request, one row for each segment that held some."""
+        return self.select_segments(EVERY_SEGMENT, [ERASED])
 
     def select_segments(self, segment_filter: SegmentFilter, kinds: Collection[str] = (LIVE,)) -> tuple[Segment, ...]:
         """Return the segments of these kinds in the filter, by kafka partition and first offset. Reads no others."""

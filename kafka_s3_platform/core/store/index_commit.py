@@ -15,6 +15,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, wr
 from kafka_s3_platform.core.errors import IndexConflictError, StoreUnavailableError
 from kafka_s3_platform.core.model.segment import Segment
 from kafka_s3_platform.core.store.index_rows import (
+    ERASED,
     EXPIRED,
     LIVE,
     MERGED_KINDS,
@@ -54,7 +55,7 @@ class Change:
     `added` are new rows, `removed` predicates over rows to remove. Segments in the other fields are no longer live.
     Those in `retired` stay in the index, and so do their objects. The objects of the rest are deleted after the commit:
     a later segment has the records of `emptied` ones, nothing has those of `expired` ones, and of `dropped` ones no row
-    stays.
+    stays. `erased` are rows to add: the numbers of records that went from dropped segments.
     """
 
     added: tuple[IndexRow, ...] = ()
@@ -62,13 +63,14 @@ class Change:
     emptied: tuple[Segment, ...] = ()
     expired: tuple[Segment, ...] = ()
     dropped: tuple[Segment, ...] = ()
+    erased: tuple[Segment, ...] = ()
     removed: tuple[RowPredicate, ...] = ()
     run_id: str = ""
 
 
 def list_topic_rows(topic: str, change: Change) -> TopicRows:
     """Return the rows that the change adds, and its segments that get another kind."""
-    changed = {RETIRED: change.retired, REMOVED: change.emptied, EXPIRED: change.expired}
+    changed = {RETIRED: change.retired, REMOVED: change.emptied, EXPIRED: change.expired, ERASED: change.erased}
     return TopicRows(topic, change.added, changed, change.run_id)
 
 
@@ -79,7 +81,7 @@ def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
     if change.retired:
         yield _match_rows_of(topic, change.retired, [LIVE])
     if gone := (*change.emptied, *change.expired, *change.dropped):
-        yield _match_rows_of(topic, gone, [LIVE, *MERGED_KINDS])
+        yield _match_rows_of(topic, gone, [LIVE, *MERGED_KINDS, ERASED])
 
 
 def _match_rows_of(topic: str, segments: Sequence[Segment], kinds: Sequence[str]) -> RowPredicate:

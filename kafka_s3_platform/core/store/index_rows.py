@@ -190,8 +190,14 @@ REMOVED = "removed"
 EXPIRED = "expired"
 """Kind of an hourly segment whose records retention has removed, also from its day: only its numbers are left."""
 
+ERASED = "erased"
+"""Kind of the numbers of records that were erased by request from a segment, which later ones have replaced.
+
+Its offsets, counts and times are of the erased records alone. Its siblings are the objects that the erasure deletes.
+"""
+
 MERGED_KINDS = (RETIRED, REMOVED)
-SEGMENT_KINDS = (LIVE, *MERGED_KINDS, EXPIRED)
+SEGMENT_KINDS = (LIVE, *MERGED_KINDS, EXPIRED, ERASED)
 
 TUPLES = ("kafka_partitions", "configs", "acls", "siblings", "schema_ids", "subjects", "schema_references")
 """Columns of JSON."""

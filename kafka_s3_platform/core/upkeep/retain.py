@@ -11,7 +11,7 @@ deleted. A crash between the two leaves orphans, which the vacuum removes, and n
 """
 
 import logging
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,10 +28,15 @@ from kafka_s3_platform.core.model.times import shift_time
 from kafka_s3_platform.core.store.errors import PreconditionError
 from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.core.store.index_commit import Change, retry_commit
-from kafka_s3_platform.core.store.index_rows import MERGED_KINDS, REMOVED, RETIRED
+from kafka_s3_platform.core.store.index_rows import ERASED, REMOVED, RETIRED
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
-from kafka_s3_platform.core.upkeep.compact.days import find_day, find_day_end, read_day_segments
+from kafka_s3_platform.core.upkeep.compact.days import (
+    count_day_records,
+    find_day,
+    find_day_end,
+    read_day_segments,
+)
 from kafka_s3_platform.core.upkeep.verify import verify_segments
 
 logger = logging.getLogger(__name__)
@@ -141,7 +146,7 @@ def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime
         proven = [r for r in same if r.day not in faults]
         committed = _commit(index, proven, run_id)
         removals += committed
-        replaced += _delete_objects(store, committed)
+        replaced += delete_objects(store, chain.from_iterable(removal.objects for removal in committed))
     report = RetentionReport(plan, tuple(removals), tuple(refused), tuple(replaced))
     logger.info("%s: %d objects of %d days removed", topic, sum(len(r.objects) for r in removals), len(removals))
     return report
@@ -243,14 +248,7 @@ def _slice(removals: Sequence[DayRemoval]) -> Iterator[list[DayRemoval]]:
 
 def _find_fault(snapshot: IndexSnapshot, store: ObjectStore, removal: DayRemoval) -> str:
     """Return why the day has to stay, nothing if it may go: its objects hold what its merged hours held."""
-    days = Counter[int]()
-    hours = Counter[int]()
-    for segment in removal.live:
-        if segment.chunk == "daily":
-            days[segment.kafka_partition] += segment.record_count
-    for segment in read_day_segments(snapshot, removal.day, MERGED_KINDS):
-        if segment.chunk == "hourly":
-            hours[segment.kafka_partition] += segment.record_count
+    days, hours = count_day_records(snapshot, removal.day)
     if days != hours:
         return (
             f"day {removal.day} stays: its objects hold {days.total():,} records, and the hours that were merged into "
@@ -297,14 +295,16 @@ def _build_change(snapshot: IndexSnapshot, removals: Sequence[DayRemoval], run_i
         gone = list(removal.segments)
         if removal.expires:
             gone += read_day_segments(snapshot, removal.day, [REMOVED])
+            # the hours of a merged day still count what was erased from it
+            gone += (s for s in read_day_segments(snapshot, removal.day, [ERASED]) if s.chunk == "daily")
         hours = [s for s in gone if s.chunk == "hourly"]
         dropped += (s for s in gone if s.chunk == "daily")
         (expired if removal.expires else emptied).extend(hours)
     return Change(emptied=tuple(emptied), expired=tuple(expired), dropped=tuple(dropped), run_id=run_id)
 
 
-def _delete_objects(store: ObjectStore, removals: Sequence[DayRemoval]) -> list[str]:
-    """Delete the objects that are as in the index. Return the keys of the others, which stay."""
+def delete_objects(store: ObjectStore, objects: Iterable[StoredObject]) -> list[str]:
+    """Delete the objects that are as the index had them. Return the keys of the others, which stay."""
 
     def delete(item: StoredObject) -> str:
         try:
@@ -319,6 +319,5 @@ def _delete_objects(store: ObjectStore, removals: Sequence[DayRemoval]) -> list[
             return item.key
         return ""
 
-    objects = chain.from_iterable(removal.objects for removal in removals)
-    with ThreadPoolExecutor(DELETES_AT_ONCE, thread_name_prefix="retain") as pool:
+    with ThreadPoolExecutor(DELETES_AT_ONCE, thread_name_prefix="delete") as pool:
         return list(filter(None, pool.map(delete, objects)))

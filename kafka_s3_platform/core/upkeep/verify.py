@@ -255,13 +255,13 @@ def _build_damage(segment: Segment, message: str, key: str | None = None) -> Dam
 def _find_count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
     """Find kafka partitions with other numbers of records in their segments than in their scans.
 
-    A merge does not change that number, and segments that expired count as they were.
+    A merge does not change that number. Segments that expired count as they were, and records that were erased too.
     """
     scanned: dict[int, int] = defaultdict(int)
     live: dict[int, int] = defaultdict(int)
     for scan in snapshot.state.all_scans:
         scanned[scan.kafka_partition] += scan.output_count
-    for segment in (*snapshot.segments, *snapshot.expired):
+    for segment in (*snapshot.segments, *snapshot.expired, *snapshot.erased):
         live[segment.kafka_partition] += segment.record_count
     for kafka_partition in sorted({*scanned, *live}):
         if scanned[kafka_partition] != live[kafka_partition]:

@@ -1,6 +1,6 @@
 """The daily chunks of a connector's topics, and their check: one op, and so one run, for all picked topics."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date, datetime, timezone
 from typing import TypeAlias
@@ -21,12 +21,10 @@ from kafka_s3_platform.core.defs.restore.form import make_form_metadata
 from kafka_s3_platform.core.defs.topic import TopicAssets, make_topic_assets
 from kafka_s3_platform.core.errors import PlatformError, TransientError
 from kafka_s3_platform.core.instance.names import make_op_name
-from kafka_s3_platform.core.model.segment import Segment
 from kafka_s3_platform.core.status.index_look import IndexLook
 from kafka_s3_platform.core.store.index import IndexSnapshot
-from kafka_s3_platform.core.store.index_rows import MERGED_KINDS
 from kafka_s3_platform.core.text import count_noun
-from kafka_s3_platform.core.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, read_day_segments
+from kafka_s3_platform.core.upkeep.compact.days import CompactReport, CompactRequest, count_day_records, list_due_days
 
 DayEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
 Outcomes: TypeAlias = Mapping[tuple[str, date], CompactReport | PlatformError]
@@ -83,15 +81,11 @@ def _find_due_days(topic: TopicAssets, snapshot: IndexSnapshot) -> list[date]:
 def _find_differences(snapshot: IndexSnapshot, days: Sequence[date]) -> list[dict[str, str | int]]:
     rows: list[dict[str, str | int]] = []
     for day in days:
-        daily = _count_records(read_day_segments(snapshot, day), "daily")
-        hourly = _count_records(read_day_segments(snapshot, day, MERGED_KINDS), "hourly")
+        daily, hourly = count_day_records(snapshot, day)
         if daily != hourly:
-            rows.append({"day": day.isoformat(), "daily_records": daily, "hourly_records": hourly})
+            counts = {"daily_records": daily.total(), "hourly_records": hourly.total()}
+            rows.append({"day": day.isoformat(), **counts})
     return rows
-
-
-def _count_records(segments: Iterable[Segment], chunk: str) -> int:
-    return sum(segment.record_count for segment in segments if segment.chunk == chunk)
 
 
 def make_daily_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:

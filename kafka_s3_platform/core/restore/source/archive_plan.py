@@ -23,7 +23,7 @@ from kafka_s3_platform.core.restore.source.selection import FOREVER, Selection, 
 from kafka_s3_platform.core.restore.source.terms import check_plan_field, collect_request_terms, hash_place
 from kafka_s3_platform.core.segments.schemas import find_ambiguous_ids
 from kafka_s3_platform.core.store.index import ConnectorIndex, IndexSnapshot, TopicIndex
-from kafka_s3_platform.core.store.index_rows import EXPIRED
+from kafka_s3_platform.core.store.index_rows import ERASED, EXPIRED
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform.core.text import count_noun, find_nearest
 
@@ -71,6 +71,17 @@ def describe_expired(topic: str, expired: Sequence[Segment]) -> Iterator[Missing
         yield MissingRecords(
             f"{topic}-{kafka_partition}: {count_noun(sum(s.record_count for s in segments), 'record')} of hours "
             f"{', '.join(hours[:MAX_STRETCHES])} expired: a rule of retention removed them from the archive"
+        )
+
+
+def describe_erased(topic: str, erased: Sequence[Segment]) -> Iterator[MissingRecords]:
+    """Describe the records that were erased by request: a sentence for each kafka partition."""
+    for kafka_partition, group in groupby(erased, key=lambda s: s.kafka_partition):
+        segments = list(group)
+        offsets = OffsetRange(segments[0].start_offset, max(s.end_offset for s in segments))
+        yield MissingRecords(
+            f"{topic}-{kafka_partition}: {count_noun(sum(s.record_count for s in segments), 'record')} within offsets "
+            f"{offsets} were erased by request"
         )
 
 
@@ -347,6 +358,7 @@ def make_plan(request: RestoreRequest, connector_index: ConnectorIndex | None = 
     segment_filter = _make_filter(selection)
     chosen = [s for s in snapshot.select_segments(segment_filter) if selection.overlaps(s)]
     expired = [s for s in snapshot.select_segments(segment_filter, [EXPIRED]) if selection.overlaps(s)]
+    erased = [s for s in snapshot.select_segments(segment_filter, [ERASED]) if selection.overlaps(s)]
     check_schema_ids(request, snapshot, chosen)
     return ArchivePlan(
         restore_id=request.restore_id,
@@ -358,6 +370,7 @@ def make_plan(request: RestoreRequest, connector_index: ConnectorIndex | None = 
         gaps=(
             *describe_gaps(request, snapshot.state, selection, chosen),
             *describe_expired(request.topic, expired),
+            *describe_erased(request.topic, erased),
             *describe_missing_schemas(request, snapshot.state, chosen),
         ),
         allow_unsendable_timestamps=request.allow_unsendable_timestamps,

@@ -12,7 +12,7 @@ from kafka_s3_platform.core.model.segment import Segment, SegmentTotals, StoredC
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.model.times import HOUR, shift_time
 from kafka_s3_platform.core.store.index import ConnectorSnapshot, IndexSnapshot
-from kafka_s3_platform.core.store.index_rows import LIVE
+from kafka_s3_platform.core.store.index_rows import ERASED, LIVE, MERGED_KINDS
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 
 FARTHEST_ZONE = timedelta(hours=15)
@@ -110,6 +110,20 @@ def read_day_segments(snapshot: IndexSnapshot, day: date, kinds: Collection[str]
     return select_day_segments(snapshot.select_segments(_build_day_filter(day), kinds), day)
 
 
+def count_day_records(snapshot: IndexSnapshot, day: date) -> tuple[Counter[int], Counter[int]]:
+    """Count the records of a day by kafka partition: those of its merged objects, and those of the hours in them.
+
+    Records that were erased from the day's objects count for these: the hours were merged with them.
+    """
+    days = Counter[int]()
+    hours = Counter[int]()
+    for segment in read_day_segments(snapshot, day, (LIVE, ERASED)):
+        days[segment.kafka_partition] += segment.record_count if segment.chunk == "daily" else 0
+    for segment in read_day_segments(snapshot, day, MERGED_KINDS):
+        hours[segment.kafka_partition] += segment.record_count if segment.chunk == "hourly" else 0
+    return days, hours
+
+
 def load_day_segments(snapshot: ConnectorSnapshot, topics: Iterable[str], day: date) -> None:
     """Read the live segments of `day` of many topics in one pass, before they are used."""
     snapshot.load_segments(topics, _build_day_filter(day))
@@ -152,7 +166,7 @@ class DaySummary(SegmentTotals):
     Segments are of the day in their own timezone, hours of the day in the connector's.
 
     `complete_count` of the day's `hour_count` hours are complete. `expired_count` of its records went by a rule of
-    retention.
+    retention, `erased_count` by request.
     """
 
     day: date | None
@@ -160,6 +174,7 @@ class DaySummary(SegmentTotals):
     hour_count: int
     complete_count: int
     expired_count: int = 0
+    erased_count: int = 0
 
     @property
     def objects(self) -> tuple[StoredObject, ...]:
@@ -186,12 +201,18 @@ def summarize_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta)
     by_day: dict[date | None, list[Segment]] = {hour.astimezone(zone).date(): [] for hour in snapshot.state.asked_hours}
     for segment in snapshot.segments:
         by_day.setdefault(find_day(segment), []).append(segment)
-    expired = Counter[date | None]()
-    for segment in snapshot.expired:
-        expired[find_day(segment)] += segment.record_count
-    days = sorted({*by_day, *expired}, key=lambda day: day or date.min)
+    expired = _count_by_day(snapshot.expired)
+    erased = _count_by_day(snapshot.erased)
+    days = sorted({*by_day, *expired, *erased}, key=lambda day: day or date.min)
     summaries = (_summarize_day(snapshot.state, day, tuple(by_day.get(day, ())), zone, lateness) for day in days)
-    return [replace(summary, expired_count=expired[summary.day]) for summary in summaries]
+    return [replace(s, expired_count=expired[s.day], erased_count=erased[s.day]) for s in summaries]
+
+
+def _count_by_day(segments: Iterable[Segment]) -> Counter[date | None]:
+    counts = Counter[date | None]()
+    for segment in segments:
+        counts[find_day(segment)] += segment.record_count
+    return counts
 
 
 def _summarize_day(

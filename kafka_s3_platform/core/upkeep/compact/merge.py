@@ -1,6 +1,6 @@
 """The merge: one Spark task reads segments of one kafka partition in offset order and writes them as daily ones."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -102,16 +102,24 @@ def merge_segments(task: MergeTask, attempt: Attempt) -> MergeResult:
     inputs = task.merge.inputs
     sources = [MergeSource(s.key, s.start_offset, s.end_offset, partial(read_checked, store, s)) for s in inputs]
     late_counts = _LateCounts(inputs)
-    with SegmentUploads() as uploads:
-        closed = ClosedSegments(uploads)
-        with SegmentWriters(task.target(attempt), store, closed) as out:
-            for records in merge_by_offset(sources):
-                batch = ConnectBatch.of(records)
-                out.write(BucketPart(task.bucket, batch, batch.timestamps, late_counts.up_to(records)))
-            out.close()
-        segments = closed.collect()
+    batches = ((records, late_counts.up_to(records)) for records in merge_by_offset(sources))
+    segments = write_segments(task.target(attempt), store, task.bucket, batches)
     _check_output(task, segments)
     return MergeResult(task.merge, tuple(segments))
+
+
+def write_segments(
+    target: SegmentTarget, store: ObjectStore, bucket: Bucket, batches: Iterable[tuple[pa.RecordBatch, int]]
+) -> list[Segment]:
+    """Write whole records of one bucket, each batch with its number of late ones. Return the uploaded segments."""
+    with SegmentUploads() as uploads:
+        closed = ClosedSegments(uploads)
+        with SegmentWriters(target, store, closed) as out:
+            for records, late_count in batches:
+                batch = ConnectBatch.of(records)
+                out.write(BucketPart(bucket, batch, batch.timestamps, late_count))
+            out.close()
+        return closed.collect()
 
 
 class _LateCounts:

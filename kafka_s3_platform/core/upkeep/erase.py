@@ -1,0 +1,579 @@
+"""Erase every record with some keys from an archive, in hours and days.
+
+All live objects of whole records are read to their ends. Each that holds such a record is written anew without it and
+read back: it must hold the other records as they were, and none with a key. One commit puts the new objects in the
+place of the old ones. Then the old objects are deleted. Merged hours that hold such a record beside their day go too,
+as retention removes them: the day has their other records.
+
+The index keeps the numbers of what went (the kind `erased`). It keeps no key, and no hash of one: who has the hash of a
+telephone number finds the number by trying all of them. What was scanned stays covered, so no hour becomes incomplete,
+and no run archives the records again.
+
+A run that is killed before the commit leaves objects without the erased records, which the vacuum removes. After the
+commit, the same command deletes the old objects that are still there: the rows of what went name them.
+"""
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta, timezone
+from itertools import chain
+from typing import TypeVar
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from kafka_s3_platform.core.archive.clock import refuse_wrong_clock
+from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings, StoreSettings
+from kafka_s3_platform.core.errors import (
+    IndexConflictError,
+    IntegrityError,
+    PermanentError,
+    PlatformError,
+    SupersededError,
+)
+from kafka_s3_platform.core.formats.columns import RecordDigest, read_strings
+from kafka_s3_platform.core.layouts.new_layout import new_segment_layout
+from kafka_s3_platform.core.model.batches import cut_batches, read_offset_column
+from kafka_s3_platform.core.model.connect import Int64s
+from kafka_s3_platform.core.model.segment import Compaction, Segment, StoredObject
+from kafka_s3_platform.core.model.times import to_epoch_ms
+from kafka_s3_platform.core.segments.target import Bucket, SegmentTarget
+from kafka_s3_platform.core.spark.progress import Progress
+from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex, collect_object_keys
+from kafka_s3_platform.core.store.index_commit import Change, retry_commit
+from kafka_s3_platform.core.store.lease import Lease, released_on_failure, take_leases
+from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.promises import check_promises
+from kafka_s3_platform.core.store.upload import Provenance
+from kafka_s3_platform.core.text import count_noun
+from kafka_s3_platform.core.upkeep.compact.days import find_day, is_mergeable
+from kafka_s3_platform.core.upkeep.compact.merge import write_segments
+from kafka_s3_platform.core.upkeep.retain import delete_objects
+from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
+from kafka_s3_platform.core.upkeep.verify import read_checked
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+MAX_ROUNDS = 5
+"""So often the search goes on with objects that merges have put in the place of searched ones meanwhile."""
+
+
+@dataclass(frozen=True)
+class ErasureRequest:
+    """Erase the records of `topic` with one of the `keys`. With `despite_hold` also those of days on hold."""
+
+    config: ConnectorConfig = field(repr=False)
+    topic: str
+    keys: tuple[bytes, ...] = field(repr=False)
+    run_id: str
+    despite_hold: bool = False
+
+
+@dataclass(frozen=True)
+class ErasureTask:
+    """A live segment to search or to rewrite. `merged` are segments that may have been merged into it.
+
+    `late_count` of the records that stay are late. `writer` is the run that rewrites it.
+    """
+
+    store: StoreSettings = field(repr=False)
+    keys: tuple[bytes, ...] = field(repr=False)
+    segment: Segment
+    merged: tuple[Segment, ...] = ()
+    late_count: int = 0
+    writer: Provenance | None = None
+
+
+@dataclass(frozen=True)
+class SearchedSegment:
+    """A segment that was read to its end. `counts` are its records with each key, in the order of the keys.
+
+    `erased` is the row of these records, None if there are none. `merged` are the merged segments that have some of
+    them too. With an `error` the segment could not be read, so nothing is certain about it.
+    """
+
+    segment: Segment
+    counts: tuple[int, ...] = ()
+    erased: Segment | None = None
+    merged: tuple[Segment, ...] = ()
+    error: PlatformError | None = None
+
+
+@dataclass(frozen=True)
+class ErasureReport:
+    """What was searched, and what goes or went.
+
+    `counts` are the records with each key, in the order of the keys, those on hold too. `erased` are the rows of the
+    records that go, `merged` the segments that go because their day holds their other records. The records of `outputs`
+    were read back, and were as before. `removed` objects were deleted, `replaced` ones were others than those of the
+    index, and stay. `faults` say what could not be searched, `unreached` where else such records may be.
+    """
+
+    topic: str
+    applied: bool
+    counts: tuple[int, ...]
+    searched: tuple[Segment, ...] = ()
+    erased: tuple[Segment, ...] = ()
+    merged: tuple[Segment, ...] = ()
+    on_hold: tuple[Segment, ...] = ()
+    outputs: tuple[Segment, ...] = ()
+    removed: tuple[StoredObject, ...] = ()
+    replaced: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    unreached: tuple[str, ...] = ()
+
+    @property
+    def record_count(self) -> int:
+        return sum(s.record_count for s in self.erased)
+
+
+def erase_records(request: ErasureRequest, runner: TaskRunner, *, applies: bool) -> ErasureReport:
+    """Search the topic's archive for records with the keys, and erase them if it `applies`.
+
+    Raises store errors, and SupersededError if a later erasure of the topic, or a vacuum, has ended this one: nothing
+    was committed then.
+    """
+    index = TopicIndex.of(request.config, request.topic)
+    if index.peek() is None:
+        return ErasureReport(request.topic, applies, (0,) * len(request.keys))
+    erasure = _Erasure(request, index, runner)
+    erasure.search()
+    unreached = [*erasure.list_unreached()]
+    report = erasure.apply() if applies else erasure.report()
+    return replace(report, applied=applies, unreached=(*report.unreached, *unreached))
+
+
+class _Erasure:
+    """One erasure: what was searched, by the key of each segment, and what was written for it."""
+
+    def __init__(self, request: ErasureRequest, index: TopicIndex, runner: TaskRunner) -> None:
+        self._request = request
+        self._config = request.config
+        self._index = index
+        self._runner = runner
+        self._store = ObjectStore(request.config.store)
+        self._searched: dict[str, SearchedSegment] = {}
+        self._outputs: dict[str, tuple[Segment, ...]] = {}
+        self._results: tuple[SearchedSegment, ...] = ()
+        """Those of the live segments of the last search."""
+
+    def search(self) -> None:
+        """Read the live segments of whole records that were not read before, until none is unread for a merge."""
+        for _ in range(MAX_ROUNDS):
+            snapshot = self._index.open()
+            live = [s for s in snapshot.segments if is_mergeable(s)]
+            self._read([s for s in live if s.key not in self._searched], snapshot.retired)
+            self._results = tuple(self._searched[s.key] for s in live)
+            failed_keys = {r.segment.key for r in self._results if r.error is not None}
+            for key in failed_keys:
+                # it may have been replaced while it was read, or be put back before the next search
+                del self._searched[key]
+            if failed_keys <= {s.key for s in self._index.open().segments}:
+                return
+
+    def _read(self, segments: Sequence[Segment], retired: Sequence[Segment]) -> None:
+        merged: dict[tuple[int, str], list[Segment]] = defaultdict(list)
+        for segment in retired:
+            merged[segment.kafka_partition, segment.zone.key].append(segment)
+        tasks = [ErasureTask(self._config.store, self._request.keys, s, _list_overlaps(s, merged)) for s in segments]
+        progress = Progress(logger, f"search {self._request.topic}", len(tasks), sum(s.size for s in segments))
+        for result in self._run(search_segment, tasks):
+            segment = result.segment
+            progress.advance(segment.size, segment.record_count, segment.record_bytes)
+            self._searched[segment.key] = result
+
+    def _run(self, function: Callable[[ErasureTask, Attempt], R], tasks: Sequence[ErasureTask]) -> Iterator[R]:
+        return self._runner.run_grouped(function, tasks, self._config.tasks_max, lambda t: t.segment.record_count)
+
+    @property
+    def _due(self) -> dict[str, SearchedSegment]:
+        """What is to be rewritten, by key: it is not on hold, and no other object of its day is in doubt."""
+        doubtful = {_find_place(r.segment) for r in self._results if r.error is not None}
+        return {
+            r.segment.key: r
+            for r in self._results
+            if r.erased is not None and not self._is_on_hold(r.segment) and _find_place(r.segment) not in doubtful
+        }
+
+    def _is_on_hold(self, segment: Segment) -> bool:
+        rules = self._config.archive.retention
+        topic = self._request.topic
+        day = find_day(segment)
+        if self._request.despite_hold:
+            return False
+        # records of no day may be of any
+        is_named = any(name in {topic, "*"} for name, _, _ in rules.holds)
+        return is_named if day is None else rules.is_on_hold(topic, day)
+
+    def apply(self) -> ErasureReport:
+        """Rewrite what is due, commit that, and delete the old objects, also those that a killed run has left."""
+        if self._due:
+            refuse_wrong_clock(self._config, self._store)
+            check_promises(self._store, self._config.archive.index_dir, uploads=True)
+            self._runner.start()
+            lease = retry_commit(self._index, self._reserve)
+            with released_on_failure(self._index.within_connector, [lease]):
+                self._replace(lease)
+        report = self.report()
+        logger.info("%s: %d records of %d objects erased", report.topic, report.record_count, len(report.erased))
+        snapshot = self._index.open()
+        live_keys = collect_object_keys((*snapshot.segments, *snapshot.retired))
+        siblings = chain.from_iterable(row.siblings for row in snapshot.erased)
+        objects = [item for item in dict.fromkeys(siblings) if item.key not in live_keys]
+        infos = self._store.heads([item.key for item in objects])
+        present = [item for item, info in zip(objects, infos, strict=True) if info is not None]
+        replaced = tuple(delete_objects(self._store, present))
+        return replace(
+            report,
+            removed=tuple(item for item in present if item.key not in replaced),
+            replaced=replaced,
+            unreached=tuple(self._list_later(snapshot)),
+        )
+
+    def _reserve(self, snapshot: IndexSnapshot) -> Lease:
+        """Commit that this run erases records of the topic. An earlier erasure of it ends here."""
+        run_id = self._request.run_id
+        topic = self._request.topic
+        row = Compaction(None, run_id, snapshot.version + 1, datetime.now(timezone.utc))
+        superseded = [c for c in snapshot.state.compactions if c.chunk_start is None]
+        change = Change(added=(row,), run_id=run_id)
+        return take_leases(snapshot.connector_snapshot, {topic: change}, {topic: superseded})[topic]
+
+    def _replace(self, lease: Lease) -> None:
+        for _ in range(MAX_ROUNDS):
+            self._rewrite(lease)
+            if self._commit(lease):
+                return
+            self.search()
+        raise IndexConflictError(
+            f"{self._index.uri}, topic {self._request.topic}: {MAX_ROUNDS} times others changed what was to be erased; "
+            f"nothing was committed. Run it again"
+        )
+
+    def _rewrite(self, lease: Lease) -> None:
+        """Write the due segments without the records to erase, those that were not written yet."""
+        snapshot = self._index.open()
+        writer = Provenance(
+            self._config.name,
+            self._request.topic,
+            snapshot.state.topic.topic_id if snapshot.state.topic else "",
+            snapshot.index_id,
+            self._request.run_id,
+            lease.epoch,
+            index_dir=self._config.archive.index_dir,
+        )
+        due = {key: result for key, result in self._due.items() if key not in self._outputs}
+        tasks = [
+            ErasureTask(self._config.store, self._request.keys, r.segment, late_count=_count_late(r), writer=writer)
+            for r in due.values()
+        ]
+        progress = Progress(
+            logger, f"erase from {self._request.topic}", len(tasks), sum(r.segment.size for r in due.values())
+        )
+        for key, segments in self._run(rewrite_segment, tasks):
+            self._outputs[key] = segments
+            progress.advance(due[key].segment.size, due[key].segment.record_count, due[key].segment.record_bytes)
+
+    def _commit(self, lease: Lease) -> bool:
+        """Put the written segments in the place of the due ones. Return False if one of these is no longer live."""
+        commit_id = str(uuid4())
+        since = self._index.open().version
+        due = [result.segment for result in self._due.values()]
+
+        def step(snapshot: IndexSnapshot) -> bool:
+            if snapshot.connector_snapshot.has_commit(commit_id, since):
+                return True
+            if not lease.is_held(snapshot.state):
+                raise SupersededError(
+                    f"{lease.uri}, topic {lease.topic}: the erasure of run {lease.run_id} was ended by a later erasure "
+                    f"of the topic or by a vacuum; it commits nothing. Run it again"
+                )
+            if not set(due) <= set(snapshot.segments):
+                return False
+            snapshot.commit(self._build_change(snapshot, lease), commit_id)
+            return True
+
+        return retry_commit(self._index, step)
+
+    def _build_change(self, snapshot: IndexSnapshot, lease: Lease) -> Change:
+        # retention may have removed some of the merged segments meanwhile
+        merged = frozenset(_list_merged(self._due.values())).intersection(snapshot.retired)
+        hours = tuple(s for s in merged if s.chunk == "hourly")
+        return Change(
+            added=tuple(chain.from_iterable(self._outputs[key] for key in self._due)),
+            emptied=hours,
+            dropped=(*(r.segment for r in self._due.values()), *merged.difference(hours)),
+            erased=_list_erased(self._due.values()),
+            removed=lease.end,
+            run_id=lease.run_id,
+        )
+
+    def report(self) -> ErasureReport:
+        """Return what was searched, and what is due of it, or was written anew."""
+        due = self._due
+        counts = np.zeros(len(self._request.keys), np.int64)
+        for result in self._results:
+            counts += np.array(result.counts or 0, np.int64)
+        return ErasureReport(
+            topic=self._request.topic,
+            applied=False,
+            counts=tuple(counts.tolist()),
+            searched=tuple(r.segment for r in self._results if r.error is None),
+            erased=_list_erased(due.values()),
+            merged=_list_merged(due.values()),
+            on_hold=_list_erased(r for r in self._results if self._is_on_hold(r.segment)),
+            outputs=tuple(chain.from_iterable(self._outputs.get(key, ()) for key in due)),
+            faults=tuple(self._list_faults()),
+        )
+
+    def _list_faults(self) -> Iterator[str]:
+        """Yield why some objects of the archive may hold records with a key still."""
+        snapshot = self._index.open()
+        for result in self._results:
+            if result.error is not None:
+                yield f"nothing of {_describe_place(result.segment)} goes while an object is damaged: {result.error}"
+        values = [s for s in snapshot.segments if not is_mergeable(s)]
+        for name, number in sorted(Counter(s.format for s in values).items()):
+            yield (
+                f"{count_noun(number, 'object')} of format {name} were not searched: the format holds values only, so "
+                f"the key of a record is not there. Retention can remove their days (archive.retention.ms, "
+                f"archive.retention.before)"
+            )
+
+    def list_unreached(self) -> Iterator[str]:
+        """Yield where records with a key may be beside what is searched. Lists the topic's objects."""
+        snapshot = self._index.open()
+        orphans = vacuum_topic(self._config, self._request.topic, self._request.run_id, timedelta(0), dry_run=True)
+        if number := len(orphans.removed) + orphans.retained:
+            yield f"{count_noun(number, 'object')} that the index does not name: `kafka-s3 vacuum` removes them"
+        if orphans.foreign:
+            yield f"{count_noun(len(orphans.foreign), 'object')} of other tools, or copies, in the topic's folders"
+        if any(not gap.is_lost for gap in snapshot.state.judge.left_out):
+            yield "the objects of the sink before this one"
+        if snapshot.state.unresolved:
+            yield "offsets that could not be archived: if they are read again, their records are archived"
+        yield f"topic {self._request.topic} in Kafka, and topics that were restored from it"
+        if letters := self._config.records.errors.dead_letter_topic:
+            yield f"the dead letter topic {letters}"
+        yield "copies of the bucket, and plans and reports of restores with the key as their filter"
+        try:
+            status = self._store.read_bucket_setting("get_bucket_versioning").get("Status", "none")
+        except PlatformError as err:
+            status = f"unknown: {err}"
+        yield (
+            f"versions of the deleted objects (versioning of the bucket: {status}): delete them, or let a lifecycle "
+            f"rule with NoncurrentVersionExpiration do it, when no lock holds them"
+        )
+
+    def _list_later(self, snapshot: IndexSnapshot) -> Iterator[str]:
+        """Yield what was archived since the search."""
+        searched_keys = {r.segment.key for r in self._results}
+        searched_keys.update(s.key for s in chain.from_iterable(self._outputs.values()))
+        later = [s for s in snapshot.segments if is_mergeable(s) and s.key not in searched_keys]
+        if later:
+            count = count_noun(sum(s.record_count for s in later), "record")
+            yield f"{count_noun(len(later), 'object')} with {count} that came meanwhile: run it again"
+
+
+def _find_place(segment: Segment) -> tuple[int, date | None, str]:
+    """Return the kafka partition and the day: hours are merged within them."""
+    return segment.kafka_partition, find_day(segment), segment.zone.key
+
+
+def _list_overlaps(segment: Segment, merged: Mapping[tuple[int, str], Sequence[Segment]]) -> tuple[Segment, ...]:
+    """Return the merged segments that may share records with this one. Hours hold those of no other segment."""
+    if segment.chunk == "hourly":
+        return ()
+    start = segment.start_offset
+    end = segment.end_offset
+    candidates = merged.get((segment.kafka_partition, segment.zone.key), ())
+    return tuple(s for s in candidates if s.start_offset < end and start < s.end_offset)
+
+
+def _describe_place(segment: Segment) -> str:
+    return f"kafka partition {segment.kafka_partition}, day {find_day(segment) or 'none (out of range)'}"
+
+
+def _list_erased(results: Iterable[SearchedSegment]) -> tuple[Segment, ...]:
+    return tuple(r.erased for r in results if r.erased is not None)
+
+
+def _list_merged(results: Iterable[SearchedSegment]) -> tuple[Segment, ...]:
+    """Return each merged segment once. Several objects of a day may hold its records."""
+    return tuple(dict.fromkeys(chain.from_iterable(r.merged for r in results)))
+
+
+def _count_late(result: SearchedSegment) -> int:
+    return result.segment.late_count - (result.erased.late_count if result.erased else 0)
+
+
+def search_segment(task: ErasureTask, _: Attempt) -> SearchedSegment:
+    """Read a segment to its end, and count its records with a key. What it raises for good is in the result.
+
+    Merged segments in whose offsets they lie are read too.
+    """
+    store = ObjectStore(task.store)
+    matches = _Matches(task)
+    try:
+        for batch in read_checked(store, task.segment):
+            matches.add(batch)
+    except PermanentError as err:
+        return SearchedSegment(task.segment, error=err)
+    return matches.build_result(tuple(s for s in matches.list_touched() if _may_hold(store, s, task.keys)))
+
+
+def _may_hold(store: ObjectStore, segment: Segment, keys: Sequence[bytes]) -> bool:
+    """Return True if a record of a merged segment has a key, or if that cannot be read."""
+    try:
+        places = (find_keys(batch, keys) for batch in read_checked(store, segment))
+        return any(column.null_count < len(column) for column in places)
+    except PermanentError:
+        return True
+
+
+def find_keys(batch: pa.RecordBatch, keys: Sequence[bytes]) -> pa.Int32Array:
+    """Return for each record the place of its key in `keys`, null if it is none of them."""
+    return pc.index_in(batch.column("key"), value_set=pa.array(keys, pa.binary()), skip_nulls=True)
+
+
+class _Matches:
+    """The records of a segment with a key: their numbers, and the merged segments in whose offsets they lie."""
+
+    def __init__(self, task: ErasureTask) -> None:
+        self._task = task
+        self._counts = np.zeros(len(task.keys), np.int64)
+        self._digest = RecordDigest()
+        self._offsets: list[int] = []
+        self._times: list[int] = []
+        self._starts = np.array([s.start_offset for s in task.merged], np.int64)
+        self._ends = np.array([s.end_offset for s in task.merged], np.int64)
+        self._is_touched = np.zeros(len(task.merged), bool)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        places = find_keys(batch, self._task.keys)
+        if places.null_count == len(places):
+            return
+        records = batch.filter(places.is_valid())
+        self._counts += np.bincount(places.drop_null().to_numpy(), minlength=len(self._counts))
+        self._digest.update(records)
+        offsets: Int64s = read_offset_column(records)
+        times = records.column("timestamp").cast(pa.int64()).to_numpy()
+        self._offsets += int(offsets[0]), int(offsets[-1])
+        self._times += int(times.min()), int(times.max())
+        self._is_touched |= np.searchsorted(offsets, self._starts) < np.searchsorted(offsets, self._ends)
+
+    def list_touched(self) -> list[Segment]:
+        """Return the merged segments in whose offsets records with a key lie."""
+        return [s for s, is_touched in zip(self._task.merged, self._is_touched, strict=True) if is_touched]
+
+    def build_result(self, merged: tuple[Segment, ...]) -> SearchedSegment:
+        """Return the result, with the merged segments that hold such records too."""
+        segment = self._task.segment
+        count = int(self._counts.sum())
+        if not count:
+            return SearchedSegment(segment, tuple(self._counts.tolist()))
+        # Which records are late is not archived: the others have as many of them as possible.
+        late_count = max(0, segment.late_count - (segment.record_count - count))
+        row = replace(
+            segment,
+            start_offset=self._offsets[0],
+            end_offset=self._offsets[-1] + 1,
+            record_count=count,
+            late_count=late_count,
+            record_bytes=self._digest.record_bytes,
+            size=0,
+            etag="",
+            sha256="",
+            digest="",
+            min_timestamp=min(self._times),
+            max_timestamp=max(self._times),
+            siblings=(*segment.objects, *chain.from_iterable(s.objects for s in merged)),
+        )
+        return SearchedSegment(segment, tuple(self._counts.tolist()), row, merged)
+
+
+def rewrite_segment(task: ErasureTask, attempt: Attempt) -> tuple[str, tuple[Segment, ...]]:
+    """Write a segment's records without a key to new segments, and read these back. Return its key, and the segments.
+
+    Raises:
+        IntegrityError: the segment is not as in the index, or what was read back is not what is to stay.
+    """
+    assert task.writer is not None  # noqa: S101 - it is a task to rewrite
+    store = ObjectStore(task.store)
+    expected = _Contents()
+
+    def list_others() -> Iterator[tuple[pa.RecordBatch, int]]:
+        late_count = task.late_count
+        for batch in cut_batches(_drop_matches(read_checked(store, task.segment), task.keys)):
+            expected.add(batch)
+            yield batch, late_count
+            late_count = 0
+
+    target, bucket = _make_target(task.segment, replace(task.writer, attempt=attempt.attempt_id))
+    segments = write_segments(target, store, bucket, list_others())
+    actual = _Contents()
+    for batch in chain.from_iterable(read_checked(store, s) for s in segments):
+        places = find_keys(batch, task.keys)
+        if places.null_count < len(places):
+            raise IntegrityError(f"{task.segment.key}: a record to erase was read back. {_DEFECT}")
+        actual.add(batch)
+    if expected.digests != actual.digests:
+        raise IntegrityError(f"{task.segment.key}: other records were read back than were to stay. {_DEFECT}")
+    return task.segment.key, tuple(segments)
+
+
+_DEFECT = "This is a defect of the platform; nothing was committed"
+
+
+def _drop_matches(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        others = batch.filter(find_keys(batch, keys).is_null())
+        if others.num_rows:
+            yield others
+
+
+class _Contents:
+    """Digests of records with all their columns but the kafka partition, which the reader compares."""
+
+    def __init__(self) -> None:
+        self._records = RecordDigest()
+        self._places = xxhash.xxh3_128()
+        self._topics = xxhash.xxh3_128()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._records.update(batch)
+        numbers = np.stack(
+            [batch.column(name).to_numpy().astype("<i8") for name in ("offset", "timestampType")], axis=1
+        )
+        self._places.update(numbers.tobytes())
+        self._topics.update(read_strings(batch.column("topic")).data)
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        return self._records.hexdigest(), self._places.hexdigest(), self._topics.hexdigest()
+
+
+def _make_target(segment: Segment, writer: Provenance) -> tuple[SegmentTarget, Bucket]:
+    """Return the target and the bucket of segments in the place of this one, by the layout that wrote it."""
+    layout = LayoutSettings.model_validate_json(segment.settings)
+    parsed = new_segment_layout(layout).parse(segment.key)
+    hour_ms = None if segment.chunk_start is None else to_epoch_ms(segment.chunk_start)
+    target = SegmentTarget(
+        layout,
+        writer.topic,
+        segment.kafka_partition,
+        writer,
+        chunk=segment.chunk,
+        rewrite=True,
+        schema_ids=frozenset(segment.schema_ids),
+        start_hour=segment.start_hour,
+    )
+    return target, Bucket(hour_ms, segment.encoded_partition, parsed.topic if parsed else None)
