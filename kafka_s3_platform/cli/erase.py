@@ -30,7 +30,7 @@ from kafka_s3_platform.operate.defs.warm_spark import choose_runner
 )
 @click.option(
     "--keys-from",
-    type=click.File(encoding="utf-8"),
+    type=click.File(encoding="utf-8-sig"),
     metavar="FILE",
     help="Erase records with the keys in this file, one a line, as --key has them. - is the standard input, so that no "
     "key stays in the history of a shell.",
@@ -69,14 +69,22 @@ def erase(
 
 
 def _read_keys(texts: tuple[str, ...], keys_from: TextIO | None) -> tuple[bytes, ...]:
-    """Return the keys of both options, each once. UsageError if there is none, or an empty one."""
-    lines = [line.rstrip("\r\n") for line in keys_from] if keys_from else []
-    keys = read_record_keys("--key", texts) + read_record_keys("--keys-from", [line for line in lines if line])
+    """Return the keys of both options. UsageError if there is none, an empty one, or one twice."""
+    try:
+        lines = [line.rstrip("\r\n") for line in keys_from] if keys_from else []
+    except UnicodeDecodeError as err:
+        raise click.UsageError(f"--keys-from is not UTF-8: {err}. Write bytes as in hex:ff00") from err
+    keys = read_record_keys("--key", texts) + read_record_keys("--keys-from", lines)
     if not keys:
         raise click.UsageError("name the keys by --key or --keys-from")
-    if b"" in keys:
-        raise click.UsageError("--key is empty: records with an empty key belong to nobody")
-    return tuple(dict.fromkeys(keys))
+    # The report counts the records of each key by its place: none is left out here, so that the place is the reader's.
+    places: dict[bytes, int] = {}
+    for place, key in enumerate(keys, 1):
+        if not key:
+            raise click.UsageError(f"key {place} of {len(keys)} is empty: records with an empty key belong to nobody")
+        if places.setdefault(key, place) < place:
+            raise click.UsageError(f"key {place} of {len(keys)} is key {places[key]} again: leave it out")
+    return tuple(keys)
 
 
 def _make_document(request: ErasureRequest, report: ErasureReport) -> dict[str, Any]:
@@ -103,7 +111,8 @@ def _make_document(request: ErasureRequest, report: ErasureReport) -> dict[str, 
         "written_objects": [s.key for s in report.outputs],
         "compared_records": sum(s.record_count for s in report.outputs),
         "removed_objects": [asdict(item) for item in report.removed],
-        "replaced": report.replaced,
+        "leftover_objects": [item.key for item in report.leftovers],
+        "not_deleted": report.not_deleted,
         "refused": report.faults,
         "unreached": report.unreached,
     }
@@ -125,6 +134,9 @@ def _format_report(report: ErasureReport) -> Iterator[str]:
             f"  {count_noun(len(report.merged), 'merged object')} of hours {'went' if report.applied else 'would go'} "
             f"too: their day holds their other records"
         )
+    if report.leftovers:
+        verb = "were" if report.applied else "would be"
+        yield f"  {count_noun(len(report.leftovers), 'old object')} that an earlier erasure had left {verb} deleted too"
     if report.on_hold:
         count = sum(s.record_count for s in report.on_hold)
         yield f"  on hold, {count_noun(count, 'record')}: --despite-hold erases them"
@@ -134,5 +146,5 @@ def _format_report(report: ErasureReport) -> Iterator[str]:
             f"{count_noun(len(report.outputs), 'new object')} read back: as before, and none with a key; "
             f"{count_noun(len(report.removed), 'old object')} deleted"
         )
-    yield from (f"  {key} is not the object of the index, and stays" for key in report.replaced)
+    yield from (f"  {key} is not the object of the index, and stays" for key in report.not_deleted)
     yield from (f"  not reached: {text}" for text in report.unreached)

@@ -135,8 +135,8 @@ def test_erase_plans_what_it_then_erases(kafka_s3: KafkaS3, lab: Lab) -> None:
     config = write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic)
     archived(config)
     keys = kafka_s3.folder / "keys"
-    keys.write_text("alice\n\nnobody\n")
-    command = ("erase", "c", "--topic", lab.topic, "--keys-from", str(keys), "--key", "hex:ff", "--key", "alice")
+    keys.write_text("\ufeffalice\nnobody\n")
+    command = ("erase", "c", "--topic", lab.topic, "--keys-from", str(keys), "--key", "hex:ff")
     plan = parsed(kafka_s3(*command, "--json"))
     assert (plan["applied"], plan["records"], plan["records_by_key"]) == (False, 2, [1, 1, 0])
     words = kafka_s3(*command, status=0).stdout
@@ -157,7 +157,8 @@ def test_erase_plans_what_it_then_erases(kafka_s3: KafkaS3, lab: Lab) -> None:
     ("options", "reason"),
     [
         ((), "name the keys by --key or --keys-from"),
-        (("--key", ""), "--key is empty"),
+        (("--key", "a", "--key", ""), "key 2 of 2 is empty"),
+        (("--key", "a", "--key", "b", "--key", "hex:61"), "key 3 of 3 is key 1 again"),
         (("--key", "hex:f"), "--key 'hex:f'"),
     ],
 )

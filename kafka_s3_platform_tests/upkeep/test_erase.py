@@ -17,10 +17,17 @@ import pytest
 
 from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.config.settings import ConnectorConfig
-from kafka_s3_platform.core.errors import IntegrityError, PreflightError, StoreUnavailableError, SupersededError
+from kafka_s3_platform.core.errors import (
+    AuthorizationError,
+    IntegrityError,
+    PreflightError,
+    StoreUnavailableError,
+    SupersededError,
+)
 from kafka_s3_platform.core.segments.writers import SegmentWriter
 from kafka_s3_platform.core.spark.runner import TaskRunner
-from kafka_s3_platform.core.store.index import ConnectorSnapshot
+from kafka_s3_platform.core.store.index import ConnectorSnapshot, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.core.store.index_rows import REMOVED
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT
@@ -267,10 +274,56 @@ def test_of_a_day_with_a_damaged_object_nothing_goes_and_it_is_told(config: Conn
     report = erased(config)
     assert report.record_count == 1, "that of the other kafka partition"
     assert len(report.faults) == 1
-    assert "nothing of kafka partition 0, day 2026-01-01 goes while an object is damaged" in report.faults[0]
+    assert "nothing of kafka partition 0, day 2026-01-01 goes while an object cannot be read" in report.faults[0]
     lab.put_object(damaged.key, body)
     assert erased(config).record_count == 2
     assert offsets(config) == OTHERS
+
+
+def test_of_a_day_with_an_object_that_goes_before_it_is_written_anew_nothing_goes(
+    config: ConnectorConfig, lab: Lab
+) -> None:
+    """Others go: one bad object ends no erasure."""
+    damaged = next(s for s in snapshot(config).segments if s.kafka_partition == 0)
+    body = lab.s3.get_object(Bucket=lab.store.bucket, Key=damaged.key)["Body"].read()
+    store = ObjectStore(config.store)
+    report = erased(config, runner=after_tasks(partial(store.delete, damaged.key, damaged.etag)))
+    assert report.record_count == 1, "that of the other kafka partition"
+    assert "nothing of kafka partition 0, day 2026-01-01 goes while an object cannot be read" in report.faults[0]
+    lab.put_object(damaged.key, body)
+    assert erased(config).record_count == 2
+    assert offsets(config) == OTHERS
+
+
+def test_of_a_day_that_lacks_records_of_its_hours_nothing_goes(merged_config: ConnectorConfig) -> None:
+    """An hour may have the only copy of the records of others then."""
+    config = merged_config
+    index = TopicIndex.of(config, config.topics[0])
+    lost = next(s for s in index.open().segments if s.kafka_partition == 1)
+    index.open().commit(Change(dropped=(lost,)))
+    report = erased(config)
+    assert (report.record_count, report.merged) == (0, ())
+    assert "nothing of day 2026-01-01 goes: its objects hold 5 records, and the hours" in report.faults[0]
+    assert {s.key for s in snapshot(config).retired} <= objects(config)
+
+
+def test_without_the_right_to_delete_it_is_told_that_old_objects_are_there_and_the_next_run_deletes_them(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AuthorizationError("no s3:DeleteObject")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "delete", refuse)
+        report = erased(config)
+    assert (report.record_count, report.removed) == (3, ())
+    assert "old objects that hold some were not deleted: no s3:DeleteObject" in report.faults[0]
+    plan = erased(config, applies=False)
+    assert (plan.record_count, len(plan.leftovers)) == (0, 3)
+    assert holds_key(config) == {item.key for item in plan.leftovers}
+    report = erased(config)
+    assert {item.key for item in report.removed} == {item.key for item in plan.leftovers}
+    assert holds_key(config) == set()
 
 
 def test_objects_of_values_only_are_not_searched_and_it_is_told(lab: Lab) -> None:
@@ -282,13 +335,12 @@ def test_objects_of_values_only_are_not_searched_and_it_is_told(lab: Lab) -> Non
 
 def test_the_places_that_it_does_not_reach_are_told(config: ConnectorConfig, lab: Lab) -> None:
     lab.s3.put_bucket_versioning(Bucket=lab.store.bucket, VersioningConfiguration={"Status": "Enabled"})
-    lab.put_object(f"topics/{config.topics[0]}/copy.parquet", b"of another tool")
     errors = {"tolerance": "all", "dead_letter_topic": "letters"}
     records_of = config.records.model_copy(update={"errors": config.records.errors.model_copy(update=errors)})
     texts = erased(config.model_copy(update={"records": records_of}), applies=False).unreached
     assert f"topic {config.topics[0]} in Kafka, and topics that were restored from it" in texts
     assert "the dead letter topic letters" in texts
-    assert "1 object of other tools, or copies, in the topic's folders" in texts
+    assert f"objects that the index does not name: `kafka-s3 vacuum {config.name} --dry-run` lists them" in texts
     assert any("(versioning of the bucket: Enabled)" in text for text in texts)
 
 
@@ -298,14 +350,19 @@ def test_a_restore_sends_none_of_them_and_says_how_many(merged_config: Connector
     topic = merged_config.topics[0]
     assert report.record_count == 4
     assert [gap.text for gap in report.gaps] == [
-        f"{topic}-0: 2 records within offsets [0, 3) were erased by request",
-        f"{topic}-1: 1 record within offsets [0, 1) were erased by request",
+        f"{topic}-0: up to 2 records of these hours and offsets, within [0, 3), were erased by request",
+        f"{topic}-1: up to 1 record of these hours and offsets, within [0, 1), were erased by request",
     ]
 
 
-def test_a_restore_that_was_planned_before_is_to_be_planned_anew(config: ConnectorConfig) -> None:
+def test_a_restore_that_was_planned_before_is_to_be_planned_anew_also_while_the_objects_are_there(
+    config: ConnectorConfig, lab: Lab
+) -> None:
+    key = snapshot(config).segments[0].key
+    gone = (key, lab.s3.get_object(Bucket=lab.store.bucket, Key=key)["Body"].read())
     with pytest.raises(IntegrityError):
         restored(config, Between(before_replay=partial(erased, config)))
+    lab.put_object(*gone)
     with pytest.raises(PreflightError, match="went from the archive after the restore was planned"):
         restored(config)
     assert restored(config, restore_id="r2", to_topic=f"{config.topics[0]}-2").record_count == 4

@@ -88,7 +88,7 @@ def remark_left_out(text: str) -> PreflightFinding:
 def _check_objects(
     request: RestoreRequest, plan: ArchivePlan, objects: Sequence[ObjectInfo | None], runner: TaskRunner
 ) -> Iterator[PreflightFinding]:
-    removed_keys = _find_removed(request, plan, objects)
+    removed_keys = _find_removed(request, plan)
     if removed_keys:
         yield make_refusal(
             f"{count_noun(len(removed_keys), 'object')} of the plan, such as {min(removed_keys)}, went from the "
@@ -113,11 +113,15 @@ def _check_objects(
         yield from _check_timestamps(request, replace(plan, objects=tuple(readable)), runner)
 
 
-def _find_removed(request: RestoreRequest, plan: ArchivePlan, objects: Sequence[ObjectInfo | None]) -> frozenset[str]:
-    """Return the keys of planned objects that neither the store has nor the index names any more."""
-    missing = frozenset(o.key for o, info in zip(plan.objects, objects, strict=True) if info is None)
-    snapshot = TopicIndex.of(request.config, request.topic).peek() if missing else None
-    return missing - collect_object_keys((*snapshot.segments, *snapshot.retired)) if snapshot else frozenset()
+def _find_removed(request: RestoreRequest, plan: ArchivePlan) -> frozenset[str]:
+    """Return the keys of planned objects that the index does not name any more, whether or not the store has them yet.
+
+    The objects of erased records are deleted after the index has lost them.
+    """
+    snapshot = TopicIndex.of(request.config, request.topic).peek()
+    if snapshot is None:
+        return frozenset()
+    return frozenset(o.key for o in plan.objects) - collect_object_keys((*snapshot.segments, *snapshot.retired))
 
 
 def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> Iterator[PreflightFinding]:

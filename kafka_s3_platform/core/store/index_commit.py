@@ -44,6 +44,9 @@ MAX_CONFLICTS = 20
 MAX_LOST = 3
 """The tries of a step: while other commits come first, and if the store does not answer."""
 
+MAX_KEYS = 500
+"""So many keys are in one list of a predicate: delta-rs crashes the process with 10,000."""
+
 NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
 """The run path has no right to delete, not even expired log files."""
 
@@ -78,10 +81,10 @@ def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
     """Yield SQL conditions of the topic's rows to remove. They include the old rows of segments of another kind."""
     if change.removed:
         yield match_every([match_topic(topic), match_any(change.removed)])
-    if change.retired:
-        yield _match_rows_of(topic, change.retired, [LIVE])
-    if gone := (*change.emptied, *change.expired, *change.dropped):
-        yield _match_rows_of(topic, gone, [LIVE, *MERGED_KINDS, ERASED])
+    gone = (*change.emptied, *change.expired, *change.dropped)
+    for segments, kinds in ((change.retired, [LIVE]), (gone, [LIVE, *MERGED_KINDS, ERASED])):
+        for start in range(0, len(segments), MAX_KEYS):
+            yield _match_rows_of(topic, segments[start : start + MAX_KEYS], kinds)
 
 
 def _match_rows_of(topic: str, segments: Sequence[Segment], kinds: Sequence[str]) -> RowPredicate:

@@ -17,9 +17,9 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, timezone
 from itertools import chain
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -30,6 +30,7 @@ import xxhash
 from kafka_s3_platform.core.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings, StoreSettings
 from kafka_s3_platform.core.errors import (
+    AuthorizationError,
     IndexConflictError,
     IntegrityError,
     PermanentError,
@@ -52,15 +53,17 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import check_promises
 from kafka_s3_platform.core.store.upload import Provenance
 from kafka_s3_platform.core.text import count_noun
-from kafka_s3_platform.core.upkeep.compact.days import find_day, is_mergeable
+from kafka_s3_platform.core.upkeep.compact.days import count_day_records, find_day, is_mergeable
 from kafka_s3_platform.core.upkeep.compact.merge import write_segments
 from kafka_s3_platform.core.upkeep.retain import delete_objects
-from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.core.upkeep.verify import read_checked
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+
+Place: TypeAlias = tuple[int, date | None, str]
+"""A kafka partition, a day of it (None for records out of range), and the day's timezone."""
 
 MAX_ROUNDS = 5
 """So often the search goes on with objects that merges have put in the place of searched ones meanwhile."""
@@ -96,8 +99,8 @@ class ErasureTask:
 class SearchedSegment:
     """A segment that was read to its end. `counts` are its records with each key, in the order of the keys.
 
-    `erased` is the row of these records, None if there are none. `merged` are the merged segments that have some of
-    them too. With an `error` the segment could not be read, so nothing is certain about it.
+    `counts` is empty and `erased`, the row of these records, is None if there are none. `merged` are the merged
+    segments that have some of them too. With an `error` the segment could not be read, so nothing is certain about it.
     """
 
     segment: Segment
@@ -113,8 +116,9 @@ class ErasureReport:
 
     `counts` are the records with each key, in the order of the keys, those on hold too. `erased` are the rows of the
     records that go, `merged` the segments that go because their day holds their other records. The records of `outputs`
-    were read back, and were as before. `removed` objects were deleted, `replaced` ones were others than those of the
-    index, and stay. `faults` say what could not be searched, `unreached` where else such records may be.
+    were read back, and were as before. `leftovers` are objects with erased records that an earlier run has not
+    deleted. `removed` objects were deleted, `not_deleted` ones were others than those of the index, and stay. `faults`
+    say what could not be searched or deleted, `unreached` where else such records may be.
     """
 
     topic: str
@@ -125,8 +129,9 @@ class ErasureReport:
     merged: tuple[Segment, ...] = ()
     on_hold: tuple[Segment, ...] = ()
     outputs: tuple[Segment, ...] = ()
+    leftovers: tuple[StoredObject, ...] = ()
     removed: tuple[StoredObject, ...] = ()
-    replaced: tuple[str, ...] = ()
+    not_deleted: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     unreached: tuple[str, ...] = ()
 
@@ -147,8 +152,9 @@ def erase_records(request: ErasureRequest, runner: TaskRunner, *, applies: bool)
     erasure = _Erasure(request, index, runner)
     erasure.search()
     unreached = [*erasure.list_unreached()]
+    leftovers = tuple(erasure.list_leftovers(index.open()))
     report = erasure.apply() if applies else erasure.report()
-    return replace(report, applied=applies, unreached=(*report.unreached, *unreached))
+    return replace(report, applied=applies, leftovers=leftovers, unreached=(*report.unreached, *unreached))
 
 
 class _Erasure:
@@ -164,6 +170,8 @@ class _Erasure:
         self._outputs: dict[str, tuple[Segment, ...]] = {}
         self._results: tuple[SearchedSegment, ...] = ()
         """Those of the live segments of the last search."""
+        self._unequal: Mapping[date | None, str] = {}
+        """Days whose objects do not hold as many records as their merged hours, each with a sentence."""
 
     def search(self) -> None:
         """Read the live segments of whole records that were not read before, until none is unread for a merge."""
@@ -176,13 +184,15 @@ class _Erasure:
             for key in failed_keys:
                 # it may have been replaced while it was read, or be put back before the next search
                 del self._searched[key]
-            if failed_keys <= {s.key for s in self._index.open().segments}:
+            snapshot = self._index.open()
+            if failed_keys <= {s.key for s in snapshot.segments}:
+                self._unequal = _find_unequal_days(snapshot, self._results)
                 return
 
     def _read(self, segments: Sequence[Segment], retired: Sequence[Segment]) -> None:
-        merged: dict[tuple[int, str], list[Segment]] = defaultdict(list)
+        merged: dict[Place, list[Segment]] = defaultdict(list)
         for segment in retired:
-            merged[segment.kafka_partition, segment.zone.key].append(segment)
+            merged[_find_place(segment)].append(segment)
         tasks = [ErasureTask(self._config.store, self._request.keys, s, _list_overlaps(s, merged)) for s in segments]
         progress = Progress(logger, f"search {self._request.topic}", len(tasks), sum(s.size for s in segments))
         for result in self._run(search_segment, tasks):
@@ -197,6 +207,7 @@ class _Erasure:
     def _due(self) -> dict[str, SearchedSegment]:
         """What is to be rewritten, by key: it is not on hold, and no other object of its day is in doubt."""
         doubtful = {_find_place(r.segment) for r in self._results if r.error is not None}
+        doubtful.update(_find_place(s) for r in self._results for s in r.merged if find_day(s) in self._unequal)
         return {
             r.segment.key: r
             for r in self._results
@@ -225,18 +236,24 @@ class _Erasure:
         report = self.report()
         logger.info("%s: %d records of %d objects erased", report.topic, report.record_count, len(report.erased))
         snapshot = self._index.open()
+        present = self.list_leftovers(snapshot)
+        report = replace(report, unreached=tuple(self._list_later(snapshot)))
+        try:
+            foreign_keys = tuple(delete_objects(self._store, present))
+        except PlatformError as err:
+            # what was committed is told in any case, and that its old objects may still be there
+            text = f"the index names no record with a key, but old objects that hold some were not deleted: {err}"
+            return replace(report, faults=(*report.faults, f"{text}. Run it again"))
+        removed = tuple(item for item in present if item.key not in foreign_keys)
+        return replace(report, removed=removed, not_deleted=foreign_keys)
+
+    def list_leftovers(self, snapshot: IndexSnapshot) -> list[StoredObject]:
+        """Return the objects with erased records that are still in the store, also those of killed runs."""
         live_keys = collect_object_keys((*snapshot.segments, *snapshot.retired))
         siblings = chain.from_iterable(row.siblings for row in snapshot.erased)
         objects = [item for item in dict.fromkeys(siblings) if item.key not in live_keys]
         infos = self._store.heads([item.key for item in objects])
-        present = [item for item, info in zip(objects, infos, strict=True) if info is not None]
-        replaced = tuple(delete_objects(self._store, present))
-        return replace(
-            report,
-            removed=tuple(item for item in present if item.key not in replaced),
-            replaced=replaced,
-            unreached=tuple(self._list_later(snapshot)),
-        )
+        return [item for item, info in zip(objects, infos, strict=True) if info is not None]
 
     def _reserve(self, snapshot: IndexSnapshot) -> Lease:
         """Commit that this run erases records of the topic. An earlier erasure of it ends here."""
@@ -249,8 +266,9 @@ class _Erasure:
 
     def _replace(self, lease: Lease) -> None:
         for _ in range(MAX_ROUNDS):
-            self._rewrite(lease)
-            if self._commit(lease):
+            failed_keys = self._rewrite(lease)
+            # what another run has replaced meanwhile is searched and written anew, as what replaced it
+            if failed_keys <= {s.key for s in self._index.open().segments} and self._commit(lease):
                 return
             self.search()
         raise IndexConflictError(
@@ -258,8 +276,11 @@ class _Erasure:
             f"nothing was committed. Run it again"
         )
 
-    def _rewrite(self, lease: Lease) -> None:
-        """Write the due segments without the records to erase, those that were not written yet."""
+    def _rewrite(self, lease: Lease) -> set[str]:
+        """Write the due segments without the records to erase, those that were not written yet.
+
+        Return the keys of those that could not be read: nothing of their places goes.
+        """
         snapshot = self._index.open()
         writer = Provenance(
             self._config.name,
@@ -278,9 +299,15 @@ class _Erasure:
         progress = Progress(
             logger, f"erase from {self._request.topic}", len(tasks), sum(r.segment.size for r in due.values())
         )
-        for key, segments in self._run(rewrite_segment, tasks):
-            self._outputs[key] = segments
+        errors: dict[str, PlatformError] = {}
+        for key, outcome in self._run(rewrite_segment, tasks):
+            if isinstance(outcome, PlatformError):
+                errors[key] = outcome
+            else:
+                self._outputs[key] = outcome
             progress.advance(due[key].segment.size, due[key].segment.record_count, due[key].segment.record_bytes)
+        self._results = tuple(replace(r, error=errors.get(r.segment.key, r.error)) for r in self._results)
+        return {*errors}
 
     def _commit(self, lease: Lease) -> bool:
         """Put the written segments in the place of the due ones. Return False if one of these is no longer live."""
@@ -339,7 +366,9 @@ class _Erasure:
         snapshot = self._index.open()
         for result in self._results:
             if result.error is not None:
-                yield f"nothing of {_describe_place(result.segment)} goes while an object is damaged: {result.error}"
+                place = _describe_place(result.segment)
+                yield f"nothing of {place} goes while an object cannot be read: {result.error}"
+        yield from self._unequal.values()
         values = [s for s in snapshot.segments if not is_mergeable(s)]
         for name, number in sorted(Counter(s.format for s in values).items()):
             yield (
@@ -349,13 +378,10 @@ class _Erasure:
             )
 
     def list_unreached(self) -> Iterator[str]:
-        """Yield where records with a key may be beside what is searched. Lists the topic's objects."""
+        """Yield where records with a key may be beside what is searched."""
         snapshot = self._index.open()
-        orphans = vacuum_topic(self._config, self._request.topic, self._request.run_id, timedelta(0), dry_run=True)
-        if number := len(orphans.removed) + orphans.retained:
-            yield f"{count_noun(number, 'object')} that the index does not name: `kafka-s3 vacuum` removes them"
-        if orphans.foreign:
-            yield f"{count_noun(len(orphans.foreign), 'object')} of other tools, or copies, in the topic's folders"
+        yield f"objects that the index does not name: `kafka-s3 vacuum {self._config.name} --dry-run` lists them"
+        yield "archives of the topic by other connectors"
         if any(not gap.is_lost for gap in snapshot.state.judge.left_out):
             yield "the objects of the sink before this one"
         if snapshot.state.unresolved:
@@ -383,19 +409,36 @@ class _Erasure:
             yield f"{count_noun(len(later), 'object')} with {count} that came meanwhile: run it again"
 
 
-def _find_place(segment: Segment) -> tuple[int, date | None, str]:
+def _find_place(segment: Segment) -> Place:
     """Return the kafka partition and the day: hours are merged within them."""
     return segment.kafka_partition, find_day(segment), segment.zone.key
 
 
-def _list_overlaps(segment: Segment, merged: Mapping[tuple[int, str], Sequence[Segment]]) -> tuple[Segment, ...]:
+def _list_overlaps(segment: Segment, merged: Mapping[Place, Sequence[Segment]]) -> tuple[Segment, ...]:
     """Return the merged segments that may share records with this one. Hours hold those of no other segment."""
     if segment.chunk == "hourly":
         return ()
     start = segment.start_offset
     end = segment.end_offset
-    candidates = merged.get((segment.kafka_partition, segment.zone.key), ())
+    candidates = merged.get(_find_place(segment), ())
     return tuple(s for s in candidates if s.start_offset < end and start < s.end_offset)
+
+
+def _find_unequal_days(snapshot: IndexSnapshot, results: Iterable[SearchedSegment]) -> dict[date | None, str]:
+    """Return the days whose merged hours may not go: the day has not as many records as they.
+
+    Only their objects may hold some records of others then. It is the comparison by which retention removes hours.
+    """
+    days = {day for r in results for s in r.merged if (day := find_day(s)) is not None}
+    unequal: dict[date | None, str] = {}
+    for day in sorted(days):
+        in_day, in_hours = count_day_records(snapshot, day)
+        if in_day != in_hours:
+            unequal[day] = (
+                f"nothing of day {day} goes: its objects hold {in_day.total():,} records, and the hours that were "
+                f"merged into it {in_hours.total():,}. Find out by `kafka-s3 verify --deep` what is wrong"
+            )
+    return unequal
 
 
 def _describe_place(segment: Segment) -> str:
@@ -425,6 +468,8 @@ def search_segment(task: ErasureTask, _: Attempt) -> SearchedSegment:
     try:
         for batch in read_checked(store, task.segment):
             matches.add(batch)
+    except AuthorizationError:
+        raise
     except PermanentError as err:
         return SearchedSegment(task.segment, error=err)
     return matches.build_result(tuple(s for s in matches.list_touched() if _may_hold(store, s, task.keys)))
@@ -479,7 +524,7 @@ class _Matches:
         segment = self._task.segment
         count = int(self._counts.sum())
         if not count:
-            return SearchedSegment(segment, tuple(self._counts.tolist()))
+            return SearchedSegment(segment)
         # Which records are late is not archived: the others have as many of them as possible.
         late_count = max(0, segment.late_count - (segment.record_count - count))
         row = replace(
@@ -500,12 +545,25 @@ class _Matches:
         return SearchedSegment(segment, tuple(self._counts.tolist()), row, merged)
 
 
-def rewrite_segment(task: ErasureTask, attempt: Attempt) -> tuple[str, tuple[Segment, ...]]:
-    """Write a segment's records without a key to new segments, and read these back. Return its key, and the segments.
+def rewrite_segment(task: ErasureTask, attempt: Attempt) -> tuple[str, tuple[Segment, ...] | PlatformError]:
+    """Write a segment's records without a key to new segments, and read these back.
+
+    Return its key, and the new segments. If the segment is gone or not as in the index, or what was read back is not
+    what is to stay, return the error in their place: nothing of its day goes.
 
     Raises:
-        IntegrityError: the segment is not as in the index, or what was read back is not what is to stay.
+        AuthorizationError: the store refuses.
+        TransientError: it does not answer.
     """
+    try:
+        return task.segment.key, _rewrite(task, attempt)
+    except AuthorizationError:
+        raise
+    except PermanentError as err:
+        return task.segment.key, err
+
+
+def _rewrite(task: ErasureTask, attempt: Attempt) -> tuple[Segment, ...]:
     assert task.writer is not None  # noqa: S101 - it is a task to rewrite
     store = ObjectStore(task.store)
     expected = _Contents()
@@ -527,10 +585,10 @@ def rewrite_segment(task: ErasureTask, attempt: Attempt) -> tuple[str, tuple[Seg
         actual.add(batch)
     if expected.digests != actual.digests:
         raise IntegrityError(f"{task.segment.key}: other records were read back than were to stay. {_DEFECT}")
-    return task.segment.key, tuple(segments)
+    return tuple(segments)
 
 
-_DEFECT = "This is a defect of the platform; nothing was committed"
+_DEFECT = "This is a defect of the platform"
 
 
 def _drop_matches(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes]) -> Iterator[pa.RecordBatch]:

@@ -80,8 +80,8 @@ def describe_erased(topic: str, erased: Sequence[Segment]) -> Iterator[MissingRe
         segments = list(group)
         offsets = OffsetRange(segments[0].start_offset, max(s.end_offset for s in segments))
         yield MissingRecords(
-            f"{topic}-{kafka_partition}: {count_noun(sum(s.record_count for s in segments), 'record')} within offsets "
-            f"{offsets} were erased by request"
+            f"{topic}-{kafka_partition}: up to {count_noun(sum(s.record_count for s in segments), 'record')} of these"
+            f" hours and offsets, within {offsets}, were erased by request"
         )
 
 
