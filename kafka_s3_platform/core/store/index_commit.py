@@ -7,6 +7,7 @@ they stay in the index for a while. The kind of a segment (live, retired ...) is
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from kafka_s3_platform.core.store.row_filter import (
     match_every,
     match_periods,
     match_segments,
+    match_start_offsets,
     match_topic,
     match_version,
 )
@@ -45,7 +47,10 @@ MAX_LOST = 3
 """The tries of a step: while other commits come first, and if the store does not answer."""
 
 MAX_KEYS = 500
-"""So many keys are in one list of a predicate: delta-rs crashes the process with 10,000."""
+"""So many keys are in one list of a predicate. With 10,000, delta-rs overflows its stack, and the process is gone.
+
+It would join lists that differ in nothing else, so each has bounds of offsets of its own.
+"""
 
 NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
 """The run path has no right to delete, not even expired log files."""
@@ -81,10 +86,10 @@ def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
     """Yield SQL conditions of the topic's rows to remove. They include the old rows of segments of another kind."""
     if change.removed:
         yield match_every([match_topic(topic), match_any(change.removed)])
-    gone = (*change.emptied, *change.expired, *change.dropped)
-    for segments, kinds in ((change.retired, [LIVE]), (gone, [LIVE, *MERGED_KINDS, ERASED])):
-        for start in range(0, len(segments), MAX_KEYS):
-            yield _match_rows_of(topic, segments[start : start + MAX_KEYS], kinds)
+    if change.retired:
+        yield _match_rows_of(topic, change.retired, [LIVE])
+    if gone := (*change.emptied, *change.expired, *change.dropped):
+        yield _match_rows_of(topic, gone, [LIVE, *MERGED_KINDS, ERASED])
 
 
 def _match_rows_of(topic: str, segments: Sequence[Segment], kinds: Sequence[str]) -> RowPredicate:
@@ -93,8 +98,15 @@ def _match_rows_of(topic: str, segments: Sequence[Segment], kinds: Sequence[str]
     for start in {segment.chunk_start for segment in segments}:
         for kind in kinds:
             periods.update(list_periods(start, kind))
-    keys = (segment.key for segment in segments)
-    return match_every([match_topic(topic), match_periods(sorted(periods)), match_segments(keys, kinds)])
+    ordered = sorted(segments, key=lambda s: (s.kafka_partition, s.start_offset))
+    parts: list[RowPredicate] = []
+    for kafka_partition, group in groupby(ordered, key=lambda s: s.kafka_partition):
+        rows = list(group)
+        for at in range(0, len(rows), MAX_KEYS):
+            part = rows[at : at + MAX_KEYS]
+            bounds = match_start_offsets(kafka_partition, part[0].start_offset, part[-1].start_offset)
+            parts.append(match_every([bounds, match_segments((s.key for s in part), kinds)]))
+    return match_every([match_topic(topic), match_periods(sorted(periods)), match_any(parts)])
 
 
 def write_rows(table: DeltaTable, rows: pa.Table, predicates: Sequence[RowPredicate], version: int) -> None:

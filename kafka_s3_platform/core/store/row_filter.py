@@ -54,6 +54,11 @@ def match_segments(keys: Iterable[str], kinds: Iterable[str] = (LIVE,)) -> RowPr
     return RowPredicate(f"(kind IN ({', '.join(map(quote_text, kinds))}) AND key IN ({quoted_keys}))")
 
 
+def match_start_offsets(kafka_partition: int, first: int, last: int) -> RowPredicate:
+    """Match the rows of a kafka partition that begin at an offset from `first` to `last`."""
+    return RowPredicate(f"kafka_partition = {kafka_partition} AND start_offset BETWEEN {first} AND {last}")
+
+
 def match_topic(topic: str) -> RowPredicate:
     """Match the rows of one topic."""
     return RowPredicate(f"topic = {quote_text(topic)}")
