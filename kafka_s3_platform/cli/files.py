@@ -14,7 +14,7 @@ from kafka_s3_platform.cli.windows import parse_time
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.layouts.segment_key import explain_hidden_names
 from kafka_s3_platform.core.model.segment import Segment
-from kafka_s3_platform.core.upkeep.compact.days import find_day, read_day_segments, select_day_segments
+from kafka_s3_platform.core.upkeep.compact.days import find_span, read_day_segments, read_month_segments
 from kafka_s3_platform.core.upkeep.verify import read_hour_segments
 
 
@@ -25,7 +25,7 @@ from kafka_s3_platform.core.upkeep.verify import read_hour_segments
 @click.option(
     "--hour",
     metavar="HOUR",
-    help="Print only objects of this hour, such as 2013-01-31T15. Objects of a merged day hold the whole day.",
+    help="Print only objects of this hour, such as 2013-01-31T15. Objects of a merged day or month hold all of it.",
 )
 @json_option
 def files(connector: str, topic: str | None, day: str | None, hour: str | None, as_json: bool) -> None:
@@ -65,10 +65,10 @@ def _find_live_segments(topic: TopicAssets, day: date | None, hour: str | None) 
         return []
     if start is not None:
         segments = tuple(read_hour_segments(snapshot, [start]))
+    elif day is not None:
+        segments = (*read_day_segments(snapshot, day), *read_month_segments(snapshot, day))
     else:
-        segments = snapshot.segments if day is None else read_day_segments(snapshot, day)
-    if day is not None:
-        segments = select_day_segments(segments, day)
+        segments = snapshot.segments
     return sorted(segments, key=lambda s: (s.kafka_partition, s.start_offset, s.key))
 
 
@@ -80,7 +80,7 @@ def _parse_hour(text: str, zone: ZoneInfo) -> datetime:
 
 
 def _make_document(topic: TopicAssets, segment: Segment) -> dict[str, Any]:
-    day = find_day(segment)
+    span = find_span(segment)
     return {
         "uri": f"s3://{topic.config.store.bucket}/{segment.key}",
         "topic": topic.topic,
@@ -90,7 +90,7 @@ def _make_document(topic: TopicAssets, segment: Segment) -> dict[str, Any]:
         "records": segment.record_count,
         "bytes": segment.size,
         "chunk": segment.chunk,
-        "day": day.isoformat() if day else None,
+        "day": span.isoformat() if span else None,
         "timezone": segment.zone.key,
         "format": segment.format,
         "siblings": [f"s3://{topic.config.store.bucket}/{o.key}" for o in segment.siblings],

@@ -15,7 +15,12 @@ from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.model.gaps import count_reasons
 from kafka_s3_platform.core.store.index import IndexSnapshot
 from kafka_s3_platform.core.text import count_noun, format_size
-from kafka_s3_platform.core.upkeep.compact.days import DaySummary, summarize_days
+from kafka_s3_platform.core.upkeep.compact.days import (
+    DaySummary,
+    find_first_day,
+    find_next_day,
+    summarize_days,
+)
 from kafka_s3_platform.core.upkeep.hour_states import MARKS, DescribedHour, GridDay, make_hour_grid
 
 _HEAD = ("DAY", "COMPLETE HOURS", "RECORDS", "LATE", "OBJECTS", "BYTES", "MERGED")
@@ -35,7 +40,8 @@ def show(connector: str, topic: str | None, by_hour: bool, days: int | None, as_
     """Show what is archived of CONNECTOR's topics, day by day.
 
     An hour is complete when the archive holds all that Kafka held at the end of the hour plus the allowed lateness. A
-    MERGED day is compacted. Compaction does not merge objects of formats with values only.
+    MERGED day is compacted; a month whose days are merged is one line. Compaction does not merge objects of formats
+    with values only.
     """
     if days is not None and not by_hour:
         raise click.UsageError("--days is for --hours; without it, all days are shown")
@@ -58,13 +64,15 @@ def _show_topic(topic: TopicAssets) -> tuple[dict[str, Any], list[str]]:
 def _show_hours(topic: TopicAssets, day_count: int) -> tuple[dict[str, Any], list[str]]:
     """Make the JSON document and the lines of a topic's hours, up to the last day that has any."""
     snapshot = topic.index.peek()
-    archived_days = [summary.day for summary in _group_days(topic, snapshot) if summary.day]
-    if snapshot is None or not archived_days:
+    spans = [summary.span for summary in _group_days(topic, snapshot) if summary.span]
+    if snapshot is None or not spans:
         return _make_document(topic, snapshot, hours=[]), [*_format_table(topic, ()), *_format_missing(topic, snapshot)]
     zone = ZoneInfo(topic.config.layout.timezone)
     now = datetime.now(timezone.utc)
-    shown_count = min(day_count, (archived_days[-1] - archived_days[0]).days + 1)
-    first_day = archived_days[-1] - timedelta(days=shown_count - 1)
+    oldest_day = find_first_day(spans[0])
+    newest_day = find_next_day(spans[-1]) - timedelta(days=1)
+    shown_count = min(day_count, (newest_day - oldest_day).days + 1)
+    first_day = newest_day - timedelta(days=shown_count - 1)
     days = [first_day + timedelta(days=n) for n in range(shown_count)]
     grid = make_hour_grid(snapshot, days, zone, topic.lateness, now)
     states = {hour.state for row in grid for hour in row.hours}
@@ -73,10 +81,10 @@ def _show_hours(topic: TopicAssets, day_count: int) -> tuple[dict[str, Any], lis
         *align_columns([_HEAD_OF_HOURS, *map(_format_hours, grid)], (3, 4)),
         *(f"  {mark} {text}" for state, (mark, text) in MARKS.items() if state in states and text),
     ]
-    if archived_days[0] < first_day:
+    if oldest_day < first_day:
         lines.append(f"{topic.topic}: days before {first_day} are not shown; --days shows more")
-    if (today := now.astimezone(zone).date()) > archived_days[-1]:
-        lines.append(f"{topic.topic}: nothing is archived of {archived_days[-1] + timedelta(days=1)} to {today}")
+    if (today := now.astimezone(zone).date()) > newest_day:
+        lines.append(f"{topic.topic}: nothing is archived of {newest_day + timedelta(days=1)} to {today}")
     documents = [_make_hour_document(hour) for row in grid for hour in row.hours]
     return _make_document(topic, snapshot, hours=documents), [*lines, *_format_missing(topic, snapshot)]
 
@@ -130,7 +138,7 @@ def _make_document(topic: TopicAssets, snapshot: IndexSnapshot | None, **details
 
 def _make_day_document(day: DaySummary) -> dict[str, Any]:
     return {
-        "day": day.day.isoformat() if day.day else None,
+        "day": day.span.isoformat() if day.span else None,
         "hours": day.hour_count,
         "complete_hours": day.complete_count,
         "records": day.record_count,
@@ -167,8 +175,8 @@ def _format_table(topic: TopicAssets, days: Sequence[DaySummary]) -> list[str]:
 
 def _format_row(day: DaySummary) -> tuple[str, ...]:
     return (
-        day.day.isoformat() if day.day else "out of range",
-        f"{day.complete_count} of {day.hour_count}" if day.day else "",
+        day.span.isoformat() if day.span else "out of range",
+        f"{day.complete_count} of {day.hour_count}" if day.span else "",
         f"{day.record_count:,}",
         f"{day.late_count:,}",
         f"{len(day.objects):,}",

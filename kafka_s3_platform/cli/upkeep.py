@@ -216,7 +216,7 @@ def _make_retention_document(report: RetentionReport, *, apply: bool, price: flo
         "remaining_usd_a_month": round((plan.object_bytes - going) * price / 1e9, 4),
         "by_day": [
             {
-                "day": r.day.isoformat(),
+                "day": r.span.isoformat(),
                 "rule": r.rule,
                 "hours": r.hour_count,
                 "records": r.record_count,

@@ -17,7 +17,7 @@ from kafka_s3_platform import read
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.upkeep.compact.run import compact_day, compact_due_months
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import REPOSITORY, Lab, present
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
@@ -39,7 +39,8 @@ def config(kafka_s3: KafkaS3, lab: Lab) -> ConnectorConfig:
     yesterday = datetime.now(timezone.utc) - timedelta(days=1)
     hours = [*(NOON + n * HOUR for n in range(5)), NOON + timedelta(days=1), NOON - timedelta(days=9_000), yesterday]
     lab.produce([Sent(VALUE, b"k", hour, (), p) for hour in hours for p in (0, 1)])
-    own = {"archive.allowed.lateness.ms": "0", "value.converter": "org.apache.kafka.connect.json.JsonConverter"}
+    own: dict[str, str] = {"archive.monthly.segment.bytes": "100000000"}
+    own |= {"archive.allowed.lateness.ms": "0", "value.converter": "org.apache.kafka.connect.json.JsonConverter"}
     found = write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **own)
     archived(found)
     return found
@@ -106,6 +107,11 @@ def test_every_recipe_reads_each_record_once_before_and_after_merges_and_merges_
     check(18)
     merged(config)
     check(18)
+    compact_day(CompactRequest(config, config.topics[0], DAY + timedelta(days=1), "merge"), InProcessRunner())
+    assert compact_due_months({config.topics[0]: config}, "months", InProcessRunner())
+    check(18)
+    listed = parsed(kafka_s3("files", "c", "--day", "2026-01-02", "--json", status=0))
+    assert [(f["chunk"], f["day"]) for f in listed["files"]] == [("monthly", "2026-01")] * 2
 
 
 def test_engines_see_records_out_of_range_in_a_folder_whose_name_is_another(

@@ -164,7 +164,7 @@ def test_what_came_yesterday_is_counted_by_the_hours_of_records(home: Path, lab:
     page = render_page(HealthReport(tuple(found)))
     assert "<b>3</b><span>records archived</span>" in page
     assert "<b>2</b><span>of them of yesterday (UTC)</span>" in page
-    assert "in 2 hourly and 0 daily objects" in page
+    assert "in 2 hourly and 0 merged objects" in page
     assert "<b>0 of 0</b><span>runs of the last 24 hours failed</span>" in page
 
 

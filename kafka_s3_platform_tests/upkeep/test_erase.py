@@ -371,7 +371,7 @@ def test_a_restore_that_was_planned_before_is_to_be_planned_anew_also_while_the_
 def test_days_tell_how_many_of_their_records_were_erased(merged_config: ConnectorConfig) -> None:
     erased(merged_config)
     [day] = summarize_days(snapshot(merged_config), UTC, timedelta(0))
-    assert (day.day, day.record_count, day.erased_count, day.complete_count) == (DAY, 4, 3, 24)
+    assert (day.span, day.record_count, day.erased_count, day.complete_count) == (DAY, 4, 3, 24)
 
 
 def after_tasks(*steps: Callable[[], object]) -> InProcessRunner:

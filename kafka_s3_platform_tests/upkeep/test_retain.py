@@ -18,7 +18,12 @@ from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest, list_due_days
 from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.hour_states import find_empty_hours, find_hour_states
-from kafka_s3_platform.core.upkeep.retain import RetentionPlan, RetentionReport, plan_retention, retain_topic
+from kafka_s3_platform.core.upkeep.retain import (
+    RetentionPlan,
+    RetentionReport,
+    plan_retention,
+    retain_topic,
+)
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
@@ -138,7 +143,7 @@ def test_hours_stay_while_their_merge_is_young(merged_config: ConnectorConfig) -
     rules: dict[str, Any] = {"merged_ms": (("", DAY_MS),)}
     assert planned(merged_config, **rules).removals == ()
     later = datetime.now(UTC) + ONE_DAY
-    assert [r.day for r in planned(merged_config, later, **rules).removals] == [DAY]
+    assert [r.span for r in planned(merged_config, later, **rules).removals] == [DAY]
 
 
 def test_hours_that_were_not_merged_do_not_go_for_their_day(config: ConnectorConfig) -> None:
@@ -150,7 +155,7 @@ def test_hours_stay_where_an_object_of_their_day_is_damaged(merged_config: Conne
     lab.put_object(snapshot(merged_config).segments[0].key, b"other bytes")
     report = retained(merged_config, merged_ms=(("", 0),))
     assert report.removals == ()
-    assert "stay, since objects of the day are not as in the index" in report.refused[0]
+    assert "stay, since objects that hold them are not as in the index" in report.refused[0]
     assert objects(merged_config) == before
 
 
@@ -172,7 +177,7 @@ def test_a_late_record_of_a_day_without_hours_is_merged_into_it(merged_config: C
 def test_an_old_day_expires_and_nobody_calls_it_lost(fill: str, request: pytest.FixtureRequest) -> None:
     config = request.getfixturevalue(fill)
     report = retained(config, ms=(("", 30 * DAY_MS),))
-    assert [(r.day, r.rule, r.record_count) for r in report.removals] == [(DAY, "archive.retention.ms", 3)]
+    assert [(r.span, r.rule, r.record_count) for r in report.removals] == [(DAY, "archive.retention.ms", 3)]
     assert objects(config) == live_keys(config) == set()
     assert states(config) == ["expired", "expired"]
     now = snapshot(config)
@@ -228,7 +233,7 @@ def test_the_oldest_days_go_until_the_rest_fits(config: ConnectorConfig) -> None
     size = planned(config).object_bytes
     assert planned(config, max_bytes=(("", size),)).removals == ()
     plan = planned(config, max_bytes=(("", size - 1),))
-    assert [(r.day, r.rule) for r in plan.removals] == [(DAY, "archive.retention.bytes")]
+    assert [(r.span, r.rule) for r in plan.removals] == [(DAY, "archive.retention.bytes")]
     assert len(planned(config, max_bytes=(("", 0),)).removals) == 3
 
 
@@ -238,7 +243,7 @@ def test_merged_hours_of_a_day_that_goes_make_room_too(config: ConnectorConfig) 
     for n in range(3):
         merged(config, DAY + n * ONE_DAY)
     size = planned(config).object_bytes
-    assert [r.day for r in planned(config, max_bytes=(("", size - 1),)).removals] == [DAY]
+    assert [r.span for r in planned(config, max_bytes=(("", size - 1),)).removals] == [DAY]
     held = ("*", DAY, DAY + ONE_DAY)
     assert planned(config, max_bytes=(("", size - 1),), holds=(held,)).removals == (), "what is on hold does not count"
 

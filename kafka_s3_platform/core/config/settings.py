@@ -292,9 +292,9 @@ class RetentionSettings(Settings):
         rules = (*self.merged_ms, *self.ms, *self.max_bytes)
         return self.first_day is not None or any(number >= 0 for _, number in rules)
 
-    def is_on_hold(self, topic: str, day: date) -> bool:
-        """Return True if nothing of the topic's day may go."""
-        return any(name in {topic, "*"} and first <= day < end for name, first, end in self.holds)
+    def is_on_hold(self, topic: str, first_day: date, next_day: date) -> bool:
+        """Return True if nothing may go of a day of the topic from `first_day` to the one before `next_day`."""
+        return any(name in {topic, "*"} and first < next_day and first_day < end for name, first, end in self.holds)
 
 
 class ArchiveSettings(Settings):
@@ -307,6 +307,7 @@ class ArchiveSettings(Settings):
     restore_bucket: str | None = None
     task_size: PositiveInt = 1_000_000
     daily_segment_bytes: PositiveInt = 1_073_741_824
+    monthly_segment_bytes: NonNegativeInt = 0
     allow_gaps: bool = False
     clock_tolerance_ms: NonNegativeInt = 60_000
     publish_offsets: bool = False

@@ -15,7 +15,7 @@ from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.model.offsets import OffsetRange
 from kafka_s3_platform.core.model.times import HOUR, HOUR_MS, to_epoch_ms
 
-Chunk = Literal["hourly", "daily"]
+Chunk = Literal["hourly", "daily", "monthly"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Segment:
     """One finished S3 object: records of one kafka partition and one encoded partition, in offset order.
 
     `start_offset` is the offset of the first record, `end_offset` is one above the last record's. `chunk_start` is the
-    start of the hour or day, None for out-of-range records. `late_count` counts records that arrived after the end of
-    their hour and the allowed lateness. `record_bytes` counts the bytes of keys, values and headers, `size` is the
-    object's. Timestamps are epoch ms. `settings` is the JSON of the layout that wrote the segment. `siblings` are the
-    objects that belong to it: keys, headers, an index of its blocks. `schema_ids` are the Registry's ids of the schemas
-    of its values, and the GUIDs of those that headers name. `start_hour` is the connector's when out-of-range records
-    were archived, None for others.
+    start of the hour, day or month, None for out-of-range records. `late_count` counts records that arrived after the
+    end of their hour and the allowed lateness. `record_bytes` counts the bytes of keys, values and headers, `size` is
+    the object's. Timestamps are epoch ms. `settings` is the JSON of the layout that wrote the segment. `siblings` are
+    the objects that belong to it: keys, headers, an index of its blocks. `schema_ids` are the Registry's ids of the
+    schemas of its values, and the GUIDs of those that headers name. `start_hour` is the connector's when out-of-range
+    records were archived, None for others.
     """
 
     key: str

@@ -210,9 +210,9 @@ def sum_hours(rows: pa.Table) -> Mapping[str, Mapping[datetime, tuple[int, int]]
 class SegmentSums:
     """Sums of a topic's segments, for pages and metrics.
 
-    `records`, `late_records`, `record_bytes` and `expired_records` count hours, merged into days or not. `segments`
-    counts live segments, `segment_bytes` the bytes of their main objects; `day_segments`, `day_bytes` those of days
-    among them. `merged_bytes` are of hours that a day holds, until retention removes them.
+    `records`, `late_records`, `record_bytes` and `expired_records` count hours, merged or not. `segments` counts live
+    segments, `segment_bytes` the bytes of their main objects; `day_segments` and `day_bytes` are of merged ones.
+    `merged_bytes` are of hours that a day holds, and of days that a month holds, until retention removes them.
     """
 
     records: int = 0

@@ -17,7 +17,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from itertools import chain
 from typing import TypeAlias, TypeVar
 from uuid import uuid4
@@ -53,7 +53,18 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import check_promises
 from kafka_s3_platform.core.store.upload import Provenance
 from kafka_s3_platform.core.text import count_noun
-from kafka_s3_platform.core.upkeep.compact.days import count_day_records, find_day, is_mergeable
+from kafka_s3_platform.core.upkeep.compact.days import (
+    Month,
+    Span,
+    choose_holder,
+    count_day_records,
+    find_day,
+    find_first_day,
+    find_next_day,
+    find_span,
+    is_mergeable,
+    list_merged_months,
+)
 from kafka_s3_platform.core.upkeep.compact.merge import write_segments
 from kafka_s3_platform.core.upkeep.retain import delete_objects
 from kafka_s3_platform.core.upkeep.verify import read_checked
@@ -62,8 +73,8 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-Place: TypeAlias = tuple[int, date | None, str]
-"""A kafka partition, a day of it (None for records out of range), and the day's timezone."""
+Place: TypeAlias = tuple[int, Span | None, str]
+"""A kafka partition, the day or month that holds the records (None: out of range), and the day's timezone."""
 
 MAX_ROUNDS = 5
 """So often the search goes on with objects that merges have put in the place of searched ones meanwhile."""
@@ -170,14 +181,17 @@ class _Erasure:
         self._outputs: dict[str, tuple[Segment, ...]] = {}
         self._results: tuple[SearchedSegment, ...] = ()
         """Those of the live segments of the last search."""
-        self._unequal: Mapping[date | None, str] = {}
-        """Days whose objects do not hold as many records as their merged hours, each with a sentence."""
+        self._months: frozenset[Span | None] = frozenset()
+        """Months whose days were merged: what is of such a month is looked at together, else what is of a day."""
+        self._unequal: Mapping[Span | None, str] = {}
+        """Days and months whose objects do not hold as many records as their merged hours, each with a sentence."""
 
     def search(self) -> None:
         """Read the live segments of whole records that were not read before, until none is unread for a merge."""
         for _ in range(MAX_ROUNDS):
             snapshot = self._index.open()
             live = [s for s in snapshot.segments if is_mergeable(s)]
+            self._months = list_merged_months(live)
             self._read([s for s in live if s.key not in self._searched], snapshot.retired)
             self._results = tuple(self._searched[s.key] for s in live)
             failed_keys = {r.segment.key for r in self._results if r.error is not None}
@@ -186,14 +200,17 @@ class _Erasure:
                 del self._searched[key]
             snapshot = self._index.open()
             if failed_keys <= {s.key for s in snapshot.segments}:
-                self._unequal = _find_unequal_days(snapshot, self._results)
+                self._unequal = self._find_unequal(snapshot)
                 return
 
     def _read(self, segments: Sequence[Segment], retired: Sequence[Segment]) -> None:
         merged: dict[Place, list[Segment]] = defaultdict(list)
         for segment in retired:
-            merged[_find_place(segment)].append(segment)
-        tasks = [ErasureTask(self._config.store, self._request.keys, s, _list_overlaps(s, merged)) for s in segments]
+            merged[self._find_place(segment)].append(segment)
+        tasks = [
+            ErasureTask(self._config.store, self._request.keys, s, _list_overlaps(s, merged[self._find_place(s)]))
+            for s in segments
+        ]
         progress = Progress(logger, f"search {self._request.topic}", len(tasks), sum(s.size for s in segments))
         for result in self._run(search_segment, tasks):
             segment = result.segment
@@ -206,23 +223,47 @@ class _Erasure:
     @property
     def _due(self) -> dict[str, SearchedSegment]:
         """What is to be rewritten, by key: it is not on hold, and no other object of its day is in doubt."""
-        doubtful = {_find_place(r.segment) for r in self._results if r.error is not None}
-        doubtful.update(_find_place(s) for r in self._results for s in r.merged if find_day(s) in self._unequal)
+        doubtful = {self._find_place(r.segment) for r in self._results if r.error is not None}
+        places = (self._find_place(s) for r in self._results for s in r.merged)
+        doubtful.update(place for place in places if place[1] in self._unequal)
         return {
             r.segment.key: r
             for r in self._results
-            if r.erased is not None and not self._is_on_hold(r.segment) and _find_place(r.segment) not in doubtful
+            if r.erased is not None and not self._is_on_hold(r.segment) and self._find_place(r.segment) not in doubtful
         }
+
+    def _find_place(self, segment: Segment) -> Place:
+        """Return the kafka partition and what holds the records of the segment: hours are merged within them."""
+        return segment.kafka_partition, choose_holder(find_day(segment), self._months), segment.zone.key
+
+    def _find_unequal(self, snapshot: IndexSnapshot) -> dict[Span | None, str]:
+        """Return the days and months whose merged hours may not go: they have not as many records as the hours.
+
+        Only the hours' objects may hold some records of others then. Retention compares so before it removes hours.
+        """
+        spans = {self._find_place(s)[1] for r in self._results for s in r.merged}
+        unequal: dict[Span | None, str] = {}
+        for span in spans:
+            if span is None:
+                continue
+            in_span, in_hours = count_day_records(snapshot, span)
+            if in_span != in_hours:
+                unequal[span] = (
+                    f"nothing of {_describe_span(span)} goes: its objects hold {in_span.total():,} records, and the "
+                    f"hours that were merged into it {in_hours.total():,}. Find out by `kafka-s3 verify --deep` "
+                    f"what is wrong"
+                )
+        return unequal
 
     def _is_on_hold(self, segment: Segment) -> bool:
         rules = self._config.archive.retention
         topic = self._request.topic
-        day = find_day(segment)
+        span = find_span(segment)
         if self._request.despite_hold:
             return False
         # records of no day may be of any
         is_named = any(name in {topic, "*"} for name, _, _ in rules.holds)
-        return is_named if day is None else rules.is_on_hold(topic, day)
+        return is_named if span is None else rules.is_on_hold(topic, find_first_day(span), find_next_day(span))
 
     def apply(self) -> ErasureReport:
         """Rewrite what is due, commit that, and delete the old objects, also those that a killed run has left."""
@@ -366,7 +407,8 @@ class _Erasure:
         snapshot = self._index.open()
         for result in self._results:
             if result.error is not None:
-                place = _describe_place(result.segment)
+                number, span, _ = self._find_place(result.segment)
+                place = f"kafka partition {number}, {_describe_span(span)}"
                 yield f"nothing of {place} goes while an object cannot be read: {result.error}"
         yield from self._unequal.values()
         values = [s for s in snapshot.segments if not is_mergeable(s)]
@@ -409,40 +451,19 @@ class _Erasure:
             yield f"{count_noun(len(later), 'object')} with {count} that came meanwhile: run it again"
 
 
-def _find_place(segment: Segment) -> Place:
-    """Return the kafka partition and the day: hours are merged within them."""
-    return segment.kafka_partition, find_day(segment), segment.zone.key
-
-
-def _list_overlaps(segment: Segment, merged: Mapping[Place, Sequence[Segment]]) -> tuple[Segment, ...]:
-    """Return the merged segments that may share records with this one. Hours hold those of no other segment."""
+def _list_overlaps(segment: Segment, merged: Iterable[Segment]) -> tuple[Segment, ...]:
+    """Return the merged segments of its place that may share records with this one. Hours hold those of no other."""
     if segment.chunk == "hourly":
         return ()
     start = segment.start_offset
     end = segment.end_offset
-    candidates = merged.get(_find_place(segment), ())
-    return tuple(s for s in candidates if s.start_offset < end and start < s.end_offset)
+    return tuple(s for s in merged if s.start_offset < end and start < s.end_offset)
 
 
-def _find_unequal_days(snapshot: IndexSnapshot, results: Iterable[SearchedSegment]) -> dict[date | None, str]:
-    """Return the days whose merged hours may not go: the day has not as many records as they.
-
-    Only their objects may hold some records of others then. It is the comparison by which retention removes hours.
-    """
-    days = {day for r in results for s in r.merged if (day := find_day(s)) is not None}
-    unequal: dict[date | None, str] = {}
-    for day in sorted(days):
-        in_day, in_hours = count_day_records(snapshot, day)
-        if in_day != in_hours:
-            unequal[day] = (
-                f"nothing of day {day} goes: its objects hold {in_day.total():,} records, and the hours that were "
-                f"merged into it {in_hours.total():,}. Find out by `kafka-s3 verify --deep` what is wrong"
-            )
-    return unequal
-
-
-def _describe_place(segment: Segment) -> str:
-    return f"kafka partition {segment.kafka_partition}, day {find_day(segment) or 'none (out of range)'}"
+def _describe_span(span: Span | None) -> str:
+    if span is None:
+        return "no day (out of range)"
+    return f"{'month' if isinstance(span, Month) else 'day'} {span}"
 
 
 def _list_erased(results: Iterable[SearchedSegment]) -> tuple[Segment, ...]:

@@ -1,4 +1,4 @@
-"""Remove what is no longer needed from an archive: hours that a merged day holds, and days by the rules of retention.
+"""Remove what is no longer needed from an archive: hours that their day holds, and days by the rules of retention.
 
 The index is first, the objects second. One commit says that the segments have no objects any more; then these are
 deleted. A crash between the two leaves orphans, which the vacuum removes, and never a row without its object.
@@ -7,15 +7,15 @@ deleted. A crash between the two leaves orphans, which the vacuum removes, and n
   Their rows stay as `removed`: an hour keeps its numbers.
 - A day goes as a whole: its live segments, and its merged hours. Its hours stay as `expired` rows, so everybody can
   tell what went from what never was. What was scanned stays covered: no hour becomes incomplete, nothing is read again.
+- Where days are merged into months, a month goes as a day does elsewhere, with its days and hours.
 - A late record of a day that went is archived as any other. It goes with the next run.
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import chain
 from uuid import uuid4
 from zoneinfo import ZoneInfo
@@ -32,9 +32,13 @@ from kafka_s3_platform.core.store.index_rows import ERASED, REMOVED, RETIRED
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform.core.upkeep.compact.days import (
+    Span,
     count_day_records,
-    find_day,
     find_day_end,
+    find_first_day,
+    find_next_day,
+    group_by_holder,
+    list_merged_months,
     read_day_segments,
 )
 from kafka_s3_platform.core.upkeep.verify import verify_segments
@@ -49,14 +53,14 @@ DELETES_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class DayRemoval:
-    """What goes of a day: its merged hours, and with `expires` everything. `rule` is the key that says so."""
+    """What goes of a day or month: its merged hours, and with `expires` everything. `rule` is the key that says so."""
 
-    day: date
+    span: Span
     rule: str
     expires: bool
     live: tuple[Segment, ...]
     merged: tuple[Segment, ...]
-    """Hours, and earlier objects of the day, whose records are in live segments of it."""
+    """Hours, days of a month and earlier objects, whose records are in live segments of it."""
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -87,7 +91,7 @@ class RetentionPlan:
 
     topic: str
     removals: tuple[DayRemoval, ...] = ()
-    days_on_hold: tuple[date, ...] = ()
+    days_on_hold: tuple[Span, ...] = ()
     object_bytes: int = 0
     """The bytes of all objects of the topic before anything goes."""
 
@@ -141,9 +145,9 @@ def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime
     for part in _slice(plan.removals):
         snapshot = index.open()
         same = [r for r in part if _is_same(snapshot, r)]
-        faults = {r.day: fault for r in same if (fault := _find_fault(snapshot, store, r))}
+        faults = {r.span: fault for r in same if (fault := _find_fault(snapshot, store, r))}
         refused += faults.values()
-        proven = [r for r in same if r.day not in faults]
+        proven = [r for r in same if r.span not in faults]
         committed = _commit(index, proven, run_id)
         removals += committed
         replaced += delete_objects(store, chain.from_iterable(removal.objects for removal in committed))
@@ -162,51 +166,55 @@ class _Planner:
         self._now = now
         self._zone = ZoneInfo(config.layout.timezone)
         self._lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
-        self._live = _group_by_day(snapshot.segments)
-        self._merged = _group_by_day(snapshot.retired)
+        self._months = list_merged_months(snapshot.segments)
+        self._live = group_by_holder(snapshot.segments, self._months)
+        self._merged = group_by_holder(snapshot.retired, self._months)
         self._fresh_days = self._find_fresh_days()
 
     def plan(self) -> RetentionPlan:
         undated = self._live.pop(None, ())
         object_bytes = sum(map(_sum_bytes, (undated, *self._live.values(), *self._merged.values())))
-        days = sorted(day for day in {*self._live, *self._merged} if day is not None)
+        days = sorted((day for day in {*self._live, *self._merged} if day is not None), key=find_first_day)
         # What is on hold, or of no day, cannot go: for its bytes no other day goes either.
-        remaining = sum(self._count_bytes(day) for day in days if not self._rules.is_on_hold(self._topic, day))
+        remaining = sum(self._count_bytes(day) for day in days if not self._is_on_hold(day))
         removals: list[DayRemoval] = []
-        days_on_hold: list[date] = []
+        days_on_hold: list[Span] = []
         for day in days:
-            is_on_hold = self._rules.is_on_hold(self._topic, day)
+            is_on_hold = self._is_on_hold(day)
             rule = self._find_expiry(day, remaining + (self._count_bytes(day) if is_on_hold else 0))
             if not rule and not self._lets_hours_go(day):
                 continue
             if is_on_hold:
                 days_on_hold.append(day)
                 continue
-            live = self._live.get(day, ())
-            merged = self._merged.get(day, ())
+            live = tuple(self._live.get(day, ()))
+            merged = tuple(self._merged.get(day, ()))
             removals.append(DayRemoval(day, rule or "archive.retention.merged.ms", bool(rule), live, merged))
             remaining -= self._count_bytes(day) if rule else 0
         undated_records = sum(s.record_count for s in undated)
         return RetentionPlan(self._topic, tuple(removals), tuple(days_on_hold), object_bytes, undated_records)
 
-    def _find_fresh_days(self) -> frozenset[date | None]:
+    def _is_on_hold(self, day: Span) -> bool:
+        return self._rules.is_on_hold(self._topic, find_first_day(day), find_next_day(day))
+
+    def _find_fresh_days(self) -> frozenset[Span | None]:
         """Return the days whose merge is not old enough: a row of a merged hour is as old as the merge."""
         age = find_number(self._rules.merged_ms, self._topic)
         if age is None:
             return frozenset(self._merged)
         since = shift_time(self._now, -timedelta(milliseconds=age))
         fresh = self._snapshot.select_segments(SegmentFilter(committed_since=since), [RETIRED])
-        return frozenset(map(find_day, fresh))
+        return frozenset(group_by_holder(fresh, self._months))
 
-    def _count_bytes(self, day: date) -> int:
+    def _count_bytes(self, day: Span) -> int:
         """Return the bytes of the day without those of merged hours that go in any case."""
         merged = () if self._lets_hours_go(day) else self._merged.get(day, ())
         return _sum_bytes((*self._live.get(day, ()), *merged))
 
-    def _lets_hours_go(self, day: date) -> bool:
+    def _lets_hours_go(self, day: Span) -> bool:
         return day in self._merged and day not in self._fresh_days
 
-    def _find_expiry(self, day: date, object_bytes: int) -> str:
+    def _find_expiry(self, day: Span, object_bytes: int) -> str:
         """Return the key by which the day goes, or nothing. It has to be over, with its lateness."""
         segments = (*self._live.get(day, ()), *self._merged.get(day, ()))
         zones = {self._zone, *(s.zone for s in segments)}
@@ -216,17 +224,10 @@ class _Planner:
         age = find_number(self._rules.ms, self._topic)
         if age is not None and self._now - end >= timedelta(milliseconds=age):
             return "archive.retention.ms"
-        if self._rules.first_day is not None and day < self._rules.first_day:
+        if self._rules.first_day is not None and find_next_day(day) <= self._rules.first_day:
             return "archive.retention.before"
         most = find_number(self._rules.max_bytes, self._topic)
         return "archive.retention.bytes" if most is not None and object_bytes > most else ""
-
-
-def _group_by_day(segments: Iterable[Segment]) -> dict[date | None, tuple[Segment, ...]]:
-    by_day: dict[date | None, list[Segment]] = defaultdict(list)
-    for segment in segments:
-        by_day[find_day(segment)].append(segment)
-    return {day: tuple(day_segments) for day, day_segments in by_day.items()}
 
 
 def _sum_bytes(segments: Iterable[Segment]) -> int:
@@ -248,18 +249,18 @@ def _slice(removals: Sequence[DayRemoval]) -> Iterator[list[DayRemoval]]:
 
 def _find_fault(snapshot: IndexSnapshot, store: ObjectStore, removal: DayRemoval) -> str:
     """Return why the day has to stay, nothing if it may go: its objects hold what its merged hours held."""
-    days, hours = count_day_records(snapshot, removal.day)
+    days, hours = count_day_records(snapshot, removal.span)
     if days != hours:
         return (
-            f"day {removal.day} stays: its objects hold {days.total():,} records, and the hours that were merged into "
+            f"{removal.span} stays: its objects hold {days.total():,} records, and the hours that were merged into "
             f"it {hours.total():,}. Find out by `kafka-s3 verify --deep` what is wrong"
         )
     if removal.expires:
         return ""
-    damages = verify_segments(store, [s for s in removal.live if s.chunk == "daily"], deep=True)
+    damages = verify_segments(store, [s for s in removal.live if s.chunk != "hourly"], deep=True)
     if damages:
         return (
-            f"the hours of day {removal.day} stay, since objects of the day are not as in the index: "
+            f"the hours of {removal.span} stay, since objects that hold them are not as in the index: "
             f"{'; '.join(f'{d.key}: {d.message}' for d in damages[:3])}. {HEAL_OBJECT}"
         )
     return ""
@@ -283,8 +284,8 @@ def _commit(index: TopicIndex, removals: Sequence[DayRemoval], run_id: str) -> l
 
 
 def _is_same(snapshot: IndexSnapshot, removal: DayRemoval) -> bool:
-    live = read_day_segments(snapshot, removal.day)
-    return (live, read_day_segments(snapshot, removal.day, [RETIRED])) == (removal.live, removal.merged)
+    live = read_day_segments(snapshot, removal.span)
+    return (live, read_day_segments(snapshot, removal.span, [RETIRED])) == (removal.live, removal.merged)
 
 
 def _build_change(snapshot: IndexSnapshot, removals: Sequence[DayRemoval], run_id: str) -> Change:
@@ -294,11 +295,11 @@ def _build_change(snapshot: IndexSnapshot, removals: Sequence[DayRemoval], run_i
     for removal in removals:
         gone = list(removal.segments)
         if removal.expires:
-            gone += read_day_segments(snapshot, removal.day, [REMOVED])
+            gone += read_day_segments(snapshot, removal.span, [REMOVED])
             # the hours of a merged day still count what was erased from it
-            gone += (s for s in read_day_segments(snapshot, removal.day, [ERASED]) if s.chunk == "daily")
+            gone += (s for s in read_day_segments(snapshot, removal.span, [ERASED]) if s.chunk != "hourly")
         hours = [s for s in gone if s.chunk == "hourly"]
-        dropped += (s for s in gone if s.chunk == "daily")
+        dropped += (s for s in gone if s.chunk != "hourly")
         (expired if removal.expires else emptied).extend(hours)
     return Change(emptied=tuple(emptied), expired=tuple(expired), dropped=tuple(dropped), run_id=run_id)
 

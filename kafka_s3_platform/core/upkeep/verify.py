@@ -28,7 +28,7 @@ from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
-from kafka_s3_platform.core.upkeep.compact.days import find_day_end
+from kafka_s3_platform.core.upkeep.compact.days import find_day_end, find_span
 
 logger = logging.getLogger(__name__)
 
@@ -202,28 +202,32 @@ def read_and_verify(task: VerifyTask, _: Attempt) -> VerifyResult:
 
 
 LONGEST_DAY = timedelta(hours=26)
-"""Longest time from the begin of a day to an hour of it, if clocks change."""
+LONGEST_MONTH = timedelta(days=31, hours=2)
+"""Longest time from the begin of a day or month to an hour of it, if clocks change."""
 
 
 def read_hour_segments(snapshot: IndexSnapshot, hours: Collection[datetime]) -> list[Segment]:
-    """Return the live segments with an hour or day that overlaps one of these hours. Reads no others of the index."""
+    """Return the live segments with an hour, day or month that overlaps one of these. Reads no others of the index."""
     if not hours:
         return []
-    bounds = (shift_time(min(hours), -LONGEST_DAY), shift_time(max(hours), HOUR))
-    segments = snapshot.select_segments(SegmentFilter(chunk_starts=bounds))
+    begin = shift_time(min(hours), -LONGEST_DAY)
+    months = SegmentFilter("monthly", (shift_time(min(hours), -LONGEST_MONTH), begin))
+    others = SegmentFilter(chunk_starts=(begin, shift_time(max(hours), HOUR)))
+    segments = (*snapshot.select_segments(months), *snapshot.select_segments(others))
     return [segment for segment in segments if overlaps_hours(segment, hours)]
 
 
 def overlaps_hours(segment: Segment, hours: Collection[datetime]) -> bool:
-    """Return True if a segment's hour or day overlaps one of these hours.
+    """Return True if a segment's hour, day or month overlaps one of these hours.
 
     A day is one of the segment's own timezone. Records out of range belong to no hour.
     """
     if segment.chunk_start is None:
         return False
+    span = find_span(segment)
     end = segment.chunk_start + HOUR
-    if segment.chunk == "daily":
-        end = find_day_end(segment.chunk_start.astimezone(segment.zone).date(), segment.zone)
+    if span is not None and segment.chunk != "hourly":
+        end = find_day_end(span, segment.zone)
     # A difference, not `hour + HOUR`: the last hour of the calendar has no end.
     return any(segment.chunk_start - hour < HOUR and hour < end for hour in hours)
 

@@ -124,7 +124,9 @@ TOTAL_METRICS: Sequence[MetricOf[ArchivedTotals]] = (
     ),
     MetricOf("segments", "Objects with records that readers need now.", lambda a: a.segments),
     MetricOf("segment_bytes", "Bytes of these objects.", lambda a: a.segment_bytes),
-    MetricOf("day_segment_bytes", "Bytes of these objects, if they are of days.", lambda a: a.day_bytes),
+    MetricOf(
+        "day_segment_bytes", "Bytes of these objects, if they are of merged days or months.", lambda a: a.day_bytes
+    ),
     MetricOf(
         "merged_segment_bytes",
         "Bytes of objects of hours that a day holds, until retention removes them.",

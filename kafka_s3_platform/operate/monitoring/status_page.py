@@ -99,7 +99,7 @@ class StatusPage:
         is_known = unread < len(self.topics)
         unknown = f", but for {count_noun(unread, 'topic')} not known" if is_known and unread else ""
         days = sum(t.day_segments for t in totals)
-        objects = f"in {sum(t.segments for t in totals) - days:,} hourly and {days:,} daily objects"
+        objects = f"in {sum(t.segments for t in totals) - days:,} hourly and {days:,} merged objects"
         if merged_bytes := sum(t.merged_bytes for t in totals):
             objects += f", and {format_size(merged_bytes)} of merged hours"
         expired = sum(t.expired_records for t in totals)

@@ -1,6 +1,6 @@
 """The keys of retention: numbers by topic, days and holds, and what of them is refused."""
 
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 
@@ -29,9 +29,9 @@ def test_a_hold_ends_before_its_second_day(load: Load) -> None:
     holds = "audit, orders:2026-01-01/2026-02-01"
     rules = load({"archive.retention.hold": holds, "topics": "orders,audit"}).config.archive.retention
     days = [date(2025, 12, 31), date(2026, 1, 1), date(2026, 1, 31), date(2026, 2, 1)]
-    assert [rules.is_on_hold("orders", day) for day in days] == [False, True, True, False]
-    assert rules.is_on_hold("audit", days[0])
-    assert not rules.is_on_hold("clicks", days[1])
+    assert [rules.is_on_hold("orders", day, day + timedelta(days=1)) for day in days] == [False, True, True, False]
+    assert rules.is_on_hold("audit", days[0], days[0] + timedelta(days=1))
+    assert not rules.is_on_hold("clicks", days[1], days[1] + timedelta(days=1))
 
 
 @pytest.mark.parametrize(

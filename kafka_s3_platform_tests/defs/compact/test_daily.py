@@ -100,6 +100,21 @@ def test_a_day_that_holds_other_counts_than_its_hours_is_an_error(config: Connec
     assert row == {"day": DAYS[0], "daily_records": 3, "hourly_records": 6}
 
 
+def test_a_run_merges_the_months_that_are_due_after_its_days(config: ConnectorConfig) -> None:
+    key = topic_of(config).key("daily")
+    archive = config.archive.model_copy(update={"monthly_segment_bytes": 2**20})
+    monthly = config.model_copy(update={"archive": archive})
+    for days, rows in ((DAYS, 6), (DAYS[:1], 0)):
+        found = run(monthly, "compact__c", key, days)
+        assert found.success
+        assert {s.chunk for s in snapshot(config).segments} == {"monthly"}
+        [check] = found.get_asset_check_evaluations()
+        assert (check.passed, check.metadata["counted_days"].value) == (True, len(days))
+        [metadata] = events(found, key)[DAYS[0]]
+        assert metadata["partition_row_count"] == rows
+        assert ("in_month" in metadata) == (rows == 0), "a page does not say that the day holds no record"
+
+
 @pytest.fixture
 def fleet(config: ConnectorConfig, lab: Lab) -> ConnectorConfig:
     """The connector with two more topics, `<topic>-1` with a record on each day, and `<topic>-2` without any."""

@@ -10,7 +10,7 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.compact.folder_sensor import fingerprint_days
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
+from kafka_s3_platform.core.upkeep.compact.run import compact_day, compact_due_months
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import asked_keys, launch, tick, topic_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce
@@ -51,13 +51,18 @@ def test_a_compacted_day_is_due_again_with_late_records_only(
     assert asked_keys(again) == ("2026-01-01", "2026-01-01")
 
 
+@pytest.mark.parametrize("by_month", [False, True])
 def test_a_day_whose_run_died_between_commit_and_event_is_asked_for_and_shown(
-    config: ConnectorConfig, instance: dg.DagsterInstance
+    config: ConnectorConfig, instance: dg.DagsterInstance, by_month: bool
 ) -> None:
     send_days(config, 0, 1)
     archived(config)
     for day in (1, 2):
         compact_day(CompactRequest(config, config.topics[0], date(2026, 1, day), "killed"), InProcessRunner())
+    if by_month:
+        archive = config.archive.model_copy(update={"monthly_segment_bytes": 2**20})
+        monthly = config.model_copy(update={"archive": archive})
+        assert compact_due_months({config.topics[0]: monthly}, "killed", InProcessRunner())
     [asked] = tick(config, "folders__c").run_requests or ()
     assert asked_keys(asked) == ("2026-01-01", "2026-01-02")
     assert launch(config, asked).success

@@ -192,7 +192,7 @@ def test_days_are_those_of_the_timezone_and_count_their_own_hours(lab: Lab) -> N
     config = lab.connector(layout={"timezone": "Europe/Berlin"})
     archived(config)
     found = summarize_days(snapshot(config), BERLIN, timedelta())
-    assert [(d.day, d.record_count, len(d.objects), d.hour_count) for d in found] == [
+    assert [(d.span, d.record_count, len(d.objects), d.hour_count) for d in found] == [
         (None, 1, 1, 0),
         (date(2026, 3, 29), 2, 2, 23),
         (date(2026, 3, 30), 1, 1, 24),
@@ -205,5 +205,5 @@ def test_an_hour_without_records_that_was_asked_for_shows_its_day(lab: Lab) -> N
     config = lab.connector()
     archived(config, [NOON, NOON + HOUR])
     [day] = summarize_days(snapshot(config), ZoneInfo("UTC"), timedelta())
-    assert (day.day, day.record_count, day.hour_count, day.complete_count) == (NOON.date(), 0, 24, 24)
+    assert (day.span, day.record_count, day.hour_count, day.complete_count) == (NOON.date(), 0, 24, 24)
     assert not day.is_merged

@@ -13,10 +13,10 @@ from kafka_s3_platform.core.model.segment import Chunk, Segment
 from kafka_s3_platform.core.upkeep.compact.days import find_day, find_day_end, find_day_start
 from kafka_s3_platform.core.upkeep.compact.plan import (
     Merge,
-    build_daily_layout,
-    build_daily_path_format,
-    encode_day,
-    plan_day,
+    build_merged_layout,
+    build_merged_path_format,
+    encode_span,
+    plan_span,
 )
 from kafka_s3_platform_tests.support import SETTINGS
 
@@ -58,7 +58,7 @@ def segment(
 
 
 def plan(segments: Sequence[Segment], target: int = TARGET) -> list[Merge]:
-    return plan_day(segments, DAY, target)
+    return plan_span(segments, DAY, target)
 
 
 def keys(merges: Sequence[Merge]) -> list[list[str]]:
@@ -172,16 +172,16 @@ def test_hours_of_two_timezones_are_merged_apart_each_with_its_own() -> None:
     ],
 )
 def test_daily_folders_are_the_hourly_ones_without_the_hour(path_format: str, daily: str) -> None:
-    assert build_daily_path_format(path_format) == daily
+    assert build_merged_path_format(path_format, DAY) == daily
 
 
 def test_the_folder_is_the_day_of_the_connectors_timezone() -> None:
     layout = LayoutSettings()
-    assert encode_day(layout, ZoneInfo("Asia/Kolkata"), DAY) == "year=2026/month=01/day=01"
+    assert encode_span(layout, ZoneInfo("Asia/Kolkata"), DAY) == "year=2026/month=01/day=01"
 
 
 def test_the_daily_layout_says_how_its_segments_end() -> None:
-    layout = build_daily_layout(LayoutSettings(flush_size=10), UTC, 77)
+    layout = build_merged_layout(LayoutSettings(flush_size=10), DAY, UTC, 77)
     assert (layout.flush_size, layout.segment_bytes, layout.path_format) == (
         None,
         77,

@@ -169,6 +169,15 @@ _FIELD_KEYS: tuple[Key, ...] = (
     ),
     declare_setting(
         ArchiveSettings,
+        "monthly_segment_bytes",
+        "archive.monthly.segment.bytes",
+        values.expect_integer(0),
+        "Merge the objects of days of a past month into objects of about so many bytes, without those that have half of"
+        " them or more. `0`: days stay.",
+        for_sinks=True,
+    ),
+    declare_setting(
+        ArchiveSettings,
         "allow_gaps",
         "archive.allow.gaps",
         values.parse_boolean,

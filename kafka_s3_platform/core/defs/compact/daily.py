@@ -24,15 +24,25 @@ from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.status.index_look import IndexLook
 from kafka_s3_platform.core.store.index import IndexSnapshot
 from kafka_s3_platform.core.text import count_noun
-from kafka_s3_platform.core.upkeep.compact.days import CompactReport, CompactRequest, count_day_records, list_due_days
+from kafka_s3_platform.core.upkeep.compact.days import (
+    CompactReport,
+    CompactRequest,
+    Month,
+    Span,
+    count_day_records,
+    find_holder,
+    list_due_days,
+)
 
 DayEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
-Outcomes: TypeAlias = Mapping[tuple[str, date], CompactReport | PlatformError]
+Outcomes: TypeAlias = Mapping[tuple[str, Span], CompactReport | PlatformError]
 
 STAYS = (
     "Days that the run had committed stay merged. All others are as they were: their hours stay readable, and the next "
     "run merges them."
 )
+
+IN_MONTH = "objects of the day's month hold records of it too: they are not counted here"
 
 
 def make_daily_check(topic: TopicAssets) -> dg.AssetCheckSpec:
@@ -80,16 +90,17 @@ def _find_due_days(topic: TopicAssets, snapshot: IndexSnapshot) -> list[date]:
 
 def _find_differences(snapshot: IndexSnapshot, days: Sequence[date]) -> list[dict[str, str | int]]:
     rows: list[dict[str, str | int]] = []
-    for day in days:
-        daily, hourly = count_day_records(snapshot, day)
-        if daily != hourly:
-            counts = {"daily_records": daily.total(), "hourly_records": hourly.total()}
-            rows.append({"day": day.isoformat(), **counts})
+    # days that their month holds are counted with it
+    for span in dict.fromkeys(find_holder(snapshot, day) for day in days):
+        merged, hourly = count_day_records(snapshot, span)
+        if merged != hourly:
+            counts = {"daily_records": merged.total(), "hourly_records": hourly.total()}
+            rows.append({"day": span.isoformat(), **counts})
     return rows
 
 
 def make_daily_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
-    """Make `<connector>/daily/<topic>` of each topic. One run merges the picked days of picked topics.
+    """Make `<connector>/daily/<topic>` of each topic. One run merges the picked days of picked topics, then due months.
 
     A permanent failure of a topic or a day stops no other. The run then fails, and names each failure.
     """
@@ -100,6 +111,7 @@ def make_daily_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
         days = _read_days(context, picked_topics)
         with raise_dagster_failures(context, STAYS):
             outcomes = _compact(picked_topics, days, context.run.run_id, spark) if picked_topics else {}
+            _log_months(context, outcomes)
             _raise_transient(context, outcomes)
             failures = _join_failures(picked_topics, outcomes)
             # evaluated before the first event, so that a retry yields no event twice
@@ -141,10 +153,20 @@ def _read_days(context: dg.AssetExecutionContext, topics: Sequence[TopicAssets])
 
 def _compact(topics: Sequence[TopicAssets], days: Sequence[date], run_id: str, spark: SparkResource) -> Outcomes:
     # not needed to load definitions
-    from kafka_s3_platform.core.upkeep.compact.run import compact_days
+    from kafka_s3_platform.core.upkeep.compact.run import compact_days, compact_due_months
 
     requests = [CompactRequest(topic.config, topic.topic, day, run_id) for topic in topics for day in days]
-    return compact_days(requests, spark.make_runner())
+    runner = spark.make_runner()
+    outcomes = compact_days(requests, runner)
+    return {**outcomes, **compact_due_months({topic.topic: topic.config for topic in topics}, run_id, runner)}
+
+
+def _log_months(context: dg.AssetExecutionContext, outcomes: Outcomes) -> None:
+    """Log the merged months: they are no partitions of the asset."""
+    for (name, span), outcome in outcomes.items():
+        if isinstance(span, Month) and isinstance(outcome, CompactReport):
+            counts = (len(outcome.merged), len(outcome.written))
+            context.log.info("%s, month %s: %d objects of days and months became %d", name, span, *counts)
 
 
 def _raise_transient(context: dg.AssetExecutionContext, outcomes: Outcomes) -> None:
@@ -171,7 +193,7 @@ def _make_events(
 ) -> Iterator[dg.AssetMaterialization]:
     by_name = {topic.topic: topic for topic in topics}
     for (name, day), outcome in outcomes.items():
-        if isinstance(outcome, CompactReport):
+        if isinstance(outcome, CompactReport) and not isinstance(day, Month):
             topic = by_name[name]
             metadata = make_day_metadata(outcome, topic.config.store.bucket)
             metadata |= make_form_metadata(run, topic, days=[day.isoformat()])
@@ -211,6 +233,7 @@ def make_day_metadata(report: CompactReport, bucket: str) -> Metadata:
         "hourly_objects_left": dg.MetadataValue.int(report.day.hourly_count),
         "hourly_objects_of_values_only": dg.MetadataValue.int(len(report.day.unmergeable)),
         **({"out_of_range_records": dg.MetadataValue.int(n)} if (n := report.out_of_range_count) else {}),
+        **({"in_month": dg.MetadataValue.text(IN_MONTH)} if report.day.is_in_month else {}),
         "merged_objects": dg.MetadataValue.int(len(report.merged)),
         "run_records_per_second": dg.MetadataValue.float(rate),
         "index_version": dg.MetadataValue.int(report.version),

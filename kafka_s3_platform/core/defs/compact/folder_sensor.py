@@ -23,6 +23,7 @@ from kafka_s3_platform.core.status.backlog import split_contiguous
 from kafka_s3_platform.core.status.index_look import IndexLook
 from kafka_s3_platform.core.status.topic import fingerprint_inputs
 from kafka_s3_platform.core.store.index import IndexSnapshot
+from kafka_s3_platform.core.store.index_rows import LIVE, RETIRED
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform.core.text import count_noun
@@ -261,9 +262,9 @@ def _find_due_days(
 def _find_unshown_days(
     topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown_days: Container[str], now: datetime
 ) -> Iterator[date]:
-    """Yield past days, compacted at `since` or later, without materialization."""
+    """Yield past days, compacted or merged into their month at `since` or later, without materialization."""
     zone = ZoneInfo(topic.config.layout.timezone)
-    daily = snapshot.list_chunks(SegmentFilter(chunk="daily", committed_since=since))
+    daily = snapshot.list_chunks(SegmentFilter(chunk="daily", committed_since=since), [LIVE, RETIRED])
     for day in {find_day(chunk) for chunk in daily} - {None}:
         if day is not None and find_day_end(day, zone) + topic.lateness <= now and day.isoformat() not in shown_days:
             yield day

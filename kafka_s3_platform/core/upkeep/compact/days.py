@@ -1,9 +1,10 @@
-"""Days of an archive: their bounds, segments and summaries, and the request to compact one, with its report."""
+"""Days and months of an archive: their bounds, segments and summaries; the request to compact one, with its report."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta, timezone
+from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.core.config.formats import find_format
@@ -20,13 +21,52 @@ FARTHEST_ZONE = timedelta(hours=15)
 
 
 @dataclass(frozen=True)
+class Month:
+    """A month by its first day. As text: `2026-01`."""
+
+    first_day: date
+
+    @classmethod
+    def of(cls, day: date) -> "Month":
+        """Return the month that the day is in."""
+        return cls(day.replace(day=1))
+
+    def isoformat(self) -> str:
+        return f"{self.first_day:%Y-%m}"
+
+    __str__ = isoformat
+
+
+Span: TypeAlias = date | Month
+"""What one compaction merges: the hours of a day, or the days of a month."""
+
+
+def find_first_day(span: Span) -> date:
+    """Return the day, or the month's first one."""
+    return span.first_day if isinstance(span, Month) else span
+
+
+def find_next_day(span: Span) -> date:
+    """Return the day after the span."""
+    if isinstance(span, Month):
+        return (span.first_day + timedelta(days=31)).replace(day=1)
+    return span + timedelta(days=1)
+
+
+@dataclass(frozen=True)
 class CompactRequest:
-    """Merge the hourly segments of `day`, each by its own timezone, into daily ones."""
+    """Merge the hourly segments of a day into daily ones, or a month's daily ones, each by its own timezone."""
 
     config: ConnectorConfig
     topic: str
-    day: date
+    span: Span
     run_id: str
+
+    @property
+    def segment_bytes(self) -> int:
+        """The target size of the objects to write."""
+        archive = self.config.archive
+        return archive.monthly_segment_bytes if isinstance(self.span, Month) else archive.daily_segment_bytes
 
 
 def is_mergeable(segment: Segment | StoredChunk) -> bool:
@@ -36,15 +76,16 @@ def is_mergeable(segment: Segment | StoredChunk) -> bool:
 
 @dataclass(frozen=True)
 class DayReport(SegmentTotals):
-    """One day in the index: its live segments, and their places.
+    """One day or month in the index: its live segments, and their places.
 
     Hourly segments among them came after the day's last compaction: the day is due again. Segments of a format for
-    values only are never merged.
+    values only are never merged. `is_in_month`: the day's month has objects, whose records `segments` does not count.
     """
 
-    day: date
+    span: Span
     segments: tuple[Segment, ...]
     uris: tuple[str, ...]
+    is_in_month: bool
 
     @property
     def hourly_count(self) -> int:
@@ -74,65 +115,102 @@ class CompactReport:
     out_of_range_count: int = 0
 
 
-def find_day_start(day: date, zone: ZoneInfo) -> datetime:
-    """Return the begin of `day` in UTC; the clock change, if it skips midnight."""
-    return datetime.combine(day, time(), zone).astimezone(timezone.utc)
+def find_day_start(span: Span, zone: ZoneInfo) -> datetime:
+    """Return the begin of a day or month in UTC; the clock change, if it skips midnight."""
+    return datetime.combine(find_first_day(span), time(), zone).astimezone(timezone.utc)
 
 
-def find_day_end(day: date, zone: ZoneInfo) -> datetime:
+def find_day_end(span: Span, zone: ZoneInfo) -> datetime:
     """Return the begin of the next day in UTC: a day may have 23 or 25 hours."""
-    return find_day_start(day + timedelta(days=1), zone)
+    return find_day_start(find_next_day(span), zone)
 
 
-def list_day_hours(day: date, zone: ZoneInfo) -> list[datetime]:
-    """Return the starts of the day's 23 to 25 hours, in UTC."""
-    start = find_day_start(day, zone)
-    return [start + n * HOUR for n in range((find_day_end(day, zone) - start) // HOUR)]
+def list_day_hours(span: Span, zone: ZoneInfo) -> list[datetime]:
+    """Return the starts of the hours of a day (23 to 25) or month, in UTC."""
+    start = find_day_start(span, zone)
+    return [start + n * HOUR for n in range((find_day_end(span, zone) - start) // HOUR)]
 
 
 def find_day(segment: Segment | StoredChunk) -> date | None:
-    """Return the day of a segment or an hour, in its own timezone; None for out-of-range records."""
+    """Return the day in which an hour, day or month begins, in its own timezone; None for out-of-range records."""
     if segment.chunk_start is None:
         return None
     return segment.chunk_start.astimezone(segment.zone).date()
 
 
-def select_day_segments(segments: Sequence[Segment], day: date) -> tuple[Segment, ...]:
-    """Return the segments of `day`, in their order."""
-    return tuple(s for s in segments if find_day(s) == day)
+def find_span(segment: Segment) -> Span | None:
+    """Return the day, or of a monthly segment the month, of its own timezone; None for out-of-range records."""
+    day = find_day(segment)
+    return Month.of(day) if day is not None and segment.chunk == "monthly" else day
 
 
-def read_day_segments(snapshot: IndexSnapshot, day: date, kinds: Collection[str] = (LIVE,)) -> tuple[Segment, ...]:
-    """Return the segments of `day` of these kinds. Reads no others of the index.
+def select_day_segments(segments: Sequence[Segment], span: Span) -> tuple[Segment, ...]:
+    """Return the segments of the span, in their order: of a day without its month's, of a month with its days'."""
+    if not isinstance(span, Month):
+        return tuple(s for s in segments if find_span(s) == span)
+    return tuple(s for s in segments if (day := find_day(s)) is not None and Month.of(day) == span)
+
+
+def read_day_segments(snapshot: IndexSnapshot, span: Span, kinds: Collection[str] = (LIVE,)) -> tuple[Segment, ...]:
+    """Return the segments of the span of these kinds, as `select_day_segments`. Reads no others of the index.
 
     A segment's day is one of its own timezone, up to `FARTHEST_ZONE` from UTC.
     """
-    return select_day_segments(snapshot.select_segments(_build_day_filter(day), kinds), day)
+    return select_day_segments(snapshot.select_segments(_build_span_filter(span), kinds), span)
 
 
-def count_day_records(snapshot: IndexSnapshot, day: date) -> tuple[Counter[int], Counter[int]]:
-    """Count the records of a day by kafka partition: those of its merged objects, and those of the hours in them.
+def count_day_records(snapshot: IndexSnapshot, span: Span) -> tuple[Counter[int], Counter[int]]:
+    """Count the records of a day or month by kafka partition: those of its merged objects, and of the hours in them.
 
-    Records that were erased from the day's objects count for these: the hours were merged with them.
+    Records that were erased from the merged objects count for these: the hours were merged with them.
     """
-    days = Counter[int]()
+    merged = Counter[int]()
     hours = Counter[int]()
-    for segment in read_day_segments(snapshot, day, (LIVE, ERASED)):
-        days[segment.kafka_partition] += segment.record_count if segment.chunk == "daily" else 0
-    for segment in read_day_segments(snapshot, day, MERGED_KINDS):
+    for segment in read_day_segments(snapshot, span, (LIVE, ERASED)):
+        merged[segment.kafka_partition] += segment.record_count if segment.chunk != "hourly" else 0
+    for segment in read_day_segments(snapshot, span, MERGED_KINDS):
         hours[segment.kafka_partition] += segment.record_count if segment.chunk == "hourly" else 0
-    return days, hours
+    return merged, hours
 
 
-def load_day_segments(snapshot: ConnectorSnapshot, topics: Iterable[str], day: date) -> None:
-    """Read the live segments of `day` of many topics in one pass, before they are used."""
-    snapshot.load_segments(topics, _build_day_filter(day))
+def load_day_segments(snapshot: ConnectorSnapshot, topics: Iterable[str], span: Span) -> None:
+    """Read the live segments of the span of many topics in one pass, before they are used."""
+    snapshot.load_segments(topics, _build_span_filter(span))
 
 
-def _build_day_filter(day: date) -> SegmentFilter:
-    start = datetime.combine(day, time(), timezone.utc)
-    bounds = (shift_time(start, -FARTHEST_ZONE), shift_time(start, timedelta(days=1) + FARTHEST_ZONE))
-    return SegmentFilter(chunk_starts=bounds)
+def read_month_segments(snapshot: IndexSnapshot, day: date) -> tuple[Segment, ...]:
+    """Return the live monthly segments that may hold records of the day."""
+    month = Month.of(day)
+    return select_day_segments(snapshot.select_segments(replace(_build_span_filter(month), chunk="monthly")), month)
+
+
+def find_holder(snapshot: IndexSnapshot, day: date) -> Span:
+    """Return what holds the records of the day: its month, if a live segment is of that, or the day."""
+    return Month.of(day) if read_month_segments(snapshot, day) else day
+
+
+def group_by_holder(segments: Iterable[Segment], months: Collection[Span | None]) -> dict[Span | None, list[Segment]]:
+    """Return the segments by day, and those of `months` by month. Those of None are out of range."""
+    by_span: dict[Span | None, list[Segment]] = {}
+    for segment in segments:
+        by_span.setdefault(choose_holder(find_day(segment), months), []).append(segment)
+    return by_span
+
+
+def choose_holder(day: date | None, months: Collection[Span | None]) -> Span | None:
+    """Return the day's month if it is one of `months`, or else the day."""
+    return day if day is None or Month.of(day) not in months else Month.of(day)
+
+
+def list_merged_months(segments: Iterable[Segment]) -> frozenset[Span | None]:
+    """Return the months of which a segment is merged."""
+    return frozenset(find_span(segment) for segment in segments if segment.chunk == "monthly")
+
+
+def _build_span_filter(span: Span) -> SegmentFilter:
+    start = datetime.combine(find_first_day(span), time(), timezone.utc)
+    end = datetime.combine(find_next_day(span), time(), timezone.utc)
+    return SegmentFilter(chunk_starts=(shift_time(start, -FARTHEST_ZONE), shift_time(end, FARTHEST_ZONE)))
 
 
 def list_due_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, now: datetime) -> list[date]:
@@ -152,16 +230,17 @@ def list_due_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, 
     )
 
 
-def report_day(snapshot: IndexSnapshot, day: date) -> DayReport:
-    """Return the facts on a day's page."""
-    segments = read_day_segments(snapshot, day)
+def report_day(snapshot: IndexSnapshot, span: Span) -> DayReport:
+    """Return the facts on a day's page, or of a month."""
+    segments = read_day_segments(snapshot, span)
     bucket = snapshot.index.store.bucket
-    return DayReport(day, segments, tuple(f"s3://{bucket}/{s.key}" for s in segments))
+    is_in_month = not isinstance(span, Month) and bool(read_month_segments(snapshot, span))
+    return DayReport(span, segments, tuple(f"s3://{bucket}/{s.key}" for s in segments), is_in_month)
 
 
 @dataclass(frozen=True)
 class DaySummary(SegmentTotals):
-    """A day; None: records too old or too new for any.
+    """A day, or a month if segments of it are merged; None: records too old or too new for any.
 
     Segments are of the day in their own timezone, hours of the day in the connector's.
 
@@ -169,7 +248,7 @@ class DaySummary(SegmentTotals):
     retention, `erased_count` by request.
     """
 
-    day: date | None
+    span: Span | None
     segments: tuple[Segment, ...]
     hour_count: int
     complete_count: int
@@ -188,7 +267,7 @@ class DaySummary(SegmentTotals):
     def is_merged(self) -> bool:
         """True if the day holds records, and compaction has merged all mergeable ones."""
         mergeable = [s for s in self.segments if is_mergeable(s)]
-        return bool(mergeable) and all(s.chunk == "daily" for s in mergeable)
+        return bool(mergeable) and all(s.chunk != "hourly" for s in mergeable)
 
     @property
     def unmergeable_count(self) -> int:
@@ -198,27 +277,26 @@ class DaySummary(SegmentTotals):
 
 def summarize_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta) -> list[DaySummary]:
     """Summarize the days with an object or a requested hour, ascending; first, records of no day."""
-    by_day: dict[date | None, list[Segment]] = {hour.astimezone(zone).date(): [] for hour in snapshot.state.asked_hours}
-    for segment in snapshot.segments:
-        by_day.setdefault(find_day(segment), []).append(segment)
-    expired = _count_by_day(snapshot.expired)
-    erased = _count_by_day(snapshot.erased)
-    days = sorted({*by_day, *expired, *erased}, key=lambda day: day or date.min)
-    summaries = (_summarize_day(snapshot.state, day, tuple(by_day.get(day, ())), zone, lateness) for day in days)
-    return [replace(s, expired_count=expired[s.day], erased_count=erased[s.day]) for s in summaries]
+    months = list_merged_months(snapshot.segments)
+    by_span = group_by_holder(snapshot.segments, months)
+    for hour in snapshot.state.asked_hours:
+        by_span.setdefault(choose_holder(hour.astimezone(zone).date(), months), [])
+    expired = group_by_holder(snapshot.expired, months)
+    erased = group_by_holder(snapshot.erased, months)
+    spans = sorted({*by_span, *expired, *erased}, key=lambda span: find_first_day(span) if span else date.min)
+    summaries: list[DaySummary] = []
+    for span in spans:
+        summary = _summarize_span(snapshot.state, span, tuple(by_span.get(span, ())), zone, lateness)
+        expired_count = sum(segment.record_count for segment in expired.get(span, ()))
+        erased_count = sum(segment.record_count for segment in erased.get(span, ()))
+        summaries.append(replace(summary, expired_count=expired_count, erased_count=erased_count))
+    return summaries
 
 
-def _count_by_day(segments: Iterable[Segment]) -> Counter[date | None]:
-    counts = Counter[date | None]()
-    for segment in segments:
-        counts[find_day(segment)] += segment.record_count
-    return counts
-
-
-def _summarize_day(
-    state: IndexState, day: date | None, segments: tuple[Segment, ...], zone: ZoneInfo, lateness: timedelta
+def _summarize_span(
+    state: IndexState, span: Span | None, segments: tuple[Segment, ...], zone: ZoneInfo, lateness: timedelta
 ) -> DaySummary:
-    if day is None:
+    if span is None:
         return DaySummary(None, segments, 0, 0)
-    hours = list_day_hours(day, zone)
-    return DaySummary(day, segments, len(hours), len(state.judge.list_complete(hours, lateness)))
+    hours = list_day_hours(span, zone)
+    return DaySummary(span, segments, len(hours), len(state.judge.list_complete(hours, lateness)))

@@ -1,8 +1,7 @@
-"""The merge: one Spark task reads segments of one kafka partition in offset order and writes them as daily ones."""
+"""The merge: one Spark task reads segments of one kafka partition in offset order and writes them as merged ones."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 from functools import partial
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from kafka_s3_platform.core.segments.writers import ClosedSegments, SegmentUploa
 from kafka_s3_platform.core.spark.runner import Attempt
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.upload import Provenance
+from kafka_s3_platform.core.upkeep.compact.days import Month, Span
 from kafka_s3_platform.core.upkeep.compact.plan import Merge
 from kafka_s3_platform.core.upkeep.verify import read_checked
 
@@ -25,7 +25,7 @@ from kafka_s3_platform.core.upkeep.verify import read_checked
 class MergeTask:
     """One merge with everything an executor needs for it.
 
-    `layout` is the layout of daily segments, `writer` the merging run; each attempt adds its own id.
+    `layout` is the layout of merged segments, `writer` the merging run; each attempt adds its own id.
     """
 
     store: StoreSettings = field(repr=False)
@@ -33,8 +33,8 @@ class MergeTask:
     writer: Provenance
     bucket: Bucket
     merge: Merge
-    topic_day: tuple[str, date]
-    """Compacted topic and day. The day in `merge.zone` may be another span of time."""
+    topic_day: tuple[str, Span]
+    """Compacted topic and day or month. The day in `merge.zone` may be another span of time."""
 
     def target(self, attempt: Attempt) -> SegmentTarget:
         writer = replace(self.writer, attempt=attempt.attempt_id)
@@ -43,7 +43,7 @@ class MergeTask:
             writer.topic,
             self.merge.kafka_partition,
             writer,
-            chunk="daily",
+            chunk="monthly" if isinstance(self.topic_day[1], Month) else "daily",
             rewrite=True,
             schema_ids=frozenset(i for s in self.merge.inputs for i in s.schema_ids),
         )
@@ -146,7 +146,7 @@ def _check_output(task: MergeTask, segments: Sequence[Segment]) -> None:
         if input_sum != output_sum:
             raise IntegrityError(
                 f"{task.writer.topic}-{task.merge.kafka_partition}, day {task.bucket.encoded_partition}: {name} of the "
-                f"{len(inputs)} inputs is {input_sum}, of the {len(segments)} daily segments {output_sum}. This is a "
+                f"{len(inputs)} inputs is {input_sum}, of the {len(segments)} merged segments {output_sum}. This is a "
                 f"defect of the "
                 f"platform; nothing was committed"
             )

@@ -1,15 +1,15 @@
 """Plan the merges of a compaction, and commit the plans of its days on the version of the index they were made from.
 
-A daily segment holds about `archive.daily.segment.bytes` object bytes. The compression of the merged records is unknown
-before, so the inputs decide: their object bytes in the index are shared out among a number of outputs, and several
-outputs of one merge end at equal shares of its record bytes. The bounds are thus a function of index rows and records
-alone, the same for every attempt and on any number of cores.
+A daily segment holds about `archive.daily.segment.bytes` object bytes, a monthly one `archive.monthly.segment.bytes`.
+The compression of the merged records is unknown before, so the inputs decide: their object bytes in the index are
+shared out among a number of outputs, and several outputs of one merge end at equal shares of its record bytes. The
+bounds are thus a function of index rows and records alone, the same for every attempt and on any number of cores.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import groupby
 from typing import TypeAlias
@@ -18,16 +18,22 @@ from zoneinfo import ZoneInfo
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.errors import PlatformError
 from kafka_s3_platform.core.java.joda_format import compile_path_format
-from kafka_s3_platform.core.model.segment import Compaction, Segment, cluster_overlaps
+from kafka_s3_platform.core.model.segment import Chunk, Compaction, Segment, cluster_overlaps
 from kafka_s3_platform.core.model.silence import try_topics
 from kafka_s3_platform.core.model.times import DAY_MS
 from kafka_s3_platform.core.spark.runner import TaskRunner
 from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
 from kafka_s3_platform.core.store.index_commit import Change, retry_commit
 from kafka_s3_platform.core.store.lease import Lease, take_leases
+from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform.core.upkeep.compact.days import (
     CompactRequest,
+    Month,
+    Span,
+    find_day,
+    find_day_end,
     find_day_start,
+    find_first_day,
     is_mergeable,
     load_day_segments,
     read_day_segments,
@@ -37,12 +43,14 @@ from kafka_s3_platform.core.upkeep.compact.days import (
 DAILY_PATH = "'year'=YYYY/'month'=MM/'day'=dd"
 _COMPONENT = re.compile(r"(?:'[^']*(?:'|$)|[^'/])+")
 _QUOTED = re.compile(r"'[^']*(?:'|$)")
+MONTHLY_PATH = "'year'=YYYY/'month'=MM"
 _FINER_THAN_A_DAY = frozenset("HkKhmsSa")
+_FINER_THAN_A_MONTH = _FINER_THAN_A_DAY | frozenset("dDeEwx")
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Segments of one kafka partition and timezone, by first offset, to be merged into `outputs` daily segments."""
+    """Segments of one kafka partition and timezone, by first offset, to be merged into `outputs` segments."""
 
     inputs: tuple[Segment, ...]
     outputs: int
@@ -70,34 +78,60 @@ class Merge:
         return sum(s.record_bytes for s in self.inputs) // self.outputs + 1
 
 
-def plan_day(segments: Sequence[Segment], day: date, daily_segment_bytes: int) -> list[Merge]:
-    """Return the merges of a day, from all live segments. Empty when no hourly segment of it is live.
+def plan_span(segments: Sequence[Segment], span: Span, segment_bytes: int) -> list[Merge]:
+    """Return the merges of a day or month, from all live segments. Empty when no segment of it is to be merged.
 
-    Inputs are the hourly segments, and earlier daily ones that overlap them or are smaller than half of
-    `daily_segment_bytes`. No merge reaches across a daily segment that stays, or into another timezone: if the
-    connector's was changed, a day of either is another span of time. A segment stays unless it `is_mergeable`.
+    Inputs of a day are its hourly segments, and earlier daily ones that overlap them or are smaller than half of
+    `segment_bytes`. Inputs of a month are its daily segments and earlier monthly ones, if they are smaller than that.
+    No merge reaches across a segment that stays, or into another timezone: if the connector's was changed, a day of
+    either is another span of time. A segment stays unless it `is_mergeable`.
     """
-    mergeable = filter(is_mergeable, select_day_segments(segments, day))
-    day_segments = sorted(mergeable, key=lambda s: (*_get_merge_key(s), s.start_offset, s.end_offset))
+    is_month = isinstance(span, Month)
+    mergeable = (s for s in select_day_segments(segments, span) if is_mergeable(s))
+    inputs = [s for s in mergeable if not is_month or s.chunk != "hourly"]
+    finer: Chunk = "daily" if is_month else "hourly"
     merges: list[Merge] = []
-    for _, group in groupby(day_segments, key=_get_merge_key):
-        for run in _split_runs(list(group), daily_segment_bytes):
-            merges += _split_merges(run, daily_segment_bytes)
+    for _, group in groupby(sorted(inputs, key=_get_order), key=_get_merge_key):
+        for run in _split_runs(list(group), finer, segment_bytes):
+            merges += _split_merges(run, finer, segment_bytes)
     return merges
+
+
+def list_due_months(
+    snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, now: datetime, segment_bytes: int
+) -> list[Month]:
+    """Months to compact, ascending: ended `lateness` ago or more, with days to merge. Days merge before.
+
+    Reads each month with daily segments.
+    """
+    if not segment_bytes:
+        return []
+    chunks = snapshot.list_chunks(SegmentFilter(chunk="daily"))
+    months = {(Month.of(day), chunk.zone) for chunk in chunks if (day := find_day(chunk)) is not None}
+    ended = {m for m, m_zone in months if max(find_day_end(m, m_zone), find_day_end(m, zone)) <= now - lateness}
+    due = [m for m in ended if plan_span(read_day_segments(snapshot, m), m, segment_bytes)]
+    return sorted(due, key=find_first_day)
 
 
 def _get_merge_key(segment: Segment) -> tuple[int, str]:
     return segment.kafka_partition, segment.zone.key
 
 
-def build_daily_layout(layout: LayoutSettings, zone: ZoneInfo, segment_bytes: int) -> LayoutSettings:
-    """Return the layout of daily segments of `zone` with at most `segment_bytes` record bytes."""
+def _get_order(segment: Segment) -> tuple[int, str, int, int]:
+    return (*_get_merge_key(segment), segment.start_offset, segment.end_offset)
+
+
+def build_merged_layout(layout: LayoutSettings, span: Span, zone: ZoneInfo, segment_bytes: int) -> LayoutSettings:
+    """Return the layout of merged segments of `zone` with at most `segment_bytes` record bytes.
+
+    Objects of months lie beside those of days, in folders of months.
+    """
     return layout.model_copy(
         update={
             "topics_dir": layout.daily_dir,
             "timezone": zone.key,
             "partitioner": "TimeBased",
-            "path_format": build_daily_path_format(layout.path_format),
+            "path_format": build_merged_path_format(layout.path_format, span),
             "partition_duration_ms": DAY_MS,
             "flush_size": None,
             "rotate_interval_ms": None,
@@ -107,38 +141,47 @@ def build_daily_layout(layout: LayoutSettings, zone: ZoneInfo, segment_bytes: in
     )
 
 
-def build_daily_path_format(path_format: str) -> str:
-    """Shorten to the folders before the first with an hour or less; Connect's daily folders if none is before it."""
+def build_merged_path_format(path_format: str, span: Span) -> str:
+    """Shorten to the folders before the first with an hour or less, of a month before the first with a day.
+
+    Connect's daily folders, or the month's of them, if none is before it.
+    """
+    is_month = isinstance(span, Month)
+    finer = _FINER_THAN_A_MONTH if is_month else _FINER_THAN_A_DAY
     folders: list[str] = []
     for folder in _COMPONENT.findall(path_format):
-        if _FINER_THAN_A_DAY & set(_QUOTED.sub("", folder)):
+        if finer & set(_QUOTED.sub("", folder)):
             break
         folders.append(folder)
-    return "/".join(folders) or DAILY_PATH
+    return "/".join(folders) or (MONTHLY_PATH if is_month else DAILY_PATH)
 
 
-def encode_day(layout: LayoutSettings, zone: ZoneInfo, day: date) -> str:
-    """Return the folder of a day's daily segments of `zone` below the topic's."""
-    return compile_path_format(build_daily_path_format(layout.path_format))(find_day_start(day, zone).astimezone(zone))
+def encode_span(layout: LayoutSettings, zone: ZoneInfo, span: Span) -> str:
+    """Return the folder of the merged segments of a day or month of `zone` below the topic's."""
+    path_format = build_merged_path_format(layout.path_format, span)
+    return compile_path_format(path_format)(find_day_start(span, zone).astimezone(zone))
 
 
-def _split_runs(segments: Sequence[Segment], daily_segment_bytes: int) -> Iterator[list[Segment]]:
-    """Split the segments of one kafka partition at daily ones that stay. Each run has an hourly one."""
+def _split_runs(segments: Sequence[Segment], finer: Chunk, segment_bytes: int) -> Iterator[list[Segment]]:
+    """Split the segments of one kafka partition at those that stay. Each run has one of the `finer` chunk."""
     hourly = [s for s in segments if s.chunk == "hourly"]
     runs: list[list[Segment]] = [[]]
-    for segment in segments if hourly else ():
+    for segment in segments if any(s.chunk == finer for s in segments) else ():
         overlaps = any(segment.offsets.overlaps(h.offsets) for h in hourly)
-        if overlaps or segment.size < daily_segment_bytes / 2:
+        if overlaps or segment.size < segment_bytes / 2:
             runs[-1].append(segment)
         else:
             runs.append([])
-    return (run for run in runs if any(s.chunk == "hourly" for s in run))
+    return (run for run in runs if any(s.chunk == finer for s in run))
 
 
-def _split_merges(run: Sequence[Segment], daily_segment_bytes: int) -> Iterator[Merge]:
-    """Assign each cluster of overlapping segments to the output in whose share of the bytes its middle lies."""
+def _split_merges(run: Sequence[Segment], finer: Chunk, segment_bytes: int) -> Iterator[Merge]:
+    """Assign each cluster of overlapping segments to the output in whose share of the bytes its middle lies.
+
+    An hour is merged alone too, for the day. A day that would be the only one stays.
+    """
     total = max(1, sum(s.size for s in run))
-    share = total / max(1, round(total / daily_segment_bytes))
+    share = total / max(1, round(total / segment_bytes))
     inputs_by_output: dict[int, list[Segment]] = {}
     bytes_before = 0
     for cluster in cluster_overlaps(run):
@@ -146,17 +189,17 @@ def _split_merges(run: Sequence[Segment], daily_segment_bytes: int) -> Iterator[
         inputs_by_output.setdefault(int((bytes_before + size / 2) / share), []).extend(cluster)
         bytes_before += size
     for inputs in inputs_by_output.values():
-        if len(inputs) > 1 or inputs[0].chunk == "hourly":
-            yield Merge(tuple(inputs), max(1, round(sum(s.size for s in inputs) / daily_segment_bytes)))
+        if any(s.chunk == finer for s in inputs) and (len(inputs) > 1 or finer == "hourly"):
+            yield Merge(tuple(inputs), max(1, round(sum(s.size for s in inputs) / segment_bytes)))
 
 
-Plans: TypeAlias = Mapping[date, tuple[Merge, ...]]
-"""The merges of each day of a topic that has any."""
+Plans: TypeAlias = Mapping[Span, tuple[Merge, ...]]
+"""The merges of each day or month of a topic that has any."""
 
 
 @dataclass(frozen=True)
 class ReservedDay:
-    """One day of one topic, with a committed plan. The topic's days share the lease."""
+    """One day or month of one topic, with a committed plan. The topic's days share the lease."""
 
     request: CompactRequest
     lease: Lease
@@ -198,8 +241,8 @@ def _reserve(
 ) -> ReservedDays:
     """Plan the days of all topics on this version of the index, and commit a lease for each topic with a plan."""
     snapshot.load_states(by_topic)
-    for day in sorted({request.day for requests in by_topic.values() for request in requests}):
-        load_day_segments(snapshot, by_topic, day)
+    for span in {request.span for requests in by_topic.values() for request in requests}:
+        load_day_segments(snapshot, by_topic, span)
     all_plans, failures = try_topics(by_topic, lambda topic: _plan_topic(by_topic[topic], snapshot.topic(topic)))
     plans = {topic: topic_plans for topic, topic_plans in all_plans.items() if topic_plans}
     if plans:
@@ -215,9 +258,8 @@ def _reserve(
 
 def _plan_topic(requests: Sequence[CompactRequest], snapshot: IndexSnapshot) -> Plans:
     _ = snapshot.state  # a topic with damaged rows fails here, alone
-    size = requests[0].config.archive.daily_segment_bytes
-    plans = {r.day: tuple(plan_day(read_day_segments(snapshot, r.day), r.day, size)) for r in requests}
-    return {day: merges for day, merges in plans.items() if merges}
+    plans = {r.span: tuple(plan_span(read_day_segments(snapshot, r.span), r.span, r.segment_bytes)) for r in requests}
+    return {span: merges for span, merges in plans.items() if merges}
 
 
 def _commit_plans(
@@ -229,7 +271,8 @@ def _commit_plans(
     for topic, days in plans.items():
         request = by_topic[topic][0]
         zone = ZoneInfo(request.config.layout.timezone)
-        starts = [find_day_start(day, zone) for day in days]
+        # a month and its first day have one start: at the same time, one of them ends the other
+        starts = [find_day_start(span, zone) for span in days]
         rows = tuple(Compaction(start, request.run_id, snapshot.version + 1, now) for start in starts)
         changes[topic] = Change(added=rows, run_id=request.run_id)
         superseded[topic] = [c for c in snapshot.topic(topic).state.compactions if c.chunk_start in starts]
@@ -242,5 +285,5 @@ def _build_days(
     state = snapshot.state
     topic_id = state.topic.topic_id if state.topic else ""
     for request in requests:
-        if request.day in plans:
-            yield ReservedDay(request, lease, topic_id, snapshot.index_id, plans[request.day])
+        if request.span in plans:
+            yield ReservedDay(request, lease, topic_id, snapshot.index_id, plans[request.span])

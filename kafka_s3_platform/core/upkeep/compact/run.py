@@ -1,4 +1,4 @@
-"""Compact days of topics: reserve them, merge, commit. One run, one reservation, one pass of tasks over all of them.
+"""Compact days and months of topics: reserve them, merge, commit. One run has one reservation and one pass of tasks.
 
 Every stage may be killed and run again: inputs stay live until the one commit that retires them and adds the outputs;
 a later compaction of the same day supersedes an earlier one, so it can never commit; keys carry the epoch.
@@ -7,7 +7,7 @@ a later compaction of the same day supersedes an earlier one, so it can never co
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -30,14 +30,23 @@ from kafka_s3_platform.core.store.upload import Provenance
 from kafka_s3_platform.core.upkeep.compact.days import (
     CompactReport,
     CompactRequest,
+    Span,
     find_day_start,
+    find_first_day,
     list_day_hours,
     load_day_segments,
     read_day_segments,
     report_day,
 )
 from kafka_s3_platform.core.upkeep.compact.merge import FailedMerge, MergeGroup, MergeResult, MergeTask, try_merges
-from kafka_s3_platform.core.upkeep.compact.plan import Merge, ReservedDay, build_daily_layout, encode_day, reserve_days
+from kafka_s3_platform.core.upkeep.compact.plan import (
+    Merge,
+    ReservedDay,
+    build_merged_layout,
+    encode_span,
+    list_due_months,
+    reserve_days,
+)
 
 
 @dataclass(frozen=True)
@@ -68,10 +77,10 @@ def commit_days(index: ConnectorIndex, topic_days: Mapping[str, TopicDays]) -> d
 
     def step(snapshot: ConnectorSnapshot) -> dict[str, PlatformError]:
         snapshot.load_states(topic_days)
-        for day in {
-            merged.reserved.request.day for days_of_topic in topic_days.values() for merged in days_of_topic.days
+        for span in {
+            merged.reserved.request.span for days_of_topic in topic_days.values() for merged in days_of_topic.days
         }:
-            load_day_segments(snapshot, topic_days, day)
+            load_day_segments(snapshot, topic_days, span)
         changes, failures = try_topics(
             topic_days, lambda topic: _build_change(topic_days[topic], snapshot.topic(topic))
         )
@@ -102,13 +111,13 @@ def _build_change(topic_days: TopicDays, snapshot: IndexSnapshot) -> Change | No
 
 def _find_replaced(day: MergedDay, snapshot: IndexSnapshot) -> frozenset[Segment]:
     """Return the inputs that are no longer live."""
-    return frozenset(day.reserved.inputs) - frozenset(read_day_segments(snapshot, day.reserved.request.day))
+    return frozenset(day.reserved.inputs) - frozenset(read_day_segments(snapshot, day.reserved.request.span))
 
 
 def _is_committed(day: MergedDay, snapshot: IndexSnapshot) -> bool:
     # no other run can have made these keys; a later compaction may have retired them
-    live = read_day_segments(snapshot, day.reserved.request.day)
-    retired = read_day_segments(snapshot, day.reserved.request.day, MERGED_KINDS)
+    live = read_day_segments(snapshot, day.reserved.request.span)
+    retired = read_day_segments(snapshot, day.reserved.request.span, MERGED_KINDS)
     return collect_object_keys(day.outputs) <= collect_object_keys((*live, *retired))
 
 
@@ -124,7 +133,7 @@ def _refuse_replaced_inputs(reserved: ReservedDay, replaced: frozenset[Segment])
 
 logger = logging.getLogger(__name__)
 
-TopicDay: TypeAlias = tuple[str, date]
+TopicDay: TypeAlias = tuple[str, Span]
 
 TASK_COST = 8 * 2**20
 """Fixed cost of a merge, in bytes: requests, and the beginning and end of an object."""
@@ -147,7 +156,7 @@ def compact_day(request: CompactRequest, runner: TaskRunner) -> CompactReport:
 def compact_days(
     requests: Sequence[CompactRequest], runner: TaskRunner
 ) -> Mapping[TopicDay, CompactReport | PlatformError]:
-    """Compact days of topics of one connector in one run: one reservation, one pass of tasks, one commit a slice.
+    """Compact days or months of topics of a connector in one run: one reservation, one pass of tasks, a commit a slice.
 
     Returns the report of each topic's day, or the error that left it as it was. Raises errors that all topics share, of
     the store above all. Committed slices stay.
@@ -161,14 +170,32 @@ def compact_days(
     with released_on_failure(index, list(reserved.leases.values())):
         run.run()
     release_leases(index, run.open_leases)
-    failed = {(r.topic, r.day): reserved.failures[r.topic] for r in requests if r.topic in reserved.failures}
+    failed = {(r.topic, r.span): reserved.failures[r.topic] for r in requests if r.topic in reserved.failures}
     failed |= run.failures
-    compacted = [r for r in requests if (r.topic, r.day) not in failed]
+    compacted = [r for r in requests if (r.topic, r.span) not in failed]
     outcomes: dict[TopicDay, CompactReport | PlatformError] = {
         **failed,
         **dict(_build_reports(index, compacted, run.merged, started)),
     }
-    return {(r.topic, r.day): outcomes[r.topic, r.day] for r in requests}
+    return {(r.topic, r.span): outcomes[r.topic, r.span] for r in requests}
+
+
+def compact_due_months(
+    configs: Mapping[str, ConnectorConfig], run_id: str, runner: TaskRunner
+) -> Mapping[TopicDay, CompactReport | PlatformError]:
+    """Compact the months of topics of one connector that are due. Returns and raises as `compact_days`."""
+    if not any(config.archive.monthly_segment_bytes for config in configs.values()):
+        return {}
+    snapshot = ConnectorIndex.of(next(iter(configs.values()))).open()
+    now = datetime.now(timezone.utc)
+    requests: list[CompactRequest] = []
+    for topic, config in configs.items():
+        zone = ZoneInfo(config.layout.timezone)
+        lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
+        size = config.archive.monthly_segment_bytes
+        months = list_due_months(snapshot.topic(topic), zone, lateness, now, size)
+        requests += (CompactRequest(config, topic, month, run_id) for month in months)
+    return compact_days(requests, runner) if requests else {}
 
 
 def _check_connector(config: ConnectorConfig, topic: str) -> None:
@@ -187,7 +214,7 @@ def _check_connector(config: ConnectorConfig, topic: str) -> None:
 
 @dataclass
 class _DayRun:
-    """State of one day of a topic in a run. A day with an `error` stays as it is."""
+    """State of one day or month of a topic in a run. A day with an `error` stays as it is."""
 
     reserved: ReservedDay
     pending_merges: int
@@ -217,7 +244,7 @@ class _Run:
         self._index = index
         self._config = config
         self._runner = runner
-        self._days = {(d.request.topic, d.request.day): _DayRun(d, len(d.merges)) for d in days}
+        self._days = {(d.request.topic, d.request.span): _DayRun(d, len(d.merges)) for d in days}
         self._by_topic: dict[str, list[_DayRun]] = {}
         for (topic, _), day_run in self._days.items():
             self._by_topic.setdefault(topic, []).append(day_run)
@@ -302,7 +329,7 @@ class _Run:
         failures = commit_days(self._index, topic_days) if topic_days else {}
         for topic, days_of_topic in topic_days.items():
             for merged_day in days_of_topic.days:
-                day_run = self._days[topic, merged_day.reserved.request.day]
+                day_run = self._days[topic, merged_day.reserved.request.span]
                 day_run.error = failures.get(topic)
                 day_run.is_committed = topic not in failures
             if days_of_topic.last and topic not in failures:
@@ -310,13 +337,13 @@ class _Run:
 
 
 def _build_task(reserved: ReservedDay, merge: Merge) -> MergeTask:
-    """Build the task that merges hourly segments of a day into daily ones."""
+    """Build the task that merges segments of a day or month into larger ones."""
     request = reserved.request
     config = request.config
-    start = find_day_start(request.day, merge.zone)
+    start = find_day_start(request.span, merge.zone)
     return MergeTask(
         store=config.store,
-        layout=build_daily_layout(config.layout, merge.zone, merge.segment_bytes),
+        layout=build_merged_layout(config.layout, request.span, merge.zone, merge.segment_bytes),
         writer=Provenance(
             config.name,
             request.topic,
@@ -326,9 +353,9 @@ def _build_task(reserved: ReservedDay, merge: Merge) -> MergeTask:
             reserved.lease.epoch,
             index_dir=config.archive.index_dir,
         ),
-        bucket=Bucket(to_epoch_ms(start), encode_day(config.layout, merge.zone, request.day)),
+        bucket=Bucket(to_epoch_ms(start), encode_span(config.layout, merge.zone, request.span)),
         merge=merge,
-        topic_day=(request.topic, request.day),
+        topic_day=(request.topic, request.span),
     )
 
 
@@ -344,8 +371,8 @@ def _build_reports(
     snapshot = index.open()
     seconds = (datetime.now(timezone.utc) - started).total_seconds()
     record_count = sum(s.record_count for merged_day in merged.values() for s in merged_day.outputs)
-    for day in sorted({request.day for request in requests}):
-        topics = [request.topic for request in requests if request.day == day]
+    for day in sorted({request.span for request in requests}, key=find_first_day):
+        topics = [request.topic for request in requests if request.span == day]
         load_day_segments(snapshot, topics, day)
         hours = list_day_hours(day, ZoneInfo(requests[0].config.layout.timezone))
         for topic in topics:
