@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig, RetentionSettings
-from kafka_s3_platform.core.errors import StoreUnavailableError
+from kafka_s3_platform.core.errors import AuthorizationError, StoreUnavailableError
 from kafka_s3_platform.core.store.index import ConnectorSnapshot
 from kafka_s3_platform.core.store.index_rows import MERGED_KINDS
 from kafka_s3_platform.core.store.objects import ObjectStore
@@ -19,6 +19,7 @@ from kafka_s3_platform.core.upkeep.compact.days import CompactRequest, list_due_
 from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.hour_states import find_empty_hours, find_hour_states
 from kafka_s3_platform.core.upkeep.retain import (
+    DELETE_CHECK,
     RetentionPlan,
     RetentionReport,
     plan_retention,
@@ -27,6 +28,7 @@ from kafka_s3_platform.core.upkeep.retain import (
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.forked import end_apart
 from kafka_s3_platform_tests.restore.own import restored
 from kafka_s3_platform_tests.support import (
@@ -125,6 +127,16 @@ def test_an_archive_is_restored_from_its_days_alone(merged_config: ConnectorConf
     retained(merged_config, merged_ms=(("", 0),))
     report = restored(merged_config)
     assert (report.record_count, report.gaps) == (3, ())
+
+
+def test_without_the_right_to_delete_nothing_is_committed(merged_config: ConnectorConfig) -> None:
+    before = (objects(merged_config), snapshot(merged_config).version)
+    with faulty_proxy(merged_config.store.endpoint_url or "") as proxy:
+        proxy.refuse("DELETE", "topics_daily/", 403, "AccessDenied")
+        store = merged_config.store.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
+        with pytest.raises(AuthorizationError, match="DeleteObject"):
+            retained(merged_config.model_copy(update={"store": store}), ms=(("", 0),))
+    assert (objects(merged_config), snapshot(merged_config).version) == before
 
 
 def test_the_bytes_of_an_archive_are_told_by_what_they_are_for(merged_config: ConnectorConfig) -> None:
@@ -315,7 +327,8 @@ def _retain_until_a_deletion(config: ConnectorConfig) -> None:
 
     def dying(store: ObjectStore, key: str, if_match: str) -> None:
         delete(store, key, if_match)
-        _die()
+        if not key.endswith(DELETE_CHECK):
+            _die()
 
     ObjectStore.delete = dying  # type: ignore[method-assign, assignment]
     retained(config, ms=(("", 0),))

@@ -66,7 +66,7 @@ from kafka_s3_platform.core.upkeep.compact.days import (
     list_merged_months,
 )
 from kafka_s3_platform.core.upkeep.compact.merge import write_segments
-from kafka_s3_platform.core.upkeep.retain import delete_objects
+from kafka_s3_platform.core.upkeep.retain import delete_objects, refuse_without_right
 from kafka_s3_platform.core.upkeep.verify import read_checked
 
 logger = logging.getLogger(__name__)
@@ -269,6 +269,7 @@ class _Erasure:
         """Rewrite what is due, commit that, and delete the old objects, also those that a killed run has left."""
         if self._due:
             refuse_wrong_clock(self._config, self._store)
+            refuse_without_right(self._config, self._store)
             check_promises(self._store, self._config.archive.index_dir, uploads=True)
             self._runner.start()
             lease = retry_commit(self._index, self._reserve)

@@ -29,7 +29,7 @@ from kafka_s3_platform.core.store.errors import PreconditionError
 from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.core.store.index_commit import Change, retry_commit
 from kafka_s3_platform.core.store.index_rows import ERASED, REMOVED, RETIRED
-from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.store.objects import NO_ETAG, ObjectStore
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform.core.upkeep.compact.days import (
     Span,
@@ -49,6 +49,8 @@ SLICE_ROWS = 500
 """About so many segments go with one commit: a long run, when killed, keeps what it has done."""
 
 DELETES_AT_ONCE = 8
+
+DELETE_CHECK = ".delete-check"
 
 
 @dataclass(frozen=True)
@@ -133,12 +135,15 @@ def plan_retention(config: ConnectorConfig, topic: str, now: datetime) -> Retent
 def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime | None = None) -> RetentionReport:
     """Remove what the connector's rules say. Killed at any moment, a second call goes on.
 
-    Objects that a killed run has left are orphans: the vacuum removes them. Raises store errors.
+    Objects that a killed run has left are orphans: the vacuum removes them. Raises store errors; an AuthorizationError,
+    without the right to delete, comes before anything is committed.
     """
     refuse_wrong_clock(config, ObjectStore(config.store))
     plan = plan_retention(config, topic, now or datetime.now(timezone.utc))
     index = TopicIndex.of(config, topic)
     store = ObjectStore(config.store)
+    if plan.removals:
+        refuse_without_right(config, store)
     refused: list[str] = []
     removals: list[DayRemoval] = []
     replaced: list[str] = []
@@ -154,6 +159,12 @@ def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime
     report = RetentionReport(plan, tuple(removals), tuple(refused), tuple(replaced))
     logger.info("%s: %d objects of %d days removed", topic, sum(len(r.objects) for r in removals), len(removals))
     return report
+
+
+def refuse_without_right(config: ConnectorConfig, store: ObjectStore) -> None:
+    """Ask to delete an object that never is there, in each folder of records."""
+    for folder in (config.layout.topics_dir, config.layout.daily_dir):
+        store.delete(f"{folder}/{DELETE_CHECK}".lstrip("/"), NO_ETAG)
 
 
 class _Planner:
