@@ -318,7 +318,7 @@ def test_without_the_right_to_delete_it_is_told_that_old_objects_are_there_and_t
         with pytest.raises(AuthorizationError):
             erased(config)
         assert offsets(config) != OTHERS, "it is asked before anything is committed"
-        patch.setattr("kafka_s3_platform.core.upkeep.erase.refuse_without_right", do_nothing)
+        patch.setattr("kafka_s3_platform.core.upkeep.erase.refuse_without_right", lambda *_: None)
         report = erased(config)
     assert (report.record_count, report.removed) == (3, ())
     assert "old objects that hold some were not deleted: no s3:DeleteObject" in report.faults[0]

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig, RetentionSettings
-from kafka_s3_platform.core.errors import AuthorizationError, StoreUnavailableError
+from kafka_s3_platform.core.errors import AuthorizationError, IntegrityError, PreflightError, StoreUnavailableError
 from kafka_s3_platform.core.store.index import ConnectorSnapshot
 from kafka_s3_platform.core.store.index_rows import MERGED_KINDS
 from kafka_s3_platform.core.store.objects import ObjectStore
@@ -30,7 +30,7 @@ from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.forked import end_apart
-from kafka_s3_platform_tests.restore.own import restored
+from kafka_s3_platform_tests.restore.own import Between, restored
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -127,6 +127,19 @@ def test_an_archive_is_restored_from_its_days_alone(merged_config: ConnectorConf
     retained(merged_config, merged_ms=(("", 0),))
     report = restored(merged_config)
     assert (report.record_count, report.gaps) == (3, ())
+
+
+def test_a_restore_whose_objects_went_says_so_and_is_planned_anew(config: ConnectorConfig) -> None:
+    def remove() -> None:
+        merged(config)
+        retained(config, merged_ms=(("", 0),))
+
+    with pytest.raises(IntegrityError):
+        restored(config, Between(before_replay=remove))
+    with pytest.raises(PreflightError, match="3 objects of the plan, such as .*, went from the archive") as refused:
+        restored(config)
+    assert "undamaged" not in str(refused.value)
+    assert restored(config, restore_id="r2", to_topic=f"{config.topics[0]}-2").record_count == 3
 
 
 def test_without_the_right_to_delete_nothing_is_committed(merged_config: ConnectorConfig) -> None:
