@@ -6,7 +6,16 @@ import dagster as dg
 
 from kafka_s3_platform.core.defs.retain import RETAIN_TIME
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, definitions, launch, tick
+from kafka_s3_platform_tests.defs.running import (
+    ago,
+    connector_of_this_hour,
+    definitions,
+    events,
+    launch,
+    run,
+    tick,
+    topic_of,
+)
 from kafka_s3_platform_tests.support import Sent, archived, snapshot
 from kafka_s3_platform_tests.upkeep.test_retain import retained, ruled, states
 
@@ -27,6 +36,11 @@ def test_no_sensor_asks_for_a_run_after_days_expired(lab: Lab, instance: dg.Dags
     assert states(config, hours) == ["expired"] * 3
     assert not tick(config, "lag__c").run_requests
     assert not tick(config, "folders__c").run_requests
+    topic = topic_of(config)
+    key = topic.hours.key(hours[0])
+    [metadata] = events(run(config, "archive__c", topic.key("hourly"), [key]), topic.key("hourly"))[key]
+    numbers = [metadata[name] for name in ("partition_row_count", "objects", "object_bytes", "removed_objects", "uris")]
+    assert numbers == [1, 0, 0, 1, []], "an hour's page keeps its records, and names no object that went"
 
 
 def test_a_connector_with_a_rule_has_the_job_and_its_schedule_and_no_other(lab: Lab) -> None:

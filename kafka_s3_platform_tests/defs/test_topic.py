@@ -216,7 +216,7 @@ def report(**counts: int) -> ArchiveReport:
     return ArchiveReport(**{**facts, **counts})
 
 
-def hour(taken_over_count: int = 0, **counts: int) -> HourReport:
+def hour(taken_over_count: int = 0, **counts: Any) -> HourReport:
     verdict = HourVerdict(NOON, frozenset([0]), taken_over_count=taken_over_count)
     return HourReport(NOON, (), verdict, True, **counts)
 

@@ -17,7 +17,7 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest, list_due_days
 from kafka_s3_platform.core.upkeep.compact.run import compact_day
-from kafka_s3_platform.core.upkeep.hour_states import find_empty_hours, find_hour_states
+from kafka_s3_platform.core.upkeep.hour_states import describe_hours, find_empty_hours, find_hour_states
 from kafka_s3_platform.core.upkeep.retain import (
     DELETE_CHECK,
     RetentionPlan,
@@ -150,6 +150,13 @@ def test_without_the_right_to_delete_nothing_is_committed(merged_config: Connect
         with pytest.raises(AuthorizationError, match="DeleteObject"):
             retained(merged_config.model_copy(update={"store": store}), ms=(("", 0),))
     assert (objects(merged_config), snapshot(merged_config).version) == before
+
+
+def test_a_kafka_partition_with_late_records_is_not_called_expired_for_another(config: ConnectorConfig) -> None:
+    retained(config, ms=(("", 0),))
+    [_, described] = describe_hours(snapshot(config), HOURS, timedelta(0), datetime.now(UTC), by_kafka_partition=True)
+    assert described.state == "expired"
+    assert described.kafka_partitions == {0: "expired", 1: "empty"}
 
 
 def test_the_bytes_of_an_archive_are_told_by_what_they_are_for(merged_config: ConnectorConfig) -> None:

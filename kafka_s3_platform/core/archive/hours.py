@@ -1,7 +1,7 @@
 """Reports on hours from the index: the facts on an hour's page, with its completeness."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
 
@@ -9,7 +9,7 @@ from kafka_s3_platform.core.archive.request import HourReport
 from kafka_s3_platform.core.model.segment import Scan, Segment
 from kafka_s3_platform.core.model.times import HOUR
 from kafka_s3_platform.core.store.index import IndexSnapshot
-from kafka_s3_platform.core.store.index_rows import SEGMENT_KINDS
+from kafka_s3_platform.core.store.index_rows import EXPIRED, REMOVED, SEGMENT_KINDS
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 
 
@@ -17,6 +17,7 @@ def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
     """Yield a report of each of `hours`. Segments merged into a day count too: their hour keeps its numbers."""
     hours = sorted(hours)
     segments = group_segments_by_hour(snapshot, hours)
+    removed = group_segments_by_hour(snapshot, hours, [REMOVED, EXPIRED])
     state = snapshot.state
     scans: dict[datetime | None, list[Scan]] = defaultdict(list)
     folded = state.read_folded(hours)
@@ -31,16 +32,19 @@ def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
             state.is_scanned(hour),
             sum(s.filtered_count for s in scans[hour]),
             sum(s.dead_letter_count for s in scans[hour]),
+            frozenset(s.key for s in removed.get(hour, ())),
         )
 
 
-def group_segments_by_hour(snapshot: IndexSnapshot, hours: Sequence[datetime]) -> dict[datetime, list[Segment]]:
+def group_segments_by_hour(
+    snapshot: IndexSnapshot, hours: Sequence[datetime], kinds: Collection[str] = SEGMENT_KINDS
+) -> dict[datetime, list[Segment]]:
     """Group the hourly segments of the ascending `hours` by the start of their hour, also those not live any more."""
     by_hour: dict[datetime, list[Segment]] = defaultdict(list)
     if not hours:
         return by_hour
     selection = SegmentFilter(chunk="hourly", chunk_starts=(hours[0], hours[-1] + HOUR))
-    for segment in snapshot.select_segments(selection, SEGMENT_KINDS):
+    for segment in snapshot.select_segments(selection, kinds):
         if segment.chunk_start is not None:
             by_hour[segment.chunk_start].append(segment)
     return by_hour

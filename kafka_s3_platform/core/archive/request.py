@@ -35,6 +35,8 @@ class HourReport(SegmentTotals):
     scanned: bool
     filtered_count: int = 0
     dead_letter_count: int = 0
+    removed_keys: frozenset[str] = frozenset()
+    """The keys of segments whose objects retention has removed: only their numbers are there."""
 
     @property
     def complete(self) -> bool:

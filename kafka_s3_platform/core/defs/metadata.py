@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -47,7 +47,7 @@ def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, 
         **({"verdict": dg.MetadataValue.text(str(verdict))} if verdict.lacking or is_hindered else {}),
         "complete": dg.MetadataValue.bool(hour.complete),
         **({"not_complete": dg.MetadataValue.text(NOT_COMPLETE)} if is_ahead else {}),
-        **make_segments_metadata(hour.segments, bucket),
+        **make_segments_metadata(hour.segments, bucket, hour.removed_keys),
         **_make_dropped_counts(hour, can_drop=can_drop),
         **({"taken_over_offsets": dg.MetadataValue.int(n)} if (n := verdict.taken_over_count) else {}),
         "gaps": dg.MetadataValue.int(len(verdict.lacking)),
@@ -61,12 +61,13 @@ def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, 
     }
 
 
-def make_segments_metadata(segments: Sequence[Segment], bucket: str) -> Metadata:
-    """Make counts, bytes and addresses of the objects of an hour or a day."""
+def make_segments_metadata(segments: Sequence[Segment], bucket: str, removed_keys: Collection[str] = ()) -> Metadata:
+    """Make counts, bytes and addresses of the objects of an hour or a day. Those of `removed_keys` are not there."""
+    present = [s for s in segments if s.key not in removed_keys]
     record_count = sum(s.record_count for s in segments)
     late_count = sum(s.late_count for s in segments)
-    object_count = sum(len(s.objects) for s in segments)
-    object_bytes = sum(o.size for s in segments for o in s.objects)
+    object_count = sum(len(s.objects) for s in present)
+    object_bytes = sum(o.size for s in present for o in s.objects)
     return {
         "dagster/partition_row_count": dg.MetadataValue.int(record_count),
         "size": dg.MetadataValue.text(f"{format_size(object_bytes)} in {count_noun(object_count, 'object')}"),
@@ -74,7 +75,8 @@ def make_segments_metadata(segments: Sequence[Segment], bucket: str) -> Metadata
         "record_bytes": dg.MetadataValue.int(sum(s.record_bytes for s in segments)),
         "objects": dg.MetadataValue.int(object_count),
         "object_bytes": dg.MetadataValue.int(object_bytes),
-        "uris": dg.MetadataValue.json([make_uri(bucket, s) for s in segments]),
+        **({"removed_objects": dg.MetadataValue.int(n)} if (n := len(segments) - len(present)) else {}),
+        "uris": dg.MetadataValue.json([make_uri(bucket, s) for s in present]),
     }
 
 

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.core.archive.hours import report_hours
+from kafka_s3_platform.core.archive.hours import group_segments_by_hour, report_hours
 from kafka_s3_platform.core.archive.request import HourReport
 from kafka_s3_platform.core.model.judge import HourVerdict
 from kafka_s3_platform.core.model.segment import Segment
@@ -83,7 +83,7 @@ def describe_hours(
     """
     kafka_partitions = _list_kafka_partitions(snapshot) if by_kafka_partition else ()
     described = []
-    expired = _find_expired(snapshot, hours)
+    expired = group_segments_by_hour(snapshot, hours, [EXPIRED])
     for report in report_hours(snapshot, hours, lateness):
         time_state = _find_time_state(report.hour, lateness, now, at_risk)
         verdict, counts = report.verdict, _sum_counts(report.segments)
@@ -91,8 +91,8 @@ def describe_hours(
         state = _choose_state(
             counts, time_state, _choose_worst(losses.values()), report.complete, is_scanned=report.scanned
         )
-        is_expired = report.hour in expired
-        state = _mark_expired(state, is_expired=is_expired)
+        expired_in = {s.kafka_partition for s in expired.get(report.hour, ())}
+        state = _mark_expired(state, is_expired=bool(expired_in))
         states: dict[int, HourState] = {}
         for kafka_partition in kafka_partitions:
             own_counts = _sum_counts(s for s in report.segments if s.kafka_partition == kafka_partition)
@@ -100,7 +100,7 @@ def describe_hours(
             own_state = _choose_state(
                 own_counts, time_state, losses.get(kafka_partition), is_complete, is_scanned=report.scanned
             )
-            states[kafka_partition] = _mark_expired(own_state, is_expired=is_expired)
+            states[kafka_partition] = _mark_expired(own_state, is_expired=kafka_partition in expired_in)
         described.append(DescribedHour(state, report, states))
     return described
 
