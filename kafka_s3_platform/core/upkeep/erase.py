@@ -66,7 +66,7 @@ from kafka_s3_platform.core.upkeep.compact.days import (
     list_merged_months,
 )
 from kafka_s3_platform.core.upkeep.compact.merge import write_segments
-from kafka_s3_platform.core.upkeep.retain import delete_objects, refuse_without_right
+from kafka_s3_platform.core.upkeep.retain import delete_objects, forget_sums, refuse_without_right
 from kafka_s3_platform.core.upkeep.verify import read_checked
 
 logger = logging.getLogger(__name__)
@@ -378,7 +378,8 @@ class _Erasure:
         hours = tuple(s for s in merged if s.chunk == "hourly")
         return Change(
             added=tuple(chain.from_iterable(self._outputs[key] for key in self._due)),
-            emptied=hours,
+            # the digest of a record and a time would be a hash of its key
+            emptied=tuple(map(forget_sums, hours)),
             dropped=(*(r.segment for r in self._due.values()), *merged.difference(hours)),
             erased=_list_erased(self._due.values()),
             removed=lease.end,

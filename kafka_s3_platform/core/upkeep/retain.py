@@ -14,7 +14,7 @@ deleted. A crash between the two leaves orphans, which the vacuum removes, and n
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from itertools import chain
 from uuid import uuid4
@@ -309,10 +309,15 @@ def _build_change(snapshot: IndexSnapshot, removals: Sequence[DayRemoval], run_i
             gone += read_day_segments(snapshot, removal.span, [REMOVED])
             # the hours of a merged day still count what was erased from it
             gone += (s for s in read_day_segments(snapshot, removal.span, [ERASED]) if s.chunk != "hourly")
-        hours = [s for s in gone if s.chunk == "hourly"]
+        hours = [forget_sums(s) for s in gone if s.chunk == "hourly"]
         dropped += (s for s in gone if s.chunk != "hourly")
         (expired if removal.expires else emptied).extend(hours)
     return Change(emptied=tuple(emptied), expired=tuple(expired), dropped=tuple(dropped), run_id=run_id)
+
+
+def forget_sums(segment: Segment) -> Segment:
+    """Return the row of a segment whose object goes: sums of what is gone say nothing, and are most of what it takes."""
+    return replace(segment, etag="", sha256="", digest="")
 
 
 def delete_objects(store: ObjectStore, objects: Iterable[StoredObject]) -> list[str]:
