@@ -316,7 +316,7 @@ def _build_change(snapshot: IndexSnapshot, removals: Sequence[DayRemoval], run_i
 
 
 def forget_sums(segment: Segment) -> Segment:
-    """Return the row of a segment whose object goes: sums of what is gone say nothing, and are most of what it takes."""
+    """Return the row of a segment whose object goes: sums of what is gone say nothing, and are most of a row."""
     return replace(segment, etag="", sha256="", digest="")
 
 
