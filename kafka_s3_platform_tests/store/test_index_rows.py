@@ -97,6 +97,7 @@ def test_a_retired_segment_keeps_its_columns() -> None:
         for column in columns
         if (kind, column)
         not in {
+            ("compaction", "chunk_start"),
             ("scan", "leader_epoch"),
             ("frontier", "kafka_partition_count"),
             ("folded-frontier", "leader_epoch"),
