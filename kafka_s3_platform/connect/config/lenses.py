@@ -302,6 +302,10 @@ def _find_same(statements: list[Statement]) -> Statement:
 
 
 def _expand_source_format(statement: Statement) -> Iterator[tuple[str, str]]:
+    """Yield the format's keys for a source's statement: the format of values alone, or of Lenses' envelope.
+
+    `format.output.fields` lists the fields of the envelope that each record must have. Keys and headers may be missing.
+    """
     format_name = _find_format_word(statement)
     fields = {name: values.parse_boolean(statement.properties.get(name, "true")) for name in _FIELDS}
     if not values.parse_boolean(statement.properties.get(_ENVELOPE, "false")):
@@ -312,7 +316,7 @@ def _expand_source_format(statement: Statement) -> Iterator[tuple[str, str]]:
     if not fields[f"{_ENVELOPE}.fields.value"]:
         raise ValueError("envelopes without values hold no records")
     yield "input.format", f"lenses.{format_name.lower()}"
-    # Only a property in the file promises values: an object without values then holds tombstones.
+    # Set in the connector file, a record without a value is an error. By the default, it is a tombstone.
     promised = ["value"] if f"{_ENVELOPE}.fields.value" in statement.properties else []
     has_metadata = fields[f"{_ENVELOPE}.fields.metadata"]
     yield "format.output.fields", ",".join([*promised, *(["offset", "timestamp"] if has_metadata else [])]) or "key"

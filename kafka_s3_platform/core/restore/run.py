@@ -285,9 +285,12 @@ def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
     created: list[Target] = []
 
     def create(goal: Goal) -> Target:
-        if goal.target.description is not None:
+        """Return the goal's target topic, which is created if the cluster does not have it yet."""
+        is_there = goal.target.description is not None
+        if is_there:
             return goal.target
         target = create_target(goal.request, goal.plan, goal.size, goal.target, admin)
+        # before the check, so that a topic that fails it is deleted again
         created.append(target)
         check_created(goal.request, goal.plan, target)
         return target

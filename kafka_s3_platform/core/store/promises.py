@@ -75,7 +75,10 @@ class _PromiseCheck:
             self._check_upload()
 
     def _check_writes(self) -> None:
-        """Raise ConfigError if the store ignores `If-Match`, or reads or lists an old object after a write."""
+        """Raise ConfigError if the store ignores `If-Match`, or reads or lists an old object after a write.
+
+        If another process writes the object meanwhile, `_overwrite` raises _OvertakenError: the caller begins again.
+        """
         first = self._overwrite(self._find_or_create())
         if self._is_written(NO_ETAG):
             raise self._build_broken_error("overwrote an object of another ETag", "`If-Match`", _LOST_REPLACED)

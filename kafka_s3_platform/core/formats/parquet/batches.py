@@ -59,6 +59,7 @@ class RowGroupReader:
             return batches
 
         fields = self._fields(at, memory)
+        # A list cannot be split over batches. Indices into a dictionary show its size before its values are unpacked.
         large = [field for field in fields if field.list_bytes > self._limits.block_bytes]
         if large:
             encoded = self._checked.encoded(self._source, at)

@@ -201,7 +201,10 @@ class CheckedFile:
         return pq.ParquetFile(source, metadata=self.file.metadata, buffer_size=BUFFER_BYTES, **_CHECKED)
 
     def encoded(self, source: Any, row_group: int) -> pq.ParquetFile:
-        """Open the same file, to read columns of bytes as indices into a dictionary."""
+        """Open the file `source` once more, to read columns of bytes as indices into a dictionary.
+
+        A value that is repeated a million times takes memory once then. The columns are those of the row group.
+        """
         names = [chunk.name for chunk in self.row_groups[row_group].chunks if chunk.kind == _BYTE_ARRAY]
         return pq.ParquetFile(
             source, metadata=self.file.metadata, buffer_size=BUFFER_BYTES, read_dictionary=names, **_CHECKED

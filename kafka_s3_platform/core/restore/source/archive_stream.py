@@ -207,11 +207,16 @@ class ArchivedStream:
         return None
 
     def _check(self, item: PlannedObject, topic: str | None, batch: pa.RecordBatch) -> None:
+        """Raise IntegrityError if a batch is not of the place of its object, or of another topic than the object's.
+
+        `topic` is the one to compare with, as `_topic` returns it. None: the metadata show that the object belongs here.
+        """
         try:
             check_place(batch, item.kafka_partition, OffsetRange(item.start_offset, item.end_offset), item.key)
         except IntegrityError as err:
             raise _make_damage_error(self._task, item, f"is not the one of the index: {err}") from err
         names = [] if topic is None else batch.column("topic").unique().to_pylist()
+        # A transform may have routed records to another topic, which is then a folder of the key.
         if others := [name for name in names if name != topic and name not in item.key]:
             raise _make_damage_error(
                 self._task, item, f"holds records of topic {others[0]}, and no metadata that explain it"

@@ -82,6 +82,11 @@ def try_merges(group: MergeGroup, attempt: Attempt) -> tuple[int, list[MergeResu
 
 
 def _try_merge(task: MergeTask, attempt: Attempt, *, is_alone: bool) -> MergeResult | FailedMerge:
+    """Merge one of the merges of a Spark task. A failure is returned, so that the others are still done.
+
+    An error that may pass is raised while Spark has attempts left, if the merge `is_alone` in its task: with others in
+    it, Spark would repeat those too.
+    """
     try:
         return merge_segments(task, attempt)
     except TransientError as err:
