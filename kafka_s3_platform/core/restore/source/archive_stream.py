@@ -209,7 +209,7 @@ class ArchivedStream:
     def _check(self, item: PlannedObject, topic: str | None, batch: pa.RecordBatch) -> None:
         """Raise IntegrityError if a batch is not of the place of its object, or of another topic than the object's.
 
-        `topic` is the one to compare with, as `_topic` returns it. None: the metadata show that the object belongs here.
+        `topic` is the one to compare with, from `_topic`. None: the metadata show that the object belongs here.
         """
         try:
             check_place(batch, item.kafka_partition, OffsetRange(item.start_offset, item.end_offset), item.key)
