@@ -51,7 +51,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/segments": (720, 4),
     "core/spark": (620, 4),
     "core/status": (1_790, 10),
-    "core/store": (4_770, 17),
+    "core/store": (4_780, 17),
     "core/upkeep": (4_050, 14),
     "operate": (10, 1),
     "operate/alerts": (960, 7),

@@ -138,6 +138,9 @@ TopicDay: TypeAlias = tuple[str, Span]
 TASK_COST = 8 * 2**20
 """Fixed cost of a merge, in bytes: requests, and the beginning and end of an object."""
 
+MAX_MONTHS = 12
+"""So many months of a topic are merged by one run: those of an old archive take several."""
+
 SLICE_TASKS = 64
 """Number of Spark tasks to commit together: a long backfill, when killed, keeps its committed slices."""
 
@@ -183,7 +186,7 @@ def compact_days(
 def compact_due_months(
     configs: Mapping[str, ConnectorConfig], run_id: str, runner: TaskRunner
 ) -> Mapping[TopicDay, CompactReport | PlatformError]:
-    """Compact the months of topics of one connector that are due. Returns and raises as `compact_days`."""
+    """Compact due months of topics of one connector, the oldest first. Returns and raises as `compact_days`."""
     if not any(config.archive.monthly_segment_bytes for config in configs.values()):
         return {}
     snapshot = ConnectorIndex.of(next(iter(configs.values()))).open()
@@ -194,7 +197,7 @@ def compact_due_months(
         lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
         size = config.archive.monthly_segment_bytes
         months = list_due_months(snapshot.topic(topic), zone, lateness, now, size)
-        requests += (CompactRequest(config, topic, month, run_id) for month in months)
+        requests += (CompactRequest(config, topic, month, run_id) for month in months[:MAX_MONTHS])
     return compact_days(requests, runner) if requests else {}
 
 
