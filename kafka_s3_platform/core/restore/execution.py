@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from functools import partial
 from itertools import chain
 from threading import Event, Thread
+from typing import TypeVar
 
 from kafka_s3_platform.core.errors import PlatformError, SupersededError, TransientError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
@@ -37,6 +38,8 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 10.0
+
+T = TypeVar("T")
 
 
 Measure = Callable[[Sequence[Position | None]], int]
@@ -164,14 +167,19 @@ def replay_streams(
         return ReplayedStream(result, _try_verify(task, admin), task.to_topic, seconds)
 
     with ClusterAdmin(tasks[0].kafka) as admin:
-        if len(tasks) == 1 or any(task.is_limited or not task.is_read_back_early for task in tasks):
-            return list(map(send, tasks))
-        with ThreadPoolExecutor(STREAMS_AT_ONCE, thread_name_prefix="restore-stream") as pool:
-            try:
-                return list(pool.map(send, tasks))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        return _map_streams(send, tasks)
+
+
+def _map_streams(send: Callable[[ReplayTask], T], tasks: Sequence[ReplayTask]) -> list[T]:
+    """Send the streams, one after the other or several at once."""
+    if len(tasks) == 1 or any(task.is_limited or not task.is_read_back_early for task in tasks):
+        return list(map(send, tasks))
+    with ThreadPoolExecutor(STREAMS_AT_ONCE, thread_name_prefix="restore-stream") as pool:
+        try:
+            return list(pool.map(send, tasks))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _is_final(err: PlatformError, attempt: Attempt) -> bool:
@@ -188,8 +196,7 @@ def _try_verify(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream | None:
     try:
         seconds = min(OWN_END_SECONDS, target_log.STABLE_SECONDS)
         logs = target_log.await_settled_logs(admin, task.to_topic, [task.kafka_partition], seconds)
-        log = target_log.make_target_log(task.kafka, task.to_topic, logs[task.kafka_partition], task.target_start)
-        return match_stream(task, [log])
+        return match_stream(task, admin, logs)
     except PlatformError as err:
         logger.info("restore %s is read back again at the end: %s", task.where, err)
         return None

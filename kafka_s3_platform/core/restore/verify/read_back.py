@@ -3,7 +3,7 @@
 It records the target offset of each source offset, as runs. Groups are translated by these.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from kafka_s3_platform.core.errors import IntegrityError, OffsetGapError
 from kafka_s3_platform.core.formats.columns import RecordDigest
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.restore.outgoing.sent import SentStream
 from kafka_s3_platform.core.restore.replay.checkpoint import save_document
 from kafka_s3_platform.core.restore.replay.spec import UNSENDABLE_TIMESTAMPS, ReplayTask
@@ -23,6 +24,7 @@ from kafka_s3_platform.core.restore.replay.target_log import (
     TargetLog,
     explain_open_transaction,
     find_target_log,
+    make_target_log,
 )
 from kafka_s3_platform.core.restore.request import KafkaPartitionReport, LeftOut, ReadFacts, TargetReport
 from kafka_s3_platform.core.spark.runner import Attempt
@@ -139,14 +141,15 @@ class VerifiedStream:
 
 
 def verify_stream(task: ReplayTask, _: Attempt) -> VerifiedStream:
-    """Match a stream with its target as it is now. Raises as `match_stream` does."""
+    """Verify one stream as `match_stream` does."""
     with ClusterAdmin(task.kafka) as admin:
-        logs = [find_target_log(admin, task.to_topic, number, start) for number, start in task.reached]
-    return match_stream(task, logs)
+        return match_stream(task, admin)
 
 
-def match_stream(task: ReplayTask, logs: Sequence[TargetLog]) -> VerifiedStream:
-    """Match the archived stream with its kafka partitions of the target, and store the offset mapping.
+def match_stream(task: ReplayTask, admin: ClusterAdmin, logs: Mapping[int, Frontier] | None = None) -> VerifiedStream:
+    """Match the archived stream with the target, from the restore's start offset on, and store the offset mapping.
+
+    `admin` is of the target's cluster. `logs` are its kafka partitions, if somebody has just looked at them.
 
     Raises:
         IntegrityError: an archived record is missing in the target, or out of order.
@@ -156,11 +159,17 @@ def match_stream(task: ReplayTask, logs: Sequence[TargetLog]) -> VerifiedStream:
     tally = _Tally()
     # If keys choose the kafka partition, a stream goes to several. Records have an order only within each of them.
     decided = task.decided(store)
-    reached = tuple(_match_place(decided, log, store, tally) for log in logs)
+    reached = []
+    for number, start in task.reached:
+        if logs is None:
+            log = find_target_log(admin, task.to_topic, number, start)
+        else:
+            log = make_target_log(task.kafka, task.to_topic, logs[number], start)
+        reached.append(_match_place(decided, log, store, tally))
     mapping = tally.mapping.close()
     if tally.count and task.keeps_number:
         save_document(task.beside(store), task.documents.mapping, mapping.to_pybytes())
-    return VerifiedStream(tally.report(task), reached)
+    return VerifiedStream(tally.report(task), tuple(reached))
 
 
 def _match_place(task: ReplayTask, log: TargetLog, store: ObjectStore, tally: "_Tally") -> Reached:
