@@ -195,8 +195,8 @@ def _try_verify(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream | None:
         return None
     try:
         seconds = min(OWN_END_SECONDS, target_log.STABLE_SECONDS)
-        logs = target_log.await_settled_logs(admin, task.to_topic, [task.kafka_partition], seconds)
-        return match_stream(task, admin, logs)
+        target_log.await_settled_logs(admin, task.to_topic, [task.kafka_partition], seconds)
+        return match_stream(task, admin)
     except PlatformError as err:
         logger.info("restore %s is read back again at the end: %s", task.where, err)
         return None

@@ -248,5 +248,8 @@ def test_the_command_line_has_every_option() -> None:
     assert command is not None
     of_command = {parameter.name for parameter in command.params}
     of_options = {path.replace(".", "__") for path in OPTIONS}
-    assert of_command - of_options == {"connectors", "topics", "all_topics", "as_json", "quiet", "verbose"}
+    assert of_command - of_options == {
+        *("connectors", "topics", "all_topics", "as_json", "quiet", "verbose"),
+        *("to_registry", "with_groups"),
+    }
     assert of_options <= of_command

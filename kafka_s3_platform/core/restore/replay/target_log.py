@@ -63,11 +63,10 @@ def find_target_log(admin: ClusterAdmin, topic: str, kafka_partition: int, start
         LogTruncatedError: the target no longer holds `start_offset`.
     """
     log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
-    return make_target_log(admin.settings, topic, log, start_offset)
+    return _make_target_log(admin.settings, topic, log, start_offset)
 
 
-def make_target_log(kafka: KafkaSettings, topic: str, log: Frontier, start_offset: int) -> TargetLog:
-    """Return how far the target can be read by a look at it. Raises as `find_target_log` does."""
+def _make_target_log(kafka: KafkaSettings, topic: str, log: Frontier, start_offset: int) -> TargetLog:
     _check_held(topic, log, start_offset)
     is_open = start_offset < log.high_watermark and log.last_stable_offset < log.high_watermark
     readable = max(start_offset, log.last_stable_offset) if is_open else log.high_watermark
@@ -86,7 +85,7 @@ def read_target(
     """
     with ClusterAdmin(kafka) as admin:
         frontier = await_settled_logs(admin, topic, [kafka_partition])[kafka_partition]
-    log = make_target_log(kafka, topic, frontier, start_offset)
+    log = _make_target_log(kafka, topic, frontier, start_offset)
     if log.open_offset is not None:
         raise explain_open_transaction(log)
     yield from log.read()
@@ -99,11 +98,7 @@ def await_settled_logs(
 
     Return them up to there.
     """
-    logs: Mapping[int, Frontier] = admin.frontiers(topic, kafka_partitions)
-    # The last stable offset was asked for after the high watermark: nothing below that was hidden then.
-    if all(log.last_stable_offset >= log.high_watermark for log in logs.values()):
-        return logs
-    ends = {number: log.high_watermark for number, log in logs.items()}
+    ends = {number: log.high_watermark for number, log in admin.frontiers(topic, kafka_partitions).items()}
     logs = await_stable_logs(admin, topic, ends, seconds)
     # Do not wait for later records of others: they may never stop.
     return {p: replace(log, high_watermark=min(ends[p], log.high_watermark)) for p, log in logs.items()}

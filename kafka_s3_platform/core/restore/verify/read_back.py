@@ -3,7 +3,6 @@
 It records the target offset of each source offset, as runs. Groups are translated by these.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,17 +14,10 @@ import pyarrow.parquet as pq
 from kafka_s3_platform.core.errors import IntegrityError, OffsetGapError
 from kafka_s3_platform.core.formats.columns import RecordDigest
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
-from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.restore.outgoing.sent import SentStream
 from kafka_s3_platform.core.restore.replay.checkpoint import save_document
 from kafka_s3_platform.core.restore.replay.spec import UNSENDABLE_TIMESTAMPS, ReplayTask
-from kafka_s3_platform.core.restore.replay.target_log import (
-    SubsequenceMatch,
-    TargetLog,
-    explain_open_transaction,
-    find_target_log,
-    make_target_log,
-)
+from kafka_s3_platform.core.restore.replay.target_log import SubsequenceMatch, explain_open_transaction, find_target_log
 from kafka_s3_platform.core.restore.request import KafkaPartitionReport, LeftOut, ReadFacts, TargetReport
 from kafka_s3_platform.core.spark.runner import Attempt
 from kafka_s3_platform.core.store.objects import ObjectStore
@@ -146,10 +138,10 @@ def verify_stream(task: ReplayTask, _: Attempt) -> VerifiedStream:
         return match_stream(task, admin)
 
 
-def match_stream(task: ReplayTask, admin: ClusterAdmin, logs: Mapping[int, Frontier] | None = None) -> VerifiedStream:
+def match_stream(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream:
     """Match the archived stream with the target, from the restore's start offset on, and store the offset mapping.
 
-    `admin` is of the target's cluster. `logs` are its kafka partitions, if somebody has just looked at them.
+    `admin` is of the target's cluster.
 
     Raises:
         IntegrityError: an archived record is missing in the target, or out of order.
@@ -159,22 +151,19 @@ def match_stream(task: ReplayTask, admin: ClusterAdmin, logs: Mapping[int, Front
     tally = _Tally()
     # If keys choose the kafka partition, a stream goes to several. Records have an order only within each of them.
     decided = task.decided(store)
-    reached = []
-    for number, start in task.reached:
-        if logs is None:
-            log = find_target_log(admin, task.to_topic, number, start)
-        else:
-            log = make_target_log(task.kafka, task.to_topic, logs[number], start)
-        reached.append(_match_place(decided, log, store, tally))
+    reached = tuple(_match_place(decided, number, start, store, tally, admin) for number, start in task.reached)
     mapping = tally.mapping.close()
     if tally.count and task.keeps_number:
         save_document(task.beside(store), task.documents.mapping, mapping.to_pybytes())
-    return VerifiedStream(tally.report(task), tuple(reached))
+    return VerifiedStream(tally.report(task), reached)
 
 
-def _match_place(task: ReplayTask, log: TargetLog, store: ObjectStore, tally: "_Tally") -> Reached:
+def _match_place(
+    task: ReplayTask, kafka_partition: int, start: int, store: ObjectStore, tally: "_Tally", admin: ClusterAdmin
+) -> Reached:
     stream = task.sent_stream(store)
-    match = SubsequenceMatch(stream.of(log.kafka_partition), log.read(), task.any_timestamp)
+    log = find_target_log(admin, task.to_topic, kafka_partition, start)
+    match = SubsequenceMatch(stream.of(kafka_partition), log.read(), task.any_timestamp)
     before = tally.count
     try:
         for source, target_batch in match:
@@ -183,14 +172,14 @@ def _match_place(task: ReplayTask, log: TargetLog, store: ObjectStore, tally: "_
         raise IntegrityError(
             f"restore {task.where} cannot be verified: the target lost records meanwhile: {err}"
         ) from err
-    target_batch = tally.count - before
+    matched_count = tally.count - before
     if (missing := match.missing()) is not None:
         if log.open_offset is not None:
             raise explain_open_transaction(log)
         place = f"{task.to_topic}-{log.kafka_partition}"
         raise IntegrityError(
             f"restore {task.where} is not what was archived: the record of source offset {missing} was not found in "
-            f"{place} from target offset {log.start_offset} on, after {target_batch:,} that "
+            f"{place} from target offset {log.start_offset} on, after {matched_count:,} that "
             f"were. Somebody deleted or changed records of the target, its retention or compaction did, or the cluster "
             f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time; or, "
             f"where objects hold values alone, what is kept of their offsets (metadata, an object `_….offsets` beside) "
@@ -201,7 +190,7 @@ def _match_place(task: ReplayTask, log: TargetLog, store: ObjectStore, tally: "_
     target = TargetReport(
         task.to_topic, log.kafka_partition, log.start_offset, log.end_offset, open_offset=log.open_offset
     )
-    return Reached(target, target_batch, match.extra_count, log.leader_epoch)
+    return Reached(target, matched_count, match.extra_count, log.leader_epoch)
 
 
 class _Tally:
