@@ -65,10 +65,11 @@ def identify_process(env: Mapping[str, str] = os.environ) -> Identity:
     """Return the identity of the warm Spark that this process would start."""
     read_variables = {name: value for name, value in env.items() if may_be_read(name)}
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
+    # The three parts are the name of a socket, of which the kernel takes about 100 characters with its folder.
     home = _digest(str(Path.cwd()).encode(), sys.executable.encode())[:8]
     surroundings = [sorted(read_variables.items()), limits, os.nice(0)]
-    place = f"{home}-{_digest(json.dumps(surroundings).encode())}"
-    return Identity(home, place, _digest(*_list_installation(env)))
+    place = f"{home}-{_digest(json.dumps(surroundings).encode())[:12]}"
+    return Identity(home, place, _digest(*_list_installation(env))[:11])
 
 
 def may_be_read(variable: str) -> bool:
