@@ -40,11 +40,13 @@ def check_archive(
     size: int,
     objects: Sequence[ObjectInfo | None],
     runner: TaskRunner,
+    *,
+    is_begun: bool = False,
 ) -> list[PreflightFinding]:
     """Return the findings about the archive's objects and records.
 
     `size` is the number of kafka partitions of the target, now or when created. `objects` is the store's answer for
-    each planned object.
+    each planned object. `is_begun`: the plan is that of an earlier run of the restore.
 
     Raises:
         ConfigError: the filter, the transforms or the partitioner cannot be used.
@@ -55,7 +57,7 @@ def check_archive(
     return [
         *describe_cold(_list_cold(objects)),
         *_check_formats(request, plan),
-        *_check_objects(request, plan, objects, runner),
+        *_check_objects(request, plan, objects, runner, is_begun=is_begun),
         *(make_remark(f"the archive lacks some of what was asked for: {gap}") for gap in plan.gaps),
         *([] if plan.objects else [make_remark(f"the archive of {request.topic} holds no record in the window")]),
     ]
@@ -86,9 +88,14 @@ def remark_left_out(text: str) -> PreflightFinding:
 
 
 def _check_objects(
-    request: RestoreRequest, plan: ArchivePlan, objects: Sequence[ObjectInfo | None], runner: TaskRunner
+    request: RestoreRequest,
+    plan: ArchivePlan,
+    objects: Sequence[ObjectInfo | None],
+    runner: TaskRunner,
+    *,
+    is_begun: bool,
 ) -> Iterator[PreflightFinding]:
-    removed_keys = _find_removed(request, plan)
+    removed_keys = _find_removed(request, plan, objects, is_begun=is_begun)
     if removed_keys:
         yield make_refusal(
             f"{count_noun(len(removed_keys), 'object')} of the plan, such as {min(removed_keys)}, went from the "
@@ -113,15 +120,17 @@ def _check_objects(
         yield from _check_timestamps(request, replace(plan, objects=tuple(readable)), runner)
 
 
-def _find_removed(request: RestoreRequest, plan: ArchivePlan) -> frozenset[str]:
-    """Return the keys of planned objects that the index does not name any more, whether or not the store has them yet.
+def _find_removed(
+    request: RestoreRequest, plan: ArchivePlan, objects: Sequence[ObjectInfo | None], *, is_begun: bool
+) -> frozenset[str]:
+    """Return the keys of planned objects that the index does not name any more.
 
-    The objects of erased records are deleted after the index has lost them.
+    The index is asked about missing objects. Of a begun restore, whose plan is older, it is asked about all: objects of
+    erased records are deleted after the index has lost them.
     """
-    snapshot = TopicIndex.of(request.config, request.topic).peek()
-    if snapshot is None:
-        return frozenset()
-    return frozenset(o.key for o in plan.objects) - collect_object_keys((*snapshot.segments, *snapshot.retired))
+    keys = {o.key for o, info in zip(plan.objects, objects, strict=True) if is_begun or info is None}
+    snapshot = TopicIndex.of(request.config, request.topic).peek() if keys else None
+    return frozenset(keys) - collect_object_keys((*snapshot.segments, *snapshot.retired)) if snapshot else frozenset()
 
 
 def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> Iterator[PreflightFinding]:
@@ -258,7 +267,9 @@ class ArchiveSource:
         for goal, topic in zip(goals, plan.topics, strict=True):
             store = ObjectStore(goal.request.config.store)
             objects = store.heads([o.key for o in topic.objects])
-            findings += goal.name_findings(check_archive(goal.request, topic, goal.size, objects, runner))
+            is_begun = plan.starts is not None
+            topic_findings = check_archive(goal.request, topic, goal.size, objects, runner, is_begun=is_begun)
+            findings += goal.name_findings(topic_findings)
             cold_objects += ((store, key) for key in _list_cold(objects))
         return Checked(tuple(findings), tuple(cold_objects))
 

@@ -83,9 +83,9 @@ def match_any(predicates: Iterable[RowPredicate]) -> RowPredicate:
     3,000, as of topics.
     """
     terms = [str(predicate) for predicate in predicates]
-    while len(terms) > 1:
+    while len(terms) > 2:
         terms = [f"({' OR '.join(terms[at : at + 2])})" for at in range(0, len(terms), 2)]
-    return RowPredicate(f"({terms[0]})")
+    return RowPredicate(f"({' OR '.join(terms)})")
 
 
 def match_every(predicates: Iterable[RowPredicate]) -> RowPredicate:
