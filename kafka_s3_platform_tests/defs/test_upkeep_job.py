@@ -91,4 +91,4 @@ def test_the_job_of_retention_fails_where_a_day_is_damaged_and_names_it(lab: Lab
     with dg.DagsterInstance.ephemeral() as instance:
         result = job.execute_in_process(instance=instance, raise_on_error=False, resources={"io_manager": NoValues()})
     [failure] = [event for event in result.all_events if event.is_step_failure]
-    assert "the hours of day 2026-01-01 stay" in str(failure.step_failure_data.error)
+    assert "the hours of 2026-01-01 stay" in str(failure.step_failure_data.error)

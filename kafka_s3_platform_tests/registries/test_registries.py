@@ -214,7 +214,7 @@ def test_a_registry_that_has_lost_versions_is_not_restored_from_what_is_left(
     source.register("new", A)
     command("archive", url=source.endpoint)
     told = command("restore", url=source.endpoint, to=target.endpoint, status=1).output
-    assert "name the document by --document, 3 for the newest one" in told
+    assert "name the document by kafka-s3 registry restore --document N, 3 for the newest one" in told
     assert target.writes == []
     command("restore", "--document", "1", url=source.endpoint, to=target.endpoint)
     assert target.versions.keys() == lost.keys() | {("b", 1)}
