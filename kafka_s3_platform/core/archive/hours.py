@@ -9,7 +9,7 @@ from kafka_s3_platform.core.archive.request import HourReport
 from kafka_s3_platform.core.model.segment import Scan, Segment
 from kafka_s3_platform.core.model.times import HOUR
 from kafka_s3_platform.core.store.index import IndexSnapshot
-from kafka_s3_platform.core.store.index_rows import EXPIRED, REMOVED, SEGMENT_KINDS
+from kafka_s3_platform.core.store.index_rows import ERASED, EXPIRED, REMOVED, SEGMENT_KINDS
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 
 
@@ -17,7 +17,7 @@ def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
     """Yield a report of each of `hours`. Segments merged into a day count too: their hour keeps its numbers."""
     hours = sorted(hours)
     segments = group_segments_by_hour(snapshot, hours)
-    removed = group_segments_by_hour(snapshot, hours, [REMOVED, EXPIRED])
+    removed = group_segments_by_hour(snapshot, hours, [REMOVED, EXPIRED, ERASED])
     state = snapshot.state
     scans: dict[datetime | None, list[Scan]] = defaultdict(list)
     folded = state.read_folded(hours)
