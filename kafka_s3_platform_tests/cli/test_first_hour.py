@@ -123,7 +123,8 @@ LINES = f"""\
 Traceback (most recent call last):
   File "x.py", line 1
 {WARNING.replace("17", "18").format("orders")}
-{WARNING.format("logins")}
+{WARNING.format("orders-2")}
+{WARNING.format("orders-3")}
 \x1b[34m2026-11-29 01:02:04 +0000 - dagster - DEBUG - {RUN.format("hourly__c")} STEP_START - begun\x1b[0m
 2026-11-29 01:02:05 +0000 - dagster - INFO - {OP} - archive t: 5 records
 2026-11-29 01:02:06 +0000 - dagster - ERROR - {RUN.format("restore__c")} RUN_FAILURE - Run failed
@@ -136,7 +137,8 @@ def test_dev_shows_what_runs_do_and_each_warning_once_and_keeps_all(capsys: pyte
     assert log.getvalue() == re.sub("\x1b\\[[0-9]*m", "", LINES)
     assert capsys.readouterr().out.splitlines() == [
         "01:02:03 tick 17 of orders: no login",
-        "01:02:03 tick 17 of logins: no login",
+        "01:02:03 tick 17 of orders-2: no login",
+        "01:02:03 tick 17 of orders-3: no login",
         "01:02:05 archive t: 5 records",
         "01:02:06 Run failed",
     ]
