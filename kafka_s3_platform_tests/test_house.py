@@ -61,7 +61,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "operate/local": (1_280, 10),
     "operate/monitoring": (1_460, 12),
     "operate/reading": (1_330, 5),
-    "operate/rehearsal": (330, 2),
+    "operate/rehearsal": (350, 2),
     "operate/warm_spark": (830, 4),
 }
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""

@@ -24,6 +24,7 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.own import keys
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot
 from kafka_s3_platform_tests.upkeep.compact.test_compact import compacted
+from kafka_s3_platform_tests.upkeep.test_erase import erased
 
 FAILED = 1
 HOURS = 4
@@ -187,6 +188,21 @@ def test_of_a_merged_day_all_hours_fail_whose_object_is_damaged(
     delete(lab, segment.key)
     found = rehearse(kafka_s3, status=FAILED)
     assert [t["verdict"] for t in found["topics"]] == ["0 of 2 hours came back", "1 of 1 hour came back"]
+
+
+@pytest.mark.parametrize("is_merged", [False, True], ids=["hours", "a day"])
+def test_what_was_erased_is_not_missed(kafka_s3: KafkaS3, config: ConnectorConfig, is_merged: bool) -> None:
+    users = config.model_copy(update={"topics": config.topics[1:]})
+    if is_merged:
+        compacted(users)
+    assert erased(users, b"tombstone").record_count == 1
+    document = rehearse(kafka_s3)
+    assert [(t["verdict"], t["records"]) for t in document["topics"]] == [
+        ("2 of 2 hours came back", 20),
+        ("1 of 1 hour came back", 1),
+    ]
+    sentence = "up to 1 record, which may have been erased by request"
+    assert (sentence in document["topics"][1]["left_out"]) == is_merged, "of an hour, the number is known"
 
 
 def test_a_killed_rehearsal_leaves_no_kafka_and_the_next_one_goes_on(
