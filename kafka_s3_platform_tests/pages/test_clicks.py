@@ -285,6 +285,7 @@ def see_why_it_failed(person: Person, scene: Scene, server: Server) -> None:
     ]
     assert subprocess.run(command, cwd=scene.folder, capture_output=True, check=False).returncode == 1
     page = person.begin(server)
+    expect(page.get_by_text("1 failed run", exact=True)).to_be_visible()
     expect(page.get_by_text("target topic no does not exist")).to_be_visible()
     expect(page.get_by_text("docs/runbook.md#ks-restore-refused")).to_be_visible()
     assert person.clicks == 0
@@ -298,4 +299,4 @@ def see_outage(person: Person, scene: Scene, server: Server) -> None:
     expect(page.get_by_text("its object store does not answer")).to_be_visible()
     person.take_picture("status-outage")
     scene.proxy.clear()
-    expect(page.get_by_text("nothing is at risk")).to_be_visible()
+    expect(page.get_by_text("1 failed run", exact=True)).to_be_visible()

@@ -208,7 +208,11 @@ EDITS = {
         "of format subprocess.Popen",
     ),
     "a file": (at("topics", 0, "objects", 0, "key")("../../../etc/passwd"), PermanentError, "etc/passwd"),
-    "the index": (at("topics", 0, "objects", 0, "key")("INDEX"), PreflightError, "was replaced"),
+    "the index": (
+        at("topics", 0, "objects", 0, "key")("INDEX"),
+        PreflightError,
+        "the index does not name 1 object of the plan",
+    ),
     "another log": (replace_log, TopicRecreatedError, "began with target topic"),
 }
 
@@ -292,7 +296,7 @@ def test_checkpoints_that_are_none_are_told_to_those_who_watch(config: Connector
 
 
 FOREIGN = {
-    "another target": (at("targets")({"TOPIC": "OTHER"}), "its targets is"),
+    "another target": (at("targets")({"TOPIC": ["OTHER"]}), "its targets is"),
     "its start": (at("starts")({"OTHER": {"topic_id": "x", "offsets": [[0, 0]]}}), "its starts is"),
     "a stranger's file": (
         at("objects", 0, "key")("secrets/x.json"),

@@ -98,9 +98,9 @@ def _check_objects(
     removed_keys = _find_removed(request, plan, objects, is_begun=is_begun)
     if removed_keys:
         yield make_refusal(
-            f"{count_noun(len(removed_keys), 'object')} of the plan, such as {min(removed_keys)}, went from the "
-            f"archive after the restore was planned: by retention, or since records were erased. Restore to another "
-            f"topic under another restore id, which plans anew"
+            f"the index does not name {count_noun(len(removed_keys), 'object')} of the plan, such as "
+            f"{min(removed_keys)}: after the restore was planned, retention or an erasure removed them, or somebody "
+            f"changed the plan. Restore to another topic under another restore id, which plans anew"
         )
     compared = [(o, info) for o, info in zip(plan.objects, objects, strict=True) if o.key not in removed_keys]
     damaged = describe_differences(
