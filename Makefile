@@ -37,8 +37,8 @@ setup: .venv/prepared-$(JAVA_ID) ## Install everything into .venv, as locked (th
 	$(INSTALL) --require-hashes --requirement requirements.lock
 	@touch $@
 
-demo: setup ## Archive January 2013 of real flights, compact it, restore a day, verify it
-	$(BIN)/python -m examples.demo
+demo: setup ## Archive a month of a topic on this machine, merge its days, restore one and compare it
+	$(BIN)/kafka-s3 demo
 
 dev: setup ## Start the stack, Dagster's UI with sensors and schedules, and the status page
 	$(BIN)/kafka-s3 dev
@@ -124,7 +124,7 @@ clean: ## Stop Kafka and S3 and remove their data and Dagster's; .venv and downl
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 lock: setup ## Resolve the dependencies of pyproject.toml anew
-	$(COMPILE) pyproject.toml --extra demo --extra deploy --extra dev --extra local --output-file requirements.lock
+	$(COMPILE) pyproject.toml --extra deploy --extra dev --extra local --output-file requirements.lock
 	$(COMPILE) pyproject.toml --extra deploy --constraint requirements.lock --output-file requirements-deploy.lock
 	$(COMPILE) --group build --output-file requirements-build.lock
 	$(COMPILE) --group ci --constraint requirements.lock --output-file requirements-ci.lock

@@ -22,6 +22,7 @@ COMMANDS = {
     "up": ("stack", "Start Kafka and S3 on this machine."),
     "down": ("stack", "Stop Kafka and S3, and keep their data."),
     "status": ("stack", "Show the addresses of Kafka and S3, and whether they answer."),
+    "demo": ("machine.demo", "Archive a month of a topic on this machine, merge its days, restore one and compare it."),
     "init": ("machine.init", "Write the connector file NAME.json for a topic of the embedded stack."),
     "dev": ("machine.dev", "Start Kafka, S3, Dagster's UI with sensors and schedules on, and the status page"),
     "check": ("connector_files.check", "Show what each key of the connector file FILE does here."),

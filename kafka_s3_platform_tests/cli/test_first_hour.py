@@ -23,6 +23,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kafka_s3_platform.cli import main
+from kafka_s3_platform.cli.machine import demo
 from kafka_s3_platform.cli.machine.dev import LogFilter
 from kafka_s3_platform.connect.config.files import load_connectors
 from kafka_s3_platform.core.kafka.offset_admin import OffsetAdmin
@@ -61,6 +62,7 @@ def test_init_makes_a_connector_and_a_topic_with_a_sample_that_is_archived(folde
     assert made.output == f"wrote {file}\ngo on with:\n{NEXT.format(topic=lab.topic)}", made.stderr
     (loaded,) = load_connectors(folder / "connectors", os.environ).connectors
     archived(loaded)
+    assert json.loads(CliRunner().invoke(main, ["check", file, "--json"]).stdout)["warnings"] == []
     sent = [records_of(lab.kafka, lab.topic, kafka_partition) for kafka_partition in range(2)]
     assert sum(table.num_rows for table in sent) == 40
     assert all(table.num_rows for table in sent)
@@ -112,6 +114,42 @@ def test_init_needs_the_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     refused = init("pageviews")
     assert (refused.exit_code, list(tmp_path.glob("connectors/*"))) == (1, [])
     assert "the embedded stack is not up: run `kafka-s3 up`" in refused.output
+
+
+@pytest.fixture
+def demo_topic(folder: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The demo in the folder plays one day of this topic."""
+    assert folder == Path.cwd()
+    monkeypatch.setattr(demo, "TOPIC", lab.topic)
+    monkeypatch.setattr(demo, "DAYS", 1)
+    return lab.topic
+
+
+@pytest.mark.usefixtures("stack", "spark")
+def test_the_demo_restores_a_day_that_it_archived_and_says_what_goes_on_also_the_second_time(demo_topic: str) -> None:
+    shown = [CliRunner().invoke(main, ["demo", "--yes", *more]) for more in ([], ["--quiet"])]
+    for result in shown:
+        assert result.exit_code == 0, result.output
+        assert "24 of 24 hours are complete; 864 records in " in result.stdout
+        assert f"864 records in topic {demo_topic}-" in result.stdout
+        assert "Kafka and S3 go on: `kafka-s3 down` stops them" in result.stdout
+    assert [result.stdout.count("there from an earlier run") for result in shown] == [0, 1]
+
+
+@pytest.mark.usefixtures("stack", "spark")
+def test_the_demo_refuses_a_topic_that_holds_other_records(demo_topic: str) -> None:
+    assert init(demo_topic, "--sample", "3").exit_code == 0
+    refused = CliRunner().invoke(main, ["demo", "--yes"])
+    assert refused.exit_code == 1
+    assert f"topic {demo_topic} holds 3 records instead of 864: an earlier demo was interrupted" in refused.output
+
+
+def test_the_demo_asks_before_it_starts_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(main, ["demo"], input="n\n")
+    assert refused.exit_code == 1
+    assert "sends 26,784 records to the topic page-views" in " ".join(refused.output.split())
+    assert list(tmp_path.iterdir()) == []
 
 
 WARNING = "2026-11-29 01:02:03 +0000 - dagster.daemon - WARNING - tick 17 of {}: no login"

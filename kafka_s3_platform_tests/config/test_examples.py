@@ -1,7 +1,6 @@
 """The repository's own connector files and their documentation."""
 
 import re
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -11,22 +10,10 @@ from kafka_s3_platform.connect.config.files import load_connectors
 from kafka_s3_platform.connect.config.keys.table import TypedKey, keys_by_field
 from kafka_s3_platform.connect.config.mapping import ALL_KEYS, CONNECTOR_KEYS, OWN_KEYS
 from kafka_s3_platform.core.config.settings import Settings
-from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import present
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "connector-files.md"
-
-
-def test_the_example_archives_flights_in_the_embedded_stack() -> None:
-    (flights,) = load_connectors(ROOT / "connectors", {}).connectors
-    stack = StackSettings()
-    assert (flights.name, flights.topics, flights.store.bucket) == ("flights", ("flights",), stack.bucket)
-    assert flights.kafka.properties("consumer") == {"bootstrap.servers": stack.bootstrap_servers}
-    assert flights.store.endpoint_url == stack.s3_endpoint
-    assert present(flights.store.access_key_id).get_secret_value() == stack.aws_access_key_id
-    assert present(flights.store.secret_access_key).get_secret_value() == stack.aws_secret_access_key
-    assert flights.archive.start_hour == datetime(2013, 1, 1, tzinfo=timezone.utc)
 
 
 def test_the_file_of_the_first_page_is_that_of_a_whole_archive(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 import json
 import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import MappingProxyType
 
 import click
 
@@ -12,10 +15,11 @@ from kafka_s3_platform.core.config import environment
 from kafka_s3_platform.core.config.folder import WORKER_FILE, find_connectors_folder
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
-from kafka_s3_platform.operate.local.sample import SAMPLE_HOURS, produce_sample
+from kafka_s3_platform.operate.local.sample import produce_sample
 from kafka_s3_platform.operate.local.settings import HOST, StackSettings
 from kafka_s3_platform.operate.local.stack import read_stack_status
 
+SAMPLE_HOURS = 2
 _LOCAL = environment.LOCAL_PREFIX
 _WORKER = f"""\
 # The cluster: here the embedded stack (`kafka-s3 up`), whatever port it has.
@@ -44,18 +48,21 @@ def init(name: str, topic: str | None, kafka_partitions: int, sample: int, as_js
     if not read_stack_status(settings).healthy:
         raise ConfigError("the embedded stack is not up: run `kafka-s3 up`, then this command again")
     topic = topic or name
-    path = _write_files(name, topic, settings)
+    path = write_connector_file(name, topic, settings)
     with ClusterAdmin(load_connector(path, path.parent / WORKER_FILE, os.environ).config.kafka) as admin:
         is_new = not admin.topic_exists(topic)
         if is_new:
             admin.create_topic(topic, kafka_partitions)
     if sample:
-        produce_sample(settings, topic, sample)
+        now = datetime.now(timezone.utc)
+        produce_sample(settings, topic, sample, now - timedelta(hours=SAMPLE_HOURS), now)
     value = {"file": str(path), "topic": topic, "created_topic": is_new, "sample": sample}
     print_result(value, as_json, _list_next_steps(path, name, topic, settings, is_empty=is_new and not sample))
 
 
-def _write_files(name: str, topic: str, settings: StackSettings) -> Path:
+def write_connector_file(
+    name: str, topic: str, settings: StackSettings, more_keys: Mapping[str, str] = MappingProxyType({})
+) -> Path:
     """Write the connector file, and a worker.properties if there is none. Leave nothing that does not load.
 
     Raises:
@@ -74,6 +81,7 @@ def _write_files(name: str, topic: str, settings: StackSettings) -> Path:
         "store.url": f"http://{HOST}:${{env:{_LOCAL}S3_PORT}}",
         "aws.access.key.id": f"${{env:{_LOCAL}AWS_ACCESS_KEY_ID}}",
         "aws.secret.access.key": f"${{env:{_LOCAL}AWS_SECRET_ACCESS_KEY}}",
+        **more_keys,
     }
     try:
         with path.open("x") as file:

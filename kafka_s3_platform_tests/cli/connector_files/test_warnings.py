@@ -2,11 +2,10 @@
 
 import json
 
-import pytest
 from click.testing import CliRunner
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform_tests.cli.conftest import REPOSITORY, KafkaS3, write_connector
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_connector
 
 MOVED = {
     "KAFKA_S3_LOCAL_KAFKA_PORT": "31699",
@@ -21,11 +20,6 @@ def list_warnings(path: str, variables: dict[str, str]) -> list[str]:
     assert found.exit_code == 0, found.output
     warnings: list[str] = json.loads(found.stdout)["warnings"]
     return warnings
-
-
-@pytest.mark.parametrize("variables", [{}, MOVED])
-def test_the_files_that_come_with_the_platform_follow_the_embedded_stack(variables: dict[str, str]) -> None:
-    assert list_warnings(str(REPOSITORY / "connectors" / "flights.json"), variables) == []
 
 
 def test_an_address_of_this_machine_where_the_embedded_stack_is_not_is_warned_of(
