@@ -20,7 +20,7 @@ MIN_LINES = 180
 PARTS = ("core", "connect", "operate")
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (490, 4),
-    "cli": (5_430, 40),
+    "cli": (5_440, 40),
     "connect": (30, 1),
     "connect/avro": (2_770, 13),
     "connect/config": (7_730, 28),
@@ -67,7 +67,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 
 HABITS: Mapping[str, int] = {
-    "# noqa: ARG": 19,
+    "# noqa: ARG": 18,
     "a comprehension in another": 165,
     "a private module of Dagster": 15,
     "a vague name": 321,

@@ -15,6 +15,7 @@ LOOK = "import json, sys; {does}; print(json.dumps(sorted(sys.modules)), file=sy
 SCAN = "import kafka_s3_platform.core.archive.scan, kafka_s3_platform.core.kafka.fetch.fetch_reader"
 ARCHIVE = "import kafka_s3_platform.cli.archive, kafka_s3_platform.core.archive.run"
 HELP = "import kafka_s3_platform.cli as c; c.main(['--help'], standalone_mode=False)"
+COMPLETE = "from kafka_s3_platform.cli import main; main.shell_complete(main.make_context('k', ['list']), 're')"
 OF_FORMATS = ("authlib", "confluent_kafka.schema_registry", "google.protobuf", "grpc_tools", "jsonschema")
 """What the registry and its formats need."""
 
@@ -22,6 +23,7 @@ OF_FORMATS = ("authlib", "confluent_kafka.schema_registry", "google.protobuf", "
 @pytest.mark.parametrize(
     ("does", "without"),
     [
+        (COMPLETE, ("dagster", "pyarrow", "pydantic")),
         (HELP, ("boto3", "confluent_kafka", "dagster", "jinja2", "numpy", "pyarrow", "pydantic", "pyspark")),
         (
             ARCHIVE,
@@ -29,7 +31,12 @@ OF_FORMATS = ("authlib", "confluent_kafka.schema_registry", "google.protobuf", "
         ),
         (SCAN, ("dagster", "duckdb", "jinja2", "pandas", "sqlalchemy", "kafka_s3_platform.core.restore", *OF_FORMATS)),
     ],
-    ids=["the list of commands", "a command and its run", "a task of an archive run"],
+    ids=[
+        "the completion of a command's name",
+        "the list of commands",
+        "a command and its run",
+        "a task of an archive run",
+    ],
 )
 def test_what_is_heavy_is_imported_only_where_it_is_used(does: str, without: tuple[str, ...]) -> None:
     """Loading the definitions is in `defs/test_definitions.py`."""

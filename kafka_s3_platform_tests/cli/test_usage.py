@@ -89,6 +89,14 @@ def test_shells_complete_the_names_of_connectors(kafka_s3: KafkaS3, monkeypatch:
         assert [item.value for item in found] == names
 
 
+def test_shells_complete_the_names_of_commands_and_classes() -> None:
+    complete = ShellComplete(main, {}, "kafka-s3", "_KAFKA_S3_COMPLETE").get_completions
+    assert [item.value for item in complete([], "re")] == ["restore", "registry", "rehearse", "retain", "resolve"]
+    assert [item.value for item in complete([], "--v")] == ["--version", "--verbose"]
+    assert [item.value for item in complete(["describe"], "cloud")] == []
+    assert [item.value for item in complete(["describe"], "s3_s")] == ["S3_SINK", "S3_SOURCE"]
+
+
 def test_a_store_that_does_not_answer_is_worth_another_try(kafka_s3_process: KafkaS3) -> None:
     write_connector(kafka_s3_process, "t")
     found = kafka_s3_process("verify", "c", "--json", status=TRY_AGAIN)

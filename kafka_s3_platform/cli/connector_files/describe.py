@@ -11,8 +11,12 @@ from kafka_s3_platform.connect.config.describe import describe_class as describe
 from kafka_s3_platform.connect.config.dialects import DIALECTS
 
 
+def _complete_class(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [dialect.class_name for dialect in DIALECTS if incomplete.lower() in dialect.class_name.lower()]
+
+
 @click.command
-@click.argument("connector_class", metavar="[CLASS]", required=False)
+@click.argument("connector_class", metavar="[CLASS]", required=False, shell_complete=_complete_class)
 @json_option
 def describe(connector_class: str | None, as_json: bool) -> None:
     """List the keys of a connector CLASS, with their defaults.
