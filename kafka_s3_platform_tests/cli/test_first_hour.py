@@ -26,6 +26,7 @@ from kafka_s3_platform.cli import main
 from kafka_s3_platform.cli.machine import demo
 from kafka_s3_platform.cli.machine.dev import LogFilter
 from kafka_s3_platform.connect.config.files import load_connectors
+from kafka_s3_platform.core.config import environment
 from kafka_s3_platform.core.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY
@@ -122,6 +123,7 @@ def demo_topic(folder: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> str:
     assert folder == Path.cwd()
     monkeypatch.setattr(demo, "TOPIC", lab.topic)
     monkeypatch.setattr(demo, "DAYS", 1)
+    monkeypatch.setenv(environment.WARM_SPARK, "0")
     return lab.topic
 
 

@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from uuid import uuid4
 
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_s3_platform.cli.machine.dev import write_settings
 from kafka_s3_platform.cli.machine.init import write_connector_file
 from kafka_s3_platform.cli.messages import align_columns, print_result
 from kafka_s3_platform.cli.restore import run_restore
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, run_job
 from kafka_s3_platform.core.archive.hours import report_hours
+from kafka_s3_platform.core.config import environment
 from kafka_s3_platform.core.config.folder import find_connectors_folder
 from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.defs.restore.config import ArchivedTargetConfig, RestoreConfig, WhatConfig
@@ -76,6 +79,9 @@ def demo(yes: bool) -> None:
         click.confirm("Go on?", default=True, abort=True)
     with _time_step("starting Kafka and S3 on this machine") as seconds:
         start_stack(settings)
+    # The runs are in the folder's Dagster, where `kafka-s3 dev` shows them. Spark ends with the demo.
+    write_settings(Path(os.environ.get("DAGSTER_HOME") or Path.cwd()))
+    os.environ.setdefault(environment.WARM_SPARK, "0")
     steps = [Step("Kafka and S3", seconds(), f"{settings.bootstrap_servers} and {settings.s3_endpoint}")]
     if not (find_connectors_folder(os.environ) / f"{TOPIC}.json").exists():
         start = datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0) - DAYS * DAY

@@ -56,7 +56,7 @@ def dev(port: int, status_port: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd())
-    _write_settings(home)
+    write_settings(home)
     find_connectors_folder(os.environ).mkdir(parents=True, exist_ok=True)
     os.environ.setdefault(environment.WARM_SPARK, str(DEFAULT_MINUTES))
     state = start_stack(StackSettings.from_environment())
@@ -124,7 +124,7 @@ class LogFilter:
             click.echo(f"{record['time']} {paint_text(text, 'red') if is_fault else text}")
 
 
-def _write_settings(home: Path) -> None:
+def write_settings(home: Path) -> None:
     """Write the settings of Dagster that the folder lacks, and make its folder of runs one for this user alone."""
     for name in _SETTINGS:
         if not (home / name).exists():

@@ -23,7 +23,9 @@ def produce_sample(settings: StackSettings, topic: str, count: int, start: datet
         TransientError: the broker did not take all of them in time.
     """
     errors: list[KafkaError] = []
-    producer = Producer({"bootstrap.servers": settings.bootstrap_servers, "enable.idempotence": True})
+    # All that matters in librdkafka's log comes as an error too.
+    keys = {"bootstrap.servers": settings.bootstrap_servers, "enable.idempotence": True, "log_level": 2}
+    producer = Producer(keys)
     start_ms, end_ms = (int(moment.timestamp() * 1000) for moment in (start, end))
     try:
         for number in range(count):
