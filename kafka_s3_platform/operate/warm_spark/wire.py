@@ -27,7 +27,7 @@ from kafka_s3_platform.core.config import environment
 from kafka_s3_platform.core.errors import PermanentError
 from kafka_s3_platform.core.java.runtime import find_pyspark_jars
 
-PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(__file__).resolve().parents[2]
 
 UNREAD = frozenset(
     {
@@ -66,7 +66,7 @@ def identify_process(env: Mapping[str, str] = os.environ) -> Identity:
     read_variables = {name: value for name, value in env.items() if may_be_read(name)}
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
     # The three parts are the name of a socket, of which the kernel takes about 100 characters with its folder.
-    home = _digest(str(Path.cwd()).encode(), sys.executable.encode())[:8]
+    home = _digest(str(Path.cwd()).encode(), os.path.normpath(sys.executable).encode())[:8]
     surroundings = [sorted(read_variables.items()), limits, os.nice(0)]
     place = f"{home}-{_digest(json.dumps(surroundings).encode())[:12]}"
     return Identity(home, place, _digest(*_list_installation(env))[:11])
