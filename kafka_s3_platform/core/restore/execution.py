@@ -46,7 +46,13 @@ Measure = Callable[[Sequence[Position | None]], int]
 """Measures progress from the positions in the checkpoints."""
 
 STREAMS_AT_ONCE = 8
-"""Small streams that one task of Spark sends and reads back at once."""
+"""Small streams that one task of Spark sends and reads back at once: they mostly wait for brokers."""
+
+LARGE_STREAM = 5 * STREAM_COST
+"""Size from which streams mostly compute. Two at once are enough then: one is sent while another waits.
+
+More would take turns with Python's lock, for 15% more CPU seconds (`python -m bench`).
+"""
 
 OWN_END_SECONDS = 2.0
 """Longest wait for the ends of our own transactions in the log. Transactions of others are awaited at the end."""
@@ -147,9 +153,8 @@ def replay_streams(
 ) -> list[ReplayedStream | FailedTarget]:
     """Send the streams, and read back those that can be early. Raises the errors of `replay`.
 
-    If it `isolates`, a stream that fails does not stop those of other targets. Small streams mostly wait for brokers,
-    so several are sent at once. One follows the other if their rate is limited, or if a filter of theirs needs much
-    memory.
+    If it `isolates`, a stream that fails does not stop those of other targets. Several are sent at once. One follows
+    the other if their rate is limited, or if a filter of theirs needs much memory.
     """
     failures: dict[str, FailedTarget] = {}
 
@@ -174,7 +179,8 @@ def _map_streams(send: Callable[[ReplayTask], T], tasks: Sequence[ReplayTask]) -
     """Send the streams, one after the other or several at once."""
     if len(tasks) == 1 or any(task.is_limited or not task.is_read_back_early for task in tasks):
         return list(map(send, tasks))
-    with ThreadPoolExecutor(STREAMS_AT_ONCE, thread_name_prefix="restore-stream") as pool:
+    at_once = 2 if any(task.stream.facts.size > LARGE_STREAM for task in tasks) else STREAMS_AT_ONCE
+    with ThreadPoolExecutor(at_once, thread_name_prefix="restore-stream") as pool:
         try:
             return list(pool.map(send, tasks))
         except BaseException:
