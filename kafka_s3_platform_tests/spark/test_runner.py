@@ -202,6 +202,7 @@ def test_lines_are_seconds_apart_and_the_last_task_always_has_one(
         "p: 9/10 tasks",
         "p: 10/10 tasks",
     ]
+    assert caplog.messages[-1] == "p: 10/10 tasks, 10 records, 0 records/s, 0 B/s, in 20 s"
 
 
 def test_nothing_done_yet_is_no_division_by_zero() -> None:

@@ -53,7 +53,7 @@ from kafka_s3_platform.core.spark.runner import TaskRunner
 from kafka_s3_platform.core.store.errors import NotFoundError
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import check_promises
-from kafka_s3_platform.core.text import count_noun
+from kafka_s3_platform.core.text import count_noun, format_size
 
 logger = logging.getLogger(__name__)
 
@@ -72,15 +72,15 @@ def log_plan(
     named = name_topics(request, goals)
     targets = [goal.plan for goal in goals]
     logger.info(
-        "restore %s of %s to %s: %s%.1f MB in %d objects of %d kafka partitions, roughly %.0f s",
+        "restore %s of %s to %s: %s%s in %s of %s, roughly %.0f s",
         request.restore_id,
         named.topic,
         named.to_topic,
         _format_count(targets),
-        sum(target.object_bytes for target in targets) / 1e6,
-        sum(len(target.objects) for target in targets),
-        stream_count,
-        _estimate_seconds(request, targets),
+        format_size(sum(target.object_bytes for target in targets)),
+        count_noun(sum(len(target.objects) for target in targets), "object"),
+        count_noun(stream_count, "kafka partition"),
+        max(1.0, _estimate_seconds(request, targets)),
     )
     for finding in findings:
         logger.warning("restore %s: %s", request.restore_id, finding)

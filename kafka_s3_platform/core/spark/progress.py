@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from kafka_s3_platform.core.text import format_size
+
 _MARK = "kafka_s3_progress"
 
 
@@ -99,8 +101,10 @@ class Progress:
         """Return counts, rates and the time left, which supposes that the rest takes as long for each unit."""
         seconds = max(self.seconds, 1e-3)
         remaining = "time left unknown yet"
-        if self._size:
+        if self._done == self._tasks:
+            remaining = f"in {seconds:,.0f} s"
+        elif self._size:
             remaining = f"about {seconds * (self._expected - self._size) / self._size:,.0f} s left"
-        rates = f"{self.records / seconds:,.0f} records/s, {self.record_bytes / seconds / 1e6:,.1f} MB/s"
+        rates = f"{self.records / seconds:,.0f} records/s, {format_size(round(self.record_bytes / seconds))}/s"
         done_text = f"{self._done}/{self._tasks} tasks" if self._unit_text is None else self._unit_text
         return f"{done_text}, {self.records:,} records, {rates}, {remaining}"

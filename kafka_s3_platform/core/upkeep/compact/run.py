@@ -27,6 +27,7 @@ from kafka_s3_platform.core.store.lease import Lease, release_leases, released_o
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import WRITE_CHECK, check_promises
 from kafka_s3_platform.core.store.upload import Provenance
+from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.core.upkeep.compact.days import (
     CompactReport,
     CompactRequest,
@@ -288,7 +289,8 @@ class _Run:
         if len(self._days) == 1:
             [(topic, day)] = self._days
             return f"compact {topic} {day}"
-        return f"compact {len(self._days)} days of {len(self._by_topic)} topics of {self._config.name}"
+        topics = count_noun(len(self._by_topic), "topic")
+        return f"compact {count_noun(len(self._days), 'day')} of {topics} of {self._config.name}"
 
     def _merge(self, groups: Sequence[tuple[MergeTask, ...]]) -> list[MergeTask]:
         """Merge the groups. Return tasks of larger groups with a transient error: each is to be tried again alone."""
