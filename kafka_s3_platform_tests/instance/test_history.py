@@ -76,6 +76,17 @@ def test_a_failure_hides_no_other_one_and_is_over_topic_by_topic(instance: dg.Da
     assert history.find_failure("v") is None
 
 
+def test_retention_and_the_archive_of_a_registry_fail_as_other_work_does(instance: dg.DagsterInstance) -> None:
+    end_run(instance, "retain__c", DagsterEventType.RUN_FAILURE)
+    end_run(instance, "registry__c", DagsterEventType.RUN_FAILURE, "c/registry/one", "c/registry/two")
+    end_run(instance, "registry__c", DagsterEventType.RUN_SUCCESS, "c/registry/one")
+    failures = RunHistories().read(["c"])["c"].failures
+    assert {(each.kind, each.topics, each.is_over) for each in failures} == {
+        ("retain", (), False),
+        ("registry", ("two",), False),
+    }
+
+
 DRY_RUN = {"ops": {"restored__c": {"config": {"how": {"dry_run": True}}}}}
 
 
@@ -92,7 +103,7 @@ def test_a_failed_restore_needs_somebody_until_its_run_is_deleted_and_what_is_re
     instance: dg.DagsterInstance,
 ) -> None:
     histories = RunHistories()
-    for kind in ("archive", "compact", "verify", "upkeep"):
+    for kind in ("archive", "compact", "verify", "upkeep", "retain", "registry", "rehearse"):
         end_run(instance, f"{kind}__c", DagsterEventType.RUN_FAILURE)
     permanent = end_run(instance, "verify__other", DagsterEventType.RUN_FAILURE)
     instance.add_run_tags(permanent, {FAILURE_TAG: "permanent"})

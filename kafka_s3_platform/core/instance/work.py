@@ -124,10 +124,10 @@ def _read_digests(name: str, tags: Mapping[str, str]) -> frozenset[str]:
     return frozenset(digests)
 
 
-WORK_KINDS = ("archive", "compact", "restore", "verify", "upkeep", "rehearse")
+WORK_KINDS = ("archive", "compact", "restore", "verify", "upkeep", "retain", "registry", "rehearse")
 """Kinds of work. A connector's job has the name of its kind."""
 
-REPEATED_WORK = frozenset({"archive", "compact", "verify", "upkeep", "rehearse"})
+REPEATED_WORK = frozenset({*WORK_KINDS} - {"restore"})
 """Kinds of work that sensors and schedules request again. Nobody requests a failed restore again."""
 
 NOTHING_TAG = "kafka_s3/restored_nothing"
@@ -147,7 +147,7 @@ ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRun
 UNENDED = tuple(s for s in dg.DagsterRunStatus if s not in {*ENDED, dg.DagsterRunStatus.MANAGED})
 """The states of runs: those from which no other follows, and the others. No run is `MANAGED` any more."""
 
-KIND_OF_GROUP = {"hourly": "archive", "daily": "compact", "restored": "restore"}
+KIND_OF_GROUP = {"hourly": "archive", "daily": "compact", "restored": "restore", "registry": "registry"}
 """The kind of work that materializes an asset of the group."""
 
 
@@ -223,7 +223,7 @@ def list_subjects(connectors: Iterable[str], keys: Iterable[dg.AssetKey]) -> Sub
     subjects: dict[Work, dict[str, str]] = {
         (name, kind): {digest_key(dg.AssetKey([name, kind])): ""}
         for name in names
-        for kind in ("verify", "upkeep", "rehearse")
+        for kind in ("verify", "upkeep", "retain", "rehearse")
     }
     for key in keys:
         connector, group, *topic = [*key.path, ""]
