@@ -24,7 +24,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "connect": (30, 1),
     "connect/avro": (2_770, 13),
     "connect/config": (7_730, 28),
-    "connect/converters": (4_440, 19),
+    "connect/converters": (4_450, 19),
     "connect/defs": (630, 6),
     "connect/formats": (2_620, 13),
     "connect/java": (370, 3),

@@ -31,6 +31,7 @@ from kafka_s3_platform.core.waits import waiting_for
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema as ClientSchema
     from confluent_kafka.schema_registry import SchemaReference as ClientReference
+    from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 # A text, like all properties of the client.
@@ -108,6 +109,32 @@ class Registration:
     guid: str | None = None
 
 
+def _make_client(url: str, properties: Mapping[str, str]) -> "SchemaRegistryClient":
+    """Make confluent-kafka's client. Certificates and keys given as PEM text are loaded into its TLS context."""
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    options = {"timeout": TIMEOUT_SECONDS, **properties}
+    pem = {name: options.pop(name) for name in PEM_PROPERTIES if name in options}
+    # Loading the well-known authorities takes 50 ms, longer than all else here. They are not needed without TLS (the
+    # client does not follow redirects), nor where authorities are given.
+    needs_authorities = "https:" in url.lower() and "ssl.ca.pem" not in pem
+    unverified = {} if needs_authorities else {"ssl.ca.location": False}
+    numbers = {key: float(value) for key, value in options.items() if key in NUMBERS}
+    client = SchemaRegistryClient({"url": url, **unverified, **options, **numbers})
+    load_pem(client._rest_client.verify, pem)  # noqa: SLF001 - nothing public leads there
+    return client
+
+
+def _limit_sessions(rest: Any) -> Iterator[Any]:
+    """Limit what the sessions of a client may be answered, and yield them: its own, and that of a token server."""
+    from kafka_s3_platform.connect.converters.registry_http import limit_session
+
+    token_client = getattr(rest.bearer_field_provider, "client", None)
+    for session in filter(None, (rest.session, token_client)):
+        limit_session(session, rest.timeout)
+        yield session
+
+
 class Registry:
     """One registry, accessed with confluent-kafka's client, which is imported late: most tasks ask no registry.
 
@@ -115,34 +142,17 @@ class Registry:
     """
 
     def __init__(self, url: str, properties: dict[str, str], archived: Iterable[ArchivedSchema] = ()) -> None:
-        from confluent_kafka.schema_registry import SchemaRegistryClient
-
-        from kafka_s3_platform.connect.converters.registry_http import limit_session
-
         self.url = strip_users(url)
         self._where = f"Schema Registry at {self.url}"
-        options = {"timeout": TIMEOUT_SECONDS, **properties}
-        # Nothing is verified without TLS, and the client does not follow redirects. To load the well-known authorities
-        # takes longer than all else here: 50 ms.
-        pem = {name: options.pop(name) for name in PEM_PROPERTIES if name in options}
-        is_verified = "https:" in url.lower() and "ssl.ca.pem" not in pem
-        unverified = {} if is_verified else {"ssl.ca.location": False}
-        numbers = {key: float(value) for key, value in options.items() if key in NUMBERS}
-        conf: dict[str, Any] = {**unverified, **options, **numbers}
         try:
-            self._client = SchemaRegistryClient({"url": url, **conf})
-            # Nothing public of the client leads to its session.
-            rest: Any = self._client._rest_client  # noqa: SLF001
-            self._rest: Any = rest
-            load_pem(rest.verify, pem)
-            # and the client of the token server, if there is one
-            tokens = getattr(rest.bearer_field_provider, "client", None)
-            for session in filter(None, (rest.session, tokens)):
-                limit_session(session, rest.timeout)
-                # The registries of a process are many in time, and the client leaves its connections open.
-                weakref.finalize(self, session.close).atexit = False
+            self._client = _make_client(url, properties)
         except (ValueError, TypeError, OSError) as err:
             raise ConfigError(f"{self._where}: its settings cannot be used: {err}") from err
+        # Nothing public of the client leads to its session.
+        self._rest: Any = self._client._rest_client  # noqa: SLF001
+        for session in _limit_sessions(self._rest):
+            # The registries of a process are many in time, and the client leaves its connections open.
+            weakref.finalize(self, session.close).atexit = False
         self._compiled: dict[Any, Any] = {}
         self._unusable: dict[Any, str] = {}
         # Registries number schemas independently: for one id, the schema archived from this registry wins.
