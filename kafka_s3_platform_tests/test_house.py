@@ -50,7 +50,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/restore": (9_310, 46),
     "core/segments": (720, 4),
     "core/spark": (620, 4),
-    "core/status": (1_790, 10),
+    "core/status": (1_310, 8),
     "core/store": (4_780, 17),
     "core/upkeep": (4_050, 14),
     "operate": (10, 1),
@@ -62,6 +62,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "operate/monitoring": (1_460, 12),
     "operate/reading": (1_330, 5),
     "operate/rehearsal": (350, 2),
+    "operate/status": (490, 3),
     "operate/warm_spark": (830, 4),
 }
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""

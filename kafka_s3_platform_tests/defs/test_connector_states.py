@@ -13,12 +13,12 @@ from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._daemon.sensor import execute_sensor_iteration
 from dagster._scheduler.scheduler import launch_scheduled_runs
 
-from kafka_s3_platform.core.status.concerns import list_concerns
 from kafka_s3_platform.operate.monitoring.lookout import HealthReport
 from kafka_s3_platform.operate.monitoring.metrics import render_metrics
 from kafka_s3_platform.operate.monitoring.overview import Overviews, load_all
 from kafka_s3_platform.operate.monitoring.server import describe_health
 from kafka_s3_platform.operate.monitoring.status_page import StatusPage, render_status_page
+from kafka_s3_platform.operate.status.concerns import list_concerns
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import daemon_context

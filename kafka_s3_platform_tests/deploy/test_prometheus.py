@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kafka_s3_platform.core.status.concerns import CONDITIONS
 from kafka_s3_platform.core.text import make_anchor
+from kafka_s3_platform.operate.status.concerns import CONDITIONS
 from kafka_s3_platform_tests.cli.conftest import make_environment
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.serving import serving

@@ -7,9 +7,9 @@ import pytest
 
 from kafka_s3_platform.core.model.health import ConnectorHealth, Level, Proof, Risk, TopicHealth
 from kafka_s3_platform.core.model.turns import RehearsedHours, TopicTurns
-from kafka_s3_platform.core.status.concerns import list_concerns
 from kafka_s3_platform.operate.monitoring.lookout import HealthReport
 from kafka_s3_platform.operate.monitoring.metrics import render_metrics
+from kafka_s3_platform.operate.status.concerns import list_concerns
 from kafka_s3_platform_tests.monitoring.test_overview import render_page
 from kafka_s3_platform_tests.support import HOUR, NOON
 

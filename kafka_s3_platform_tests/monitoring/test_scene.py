@@ -16,7 +16,6 @@ import pytest
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.model.health import ConnectorHealth
-from kafka_s3_platform.core.status.concerns import list_concerns
 from kafka_s3_platform.operate.alerts.findings import make_check_findings, read_failed_checks
 from kafka_s3_platform.operate.alerts.incidents import update_incidents
 from kafka_s3_platform.operate.alerts.message import make_message
@@ -25,6 +24,7 @@ from kafka_s3_platform.operate.monitoring.lookout import HealthReport
 from kafka_s3_platform.operate.monitoring.metrics import render_metrics
 from kafka_s3_platform.operate.monitoring.overview import Overviews, load_all
 from kafka_s3_platform.operate.monitoring.status_page import StatusPage, render_status_page
+from kafka_s3_platform.operate.status.concerns import list_concerns
 from kafka_s3_platform_tests.cli.conftest import (  # noqa: F401
     KafkaS3,
     kafka_s3_without_spark,

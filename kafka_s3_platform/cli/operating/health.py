@@ -13,9 +13,9 @@ from kafka_s3_platform.core.errors import find_code
 from kafka_s3_platform.core.model.health import ConnectorHealth, FailedRun, Level, TopicHealth, format_place
 from kafka_s3_platform.core.model.times import HOUR
 from kafka_s3_platform.core.model.turns import TopicTurns
-from kafka_s3_platform.core.status.concerns import list_concerns
 from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.operate.monitoring.overview import Overviews, load_all, load_named
+from kafka_s3_platform.operate.status.concerns import list_concerns
 
 LOOK_SECONDS = 30.0
 _HEAD = ("AT RISK", "LAG", "NEWEST COMPLETE", "OLDEST NOT COMPLETE", "PROVEN", "LAST ERROR", "CONNECTOR/TOPIC")

@@ -36,8 +36,8 @@ from kafka_s3_platform.core.instance.work import (
     name_work_jobs,
     read_run_error,
 )
-from kafka_s3_platform.core.status.concerns import CONDITIONS
 from kafka_s3_platform.operate.alerts.incidents import Finding
+from kafka_s3_platform.operate.status.concerns import CONDITIONS
 
 MOST_TITLE = 200
 """Longest quotation of an error in a title, which is the subject of a mail."""

@@ -7,8 +7,8 @@ from typing import Protocol
 from kafka_s3_platform.core.config.plugins import HEALTH_CHECK, load_class, name_fault
 from kafka_s3_platform.core.errors import PlatformError
 from kafka_s3_platform.core.model.health import ConnectorHealth
-from kafka_s3_platform.core.status.concerns import Concern
 from kafka_s3_platform.core.text import count_noun, escape_unprintable
+from kafka_s3_platform.operate.status.concerns import Concern
 
 FindReasons = Callable[[Sequence[ConnectorHealth]], Iterable[str]]
 

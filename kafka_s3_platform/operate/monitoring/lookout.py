@@ -10,8 +10,8 @@ from functools import cached_property
 
 from kafka_s3_platform.core.errors import PlatformError
 from kafka_s3_platform.core.model.health import ConnectorHealth
-from kafka_s3_platform.core.status.concerns import Concern, list_concerns
 from kafka_s3_platform.operate.monitoring.checks import FindReasons, run_checks
+from kafka_s3_platform.operate.status.concerns import Concern, list_concerns
 
 logger = logging.getLogger(__name__)
 

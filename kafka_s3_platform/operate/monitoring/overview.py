@@ -12,11 +12,11 @@ from kafka_s3_platform.core.config.folder import find_connectors_folder
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.model.health import ConnectorHealth, RunHistory
-from kafka_s3_platform.core.status.connectors import look_at_connectors
 from kafka_s3_platform.core.text import escape_unprintable
 from kafka_s3_platform.core.waits import Waiting
 from kafka_s3_platform.operate.instance.history import NoInstanceError, RunHistories
 from kafka_s3_platform.operate.monitoring.restores import RestoreProgress
+from kafka_s3_platform.operate.status.connectors import look_at_connectors
 
 logger = logging.getLogger(__name__)
 
