@@ -70,7 +70,7 @@ def _choose_keys(topic: TopicAssets, from_hour: str, to_hour: str) -> list[str]:
     start = _parse_hour(topic, "--from", from_hour)
     end = _parse_hour(topic, "--to", to_hour)
     if start >= end:
-        raise click.UsageError(f"no hour is in [{from_hour}, {to_hour})")
+        raise click.UsageError(f"--from {from_hour} is not an hour before --to {to_hour}")
     last_window = topic.hours.definition.get_last_partition_window()
     if start < topic.start_hour or last_window is None or end > last_window.end:
         raise click.UsageError(

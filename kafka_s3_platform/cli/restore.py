@@ -35,6 +35,7 @@ from kafka_s3_platform.core.defs.restore.config import (
     list_fields,
 )
 from kafka_s3_platform.core.defs.restore.form import name_restore_job
+from kafka_s3_platform.core.defs.restore.values import allow_paths
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import ConfigError, PlatformError, PreflightError
 from kafka_s3_platform.core.instance.work import name_restored_op
@@ -98,6 +99,13 @@ def _name_parameter(path: str) -> str:
 def _format_help(description: str) -> str:
     """Return a field's description with names of options instead of fields."""
     return re.sub("`(.*?)`", lambda match: _NAMES.get(match[1], match[1]), description)
+
+
+def _name_options(message: str) -> str:
+    """Return an error's message with names of options instead of fields, and without fields that stand beside them."""
+    fields = "|".join(map(re.escape, sorted(_NAMES, key=len, reverse=True)))
+    message = re.sub(rf" \((?:{fields})\)", "", message)
+    return re.sub(rf"\b(?:{fields})\b", lambda match: _NAMES[match[0]], message)
 
 
 def _choose_attributes(field: FieldInfo, option: RestoreOption) -> Mapping[str, Any]:
@@ -209,7 +217,10 @@ def restore(
     lines: list[str | Verdict] = []
     if to_registry is not None:
         around, lines = _restore_registries([connector, *others], to_registry, terms)
-    outcomes, failures = _run(connector, others, terms, run_id)
+    try:
+        outcomes, failures = _run(connector, others, terms, run_id)
+    except ConfigError as err:
+        raise err.retell(_name_options(str(err))) from err
     reports = [_make_report(outcome) for outcome in outcomes if outcome.events]
     try:
         if with_groups and reports and not failures and not terms.how.dry_run:
@@ -329,7 +340,8 @@ def _restore_archived(
     connector: str, others: Sequence[str], terms: ForeignRestoreConfig, run_id: str
 ) -> RestoreOutcome:
     # not needed to show the options
-    from kafka_s3_platform.core.defs.restore.request import read_rename
+    from kafka_s3_platform.core.defs.restore.request import make_archive_source, read_rename
+    from kafka_s3_platform.core.restore.filters.stage import check_filter
     from kafka_s3_platform.core.restore.target_topic import match_names
 
     names = list(dict.fromkeys(terms.what.topics))
@@ -357,6 +369,9 @@ def _restore_archived(
         values=terms.values,
         how=terms.how,
     )
+    # A mistyped value is said before a run begins, and before a store is asked.
+    with allow_paths():
+        check_filter(make_archive_source(topics, config, terms.how.restore_id or run_id, run_id).request.records)
     return run_restore(topics, config, run_id)
 
 

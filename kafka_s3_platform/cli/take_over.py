@@ -20,6 +20,9 @@ from kafka_s3_platform.core.archive.takeover import record_takeover as take_over
 @json_option
 def take_over(connector: str, group: str | None, topic: str | None, as_json: bool) -> None:
     """Begin archiving where a stopped Kafka Connect sink ended: at the committed offsets of its consumer group."""
+    # An empty text may come from a shell variable that is not set.
+    if group == "":
+        raise click.UsageError("--group is empty: name the old sink's consumer group, or leave the option out")
     run_id = str(uuid4())
     topics = find_archived_topics(connector, topic, at_kafka=True)
     reports, failures = try_topics(

@@ -18,7 +18,7 @@ RESTORE = ["restore", "c", "--topic", "t", "--to-topic", "u"]
     [
         (["archive", "c", "--from", "2026-01-01T00"], "both --from and --to"),
         (["archive", "c", "--from", "2026-01-01T00", "--to", "2026-01-01T02", "--until-now"], "or --until-now"),
-        (["archive", "c", "--from", "2026-01-01T02", "--to", "2026-01-01T02"], "no hour is in"),
+        (["archive", "c", "--from", "2026-01-01T02", "--to", "2026-01-01T02"], "is not an hour before --to"),
         (["archive", "c", "--from", "2026-01-01T00:30", "--to", "2026-01-01T02"], "minute 0"),
         (["archive", "c", "--from", "yesterday", "--to", "2026-01-01T02"], "not an ISO 8601 time"),
         (["archive", "c", "--from", "1999-01-01T00", "--to", "1999-01-01T02"], "archive.start.hour"),
@@ -27,6 +27,7 @@ RESTORE = ["restore", "c", "--topic", "t", "--to-topic", "u"]
             ["archive", "c", "--from", "9999-12-31T23:00-12:00", "--to", "2026-01-01T02"],
             "outside of the years 1 to 9999",
         ),
+        (["take-over", "c", "--group", ""], "--group is empty"),
         (["compact", "c"], "--day"),
         (["compact", "c", "--day", "2026-13-01"], "not a day"),
         (["compact", "c", "--day", "1999-01-01"], "begin with archive.start.hour, 20"),
@@ -58,6 +59,27 @@ def test_what_cannot_be_meant_is_a_usage_error(kafka_s3: KafkaS3, arguments: lis
     found = kafka_s3(*arguments)
     assert (found.returncode, found.stdout) == (USAGE, ""), found.stderr
     assert reason in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--rename", "x", "y"], "--to-topic, --rename and --topic-map each name the target: keep one"),
+        (["--hour", "15:20"], "--hour '15:20' is no ISO 8601 time"),
+        (["--from", "2026"], "--from '2026' is no ISO 8601 time"),
+        (["--key", "hex:z"], "--key 'hex:z': "),
+        (["--key-regex", "("], "--key-regex '(' is no Python regular expression"),
+        (["--predicate", "os.system"], "'os.system', named by --predicate, is no plug-in"),
+        (["--first", "u"], "--first: u: no topic of this restore; name one of t\n"),
+    ],
+)
+def test_a_value_that_no_restore_can_use_is_refused_by_its_option_before_any_run_or_request(
+    kafka_s3_without_spark: KafkaS3, options: list[str], reason: str
+) -> None:
+    """There is neither a broker nor a store, and the message of a run would begin with the run."""
+    write_connector(kafka_s3_without_spark, "t")
+    found = kafka_s3_without_spark(*RESTORE, *options, status=FAILED)
+    assert f"Error: [KS-CONFIG] {reason}" in found.stderr
 
 
 def test_an_unknown_connector_or_topic_is_told_with_the_nearest_one(kafka_s3: KafkaS3) -> None:

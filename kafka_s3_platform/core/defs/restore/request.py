@@ -84,7 +84,7 @@ def make_archive_source(
     if strange := [name for name in first.first_topics if name not in matching]:
         raise ConfigError(
             f"how.first_topics: {', '.join(strange)}: no topic of this restore; name one of "
-            f"{', '.join(sorted(matching)[:20])} (--first)"
+            f"{', '.join(sorted(matching)[:20])}"
         )
     chosen_requests = [
         replace(requests[topic.config.name], topic=topic.topic, to_topic=_name_target(rule, outgoing, topic.topic))
@@ -196,8 +196,7 @@ def _find_chunk(name: str, windows: Windows, topic: TopicAssets, text: str) -> s
         raise ConfigError(f"{name} {text!r} is no start of one that has begun since 1970")
     if is_key or windows.start(key) != moment:
         raise ConfigError(
-            f"{name} {text!r} is no start of one: it is within {key}. Take that, or what.from_time and "
-            f"what.to_time (--from, --to)"
+            f"{name} {text!r} is no start of one: it is within {key}. Take that, or what.from_time and what.to_time"
         )
     return key
 
