@@ -1,5 +1,6 @@
 """What the page, the concerns and the metrics say of rehearsals: came back, not all, overdue, never, not known."""
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -79,12 +80,15 @@ def test_evidence_that_cannot_be_read_is_not_known_and_a_silent_store_is_said_on
 def test_the_page_tells_what_would_come_back_how_soon_and_when_it_was_proven() -> None:
     never = replace(ARCHIVED, topic="u")
     page = render_page(HealthReport((ConnectorHealth("c", NOON, (PROVEN, never)),), looked_at=NOON))
-    assert "2026-01-01, 75% in 30 d; all in 2 h 0 min" in page
+    assert "2026-01-01, 75% in 30 d; all in 2 h 0 min" in re.sub("</?span[^>]*>", "", page)
+    assert "topics were proven to come back<" in page
     assert "<b>3 of 4</b><span>hours came back in rehearsals within their period</span>" in page
     assert "<b>2 h 0 min</b><span>for a restore of all, as measured, but for 1 topic not known</span>" in page
     lost = replace(PROVEN, turns=make_turns(LOST))
     red = render_page(HealthReport((ConnectorHealth("c", NOON, (lost,)),), looked_at=NOON))
     assert "at risk: 1" in red
+    assert "1 hour failed</span>" in red
+    assert "topics were proven to come back, but not all hours of 1<" in red
 
 
 def test_the_metrics_are_absent_where_nothing_is_known() -> None:

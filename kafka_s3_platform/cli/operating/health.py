@@ -98,7 +98,7 @@ def _make_rehearsal(topic: TopicHealth, turns: TopicTurns, now: datetime) -> dic
     return {
         "hours": turns.hour_count,
         "proven_hours": turns.count_proven(now),
-        "failed_hours": sum(hours.hour_count for hours in turns.failed),
+        "failed_hours": turns.failed_count,
         "period_days": turns.period_days,
         "due_at": turns.due_at.isoformat() if turns.due_at else None,
         "whole_restore_seconds": topic.return_seconds,

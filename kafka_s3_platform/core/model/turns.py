@@ -56,6 +56,11 @@ class TopicTurns:
         """The hours that did not come back when they were rehearsed last."""
         return tuple(hours for hours in self.rehearsed if hours.failure)
 
+    @property
+    def failed_count(self) -> int:
+        """The number of these hours."""
+        return sum(hours.hour_count for hours in self.failed)
+
 
 def draw_turns(counts: Mapping[datetime, int], turns: TopicTurns | None, period_days: int) -> list[datetime]:
     """Return the hours to rehearse now, ascending. `counts` is hour -> its records.

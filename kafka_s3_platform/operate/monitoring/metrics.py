@@ -84,7 +84,7 @@ TOPIC_METRICS: Sequence[MetricOf[TopicHealth]] = (
     MetricOf(
         "rehearsal_failed_hours",
         "Hours that did not come back when they were rehearsed last.",
-        lambda t: sum(hours.hour_count for hours in t.turns.failed) if t.turns else None,
+        lambda t: t.turns.failed_count if t.turns else None,
     ),
     MetricOf(
         "rehearsed_hours_ratio",

@@ -92,6 +92,8 @@ class StatusPage:
         proofs = [topic.proof.at for topic in self.topics if topic.proof is not None]
         if not totals and not proofs:
             return []
+        failed_count = sum(bool(topic.turns and topic.turns.failed) for topic in self.topics)
+        lacking = f", but not all hours of {failed_count:,}" if failed_count else ""
         # of a connector without an answer of the store, nobody knows
         is_proof_known = not any(health.evidence_error or health.error for health in self.report.connectors)
         # of a topic without an index, it is known that nothing is archived
@@ -116,7 +118,7 @@ class StatusPage:
             (runs if histories else UNKNOWN, "runs of the last 24 hours failed"),
             (
                 f"{len(proofs):,} of {len(self.topics):,}" if is_proof_known else UNKNOWN,
-                "topics were proven to come back",
+                f"topics were proven to come back{lacking}",
             ),
             (
                 UNKNOWN if not is_proof_known else f"{min(proofs):%Y-%m-%d}" if proofs else "never",

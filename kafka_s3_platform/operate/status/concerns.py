@@ -149,9 +149,8 @@ def _list_rehearsals(health: ConnectorHealth) -> Iterator[Concern]:
     """Yield what did not come back in a rehearsal, and what was to be rehearsed and was not."""
     groups: dict[tuple[ConcernKind, str], list[str]] = defaultdict(list)
     for topic in health.topics:
-        failed = topic.turns.failed if topic.turns else ()
-        if failed:
-            count = count_noun(sum(hours.hour_count for hours in failed), "hour")
+        if topic.turns and (failed := topic.turns.failed):
+            count = count_noun(topic.turns.failed_count, "hour")
             text = f"{count} did not come back when rehearsed, the first of {failed[0].start:%Y-%m-%d %H:%M} UTC: "
             groups["broken", text + failed[0].failure].append(topic.topic)
         due_at = topic.rehearsal_due
