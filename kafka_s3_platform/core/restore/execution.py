@@ -200,9 +200,7 @@ def _try_verify(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream | None:
     if not task.is_read_back_early:
         return None
     try:
-        seconds = min(OWN_END_SECONDS, target_log.STABLE_SECONDS)
-        target_log.await_settled_logs(admin, task.to_topic, [task.kafka_partition], seconds)
-        return match_stream(task, admin)
+        return match_stream(task, admin, min(OWN_END_SECONDS, target_log.STABLE_SECONDS))
     except PlatformError as err:
         logger.info("restore %s is read back again at the end: %s", task.where, err)
         return None

@@ -484,6 +484,7 @@ class SizedFile(io.RawIOBase):
 class ObjectFile(SizedFile):
     """A seekable, readable file over an object. Small reads fetch `READ_AHEAD` bytes, large ones their size.
 
+    The first read of an object that is no larger fetches all of it: Parquet is read from its end, then from its start.
     Raises IntegrityError as soon as the object is replaced.
     """
 
@@ -500,7 +501,7 @@ class ObjectFile(SizedFile):
         start = self._at - self._buffer_start
         if start < 0 or start + count > len(self._buffer):
             self._fetch(self._count_available(max(count, READ_AHEAD)))
-            start = 0
+            start = self._at - self._buffer_start
         self._at += count
         if start == 0 and count == len(self._buffer):
             return self._buffer
@@ -512,10 +513,10 @@ class ObjectFile(SizedFile):
         return len(data)
 
     def _fetch(self, size: int) -> None:
-        """Fill the buffer with `size` bytes from the position on."""
-        self._buffer_start = self._at
+        """Fill the buffer with `size` bytes from the position on, or with the whole object if it is small."""
         info = self.info
-        self._buffer = self._store.read_range(info.key, self._at, self._at + size, info.etag) if size else b""
+        self._buffer_start, end = (0, info.size) if info.size <= READ_AHEAD else (self._at, self._at + size)
+        self._buffer = self._store.read_range(info.key, self._buffer_start, end, info.etag) if size else b""
 
 
 def _read_entry(item: Mapping[str, Any]) -> ObjectInfo:

@@ -77,10 +77,11 @@ def read_positions(store: ObjectStore, keys: Sequence[str]) -> list[Position | N
 
 def save_document(store: ObjectStore, key: str, body: bytes) -> None:
     """Create the object, or replace an existing one."""
-    info = store.head(key)
-    if info is None:
+    try:
         store.put_new(key, body)
-    else:
+    except PreconditionError:
+        if (info := store.head(key)) is None:
+            raise
         store.replace(key, body, info.etag)
 
 

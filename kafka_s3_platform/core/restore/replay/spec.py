@@ -121,6 +121,9 @@ class ReplayTask:
 
     def left_out(self, store: ObjectStore) -> Mapping[str, str] | None:
         """Read the bad objects to leave out, with reasons. None before the decision."""
+        if self.sent.behavior_on_error == "fail" and not self.resumed:
+            # no run of this restore has decided
+            return None
         return read_left_out(self.beside(store), self.documents.left_out, self.plan_digest)
 
     @property

@@ -56,14 +56,20 @@ class TargetLog:
                 yield from reader.read(self.kafka_partition, offsets)
 
 
-def find_target_log(admin: ClusterAdmin, topic: str, kafka_partition: int, start_offset: int) -> TargetLog:
-    """Look how far the target can be read now, from `start_offset` on.
+def find_target_log(
+    admin: ClusterAdmin, topic: str, kafka_partition: int, start_offset: int, seconds: float = 0.0
+) -> TargetLog:
+    """Look how far the target can be read now, from `start_offset` on. Wait `seconds` for open transactions at most.
 
     Raises:
         LogTruncatedError: the target no longer holds `start_offset`.
     """
-    log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
-    return _make_target_log(admin.settings, topic, log, start_offset)
+    logs: Mapping[int, Frontier] = admin.frontiers(topic, [kafka_partition])
+    ends = {number: log.high_watermark for number, log in logs.items()}
+    if not _are_stable(logs, ends):
+        # with the end of our own transaction, which may have come after the first look
+        logs = await_stable_logs(admin, topic, ends, seconds)
+    return _make_target_log(admin.settings, topic, logs[kafka_partition], start_offset)
 
 
 def _make_target_log(kafka: KafkaSettings, topic: str, log: Frontier, start_offset: int) -> TargetLog:
@@ -84,7 +90,8 @@ def read_target(
         OpenTransactionError: an open transaction hides part of it.
     """
     with ClusterAdmin(kafka) as admin:
-        frontier = await_settled_logs(admin, topic, [kafka_partition])[kafka_partition]
+        logs = admin.frontiers(topic, [kafka_partition])
+        frontier = await_settled_logs(admin, topic, logs)[kafka_partition]
     log = _make_target_log(kafka, topic, frontier, start_offset)
     if log.open_offset is not None:
         raise explain_open_transaction(log)
@@ -92,14 +99,15 @@ def read_target(
 
 
 def await_settled_logs(
-    admin: ClusterAdmin, topic: str, kafka_partitions: Iterable[int], seconds: float | None = None
+    admin: ClusterAdmin, topic: str, logs: Mapping[int, Frontier], seconds: float | None = None
 ) -> Mapping[int, Frontier]:
-    """Wait until no transaction hides current records, or for `seconds`, by default `STABLE_SECONDS`.
+    """Wait until no transaction hides records of `logs`, as they were just seen, or for `seconds`.
 
-    Return them up to there.
+    By default, these are `STABLE_SECONDS`. Return the logs up to the ends of then.
     """
-    ends = {number: log.high_watermark for number, log in admin.frontiers(topic, kafka_partitions).items()}
-    logs = await_stable_logs(admin, topic, ends, seconds)
+    ends = {number: log.high_watermark for number, log in logs.items()}
+    if not _are_stable(logs, ends):
+        logs = await_stable_logs(admin, topic, ends, seconds)
     # Do not wait for later records of others: they may never stop.
     return {p: replace(log, high_watermark=min(ends[p], log.high_watermark)) for p, log in logs.items()}
 
@@ -114,10 +122,13 @@ def await_stable_logs(
     deadline = time.monotonic() + (STABLE_SECONDS if seconds is None else seconds)
     while True:
         logs = admin.frontiers(topic, sorted(ends))
-        is_stable = all(log.last_stable_offset >= min(ends[p], log.high_watermark) for p, log in logs.items())
-        if is_stable or time.monotonic() > deadline:
+        if _are_stable(logs, ends) or time.monotonic() > deadline:
             return logs
         time.sleep(POLL_SECONDS)
+
+
+def _are_stable(logs: Mapping[int, Frontier], ends: Mapping[int, int]) -> bool:
+    return all(log.last_stable_offset >= min(ends[p], log.high_watermark) for p, log in logs.items())
 
 
 def explain_open_transaction(log: TargetLog) -> OpenTransactionError:

@@ -17,7 +17,12 @@ from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.restore.outgoing.sent import SentStream
 from kafka_s3_platform.core.restore.replay.checkpoint import save_document
 from kafka_s3_platform.core.restore.replay.spec import UNSENDABLE_TIMESTAMPS, ReplayTask
-from kafka_s3_platform.core.restore.replay.target_log import SubsequenceMatch, explain_open_transaction, find_target_log
+from kafka_s3_platform.core.restore.replay.target_log import (
+    SubsequenceMatch,
+    TargetLog,
+    explain_open_transaction,
+    find_target_log,
+)
 from kafka_s3_platform.core.restore.request import KafkaPartitionReport, LeftOut, ReadFacts, TargetReport
 from kafka_s3_platform.core.spark.runner import Attempt
 from kafka_s3_platform.core.store.objects import ObjectStore
@@ -138,10 +143,10 @@ def verify_stream(task: ReplayTask, _: Attempt) -> VerifiedStream:
         return match_stream(task, admin)
 
 
-def match_stream(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream:
+def match_stream(task: ReplayTask, admin: ClusterAdmin, seconds: float = 0.0) -> VerifiedStream:
     """Match the archived stream with the target, from the restore's start offset on, and store the offset mapping.
 
-    `admin` is of the target's cluster.
+    `admin` is of the target's cluster. It waits for open transactions there, `seconds` at most.
 
     Raises:
         IntegrityError: an archived record is missing in the target, or out of order.
@@ -151,19 +156,17 @@ def match_stream(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream:
     tally = _Tally()
     # If keys choose the kafka partition, a stream goes to several. Records have an order only within each of them.
     decided = task.decided(store)
-    reached = tuple(_match_place(decided, number, start, store, tally, admin) for number, start in task.reached)
+    logs = (find_target_log(admin, task.to_topic, number, start, seconds) for number, start in task.reached)
+    reached = tuple(_match_place(decided, log, store, tally) for log in logs)
     mapping = tally.mapping.close()
     if tally.count and task.keeps_number:
         save_document(task.beside(store), task.documents.mapping, mapping.to_pybytes())
     return VerifiedStream(tally.report(task), reached)
 
 
-def _match_place(
-    task: ReplayTask, kafka_partition: int, start: int, store: ObjectStore, tally: "_Tally", admin: ClusterAdmin
-) -> Reached:
+def _match_place(task: ReplayTask, log: TargetLog, store: ObjectStore, tally: "_Tally") -> Reached:
     stream = task.sent_stream(store)
-    log = find_target_log(admin, task.to_topic, kafka_partition, start)
-    match = SubsequenceMatch(stream.of(kafka_partition), log.read(), task.any_timestamp)
+    match = SubsequenceMatch(stream.of(log.kafka_partition), log.read(), task.any_timestamp)
     before = tally.count
     try:
         for source, target_batch in match:
