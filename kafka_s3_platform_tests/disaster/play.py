@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import fastavro
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -61,8 +61,10 @@ from kafka_s3_platform_tests.store.http_proxy import running
 RESTORE_ID = "disaster"
 BATCH = 200
 """Records of a transaction."""
-RESTORES = 2
-"""A restore takes less than so many times the seconds of the longest phase before it."""
+POLL_SECONDS = 0.3
+
+LONGEST_DELAY = 8.0
+"""So many seconds at most pass between a number of records in the target, and a kill."""
 
 AVRO = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"what","type":"string"}]}'
 JSON_SCHEMA = '{"title":"Stock","type":"object","properties":{"id":{"type":"integer"},"what":{"type":"string"}}}'
@@ -166,6 +168,14 @@ class Phases:
 
 
 @dataclass(frozen=True)
+class Moment:
+    """A moment to kill a restore: so many `seconds` after the target has so many records."""
+
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What came of it. `verdicts` are sentences about what did not come back as it was."""
 
@@ -204,8 +214,9 @@ def play(records: int, seed: int, kills: int = 0, tell: Callable[[str], object] 
         phases.run("archive the registry", lambda: run_command(site, "registry", "archive", "with-registry"))
         phases.run("lose the cluster and its registry", lambda: lose(site))
         phases.run("start an empty cluster", lambda: embedded.start_servers((Broker(site.new),)))
-        longest = RESTORES * max(phases.seconds.values())
-        moments = [draw.uniform(1, longest) for _ in range(kills)]
+        # a third before the first record; in order, since what was sent stays
+        parts = sorted(max(0.0, draw.uniform(-0.5, 1)) for _ in range(kills))
+        moments = [Moment(int(part * known.record_count), draw.uniform(0, LONGEST_DELAY)) for part in parts]
         tell("\n".join(phases.run(f"kill it {kills} times", lambda: [kill_restore(site, at) for at in moments])))
         report = phases.run("kafka-s3 restore", lambda: restore(site))
         servers = site.new.bootstrap_servers
@@ -444,12 +455,39 @@ def restore(site: Site) -> dict[str, Any]:
     return report
 
 
-def kill_restore(site: Site, seconds: float) -> str:
-    """Kill the restore with all of its processes after so many seconds, unless it has ended. Say how far it was."""
-    with started_command(site, *list_arguments()) as process, suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=seconds)
+def kill_restore(site: Site, moment: Moment) -> str:
+    """Kill the restore with all of its processes at this moment, unless it has ended. Say how far it was."""
+    with started_command(site, *list_arguments()) as process:
+        while runs_on(process, POLL_SECONDS) and count_log_records(site) < moment.records:
+            pass
+        runs_on(process, moment.seconds)
     places = [(t.name, n) for t in TOPICS for n in range(t.kafka_partitions)]
     there = describe_topics(site.new.bootstrap_servers, [topic.name for topic in TOPICS])
     records = read_all(site.new.bootstrap_servers, [place for place in places if place[0] in there])
     end = "killed" if process.returncode < 0 else "it had ended"
-    return f"after {seconds:.1f} s {end}: {len(there)} topics, {sum(map(len, records.values())):,} committed records"
+    at = f"{moment.seconds:.1f} s after {moment.records:,} records"
+    return f"{at} {end}: {len(there)} topics, {sum(map(len, records.values())):,} committed records"
+
+
+def runs_on(process: "subprocess.Popen[str]", seconds: float) -> bool:
+    """Wait for the end of the process, so many seconds at most. Return True if it still runs."""
+    try:
+        process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def count_log_records(site: Site) -> int:
+    """Count what the logs of the new cluster's topics hold, also what is not committed, and marks of transactions."""
+    servers = site.new.bootstrap_servers
+    there = describe_topics(servers, [topic.name for topic in TOPICS])
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "counts", "enable.auto.commit": False})
+    try:
+        places = [TopicPartition(t.name, n) for t in TOPICS if t.name in there for n in range(t.kafka_partitions)]
+        return sum(consumer.get_watermark_offsets(place, timeout=30)[1] for place in places)
+    except KafkaException:
+        # of a topic that is just created
+        return 0
+    finally:
+        consumer.close()
