@@ -47,7 +47,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/layouts": (450, 3),
     "core/model": (2_983, 18),
     "core/partitioners": (760, 4),
-    "core/restore": (9_323, 46),
+    "core/restore": (9_330, 46),
     "core/segments": (720, 4),
     "core/spark": (620, 4),
     "core/status": (1_310, 8),

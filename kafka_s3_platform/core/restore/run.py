@@ -28,7 +28,7 @@ from kafka_s3_platform.core.restore.preflight.begin import (
     store_plan,
     take_back,
 )
-from kafka_s3_platform.core.restore.preflight.checks import Target, inspect_target, raise_refusals
+from kafka_s3_platform.core.restore.preflight.checks import Target, describe_sizes, inspect_target, raise_refusals
 from kafka_s3_platform.core.restore.preflight.goal import TARGETS_AT_ONCE, DryRunCount, Goal, map_goals, observe_goals
 from kafka_s3_platform.core.restore.preflight.target import (
     MAX_MESSAGE_BYTES,
@@ -225,6 +225,7 @@ def _restore(source: RestoreSource[P], runner: TaskRunner, evidence_key: Evidenc
         sources = {*chain.from_iterable(target.topics for target in targets)}
         for goal in goals:
             findings += goal.name_findings(inspect_target(goal.request, goal.plan, goal.target, sources))
+        findings += describe_sizes(targets)
         checked = source.check(plan, goals, runner)
         findings += checked.findings
         if request.dry_run:

@@ -108,7 +108,6 @@ def inspect_target(
         *_check_schema_mapping(request),
         *_check_found_target(request, plan, target),
         *_check_rights_and_acls(request, plan, target),
-        *_describe_size(plan),
         *_check_source(request, plan, target),
         *_find_loops(request, target, sources),
     ]
@@ -227,12 +226,13 @@ def _check_rights_and_acls(request: RestoreRequest, plan: TargetPlan, target: Ta
     yield from check_acls(request, plan, target.acls)
 
 
-def _describe_size(plan: TargetPlan) -> Iterator[PreflightFinding]:
-    if plan.objects and plan.record_bytes is not None:
-        yield make_remark(
-            f"{plan.to_topic} gets up to {plan.largest_bytes:,} bytes of keys, values and headers for each replica,"
-            f" before compression"
-        )
+def describe_sizes(plans: Sequence[TargetPlan]) -> Iterator[PreflightFinding]:
+    """Say what all targets get together. Nothing is said of those whose bytes nobody knows."""
+    sizes = {plan.to_topic: plan.largest_bytes for plan in plans if plan.objects and plan.record_bytes is not None}
+    if sizes:
+        names = f"{len(sizes):,} topics get" if len(sizes) > 1 else f"{next(iter(sizes))} gets"
+        size = f"up to {sum(sizes.values()):,} bytes of keys, values and headers"
+        yield make_remark(f"{names} {size} for each replica, before compression")
 
 
 def _check_source(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
