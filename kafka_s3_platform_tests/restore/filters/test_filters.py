@@ -476,8 +476,8 @@ def test_nothing_that_is_allowed_is_volatile_an_aggregate_or_unknown(duck: duckd
     """DuckDB 2.0.1 says of the session's timezone that it may change between queries. Here it is UTC, and locked."""
     found = duck.execute(
         "SELECT lower(function_name), function_type, CASE WHEN stability = 'CONSISTENT_WITHIN_QUERY' AND "
-        "concat(parameter_types::text, return_type) SIMILAR TO '.*(TIME ZONE|TIMESTAMPTZ).*' AND len(parameter_types) > 0 "
-        "THEN 'CONSISTENT' ELSE stability END FROM duckdb_functions()"
+        "concat(parameter_types::text, return_type) SIMILAR TO '.*(TIME ZONE|TIMESTAMPTZ).*' "
+        "AND len(parameter_types) > 0 THEN 'CONSISTENT' ELSE stability END FROM duckdb_functions()"
     ).fetchall()
     steady = {name for name, kind, how in found if kind == "macro" or (kind, how) == ("scalar", "CONSISTENT")}
     unsteady = {name for name, kind, how in found if kind in {"aggregate", "window"} or how not in {None, "CONSISTENT"}}
