@@ -20,7 +20,7 @@ MIN_LINES = 180
 PARTS = ("core", "connect", "operate")
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (490, 4),
-    "cli": (5_460, 40),
+    "cli": (5_480, 40),
     "connect": (30, 1),
     "connect/avro": (2_770, 13),
     "connect/config": (7_730, 28),

@@ -105,7 +105,8 @@ def _name_options(message: str) -> str:
     """Return an error's message with names of options instead of fields, and without fields that stand beside them."""
     fields = "|".join(map(re.escape, sorted(_NAMES, key=len, reverse=True)))
     message = re.sub(rf" \((?:{fields})\)", "", message)
-    return re.sub(rf"\b(?:{fields})\b", lambda match: _NAMES[match[0]], message)
+    # Names of topics and files have dots too: `move.to.topic` is no field.
+    return re.sub(rf"(?<![\w.-])(?:{fields})(?![\w-]|\.\w)", lambda match: _NAMES[match[0]], message)
 
 
 def _choose_attributes(field: FieldInfo, option: RestoreOption) -> Mapping[str, Any]:
@@ -213,14 +214,12 @@ def restore(
     run_id = str(uuid4())
     if terms.how.restore_id is None:
         ctx.obj += ["--restore-id", run_id]
+    run = _prepare_run(connector, others, terms, run_id)
     around: dict[str, Any] = {}
     lines: list[str | Verdict] = []
     if to_registry is not None:
         around, lines = _restore_registries([connector, *others], to_registry, terms)
-    try:
-        outcomes, failures = _run(connector, others, terms, run_id)
-    except ConfigError as err:
-        raise err.retell(_name_options(str(err))) from err
+    outcomes, failures = run()
     reports = [_make_report(outcome) for outcome in outcomes if outcome.events]
     try:
         if with_groups and reports and not failures and not terms.how.dry_run:
@@ -236,17 +235,38 @@ def restore(
     ctx.exit(max(statuses, key=_SEVERITY.index))
 
 
-def _run(connector: str, others: Sequence[str], terms: ForeignRestoreConfig, run_id: str) -> RestoreOutcome:
+def _prepare_run(
+    connector: str, others: Sequence[str], terms: ForeignRestoreConfig, run_id: str
+) -> Callable[[], RestoreOutcome]:
+    """Return the run of the restore, to be called.
+
+    Raises:
+        ConfigError: no restore can use a value; the message names its option. Nothing was changed yet.
+    """
     config = find_connector(connector, os.environ)
     source = config if config.source is not None else config.reader
-    if source is not None:
-        return [run_foreign_restore(source, terms, run_id)], {}
-    if config.unreadable:
+    if source is None and config.unreadable:
         raise ConfigError(
             f"connector {connector} writes objects of format {config.layout.format}, and its file does not say how "
             f"they are read back: {'; '.join(config.unreadable)}"
         )
-    return _restore_archived(connector, others, terms, run_id)
+    try:
+        with allow_paths():
+            if source is not None:
+                return _prepare_foreign(source, terms, run_id)
+            return _prepare_archived(connector, others, terms, run_id)
+    except ConfigError as err:
+        raise err.retell(_name_options(err.text)) from err
+
+
+def _prepare_foreign(source: ConnectorConfig, terms: ForeignRestoreConfig, run_id: str) -> Callable[[], RestoreOutcome]:
+    # not needed to show the options
+    from kafka_s3_platform.connect.defs.restore.foreign_request import make_foreign_request
+    from kafka_s3_platform.core.restore.filters.stage import check_filter
+
+    restore_id = terms.how.restore_id or run_id
+    check_filter(make_foreign_request(TopicAssets(source, EVERY_TOPIC), terms, restore_id, run_id).request.records)
+    return lambda: ([run_foreign_restore(source, terms, run_id)], {})
 
 
 def _restore_registries(
@@ -336,9 +356,9 @@ def _name_documents(report: dict[str, Any]) -> str:
     return f"restore id {report['restore_id']}, report {report['report']}"
 
 
-def _restore_archived(
+def _prepare_archived(
     connector: str, others: Sequence[str], terms: ForeignRestoreConfig, run_id: str
-) -> RestoreOutcome:
+) -> Callable[[], RestoreOutcome]:
     # not needed to show the options
     from kafka_s3_platform.core.defs.restore.request import make_archive_source, read_rename
     from kafka_s3_platform.core.restore.filters.stage import check_filter
@@ -369,10 +389,8 @@ def _restore_archived(
         values=terms.values,
         how=terms.how,
     )
-    # A mistyped value is said before a run begins, and before a store is asked.
-    with allow_paths():
-        check_filter(make_archive_source(topics, config, terms.how.restore_id or run_id, run_id).request.records)
-    return run_restore(topics, config, run_id)
+    check_filter(make_archive_source(topics, config, terms.how.restore_id or run_id, run_id).request.records)
+    return lambda: run_restore(topics, config, run_id)
 
 
 def _take(config: dg.Config, kind: type[dg.Config]) -> dict[str, Any]:

@@ -71,15 +71,28 @@ def test_what_cannot_be_meant_is_a_usage_error(kafka_s3: KafkaS3, arguments: lis
         (["--key-regex", "("], "--key-regex '(' is no Python regular expression"),
         (["--predicate", "os.system"], "'os.system', named by --predicate, is no plug-in"),
         (["--first", "u"], "--first: u: no topic of this restore; name one of t\n"),
+        (["--first", "move.to.topic"], "--first: move.to.topic: no topic of this restore; name one of t\n"),
+        (["--key-regex", "(", "--to-registry", "connectors/worker.properties"], "--key-regex '(' is no Python regular"),
     ],
 )
 def test_a_value_that_no_restore_can_use_is_refused_by_its_option_before_any_run_or_request(
     kafka_s3_without_spark: KafkaS3, options: list[str], reason: str
 ) -> None:
-    """There is neither a broker nor a store, and the message of a run would begin with the run."""
+    """There is no broker, store or registry, and the message of a run would begin with the run."""
     write_connector(kafka_s3_without_spark, "t")
     found = kafka_s3_without_spark(*RESTORE, *options, status=FAILED)
     assert f"Error: [KS-CONFIG] {reason}" in found.stderr
+
+
+def test_so_is_one_of_a_source_connector(kafka_s3_without_spark: KafkaS3) -> None:
+    keys = {"connector.class": "S3SourceConnector", "format.class": "JsonFormat", "value.converter": "JsonConverter"}
+    write_connector(kafka_s3_without_spark, "t", **keys)
+    for options, reason in (
+        (["--hour", "15:20"], "--hour '15:20' is"),
+        (["--key-regex", "("], "--key-regex '(' is no"),
+    ):
+        found = kafka_s3_without_spark(*RESTORE, *options, status=FAILED)
+        assert f"Error: [KS-CONFIG] {reason}" in found.stderr
 
 
 def test_an_unknown_connector_or_topic_is_told_with_the_nearest_one(kafka_s3: KafkaS3) -> None:
