@@ -2,6 +2,7 @@ import time
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from threading import Barrier
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,11 +15,15 @@ from kafka_s3_platform.core import extensions
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import MissingTopicError, PlatformError, PreflightError, SparkUnavailableError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.restore import execution
 from kafka_s3_platform.core.restore.execution import replay_streams
 from kafka_s3_platform.core.restore.preflight.keeping import bound_largest_log
+from kafka_s3_platform.core.restore.replay.spec import ReplayResult, ReplayTask
+from kafka_s3_platform.core.restore.replay.task import replay
 from kafka_s3_platform.core.restore.request import Outgoing, RestoreReport, RestoreRequest, judge_report
 from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
 from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
+from kafka_s3_platform.core.spark.runner import Attempt
 from kafka_s3_platform.core.store.index import ConnectorIndex
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.operate.local.settings import StackSettings
@@ -251,6 +256,34 @@ def test_where_spark_does_not_start_nothing_is_created(shared_archive: Archive) 
         restored(config, NoSpark())
     assert target_of(config) not in topics(config.kafka)
     assert keys(config.store, config.archive.restore_dir) == []
+
+
+@pytest.mark.parametrize(("large_stream", "at_once"), [(20_000_000, 6), (1, 2)])
+def test_small_streams_are_sent_together_and_large_ones_two_at_once(
+    shared_archive: Archive, monkeypatch: pytest.MonkeyPatch, large_stream: int, at_once: int
+) -> None:
+    """More large ones take turns with Python's lock, which costs CPU seconds (`bench/results/speed.md`)."""
+    archived = shared_archive([s for p in range(6) for s in numbered(2, kafka_partition=p)], kafka_partitions=6)
+    config = archived.model_copy(update={"tasks_max": 1})
+    # As many as expected go on together: with fewer, the barrier breaks.
+    together = Barrier(at_once, timeout=20)
+    running: list[ReplayTask] = []
+    peaks: list[int] = []
+
+    def replay_watched(task: ReplayTask, attempt: Attempt) -> ReplayResult:
+        running.append(task)
+        peaks.append(len(running))
+        together.wait()
+        result = replay(task, attempt)
+        running.remove(task)
+        return result
+
+    monkeypatch.setattr(execution, "LARGE_STREAM_BYTES", large_stream)
+    monkeypatch.setattr(execution, "replay", replay_watched)
+    report = restored(config)
+
+    assert (report.record_count, report.verified) == (12, True)
+    assert max(peaks) == at_once
 
 
 def test_a_restore_of_nothing_needs_no_spark(shared_archive: Archive) -> None:

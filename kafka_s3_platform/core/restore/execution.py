@@ -48,10 +48,10 @@ Measure = Callable[[Sequence[Position | None]], int]
 STREAMS_AT_ONCE = 8
 """Small streams that one task of Spark sends and reads back at once: they mostly wait for brokers."""
 
-LARGE_STREAM = 5 * STREAM_COST
-"""Size from which streams mostly compute. Two at once are enough then: one is sent while another waits.
+LARGE_STREAM_BYTES = 20_000_000
+"""Bytes from which streams mostly compute. Two at once are enough then: one is sent while another waits.
 
-More would take turns with Python's lock, for 15% more CPU seconds (`python -m bench`).
+More would take turns with Python's lock, which costs CPU seconds (`bench/results/speed.md`).
 """
 
 OWN_END_SECONDS = 2.0
@@ -179,7 +179,7 @@ def _map_streams(send: Callable[[ReplayTask], T], tasks: Sequence[ReplayTask]) -
     """Send the streams, one after the other or several at once."""
     if len(tasks) == 1 or any(task.is_limited or not task.is_read_back_early for task in tasks):
         return list(map(send, tasks))
-    at_once = 2 if any(task.stream.facts.size > LARGE_STREAM for task in tasks) else STREAMS_AT_ONCE
+    at_once = 2 if any(task.stream.facts.bytes_to_send > LARGE_STREAM_BYTES for task in tasks) else STREAMS_AT_ONCE
     with ThreadPoolExecutor(at_once, thread_name_prefix="restore-stream") as pool:
         try:
             return list(pool.map(send, tasks))
