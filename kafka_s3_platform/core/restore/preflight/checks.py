@@ -227,12 +227,14 @@ def _check_rights_and_acls(request: RestoreRequest, plan: TargetPlan, target: Ta
 
 
 def describe_sizes(plans: Sequence[TargetPlan]) -> Iterator[PreflightFinding]:
-    """Say what all targets get together. Nothing is said of those whose bytes nobody knows."""
-    sizes = {plan.to_topic: plan.largest_bytes for plan in plans if plan.objects and plan.record_bytes is not None}
+    """Say what all targets get together, and of how many nobody knows it."""
+    filled = [plan for plan in plans if plan.objects]
+    sizes = {plan.to_topic: plan.largest_bytes for plan in filled if plan.record_bytes is not None}
+    others = f"; of {len(filled) - len(sizes):,} more it is not known" if len(sizes) < len(filled) else ""
     if sizes:
         names = f"{len(sizes):,} topics get" if len(sizes) > 1 else f"{next(iter(sizes))} gets"
         size = f"up to {sum(sizes.values()):,} bytes of keys, values and headers"
-        yield make_remark(f"{names} {size} for each replica, before compression")
+        yield make_remark(f"{names} {size} for each replica, before compression{others}")
 
 
 def _check_source(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
