@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from uuid import uuid4
 
 import click
@@ -30,7 +29,9 @@ from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.core.model.offsets import make_span
+from kafka_s3_platform.core.model.segment import SegmentTotals
 from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.text import count_noun, format_size
 from kafka_s3_platform.core.upkeep.compact.days import report_day
 from kafka_s3_platform.operate.local.sample import produce_sample
 from kafka_s3_platform.operate.local.settings import StackSettings
@@ -80,7 +81,7 @@ def demo(yes: bool) -> None:
     with _time_step("starting Kafka and S3 on this machine") as seconds:
         start_stack(settings)
     # The runs are in the folder's Dagster, where `kafka-s3 dev` shows them. Spark ends with the demo.
-    write_settings(Path(os.environ.get("DAGSTER_HOME") or Path.cwd()))
+    write_settings()
     os.environ.setdefault(environment.WARM_SPARK, "0")
     steps = [Step("Kafka and S3", seconds(), f"{settings.bootstrap_servers} and {settings.s3_endpoint}")]
     if not (find_connectors_folder(os.environ) / f"{TOPIC}.json").exists():
@@ -130,10 +131,7 @@ def _archive_hours(topic: TopicAssets, start: datetime) -> Step:
         run = run_job(topic, make_op_name("archive", topic.config.name), topic.key("hourly"), keys)
     reports = list(report_hours(topic.index.open(), hours, topic.lateness))
     complete = f"{sum(r.complete for r in reports)} of {len(hours)} hours are complete"
-    content = _describe_content(
-        sum(r.record_count for r in reports), sum(len(r.segments) for r in reports), sum(r.size for r in reports)
-    )
-    return Step("hours archived", seconds(), f"{complete}; {content}, run {run.run_id[:8]}")
+    return Step("hours archived", seconds(), f"{complete}; {_describe_content(reports)}, run {run.run_id[:8]}")
 
 
 def _merge_days(topic: TopicAssets, start: datetime) -> Step:
@@ -142,14 +140,13 @@ def _merge_days(topic: TopicAssets, start: datetime) -> Step:
         keys = [days[0].isoformat(), days[-1].isoformat()]
         run = run_job(topic, make_op_name("compact", topic.config.name), topic.key("daily"), keys)
     reports = [report_day(topic.index.open(), day) for day in days]
-    content = _describe_content(
-        sum(r.record_count for r in reports), sum(len(r.segments) for r in reports), sum(r.size for r in reports)
-    )
-    return Step("days merged", seconds(), f"{DAYS} days; {content}, run {run.run_id[:8]}")
+    return Step("days merged", seconds(), f"{DAYS} days; {_describe_content(reports)}, run {run.run_id[:8]}")
 
 
-def _describe_content(records: int, objects: int, size: int) -> str:
-    return f"{records:,} records in {objects:,} objects, {size / 1e6:.1f} MB"
+def _describe_content(reports: Sequence[SegmentTotals]) -> str:
+    records = count_noun(sum(report.record_count for report in reports), "record")
+    objects = count_noun(sum(len(report.segments) for report in reports), "object")
+    return f"{records} in {objects}, {format_size(sum(report.size for report in reports))}"
 
 
 def _restore_copy(topic: TopicAssets, day: datetime) -> list[Step]:
@@ -211,7 +208,7 @@ def _format_places(topic: TopicAssets, settings: StackSettings) -> list[str]:
         f"  objects  {folders} at {config.store.endpoint_url}",
         f"  index    {bucket}/{config.archive.index_dir}/connector={config.name}, a Delta table",
         "  servers  Kafka and S3 go on: `kafka-s3 down` stops them",
-        f"  data     {data} and {find_connectors_folder(os.environ)}/{TOPIC}.json: remove both after that",
+        f"  data     {data}, .dagster and {find_connectors_folder(os.environ)}/{TOPIC}.json: remove them after that",
     ]
 
 

@@ -55,8 +55,7 @@ def dev(port: int, status_port: int) -> None:
     # SIGTERM ends it as Ctrl-C does. In the background of a shell, SIGINT would be ignored, by the children too.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd())
-    write_settings(home)
+    home = write_settings()
     find_connectors_folder(os.environ).mkdir(parents=True, exist_ok=True)
     os.environ.setdefault(environment.WARM_SPARK, str(DEFAULT_MINUTES))
     state = start_stack(StackSettings.from_environment())
@@ -124,13 +123,18 @@ class LogFilter:
             click.echo(f"{record['time']} {paint_text(text, 'red') if is_fault else text}")
 
 
-def write_settings(home: Path) -> None:
-    """Write the settings of Dagster that the folder lacks, and make its folder of runs one for this user alone."""
+def write_settings() -> Path:
+    """Write the settings of Dagster that DAGSTER_HOME, or else this folder, lacks. Return that folder.
+
+    Its folder of runs is for this user alone.
+    """
+    home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd())
     for name in _SETTINGS:
         if not (home / name).exists():
             (home / name).write_text(_read_template(name))
             click.echo(f"wrote {home / name}")
     make_private_folder(home / ".dagster")
+    return home
 
 
 def _read_template(name: str) -> str:

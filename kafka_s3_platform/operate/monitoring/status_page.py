@@ -92,8 +92,8 @@ class StatusPage:
         proofs = [topic.proof.at for topic in self.topics if topic.proof is not None]
         if not totals and not proofs:
             return []
-        failed_count = sum(bool(topic.turns and topic.turns.failed) for topic in self.topics)
-        lacking = f", but not all hours of {failed_count:,}" if failed_count else ""
+        topic_count = sum(bool(topic.turns and topic.turns.failed) for topic in self.topics)
+        lacking = f", but not all hours of {topic_count:,}" if topic_count else ""
         # of a connector without an answer of the store, nobody knows
         is_proof_known = not any(health.evidence_error or health.error for health in self.report.connectors)
         # of a topic without an index, it is known that nothing is archived
