@@ -16,6 +16,7 @@ from kafka_s3_platform.core.errors import BrokerUnavailableError, ConfigError, M
 from kafka_s3_platform.core.kafka import client as admin_calls
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.kafka.answers import Untold
+from kafka_s3_platform.core.kafka.groups import list_groups
 from kafka_s3_platform.core.model.segment import TopicAcl
 from kafka_s3_platform.core.restore.preflight.target import check_rights
 from kafka_s3_platform.operate.local import stack as embedded
@@ -227,6 +228,8 @@ def test_a_cluster_that_never_answered_is_soon_given_up(lab: Lab, monkeypatch: p
         return time.monotonic() - begun
 
     never = KafkaSettings(bootstrap_servers="127.0.0.1:1")
+    with ClusterAdmin(never, timeout_seconds=1) as admin:
+        assert list_groups(admin).errors  # is a result of the client, and no answer of the cluster
     assert wait_for(never, 20, begins=True) < 10
     assert wait_for(never, 2, begins=False) > 1.9
     assert wait_for(gone, 2, begins=True) > 1.9

@@ -279,7 +279,8 @@ class AdminCalls:
                 if refusal := self._reasons.refusal(question):
                     raise refusal from None
                 answer = self._late(future, question)
-        self._note_answer()
+        if not getattr(answer, "errors", ()):  # a listing of groups may hold nothing but the errors of silent brokers
+            self._note_answer()
         return answer
 
     def _waiting(self) -> AbstractContextManager[None]:

@@ -62,23 +62,7 @@ class GroupState:
 
 
 def read_group_state(admin: ClusterAdmin, group: str) -> GroupState:
-    """Read the group's state; a missing group is DEAD and has no members."""
-    try:
-        return _describe_group(admin, group)
-    except PlatformError as err:
-        # Brokers since Kafka 4 say this of an absent group, and of one with the protocol of KIP-848.
-        if _find_code(err) != KafkaError.GROUP_ID_NOT_FOUND:
-            raise
-    listed = _ask_coordinator(
-        admin,
-        lambda client, timeout: client.list_consumer_groups(request_timeout=timeout),
-        f"looking for group {group}",
-    )
-    return GroupState(group, next((g.state.name for g in listed.valid if g.group_id == group), "DEAD"), ())
-
-
-def _describe_group(admin: ClusterAdmin, group: str) -> GroupState:
-    """Ask the group's coordinator for its state and members."""
+    """Ask the group's coordinator for its state and members; a missing group is DEAD and has no members."""
     description = _ask_coordinator(admin, _call_describe(group), f"describing consumer group {group}")
     members = sorted(f"{m.client_id} at {m.host}" for m in description.members)
     return GroupState(group, description.state.name, tuple(members))
