@@ -7,7 +7,6 @@ archive lacks for good, an *unresolved* row is offsets that could not be archive
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from uuid import uuid4
 
 from kafka_s3_platform.core.archive.reserve import ReservedPlan
 from kafka_s3_platform.core.archive.task import ScanResult
@@ -20,7 +19,7 @@ from kafka_s3_platform.core.model.silence import try_topics
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.segments.schemas import load_schema_fetcher
 from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
-from kafka_s3_platform.core.store.index_commit import Change, retry_commit
+from kafka_s3_platform.core.store.index_commit import Change, commit_planned
 from kafka_s3_platform.core.store.index_rows import IndexRow
 from kafka_s3_platform.core.store.row_filter import RowPredicate, match_gap, match_unresolved
 
@@ -136,28 +135,17 @@ def commit_results(index: ConnectorIndex, slices: Mapping[str, TopicSlice]) -> d
     pending = [topic for topic in checked if not slices[topic].is_empty]
     if not pending:
         return failures
-    commit_id = str(uuid4())
     # a registry is asked once, however often the commit is tried
     schemas = _fetch_named_schemas({topic: slices[topic] for topic in pending}, index)
-    skipped: dict[str, PlatformError] = {}
-    reserved_at = min(slices[topic].reserved.lease.epoch for topic in pending)
 
-    def step(snapshot: ConnectorSnapshot) -> dict[str, PlatformError]:
-        # an earlier try may have committed, and only its response was lost
-        if snapshot.has_commit(commit_id, reserved_at):
-            return skipped
+    def plan(snapshot: ConnectorSnapshot) -> tuple[Mapping[str, Change], Mapping[str, PlatformError]]:
         snapshot.load_states(pending)
-        changes, superseded = try_topics(
+        return try_topics(
             (topic for topic in pending if _is_due(slices[topic], snapshot.topic(topic))),
             lambda topic: _build_change(slices[topic], snapshot.topic(topic), schemas[topic]),
         )
-        skipped.clear()
-        skipped.update(superseded)
-        if changes:
-            snapshot.commit(changes, commit_id)
-        return skipped
 
-    return {**failures, **retry_commit(index, step)}
+    return {**failures, **commit_planned(index, plan)}
 
 
 def _is_due(topic_slice: TopicSlice, snapshot: IndexSnapshot) -> bool:

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import chain
 from typing import TypeAlias, TypeVar
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -46,8 +45,8 @@ from kafka_s3_platform.core.model.times import to_epoch_ms
 from kafka_s3_platform.core.segments.target import Bucket, SegmentTarget
 from kafka_s3_platform.core.spark.progress import Progress
 from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
-from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex, collect_object_keys
-from kafka_s3_platform.core.store.index_commit import Change, retry_commit
+from kafka_s3_platform.core.store.index import ConnectorSnapshot, IndexSnapshot, TopicIndex, collect_object_keys
+from kafka_s3_platform.core.store.index_commit import Change, commit_planned, retry_commit
 from kafka_s3_platform.core.store.lease import Lease, released_on_failure, take_leases
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import check_promises
@@ -353,24 +352,19 @@ class _Erasure:
 
     def _commit(self, lease: Lease) -> bool:
         """Put the written segments in the place of the due ones. Return False if one of these is no longer live."""
-        commit_id = str(uuid4())
-        since = self._index.open().version
-        due = [result.segment for result in self._due.values()]
+        due = {result.segment for result in self._due.values()}
 
-        def step(snapshot: IndexSnapshot) -> bool:
-            if snapshot.connector_snapshot.has_commit(commit_id, since):
-                return True
+        def plan(connector_snapshot: ConnectorSnapshot) -> tuple[Mapping[str, Change], bool]:
+            snapshot = connector_snapshot.topic(lease.topic)
             if not lease.is_held(snapshot.state):
                 raise SupersededError(
                     f"{lease.uri}, topic {lease.topic}: the erasure of run {lease.run_id} was ended by a later erasure "
                     f"of the topic or by a vacuum; it commits nothing. Run it again"
                 )
-            if not set(due) <= set(snapshot.segments):
-                return False
-            snapshot.commit(self._build_change(snapshot, lease), commit_id)
-            return True
+            is_live = due <= set(snapshot.segments)
+            return ({lease.topic: self._build_change(snapshot, lease)} if is_live else {}), is_live
 
-        return retry_commit(self._index, step)
+        return commit_planned(self._index.within_connector, plan)
 
     def _build_change(self, snapshot: IndexSnapshot, lease: Lease) -> Change:
         # retention may have removed some of the merged segments meanwhile

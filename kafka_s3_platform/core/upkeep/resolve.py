@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from uuid import uuid4
 
 from kafka_s3_platform.core.archive.failures import format_end_command
 from kafka_s3_platform.core.archive.observation import (
@@ -23,7 +22,7 @@ from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet, make_spa
 from kafka_s3_platform.core.model.segment import TopicGeneration
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
-from kafka_s3_platform.core.store.index_commit import Change, retry_commit
+from kafka_s3_platform.core.store.index_commit import Change, commit_planned
 from kafka_s3_platform.core.store.row_filter import match_unresolved
 
 
@@ -86,35 +85,23 @@ def resolve_offsets(
         PermanentError: there is nothing to decide, or the decision includes records that are archived or not written
             yet.
     """
-    commit_id = str(uuid4())
-    tries: list[tuple[int, ResolveReport]] = []
     with ClusterAdmin(config.kafka, begins=True) as admin:
 
-        def decide(state: IndexState) -> tuple[ResolveReport, Change]:
+        def decide(snapshot: IndexSnapshot | None) -> tuple[Mapping[str, Change], ResolveReport]:
+            state = IndexState() if snapshot is None else snapshot.state
+            if snapshot is not None and isinstance(decision, AcceptTruncation):
+                # if a log has grown again, it is compared with the epoch at the end of each scan
+                state = snapshot.unfolded_state
             description, frontier = _observe_kafka_partition(admin, topic, decision.kafka_partition)
             refuse_another_topic(description, state)
             report = _DecisionStep(config, topic, state, frontier).build_report(decision, dry_run)
             _refuse_reserved(config.name, topic, state, report.gaps)
-            return report, _build_change(state, description.generation, report.gaps, run_id)
-
-        def step(snapshot: IndexSnapshot) -> ResolveReport:
-            if tries and snapshot.connector_snapshot.has_commit(commit_id, since=tries[0][0]):
-                return tries[-1][1]
-            report, change = decide(_read_state(snapshot, decision))
-            tries.append((snapshot.version, report))
-            snapshot.commit(change, commit_id)
-            return report
+            return {topic: _build_change(state, description.generation, report.gaps, run_id)}, report
 
         index = TopicIndex.of(config, topic)
         if dry_run:
-            current = index.peek()
-            return decide(_read_state(current, decision) if current else IndexState())[0]
-        return retry_commit(index, step)
-
-
-def _read_state(snapshot: IndexSnapshot, decision: Decision) -> IndexState:
-    # if a log has grown again, it is compared with the epoch at the end of each scan
-    return snapshot.unfolded_state if isinstance(decision, AcceptTruncation) else snapshot.state
+            return decide(index.peek())[1]
+        return commit_planned(index.within_connector, lambda snapshot: decide(snapshot.topic(topic)))
 
 
 def _observe_kafka_partition(

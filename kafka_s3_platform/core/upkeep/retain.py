@@ -12,12 +12,11 @@ deleted. A crash between the two leaves orphans, which the vacuum removes, and n
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from itertools import chain
-from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.core.archive.clock import refuse_wrong_clock
@@ -26,8 +25,8 @@ from kafka_s3_platform.core.errors import HEAL_OBJECT, IntegrityError, PlatformE
 from kafka_s3_platform.core.model.segment import Segment, StoredObject
 from kafka_s3_platform.core.model.times import shift_time
 from kafka_s3_platform.core.store.errors import PreconditionError
-from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
-from kafka_s3_platform.core.store.index_commit import Change, retry_commit
+from kafka_s3_platform.core.store.index import ConnectorSnapshot, IndexSnapshot, TopicIndex
+from kafka_s3_platform.core.store.index_commit import Change, commit_planned
 from kafka_s3_platform.core.store.index_rows import ERASED, REMOVED, RETIRED
 from kafka_s3_platform.core.store.objects import NO_ETAG, ObjectStore
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
@@ -279,19 +278,13 @@ def _find_fault(snapshot: IndexSnapshot, store: ObjectStore, removal: DayRemoval
 
 def _commit(index: TopicIndex, removals: Sequence[DayRemoval], run_id: str) -> list[DayRemoval]:
     """Commit what goes, without days that changed since they were planned. Return what was committed."""
-    commit_id = str(uuid4())
-    since = index.open().version
-    due: list[DayRemoval] = []
 
-    def step(snapshot: IndexSnapshot) -> list[DayRemoval]:
-        if due and snapshot.connector_snapshot.has_commit(commit_id, since):
-            return due
-        due[:] = [r for r in removals if _is_same(snapshot, r)]
-        if due:
-            snapshot.commit(_build_change(snapshot, due, run_id), commit_id)
-        return due
+    def plan(connector_snapshot: ConnectorSnapshot) -> tuple[Mapping[str, Change], list[DayRemoval]]:
+        snapshot = connector_snapshot.topic(index.topic)
+        unchanged = [removal for removal in removals if _is_same(snapshot, removal)]
+        return ({index.topic: _build_change(snapshot, unchanged, run_id)} if unchanged else {}), unchanged
 
-    return retry_commit(index, step) if removals else []
+    return commit_planned(index.within_connector, plan)
 
 
 def _is_same(snapshot: IndexSnapshot, removal: DayRemoval) -> bool:

@@ -20,9 +20,8 @@ from kafka_s3_platform.core.model.times import to_epoch_ms
 from kafka_s3_platform.core.segments.target import Bucket
 from kafka_s3_platform.core.spark.progress import Progress
 from kafka_s3_platform.core.spark.runner import TaskRunner, deal_out
-from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot, collect_object_keys
-from kafka_s3_platform.core.store.index_commit import Change, retry_commit
-from kafka_s3_platform.core.store.index_rows import MERGED_KINDS
+from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
+from kafka_s3_platform.core.store.index_commit import Change, commit_planned
 from kafka_s3_platform.core.store.lease import Lease, release_leases, released_on_failure
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import WRITE_CHECK, check_promises
@@ -48,89 +47,6 @@ from kafka_s3_platform.core.upkeep.compact.plan import (
     list_due_months,
     reserve_days,
 )
-
-
-@dataclass(frozen=True)
-class MergedDay:
-    """A day with all merges done, to be committed."""
-
-    reserved: ReservedDay
-    results: tuple[MergeResult, ...]
-
-    @property
-    def outputs(self) -> tuple[Segment, ...]:
-        return tuple(s for r in self.results for s in r.segments)
-
-
-@dataclass(frozen=True)
-class TopicDays:
-    """The merged days of one topic. With its `last` days its lease ends."""
-
-    days: Sequence[MergedDay]
-    last: bool
-
-
-def commit_days(index: ConnectorIndex, topic_days: Mapping[str, TopicDays]) -> dict[str, PlatformError]:
-    """Commit the days of all topics in one commit, if every input is still live and the topic's lease still held.
-
-    Return the errors of skipped topics.
-    """
-
-    def step(snapshot: ConnectorSnapshot) -> dict[str, PlatformError]:
-        snapshot.load_states(topic_days)
-        for span in {
-            merged.reserved.request.span for days_of_topic in topic_days.values() for merged in days_of_topic.days
-        }:
-            load_day_segments(snapshot, topic_days, span)
-        changes, failures = try_topics(
-            topic_days, lambda topic: _build_change(topic_days[topic], snapshot.topic(topic))
-        )
-        pending = {topic: change for topic, change in changes.items() if change is not None}
-        if pending:
-            snapshot.commit(pending)
-        return failures
-
-    return retry_commit(index, step)
-
-
-def _build_change(topic_days: TopicDays, snapshot: IndexSnapshot) -> Change | None:
-    """Return the change of the days; None if an earlier try has committed it, and only the response was lost."""
-    replaced = [_find_replaced(day, snapshot) for day in topic_days.days]
-    if any(replaced) and all(_is_committed(day, snapshot) for day in topic_days.days):
-        return None
-    lease = topic_days.days[0].reserved.lease
-    lease.refuse_superseded(snapshot.state)
-    for day, inputs in zip(topic_days.days, replaced, strict=True):
-        _refuse_replaced_inputs(day.reserved, inputs)
-    return Change(
-        added=tuple(s for day in topic_days.days for s in day.outputs),
-        retired=tuple(s for day in topic_days.days for s in day.reserved.inputs),
-        removed=lease.end if topic_days.last else (),
-        run_id=lease.run_id,
-    )
-
-
-def _find_replaced(day: MergedDay, snapshot: IndexSnapshot) -> frozenset[Segment]:
-    """Return the inputs that are no longer live."""
-    return frozenset(day.reserved.inputs) - frozenset(read_day_segments(snapshot, day.reserved.request.span))
-
-
-def _is_committed(day: MergedDay, snapshot: IndexSnapshot) -> bool:
-    # no other run can have made these keys; a later compaction may have retired them
-    live = read_day_segments(snapshot, day.reserved.request.span)
-    retired = read_day_segments(snapshot, day.reserved.request.span, MERGED_KINDS)
-    return collect_object_keys(day.outputs) <= collect_object_keys((*live, *retired))
-
-
-def _refuse_replaced_inputs(reserved: ReservedDay, replaced: frozenset[Segment]) -> None:
-    if replaced:
-        lease = reserved.lease
-        keys = ", ".join(f"'{s.key}'" for s in sorted(replaced, key=lambda s: s.key)[:5])
-        raise SupersededError(
-            f"{lease.uri}, topic {lease.topic}: compaction {lease.run_id} (epoch {lease.epoch}): {len(replaced)} of "
-            f"its inputs were replaced meanwhile ({keys}); run it again"
-        )
-
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +95,7 @@ def compact_days(
     compacted = [r for r in requests if (r.topic, r.span) not in failed]
     outcomes: dict[TopicDay, CompactReport | PlatformError] = {
         **failed,
-        **dict(_build_reports(index, compacted, run.merged, started)),
+        **dict(_build_reports(index, compacted, run.committed, started)),
     }
     return {(r.topic, r.span): outcomes[r.topic, r.span] for r in requests}
 
@@ -224,7 +140,7 @@ class _DayRun:
     pending_merges: int
     """Number of its merges without an outcome yet."""
 
-    results: list[MergeResult] = field(default_factory=list)
+    outputs: list[Segment] = field(default_factory=list)
     error: PlatformError | None = None
     is_committed: bool = False
 
@@ -261,10 +177,8 @@ class _Run:
         return {key: day_run.error for key, day_run in self._days.items() if day_run.error is not None}
 
     @property
-    def merged(self) -> dict[TopicDay, MergedDay]:
-        """The committed days."""
-        days = {key: MergedDay(day_run.reserved, tuple(day_run.results)) for key, day_run in self._days.items()}
-        return {key: merged for key, merged in days.items() if self._days[key].is_committed}
+    def committed(self) -> dict[TopicDay, _DayRun]:
+        return {key: day_run for key, day_run in self._days.items() if day_run.is_committed}
 
     @property
     def open_leases(self) -> list[Lease]:
@@ -320,25 +234,54 @@ class _Run:
         record_bytes = sum(s.record_bytes for s in outcome.segments)
         days_text = f"{self._merged_count} of {len(self._days)} days"
         self._progress.advance(merge.size, merge.record_count, record_bytes, days_text)
-        day_run.results.append(outcome)
+        day_run.outputs += outcome.segments
 
     def _commit(self) -> None:
-        """Commit completely merged days. A topic with a lost lease is left out."""
-        topic_days: dict[str, TopicDays] = {}
-        for topic, days in self._by_topic.items():
-            merged_days = [MergedDay(day_run.reserved, tuple(day_run.results)) for day_run in days if day_run.is_merged]
-            if merged_days:
-                topic_days[topic] = TopicDays(
-                    merged_days, last=all(day_run.is_merged or day_run.is_over for day_run in days)
-                )
-        failures = commit_days(self._index, topic_days) if topic_days else {}
-        for topic, days_of_topic in topic_days.items():
-            for merged_day in days_of_topic.days:
-                day_run = self._days[topic, merged_day.reserved.request.span]
-                day_run.error = failures.get(topic)
-                day_run.is_committed = topic not in failures
-            if days_of_topic.last and topic not in failures:
-                self._closed.add(topic)
+        """Commit the completely merged days of all topics in one commit, and end the leases of topics without others.
+
+        A topic is left out, with an error, if its lease was lost or an input is no longer live.
+        """
+        merged = {topic: [day for day in days if day.is_merged] for topic, days in self._by_topic.items()}
+        merged = {topic: days for topic, days in merged.items() if days}
+        if not merged:
+            return
+        finished = {topic for topic in merged if all(day.is_merged or day.is_over for day in self._by_topic[topic])}
+
+        def plan(snapshot: ConnectorSnapshot) -> tuple[Mapping[str, Change], Mapping[str, PlatformError]]:
+            snapshot.load_states(merged)
+            for span in {day.reserved.request.span for days in merged.values() for day in days}:
+                load_day_segments(snapshot, merged, span)
+            return try_topics(
+                merged, lambda topic: _build_change(merged[topic], snapshot.topic(topic), ends_lease=topic in finished)
+            )
+
+        failures = commit_planned(self._index, plan)
+        for topic, days in merged.items():
+            for day in days:
+                day.error = failures.get(topic)
+                day.is_committed = topic not in failures
+        self._closed |= finished - failures.keys()
+
+
+def _build_change(days: Sequence[_DayRun], snapshot: IndexSnapshot, *, ends_lease: bool) -> Change:
+    """Build the index rows of a topic's merged days. Raise SupersededError if its lease or an input is gone."""
+    lease = days[0].reserved.lease
+    lease.refuse_superseded(snapshot.state)
+    for day in days:
+        live = read_day_segments(snapshot, day.reserved.request.span)
+        replaced = sorted(segment.key for segment in set(day.reserved.inputs).difference(live))
+        if replaced:
+            keys = ", ".join(f"'{key}'" for key in replaced[:5])
+            raise SupersededError(
+                f"{lease.uri}, topic {lease.topic}: compaction {lease.run_id} (epoch {lease.epoch}): {len(replaced)} "
+                f"of its inputs were replaced meanwhile ({keys}); run it again"
+            )
+    return Change(
+        added=tuple(segment for day in days for segment in day.outputs),
+        retired=tuple(segment for day in days for segment in day.reserved.inputs),
+        removed=lease.end if ends_lease else (),
+        run_id=lease.run_id,
+    )
 
 
 def _build_task(reserved: ReservedDay, merge: Merge) -> MergeTask:
@@ -367,7 +310,7 @@ def _build_task(reserved: ReservedDay, merge: Merge) -> MergeTask:
 def _build_reports(
     index: ConnectorIndex,
     requests: Sequence[CompactRequest],
-    merged: Mapping[TopicDay, MergedDay],
+    committed: Mapping[TopicDay, _DayRun],
     started: datetime,
 ) -> Iterator[tuple[TopicDay, CompactReport]]:
     """Yield the report of each requested day, from the newest version of the index."""
@@ -375,21 +318,20 @@ def _build_reports(
         return
     snapshot = index.open()
     seconds = (datetime.now(timezone.utc) - started).total_seconds()
-    record_count = sum(s.record_count for merged_day in merged.values() for s in merged_day.outputs)
+    record_count = sum(s.record_count for day_run in committed.values() for s in day_run.outputs)
     for day in sorted({request.span for request in requests}, key=find_first_day):
         topics = [request.topic for request in requests if request.span == day]
         load_day_segments(snapshot, topics, day)
         hours = list_day_hours(day, ZoneInfo(requests[0].config.layout.timezone))
         for topic in topics:
-            merged_day = merged.get((topic, day))
-            report = _build_report(snapshot, (topic, day), merged_day, record_count, seconds)
+            report = _build_report(snapshot, (topic, day), committed.get((topic, day)), record_count, seconds)
             out_of_range = snapshot.topic(topic).state.list_out_of_range(hours[0])
             out_of_range_count = sum(s.record_count for s in out_of_range if any(map(s.may_hold_apart, hours)))
             yield (topic, day), replace(report, out_of_range_count=out_of_range_count)
 
 
 def _build_report(
-    snapshot: ConnectorSnapshot, topic_day: TopicDay, merged: MergedDay | None, record_count: int, seconds: float
+    snapshot: ConnectorSnapshot, topic_day: TopicDay, day_run: _DayRun | None, record_count: int, seconds: float
 ) -> CompactReport:
     """Build the report of one day. Log the segments that stay hourly."""
     topic, day = topic_day
@@ -405,8 +347,8 @@ def _build_report(
         )
     return CompactReport(
         day=day_report,
-        merged=merged.reserved.inputs if merged else (),
-        written=merged.outputs if merged else (),
+        merged=day_run.reserved.inputs if day_run else (),
+        written=tuple(day_run.outputs) if day_run else (),
         version=snapshot.version,
         run_record_count=record_count,
         seconds=seconds,
