@@ -14,7 +14,8 @@ from bench.measure import measured
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.store.index import CHECKPOINT_INTERVAL, ConnectorIndex
 from kafka_s3_platform.core.store.index_commit import Change
-from kafka_s3_platform.core.store.index_files import list_index_files, list_log
+from kafka_s3_platform.core.store.index_files import list_log
+from kafka_s3_platform.core.store.index_reads import list_data_files
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.index import keep_up_index
 from kafka_s3_platform.operate.local.settings import StackSettings
@@ -78,7 +79,7 @@ def _print_night(config: ConnectorConfig, days: int, night: int, kept: timedelta
     with measured() as usage:
         keep_up_index(config, dry_run=False, retention=kept)
     index = ConnectorIndex.of(config)
-    live = sum(file.size for file in list_index_files(index.table, index.table.open())) / 1e6
+    live = sum(file.size for file in list_data_files(index.table, index.table.open())) / 1e6
     sizes = _list_sizes(config)
     log = sum(size for key, size in sizes.items() if "/_delta_log/" in key) / 1e6
     dead = sum(sizes.values()) / 1e6 - live - log

@@ -29,7 +29,7 @@ from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.store.delta_errors import is_expired
 from kafka_s3_platform.core.store.errors import PreconditionError
 from kafka_s3_platform.core.store.index_commit import Change, list_predicates, list_topic_rows, write_rows
-from kafka_s3_platform.core.store.index_files import IndexFile, NewFile, write_swap
+from kafka_s3_platform.core.store.index_files import NewFile, write_swap
 from kafka_s3_platform.core.store.index_reads import (
     CHUNK_COLUMNS,
     LATE_COLUMNS,
@@ -316,7 +316,7 @@ class ConnectorSnapshot:
     def read_folded_rows(self, topic: str, month: str | None = None) -> pa.Table:
         """Return the topic's folded rows of a month (`2026-03`), or of all. Raises store errors."""
         period = f"{FOLDED}{month or ''}"
-        files = [file for file in self._files if (file.period or "").startswith(period)]
+        files = [file for file in self._files if file.period.startswith(period)]
         with self._translate_expiry():
             return read_rows(self.index.table, files, "all", match_values(topic=topic))
 
@@ -384,7 +384,7 @@ class ConnectorSnapshot:
         version = self.version + 1
         self._commit_once(lambda table: write_rows(table, rows, removed, version))
 
-    def swap_files(self, added: Sequence[NewFile], removed: Sequence[IndexFile], *, same_rows: bool) -> None:
+    def swap_files(self, added: Sequence[NewFile], removed: Sequence[DataFile], *, same_rows: bool) -> None:
         """Put files in the place of others in one commit. Raises as `commit`."""
         self._commit_once(lambda table: write_swap(table, added, removed, same_rows=same_rows))
 

@@ -1,4 +1,4 @@
-"""Lists the files of an index, data and log, writes data files, and puts some in the place of others in one commit."""
+"""Writes data files of an index, puts some in the place of others in one commit, and reads its log."""
 
 import io
 import json
@@ -19,7 +19,7 @@ from kafka_s3_platform.core.errors import IndexDamagedError
 from kafka_s3_platform.core.store.delta_errors import DAMAGE_ADVICE
 from kafka_s3_platform.core.store.errors import NotFoundError
 from kafka_s3_platform.core.store.index_commit import NEVER_DELETE
-from kafka_s3_platform.core.store.index_reads import DataFile, read_rows
+from kafka_s3_platform.core.store.index_reads import DataFile
 from kafka_s3_platform.core.store.index_rows import PERIOD
 from kafka_s3_platform.core.store.index_table import READS_AT_ONCE, Handle, IndexTable
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
@@ -32,16 +32,6 @@ _STATISTICS = "delta.dataSkippingStatsColumns"
 
 
 @dataclass(frozen=True)
-class IndexFile:
-    """A live data file. `row_count` is from Delta's log."""
-
-    path: str
-    size: int
-    row_count: int
-    period: str
-
-
-@dataclass(frozen=True)
 class NewFile:
     """A written data file in no commit yet. `bounds` are the statistics for Delta's log."""
 
@@ -50,21 +40,6 @@ class NewFile:
     row_count: int
     period: str
     bounds: str
-
-
-def list_index_files(table: IndexTable, handle: Handle) -> tuple[IndexFile, ...]:
-    """Return the files of the handle's version. Makes no request."""
-    actions = table.run("read", lambda: pa.table(handle.table.get_add_actions(flatten=True)))
-    names = ("path", "size_bytes", "num_records", f"partition.{PERIOD}")
-    if not actions.num_rows:
-        return ()
-    columns = (actions.column(name).to_pylist() for name in names)
-    return tuple(IndexFile(path, size, rows or 0, period) for path, size, rows, period in zip(*columns, strict=True))
-
-
-def read_index_files(table: IndexTable, files: Sequence[IndexFile]) -> pa.Table:
-    """Return all rows of the files, in their order, without the column of periods. Raises store errors."""
-    return read_rows(table, [DataFile(f.path, f.size, f.period, {}) for f in files], "all")
 
 
 def write_index_files(table: IndexTable, handle: Handle, rows: pa.Table, period: str, size: int) -> Iterator[NewFile]:
@@ -82,7 +57,7 @@ def write_index_files(table: IndexTable, handle: Handle, rows: pa.Table, period:
         row += count
 
 
-def write_swap(table: DeltaTable, added: Sequence[NewFile], removed: Sequence[IndexFile], *, same_rows: bool) -> None:
+def write_swap(table: DeltaTable, added: Sequence[NewFile], removed: Sequence[DataFile], *, same_rows: bool) -> None:
     """Commit new files in the place of others. `same_rows`, for readers of Delta's log: their rows are the same."""
     now = int(datetime.now(timezone.utc).timestamp() * 1000)
     changed = not same_rows

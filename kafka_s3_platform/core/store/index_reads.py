@@ -7,7 +7,7 @@ Delta's own queries are not used: they read one file after another, three reques
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from datetime import datetime, timedelta, timezone
 from threading import Lock
 from typing import Any, Literal, TypeAlias
@@ -25,6 +25,7 @@ from kafka_s3_platform.core.store.index_rows import (
     FOLDED,
     INDEX_SCHEMA,
     LIVE,
+    PERIOD,
     RETIRED,
     SEGMENT_KINDS,
     STATE_PERIOD,
@@ -60,14 +61,15 @@ BOUND_PRECISION = timedelta(milliseconds=1)
 class DataFile:
     """A data file of the index at `path` below the table's folder, with what Delta's log says of its content.
 
-    `period` is the value of the column by which rows are put into files. `bounds` is column -> its lowest and highest
-    value, as far as Delta keeps them. The columns in `empty` have nulls only.
+    `size` is in bytes. `period` is the value of the column by which rows are put into files, empty if unknown. `bounds`
+    is column -> its lowest and highest value, as far as Delta keeps them. The columns in `empty` have nulls only.
     """
 
     path: str
     size: int
-    period: str | None
-    bounds: Mapping[str, tuple[Any, Any]]
+    row_count: int
+    period: str
+    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()
 
     @property
@@ -80,7 +82,7 @@ class DataFile:
 
     def _has_part(self, part: Part) -> bool:
         """Return False if the file's period is none of the part: it has no rows of it."""
-        if part == "all" or self.period is None:
+        if part == "all" or not self.period:
             return True
         if part == "state":
             return self.period == STATE_PERIOD
@@ -148,9 +150,10 @@ def list_data_files(table: IndexTable, handle: Handle) -> tuple[DataFile, ...]:
             lowest, highest = action[f"min.{name}"], action.get(f"max.{name}")
             if lowest is not None and highest is not None:
                 bounds[name] = (lowest, highest + BOUND_PRECISION if isinstance(highest, datetime) else highest)
-        rows = action["num_records"]
+        rows = action["num_records"] or 0
         empty = frozenset(name for name in names if rows and action.get(f"null_count.{name}") == rows)
-        files.append(DataFile(action["path"], action["size_bytes"], action.get("partition.period"), bounds, empty))
+        period = action.get(f"partition.{PERIOD}") or ""
+        files.append(DataFile(action["path"], action["size_bytes"], rows, period, bounds, empty))
     return tuple(files)
 
 

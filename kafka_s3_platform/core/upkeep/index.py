@@ -49,12 +49,11 @@ from kafka_s3_platform.core.store.index_files import (
     LogEntry,
     LogListing,
     NewFile,
-    list_index_files,
     list_log,
     read_log_entries,
     write_index_files,
 )
-from kafka_s3_platform.core.store.index_reads import WHOLE_FILE_BYTES
+from kafka_s3_platform.core.store.index_reads import WHOLE_FILE_BYTES, list_data_files
 from kafka_s3_platform.core.store.index_rows import FOLDED, INDEX_SCHEMA, KINDS, STATE_PERIOD, TopicRows, encode_rows
 from kafka_s3_platform.core.store.index_table import IndexTable
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
@@ -107,7 +106,7 @@ def fold_index(index: ConnectorIndex, lateness: timedelta, now: datetime, dry_ru
     Raises store errors; a second call does the rest.
     """
     snapshot = index.open()
-    files = [f for f in list_index_files(index.table, snapshot.handle) if f.period == STATE_PERIOD]
+    files = [f for f in list_data_files(index.table, snapshot.handle) if f.period == STATE_PERIOD]
     folder = _TopicFolder(snapshot, lateness, now)
     new_files: list[NewFile] = []
     row_count = 0
@@ -306,7 +305,7 @@ def _plan_cleanup(table: IndexTable, retention: timedelta) -> _CleanupPlan | Non
         return None
     old_entries = list(read_log_entries(table, [*expired, base]))
     young_entries = read_log_entries(table, range(base + 1, max(log.entries) + 1))
-    live = frozenset(file.path for file in list_index_files(table, table.open(base)))
+    live = frozenset(file.path for file in list_data_files(table, table.open(base)))
     _compare_base(table, log, old_entries, live)
     needed = live.union(*(entry.added for entry in young_entries))
     dead_files: dict[str, int] = {}
@@ -350,7 +349,7 @@ def _compare_base(table: IndexTable, log: LogListing, entries: Sequence[LogEntry
     else:
         checkpoints = [version for version in log.checkpoints if start - 1 <= version <= base]
         start = min(checkpoints) + 1
-        files = {file.path for file in list_index_files(table, table.open(start - 1))}
+        files = {file.path for file in list_data_files(table, table.open(start - 1))}
     for entry in entries:
         if entry.version >= start:
             files = (files - set(entry.removed)) | entry.added

@@ -18,14 +18,8 @@ from kafka_s3_platform.core.errors import IndexDamagedError
 from kafka_s3_platform.core.store.delta_errors import DAMAGE_ADVICE
 from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.core.store.index_commit import retry_commit
-from kafka_s3_platform.core.store.index_files import (
-    IndexFile,
-    NewFile,
-    list_index_files,
-    read_index_files,
-    write_index_files,
-)
-from kafka_s3_platform.core.store.index_reads import WHOLE_FILE_BYTES
+from kafka_s3_platform.core.store.index_files import NewFile, write_index_files
+from kafka_s3_platform.core.store.index_reads import WHOLE_FILE_BYTES, DataFile, list_data_files, read_rows
 from kafka_s3_platform.core.store.index_rows import STATE_PERIOD, find_month
 
 logger = logging.getLogger(__name__)
@@ -46,7 +40,7 @@ _ORDER = ("topic", "chunk_start", "kafka_partition", "start_offset")
 
 
 def swap_files(
-    index: ConnectorIndex, added: Sequence[NewFile], removed: Sequence[IndexFile], *, same_rows: bool
+    index: ConnectorIndex, added: Sequence[NewFile], removed: Sequence[DataFile], *, same_rows: bool
 ) -> bool:
     """Commit on the newest version as long as all files to be removed are live. Return False if one is not any more.
 
@@ -56,7 +50,7 @@ def swap_files(
     new_paths = {file.path for file in added}
 
     def step(snapshot: ConnectorSnapshot) -> bool:
-        live = {file.path for file in list_index_files(index.table, snapshot.handle)}
+        live = {file.path for file in list_data_files(index.table, snapshot.handle)}
         if new_paths <= live:
             return True  # the response of an earlier try was lost
         if not old_paths <= live:
@@ -72,7 +66,7 @@ class FileMerge:
     """Files whose rows go to new files of `period`."""
 
     period: str
-    files: tuple[IndexFile, ...]
+    files: tuple[DataFile, ...]
 
 
 @dataclass(frozen=True)
@@ -92,7 +86,7 @@ class MergeReport:
 def merge_files(index: ConnectorIndex, today: date, dry_run: bool) -> MergeReport:
     """Merge the small files, one commit for each period. Raises store errors; a second call does the rest."""
     snapshot = index.open()
-    merges = list(list_merges(list_index_files(index.table, snapshot.handle), today))
+    merges = list(list_merges(list_data_files(index.table, snapshot.handle), today))
     finished: list[FileMerge] = []
     overtaken: list[str] = []
     new_files = 0
@@ -114,7 +108,7 @@ def merge_files(index: ConnectorIndex, today: date, dry_run: bool) -> MergeRepor
     )
 
 
-def list_merges(files: Iterable[IndexFile], today: date) -> Iterator[FileMerge]:
+def list_merges(files: Iterable[DataFile], today: date) -> Iterator[FileMerge]:
     """Yield the merges to do. Large enough files in their own period are left as they are."""
     placements = sorted((_find_target(file.period, today), file.period, file.path, file) for file in files)
     for period, group in groupby(placements, key=lambda placement: placement[0]):
@@ -144,9 +138,9 @@ def _choose_size(period: str) -> int:
     return WHOLE_FILE_BYTES if is_small else MONTH_FILE_BYTES
 
 
-def _group_files(files: Iterable[IndexFile]) -> Iterator[tuple[IndexFile, ...]]:
+def _group_files(files: Iterable[DataFile]) -> Iterator[tuple[DataFile, ...]]:
     """Yield the files in groups of at most MERGE_ROWS rows, or of one file."""
-    group: list[IndexFile] = []
+    group: list[DataFile] = []
     rows = 0
     for file in files:
         if group and rows + file.row_count > MERGE_ROWS:
@@ -162,7 +156,7 @@ def _group_files(files: Iterable[IndexFile]) -> Iterator[tuple[IndexFile, ...]]:
 def _merge_period(index: ConnectorIndex, merge: FileMerge) -> tuple[int, ...] | None:
     """Merge the files in one commit. Return the sizes of the new ones; None if a run changed the period meanwhile."""
     snapshot = index.open()
-    rows = read_index_files(index.table, merge.files)
+    rows = read_rows(index.table, merge.files, "all")
     if rows.num_rows != sum(file.row_count for file in merge.files):
         raise IndexDamagedError(
             f"{index.uri}: the files of period {merge.period} have {rows.num_rows} rows, and its log has "

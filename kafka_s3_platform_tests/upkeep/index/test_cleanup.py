@@ -29,8 +29,8 @@ from kafka_s3_platform.core.model.offsets import make_span
 from kafka_s3_platform.core.model.segment import Scan
 from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.core.store.index_commit import Change, retry_commit
-from kafka_s3_platform.core.store.index_files import list_index_files, list_log
-from kafka_s3_platform.core.store.index_reads import forget_rows
+from kafka_s3_platform.core.store.index_files import list_log
+from kafka_s3_platform.core.store.index_reads import forget_rows, list_data_files
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.core.upkeep.index import KEPT, CleanupReport, keep_up_index, remove_expired
 from kafka_s3_platform.core.upkeep.index_merge import merge_files
@@ -55,7 +55,7 @@ def data_files(config: ConnectorConfig) -> set[str]:
 
 def live_files(config: ConnectorConfig) -> set[str]:
     index = ConnectorIndex.of(config)
-    return {file.path for file in list_index_files(index.table, index.table.open())}
+    return {file.path for file in list_data_files(index.table, index.table.open())}
 
 
 def archive_hours(config: ConnectorConfig, first: int, count: int) -> None:

@@ -14,8 +14,8 @@ from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.model.segment import HourRange, Scan
 from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.core.store.index_commit import Change
-from kafka_s3_platform.core.store.index_files import list_index_files, write_index_files
-from kafka_s3_platform.core.store.index_reads import forget_rows
+from kafka_s3_platform.core.store.index_files import write_index_files
+from kafka_s3_platform.core.store.index_reads import forget_rows, list_data_files
 from kafka_s3_platform.core.store.index_rows import IndexRow
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep import index as module
@@ -85,7 +85,7 @@ def answer_all(config: ConnectorConfig, hours: int = HOURS) -> dict[str, Any]:
 def count_by_period(config: ConnectorConfig) -> dict[str, int]:
     index = ConnectorIndex.of(config)
     found: dict[str, int] = {}
-    for file in list_index_files(index.table, index.table.open()):
+    for file in list_data_files(index.table, index.table.open()):
         found[file.period] = found.get(file.period, 0) + file.row_count
     return found
 

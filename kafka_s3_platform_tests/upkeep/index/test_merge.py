@@ -9,7 +9,8 @@ import pytest
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.store.index import ConnectorIndex
 from kafka_s3_platform.core.store.index_commit import Change
-from kafka_s3_platform.core.store.index_files import IndexFile, list_index_files, write_index_files
+from kafka_s3_platform.core.store.index_files import write_index_files
+from kafka_s3_platform.core.store.index_reads import DataFile, list_data_files
 from kafka_s3_platform.core.upkeep import index_merge as module
 from kafka_s3_platform.core.upkeep.index_merge import FEWEST, MERGE_ROWS, list_merges, merge_files
 from kafka_s3_platform_tests.support import NOON
@@ -21,9 +22,9 @@ SOON = date(2026, 1, 4)
 LATER = date(2026, 6, 1)
 
 
-def files_of(config: ConnectorConfig) -> list[IndexFile]:
+def files_of(config: ConnectorConfig) -> list[DataFile]:
     index = ConnectorIndex.of(config)
-    return list(list_index_files(index.table, index.table.open()))
+    return list(list_data_files(index.table, index.table.open()))
 
 
 def count_by_period(config: ConnectorConfig) -> dict[str, int]:
@@ -92,21 +93,21 @@ def test_days_of_an_old_month_become_one_file_in_which_everything_is_still_found
 
 def test_only_periods_with_something_to_merge_are_touched() -> None:
     old = [
-        IndexFile(f"{year}-{month:02d}", 100, 10, f"{year}-{month:02d}")
+        DataFile(f"{year}-{month:02d}", 100, 10, f"{year}-{month:02d}")
         for year in range(2021, 2026)
         for month in range(1, 13)
     ]
-    recent = [IndexFile(f"r{day}", 100, 10, f"2026-05-{day:02d}") for day in range(1, 30)]
+    recent = [DataFile(f"r{day}", 100, 10, f"2026-05-{day:02d}") for day in range(1, 30)]
     assert list(list_merges([*old, *recent], LATER)) == []
-    many = [IndexFile(f"x{n}", 100, 10, "2026-05-30") for n in range(FEWEST)]
+    many = [DataFile(f"x{n}", 100, 10, "2026-05-30") for n in range(FEWEST)]
     [found] = list_merges([*old, *recent, *many], LATER)
-    assert (found.period, set(found.files)) == ("2026-05-30", set(many))
+    assert (found.period, sorted(file.path for file in found.files)) == ("2026-05-30", sorted(f.path for f in many))
     assert list(list_merges(many[1:], LATER)) == []
 
 
 def test_large_files_stay_and_a_merge_holds_no_more_rows_than_it_may() -> None:
-    large = IndexFile("large", 2**30, 10**6, "state")
-    small = [IndexFile(f"s{n}", 1000, MERGE_ROWS // 8, "state") for n in range(20)]
+    large = DataFile("large", 2**30, 10**6, "state")
+    small = [DataFile(f"s{n}", 1000, MERGE_ROWS // 8, "state") for n in range(20)]
     found = list(list_merges([large, *small], LATER))
     assert [len(merge.files) for merge in found] == [8, 8, 4]
     assert all(large not in merge.files for merge in found)
