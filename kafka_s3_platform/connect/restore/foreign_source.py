@@ -101,7 +101,7 @@ def count_foreign(task: TrialTask, _: Attempt) -> StreamCount:
         PreflightError: the records name more than MAX_TARGETS targets.
     """
     stream = task.stream.facts
-    records = WantedRecords(task.stream, ObjectStore(stream.store))
+    records = WantedRecords(task.stream, stream.store)
     outgoing = task.outgoing()
     count = StreamCount(stream.topic, stream.kafka_partition)
     for batch in records:

@@ -52,7 +52,7 @@ def check_archive(
         ConfigError: the filter, the transforms or the partitioner cannot be used.
     """
     check_filter(request.records)
-    facts = StreamFacts(topic=request.topic, kafka_partition=0, store=request.config.store, object_bytes=0)
+    facts = StreamFacts(topic=request.topic, kafka_partition=0, store=ObjectStore(request.config.store), object_bytes=0)
     new_outgoing_stream(facts, SentSettings(request.to_topic, size, outgoing=request.outgoing))
     return [
         *describe_cold(_list_cold(objects)),
@@ -175,7 +175,7 @@ def _find_suspects(request: RestoreRequest, plan: ArchivePlan) -> list[PassingCo
 
 def count_unsendable(task: PassingCountTask, _: Attempt) -> tuple[int, int]:
     """Return the kafka partition, and the number of the task's records with an unsendable timestamp."""
-    stream = filter_batches(task.stream.records(ObjectStore(task.stream.store)), task.records)
+    stream = filter_batches(task.stream.records(), task.records)
     return task.stream.kafka_partition, sum(map(count_timestamp_zero, stream))
 
 
@@ -188,7 +188,7 @@ def count_exactly(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner
 
 def count_selected(task: PassingCountTask, _: Attempt) -> StreamCount:
     """Count the records of one task that pass its filter."""
-    stream = task.stream.records(ObjectStore(task.stream.store))
+    stream = task.stream.records()
     count = StreamCount(task.stream.topic, task.stream.kafka_partition)
     for batch in filter_batches(stream, task.records):
         count = count.add(batch)

@@ -330,13 +330,12 @@ def _make_tasks(
             sent=goal.sent(values[facts.topic, facts.to_topic], facts.to_topics),
             kafka=request.target_kafka,
             target_starts=starts[goal.plan.to_topic].offsets,
-            documents_store=request.config.restore_store,
+            documents_store=ObjectStore(request.config.restore_store),
             documents=request.documents.stream(facts.kafka_partition, facts.named_topic),
             run_id=request.run_id,
             resumed=resumed,
             max_message_bytes=limit,
             codec=choose_codec(request, goal.plan, limit),
-            allow_unsendable_timestamps=facts.sends_any_timestamp,
             place=plan.place,
         )
         tasks.append(task)

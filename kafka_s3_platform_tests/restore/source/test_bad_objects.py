@@ -164,7 +164,7 @@ def test_an_object_that_may_have_been_sent_in_part_is_never_left_out(config: Con
     task = make_archive_stream(asked, make_plan(asked), 0)
     harm_second(config, lab.s3, gone)
     store, key = ObjectStore(config.store), "_restore/r/0.left-out.json"
-    bad = list(ArchivedStream(task, store).find_bad_objects())
+    bad = list(ArchivedStream(task).find_bad_objects())
     with pytest.raises(IntegrityError, match=r"object .*hour=13.*An earlier run may have sent a part of it"):
         save_left_out(store, key, "plan", bad, 1500)
     assert read_left_out(store, key, "plan") is None
@@ -175,7 +175,7 @@ def test_an_object_that_may_have_been_sent_in_part_is_never_left_out(config: Con
     assert list(decided) == [b.key for b in bad]
     with pytest.raises(IntegrityError, match="this one's plan is another"):
         read_left_out(store, key, "another")
-    from_second = ArchivedStream(replace(task, left_out=decided), store, 1000)
+    from_second = ArchivedStream(replace(task, left_out=decided), 1000)
     assert sum(b.num_rows for b in from_second) == 1000
     assert from_second.facts.skipped == tuple(decided.values())
 
@@ -185,7 +185,7 @@ def test_an_object_is_checked_whole_where_a_run_goes_on_inside_of_it(config: Con
     asked = RestoreRequest(config, topic, topic, restore_id="r", run_id="x", behavior_on_error="ignore")
     task = make_archive_stream(asked, make_plan(asked), 0)
     objects = [replace(o, digest="00") if n == 1 else o for n, o in enumerate(task.objects)]
-    [bad] = ArchivedStream(replace(task, objects=tuple(objects)), ObjectStore(config.store), 1500).find_bad_objects()
+    [bad] = ArchivedStream(replace(task, objects=tuple(objects)), 1500).find_bad_objects()
     assert "the record digest is" in bad.why
     assert bad.start_offset == 1000
 

@@ -23,10 +23,9 @@ from kafka_s3_platform.core.restore.preflight.goal import StreamCount
 from kafka_s3_platform.core.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
 from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.core.restore.source.archive_plan import make_plan
-from kafka_s3_platform.core.restore.source.archive_stream import ArchivedStream, StreamTask
+from kafka_s3_platform.core.restore.source.archive_stream import ArchivedStream, make_archive_stream
 from kafka_s3_platform.core.restore.target_topic import Regex
 from kafka_s3_platform.core.restore.verify.target_count import ExpectedRecords, TargetCount, count_records
-from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, asked, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.own import Archive, Between, Step
@@ -138,9 +137,8 @@ def counts(request: RestoreRequest) -> list[StreamCount]:
 
 
 def selected(request: RestoreRequest, start: int = 0) -> list[int]:
-    plan, store = make_plan(request), ObjectStore(request.config.store)
-    task = StreamTask(request.config.store, request.topic, 0, plan.selection, plan.objects_of(0))
-    return offsets_of(FilteredStream(ArchivedStream(task, store, start), request.records))
+    task = make_archive_stream(request, make_plan(request), 0)
+    return offsets_of(FilteredStream(ArchivedStream(task, start), request.records))
 
 
 def test_what_filters_let_pass_is_counted_exactly(config: ConnectorConfig) -> None:

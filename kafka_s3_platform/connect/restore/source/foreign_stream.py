@@ -54,7 +54,7 @@ class ForeignStreamTask(RecordStream):
         return StreamFacts(
             topic=self.group.topic,
             kafka_partition=self.group.kafka_partition,
-            store=self.config.store,
+            store=ObjectStore(self.config.store),
             object_bytes=self.group.size,
             object_starts=tuple(zip(firsts, before, strict=False)) if len(firsts) == len(sets) else (),
             named_topic=f"{self.group.topic}+{self.to_topic}" if self.to_topics else self.group.topic,
@@ -64,13 +64,13 @@ class ForeignStreamTask(RecordStream):
             sends_any_timestamp=True,
         )
 
-    def records(self, store: ObjectStore, start_offset: int = 0) -> "ForeignRecords":
+    def records(self, start_offset: int = 0) -> "ForeignRecords":
         """Return the records as they are to be sent, decoded ones before they are encoded."""
-        return ForeignRecords(self, store, start_offset)
+        return ForeignRecords(self, self.facts.store, start_offset)
 
-    def find_bad_objects(self, store: ObjectStore) -> Iterator[BadObject]:
+    def find_bad_objects(self) -> Iterator[BadObject]:
         """Find the bad objects of the task: read the wanted part of each object."""
-        records = WantedRecords(self, store)
+        records = WantedRecords(self, self.facts.store)
         # Bad objects are found by reading to the end.
         for _ in records:
             pass

@@ -21,7 +21,6 @@ from kafka_s3_platform.core.restore.outgoing.partitioning import SOURCE, new_kaf
 from kafka_s3_platform.core.restore.request import LeftOut, OnError, Outgoing, ReadFacts, RecordFilter
 from kafka_s3_platform.core.restore.source.base import NOW, RecordStream, SourceRecords, StreamFacts
 from kafka_s3_platform.core.restore.target_topic import routes_by_record
-from kafka_s3_platform.core.store.objects import ObjectStore
 
 PROVENANCE = "kafka_s3.source."
 PROVENANCE_HEADERS = (f"{PROVENANCE}offset", f"{PROVENANCE}partition", f"{PROVENANCE}timestamp")
@@ -152,15 +151,14 @@ class SentStream:
         self,
         task: RecordStream,
         settings: SentSettings,
-        store: ObjectStore,
         start_offset: int = 0,
         portions: Portions = lambda batch: [batch],
     ) -> None:
         self._portions = portions
         self._outgoing = new_outgoing_stream(task.facts, settings)
-        self._source = task.records(store, start_offset)
+        self._source = task.records(start_offset)
         # The first of two readings has an outgoing stream of its own, so that nothing is counted twice.
-        first_pass = _encode_records(task.records(store, start_offset), new_outgoing_stream(task.facts, settings))
+        first_pass = _encode_records(task.records(start_offset), new_outgoing_stream(task.facts, settings))
         self._filtered = FilteredStream(_encode_records(self._source, self._outgoing), settings.records, first_pass)
         self._is_encoded = task.facts.is_decoded
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from kafka_s3_platform.core.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.model.batches import count_record_bytes
 from kafka_s3_platform.core.restore.documents import StreamDocuments, read_left_out, save_left_out
 from kafka_s3_platform.core.restore.outgoing.partitioning import SOURCE
@@ -38,13 +38,12 @@ class ReplayTask:
     sent: SentSettings
     kafka: KafkaSettings = field(repr=False)
     target_starts: tuple[tuple[int, int], ...]
-    documents_store: StoreSettings = field(repr=False)
+    documents_store: ObjectStore = field(repr=False)
     documents: StreamDocuments
     run_id: str
     resumed: bool
     max_message_bytes: int
     codec: str
-    allow_unsendable_timestamps: bool
     place: str
     records_per_second: float | None = None
     bytes_per_second: float | None = None
@@ -105,26 +104,17 @@ class ReplayTask:
         """Return True if nothing was sent yet, as far as this run knows."""
         return not self.resumed and attempt.number == 0
 
-    def beside(self, store: ObjectStore) -> ObjectStore:
-        """Return the store of the documents: `store` itself if both are the same."""
-        if self.documents_store == store.settings:
-            return store
-        return ObjectStore(self.documents_store)
+    def read_stream(self, start_offset: int = 0) -> SentStream:
+        """Read the records to send from source offset `start_offset` on, without the bad objects to leave out."""
+        stream = replace(self.stream, left_out=self.read_left_out())
+        return SentStream(stream, self.sent, start_offset, partial(_split_portions, self))
 
-    def sent_stream(self, store: ObjectStore, start_offset: int = 0) -> SentStream:
-        """Return the records to send from source offset `start_offset` on, without objects left out by `decided`."""
-        return SentStream(self.stream, self.sent, store, start_offset, partial(_split_portions, self))
-
-    def decided(self, store: ObjectStore) -> "ReplayTask":
-        """Return this task with a stream that leaves out the decided objects."""
-        return replace(self, stream=replace(self.stream, left_out=self.left_out(store)))
-
-    def left_out(self, store: ObjectStore) -> Mapping[str, str] | None:
-        """Read the bad objects to leave out, with reasons. None before the decision."""
+    def read_left_out(self) -> Mapping[str, str] | None:
+        """Read which bad objects this restore leaves out: object key -> reason. None if no run has decided yet."""
         if self.sent.behavior_on_error == "fail" and not self.resumed:
-            # no run of this restore has decided
+            # without a decision nothing has to be read
             return None
-        return read_left_out(self.beside(store), self.documents.left_out, self.plan_digest)
+        return read_left_out(self.documents_store, self.documents.left_out, self.plan_digest)
 
     @property
     def where(self) -> str:
@@ -134,9 +124,8 @@ class ReplayTask:
 
     @property
     def any_timestamp(self) -> frozenset[int]:
-        if self.allow_unsendable_timestamps:
-            return UNSENDABLE_TIMESTAMPS
-        return frozenset()
+        """Timestamps (epoch ms) of sent records that may have any other timestamp in the target."""
+        return UNSENDABLE_TIMESTAMPS if self.stream.facts.sends_any_timestamp else frozenset()
 
     def result(self, start: Position, sent: int, sent_bytes: int, end: Position) -> "ReplayResult":
         return ReplayResult(
@@ -179,13 +168,13 @@ def _split_portions(task: ReplayTask, batch: pa.RecordBatch) -> Iterator[pa.Reco
         yield batch.slice(start, length)
 
 
-def decide_left_out(task: ReplayTask, store: ObjectStore, sent_below: int) -> None:
+def decide_left_out(task: ReplayTask, sent_below: int) -> None:
     """Read the whole stream to find the bad objects to leave out, unless an earlier try did so.
 
     Raises:
         IntegrityError: the target may hold records of a bad object, since it holds those below `sent_below`.
     """
-    if task.sent.behavior_on_error == "fail" or task.left_out(store) is not None:
+    if task.sent.behavior_on_error == "fail" or task.read_left_out() is not None:
         return
-    bad = task.stream.find_bad_objects(store)
-    save_left_out(task.beside(store), task.documents.left_out, task.plan_digest, bad, sent_below)
+    bad = task.stream.find_bad_objects()
+    save_left_out(task.documents_store, task.documents.left_out, task.plan_digest, bad, sent_below)

@@ -20,7 +20,6 @@ from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.model.offsets import make_span
 from kafka_s3_platform.core.restore.replay.checkpoint import Position
 from kafka_s3_platform.core.restore.replay.spec import ReplayTask
-from kafka_s3_platform.core.store.objects import ObjectStore
 
 STABLE_SECONDS = 30.0
 """Longest wait for open transactions. The cluster confirms the end of a transaction before it writes it."""
@@ -281,13 +280,13 @@ def _are_equal(first: pa.RecordBatch, second: pa.RecordBatch, start: int, end: i
     )
 
 
-def find_position(task: ReplayTask, store: ObjectStore, start_position: Position) -> Position:
+def find_position(task: ReplayTask, start_position: Position) -> Position:
     """Find the target's real position: match the archived stream from `start_position` on with the target's records."""
     last: tuple[int, int] | None = None
     count = 0
     start = task.target_start if start_position.next_target_offset is None else start_position.next_target_offset
     target = read_target(task.kafka, task.to_topic, task.kafka_partition, start)
-    stream = task.decided(store).sent_stream(store, start_position.next_source_offset)
+    stream = task.read_stream(start_position.next_source_offset)
     for source, matched in SubsequenceMatch(stream.all_records(), target, task.any_timestamp):
         last = (source.column("offset")[-1].as_py(), matched.column("offset")[-1].as_py())
         count += source.num_rows

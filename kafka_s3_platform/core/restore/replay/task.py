@@ -38,7 +38,6 @@ from kafka_s3_platform.core.restore.replay.transactions import (
     split_to_room,
 )
 from kafka_s3_platform.core.spark.runner import Attempt
-from kafka_s3_platform.core.store.objects import ObjectStore
 
 T = TypeVar("T")
 
@@ -88,32 +87,30 @@ class ReadAhead(Generic[T]):
             yield item
 
 
-def replay_at_least_once(
-    task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt
-) -> ReplayResult:
+def replay_at_least_once(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
     """Send records missing in the target, and note the progress in the bucket."""
-    position = _find_start(task, store, checkpoint, attempt)
+    position = _find_start(task, checkpoint, attempt)
     try:
-        return _send_rest(task, store, checkpoint, position)
+        return _send_rest(task, checkpoint, position)
     except SupersededError:
         # Write no checkpoint: it belongs to the newer run now.
         raise
     except Exception:
-        _leave_checkpoint(task, store, checkpoint)
+        _leave_checkpoint(task, checkpoint)
         raise
 
 
-def _find_start(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt) -> Position:
+def _find_start(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> Position:
     saved = checkpoint.load()
     position = _choose_known_position(task, saved)
     # Claim the checkpoint first: an older run that is still alive fails at its next write.
     checkpoint.save(position)
-    decide_left_out(task, store, position.next_source_offset)
+    decide_left_out(task, position.next_source_offset)
     if saved is None and task.is_first_try(attempt):
         # Nobody has sent anything yet, so there is nothing to wait for and nothing to compare.
         return position
     _await_standstill(task)
-    position_found = find_position(task, store, position)
+    position_found = find_position(task, position)
     # Claim it again: to compare may have taken long.
     checkpoint.save(position_found)
     logger.info(
@@ -153,7 +150,7 @@ def _await_standstill(task: ReplayTask) -> None:
             time.sleep(SETTLE_SECONDS)
 
 
-def _send_rest(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, start: Position) -> ReplayResult:
+def _send_rest(task: ReplayTask, checkpoint: Checkpoint, start: Position) -> ReplayResult:
     throttle = Throttle(task.records_per_second, task.bytes_per_second)
     progress = _CheckpointKeeper(checkpoint, start)
     sent_bytes = 0
@@ -162,10 +159,10 @@ def _send_rest(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, sta
         task.to_topic,
         max_message_bytes=task.max_message_bytes,
         codec=task.codec,
-        allow_now=task.allow_unsendable_timestamps,
+        allow_now=task.stream.facts.sends_any_timestamp,
         is_limited=task.is_limited,
     )
-    stream = task.decided(store).sent_stream(store, start.next_source_offset)
+    stream = task.read_stream(start.next_source_offset)
     with producer, closing(ReadAhead(stream)) as reading:
         for batch in filter(None, reading.items(lambda: None)):
             for number, part in batch.parts:
@@ -219,16 +216,16 @@ class _CheckpointKeeper:
         return self._saved
 
 
-def _leave_checkpoint(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint) -> None:
+def _leave_checkpoint(task: ReplayTask, checkpoint: Checkpoint) -> None:
     """Find and store how far a failed try came. Best effort: the next try finds it by itself."""
     try:
         _await_standstill(task)
-        checkpoint.save(find_position(task, store, _choose_known_position(task, checkpoint.position)))
+        checkpoint.save(find_position(task, _choose_known_position(task, checkpoint.position)))
     except Exception as err:  # noqa: BLE001 - the try's own error is the one to tell
         logger.warning("restore %s: how far it came is found out by the next run only: %s", task.where, err)
 
 
-def find_starting_marker(task: ReplayTask, store: ObjectStore, group: GroupOffset, checkpoint: Checkpoint) -> Marker:
+def find_starting_marker(task: ReplayTask, group: GroupOffset, checkpoint: Checkpoint) -> Marker:
     """Find the marker to resume from. Older tries are fenced and their open transactions aborted: nothing changes."""
     where = f"restore {task.restore_id}, {task.where}, consumer group {group.group}"
     saved = checkpoint.load()
@@ -243,9 +240,9 @@ def find_starting_marker(task: ReplayTask, store: ObjectStore, group: GroupOffse
         if not _is_marker_hidden(task, group):
             raise
         why = f"the cluster hides the progress marker of {group.group}: it has lost the end of a transaction there"
-        return _find_marker_by_content(task, store, why)
+        return _find_marker_by_content(task, why)
     if committed is not None:
-        marker = _check_marker(task, store, Marker.of(committed, task.plan_digest, where), saved)
+        marker = _check_marker(task, Marker.of(committed, task.plan_digest, where), saved)
         logger.info("restore %s goes on at source offset %d", task.where, marker.next_source_offset)
         return marker
     if saved is not None and _holds_records(task):
@@ -267,7 +264,7 @@ def _is_marker_hidden(task: ReplayTask, group: GroupOffset) -> bool:
         return has_pending_offset(admin, group.group, task.to_topic, MARKED_KAFKA_PARTITION)
 
 
-def _check_marker(task: ReplayTask, store: ObjectStore, marker: Marker, saved: Position | None) -> Marker:
+def _check_marker(task: ReplayTask, marker: Marker, saved: Position | None) -> Marker:
     """Return the marker, or a corrected one if the target holds less or more of the stream.
 
     The cluster notes the end of a transaction, then writes it to each kafka partition: to the target's and to the
@@ -280,16 +277,16 @@ def _check_marker(task: ReplayTask, store: ObjectStore, marker: Marker, saved: P
     """
     claim = f"the progress marker counts the records below source offset {marker.next_source_offset}"
     if _lacks_records(task, marker):
-        return _find_marker_by_content(task, store, f"{claim}, and not all of them are there")
+        return _find_marker_by_content(task, f"{claim}, and not all of them are there")
     if not task.is_found_by_content:
         if saved is not None and saved.next_source_offset > marker.next_source_offset:
-            return _find_marker_by_content(task, store, f"{claim}, and a run before told {saved.next_source_offset}")
+            return _find_marker_by_content(task, f"{claim}, and a run before told {saved.next_source_offset}")
         return marker
     end = marker.target_ends.get(task.kafka_partition, None if marker.record_count else task.target_start)
     if end is None:
         # The group's metadata had no room for the ends of its records.
         return marker
-    position = find_position(task, store, Position(marker.next_source_offset, end, marker.record_count))
+    position = find_position(task, Position(marker.next_source_offset, end, marker.record_count))
     if position.next_source_offset > marker.next_source_offset:
         logger.warning(
             "restore %s: %s, and the target holds those below %d", task.where, claim, position.next_source_offset
@@ -297,10 +294,10 @@ def _check_marker(task: ReplayTask, store: ObjectStore, marker: Marker, saved: P
     return _make_marker(task, position)
 
 
-def _find_marker_by_content(task: ReplayTask, store: ObjectStore, why: str) -> Marker:
+def _find_marker_by_content(task: ReplayTask, why: str) -> Marker:
     """Make a marker of the target's real content: compare all of it with the archive."""
     if task.is_found_by_content:
-        position = find_position(task, store, Position(0, None))
+        position = find_position(task, Position(0, None))
         logger.warning(
             "restore %s: %s. It goes on behind what was found in the target: at source offset %d",
             task.where,
@@ -363,7 +360,7 @@ def _holds_records(task: ReplayTask) -> bool:
     return False
 
 
-def replay_exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
+def replay_exactly_once(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
     """Send records not counted by the progress marker, in transactions that commit the marker."""
     name = task.marker_name
     group = GroupOffset(task.kafka, name, task.to_topic, MARKED_KAFKA_PARTITION)
@@ -373,7 +370,7 @@ def replay_exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkp
         name,
         max_message_bytes=task.max_message_bytes,
         codec=task.codec,
-        allow_now=task.allow_unsendable_timestamps,
+        allow_now=task.stream.facts.sends_any_timestamp,
         is_limited=task.is_limited,
     )
     try:
@@ -381,12 +378,12 @@ def replay_exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkp
         with ExitStack() as readers, group, producer:
 
             def read(start_offset: int) -> ReadAhead[SentBatch]:
-                decide_left_out(task, store, start_offset)
-                return readers.enter_context(closing(ReadAhead(task.decided(store).sent_stream(store, start_offset))))
+                decide_left_out(task, start_offset)
+                return readers.enter_context(closing(ReadAhead(task.read_stream(start_offset))))
 
             # Fencing takes a while. On a first try nothing was sent, so reading from the start can begin meanwhile.
             early = read(0) if task.is_first_try(attempt) else None
-            transactions = _begin_transactions(task, store, checkpoint, group, producer)
+            transactions = _begin_transactions(task, checkpoint, group, producer)
             start = transactions.committed.next_source_offset
             return _replay_marked(task, transactions, early if early and not start else read(start))
     except SupersededError as err:
@@ -399,7 +396,6 @@ def replay_exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkp
 
 def _begin_transactions(
     task: ReplayTask,
-    store: ObjectStore,
     checkpoint: Checkpoint,
     group: GroupOffset,
     producer: TransactionalReplayProducer,
@@ -407,7 +403,7 @@ def _begin_transactions(
     """Fence older tries, commit the first marker, and note it in the bucket."""
     # Fence before reading: an older try's open transaction is then aborted, and its marker cannot change any more.
     producer.begin()
-    start = find_starting_marker(task, store, group, checkpoint)
+    start = find_starting_marker(task, group, checkpoint)
     transactions = Transactions(producer, group, checkpoint, start)
     transactions.begin()
     # Write it after the marker and before the first record: from here on, a missing marker is a lost one.
@@ -501,8 +497,7 @@ def replay(task: ReplayTask, attempt: Attempt) -> ReplayResult:
         SupersededError: another run of this restore id is at work.
         LogTruncatedError: the target lost records that were delivered.
     """
-    store = ObjectStore(task.stream.facts.store)
-    checkpoint = Checkpoint(task.beside(store), task.documents.checkpoint, f"{task.run_id}/{attempt.attempt_id}")
+    checkpoint = Checkpoint(task.documents_store, task.documents.checkpoint, f"{task.run_id}/{attempt.attempt_id}")
     send = replay_exactly_once if task.delivery == "exactly_once" else replay_at_least_once
-    result = send(task, store, checkpoint, attempt)
-    return replace(result, left_out=tuple(task.left_out(store) or ()))
+    result = send(task, checkpoint, attempt)
+    return replace(result, left_out=tuple(task.read_left_out() or ()))

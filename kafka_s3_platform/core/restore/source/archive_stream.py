@@ -9,7 +9,6 @@ from functools import cached_property, partial
 
 import pyarrow as pa
 
-from kafka_s3_platform.core.config.settings import StoreSettings
 from kafka_s3_platform.core.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.core.formats.columns import RecordDigest
 from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeReader, filter_windows
@@ -41,7 +40,7 @@ LEAVE_OUT = (
 class StreamTask(RecordStream):
     """Stream of one kafka partition. `behavior_on_error`: the treatment of a bad object."""
 
-    store: StoreSettings = field(repr=False)
+    store: ObjectStore = field(repr=False)
     topic: str
     kafka_partition: int
     selection: Selection
@@ -75,19 +74,19 @@ class StreamTask(RecordStream):
             sends_any_timestamp=self.sends_any_timestamp,
         )
 
-    def records(self, store: ObjectStore, start_offset: int = 0) -> "ArchivedStream":
+    def records(self, start_offset: int = 0) -> "ArchivedStream":
         """Read whole records, as they are in the objects."""
-        return ArchivedStream(self, store, start_offset)
+        return ArchivedStream(self, start_offset)
 
-    def find_bad_objects(self, store: ObjectStore) -> Iterator[BadObject]:
+    def find_bad_objects(self) -> Iterator[BadObject]:
         """Find the bad objects of the task: read the selected part of each object."""
-        return ArchivedStream(self, store).find_bad_objects()
+        return ArchivedStream(self).find_bad_objects()
 
 
 def make_archive_stream(request: RestoreRequest, plan: ArchivePlan, kafka_partition: int) -> StreamTask:
     """Make the task for a kafka partition of the plan."""
     return StreamTask(
-        store=request.config.store,
+        store=ObjectStore(request.config.store),
         topic=request.topic,
         kafka_partition=kafka_partition,
         selection=plan.selection,
@@ -112,9 +111,8 @@ class ArchivedStream:
         IntegrityError: an object is missing, replaced or damaged, and is not left out.
     """
 
-    def __init__(self, task: StreamTask, store: ObjectStore, start_offset: int = 0) -> None:
+    def __init__(self, task: StreamTask, start_offset: int = 0) -> None:
         self._task = task
-        self._store = store
         self._start = start_offset
         self._out_of_range_count = 0
         self._skipped: tuple[str, ...] = ()
@@ -165,11 +163,11 @@ class ArchivedStream:
         selection = self._task.selection
         digest = RecordDigest()
         with self._name_damage(item, "cannot be opened"):
-            source = self._store.open_stored(item.stored_object)
+            source = self._task.store.open_stored(item.stored_object)
         with source:
             topic = self._topic(item, source.info)
             with self._name_damage(item, "cannot be opened"):
-                reader = new_envelope_reader(item.format, source, item.key, self._task.store.limits)
+                reader = new_envelope_reader(item.format, source, item.key, self._task.store.settings.limits)
             read = self._choose_reading(reader, item, start_offset)
             while True:
                 with self._name_damage(item, "cannot be read"):

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.core.config.settings import StoreSettings
 from kafka_s3_platform.core.errors import PreflightError
 from kafka_s3_platform.core.model.connect import ConnectBatch
 from kafka_s3_platform.core.model.gaps import MissingRecords
@@ -193,7 +192,7 @@ class StreamFacts:
 
     topic: str
     kafka_partition: int
-    store: StoreSettings = field(repr=False)
+    store: ObjectStore = field(repr=False)
     object_bytes: int
     record_count: int | None = None
     record_bytes: int | None = None
@@ -241,11 +240,11 @@ class RecordStream(ABC):
         """Facts of the stream as planned."""
 
     @abstractmethod
-    def records(self, store: ObjectStore, start_offset: int = 0) -> SourceRecords:
+    def records(self, start_offset: int = 0) -> SourceRecords:
         """Read the wanted records from a source offset on."""
 
     @abstractmethod
-    def find_bad_objects(self, store: ObjectStore) -> Iterable[BadObject]:
+    def find_bad_objects(self) -> Iterable[BadObject]:
         """Read everything to find the bad objects. Each `why` includes the restore's treatment of the object."""
 
 

@@ -2,39 +2,32 @@
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.errors import IntegrityError, OffsetGapError
 from kafka_s3_platform.core.formats.columns import RecordDigest
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin, TopicDescription
-from kafka_s3_platform.core.kafka.new_reader import new_reader
 from kafka_s3_platform.core.model.frontier import Frontier
-from kafka_s3_platform.core.model.offsets import make_span
 from kafka_s3_platform.core.restore.replay.spec import UNSENDABLE_TIMESTAMPS
-from kafka_s3_platform.core.restore.replay.target_log import SubsequenceMatch
+from kafka_s3_platform.core.restore.replay.target_log import SubsequenceMatch, TargetLog
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, make_plan
-from kafka_s3_platform.core.restore.source.archive_stream import ArchivedStream, StreamTask
+from kafka_s3_platform.core.restore.source.archive_stream import ArchivedStream, StreamTask, make_archive_stream
 from kafka_s3_platform.core.restore.verify.target_count import ExpectedRecords, TargetCount, count_records
 from kafka_s3_platform.core.spark.progress import Progress
 from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
-from kafka_s3_platform.core.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class CompareTask:
-    """One kafka partition: its archived stream, and offsets `[start_offset, end_offset)` of the topic."""
+    """One kafka partition: its archived stream, and the topic's log to compare it with."""
 
     stream: StreamTask
-    kafka: KafkaSettings = field(repr=False)
-    to_topic: str
-    start_offset: int
-    end_offset: int
+    log: TargetLog
     any_timestamp: frozenset[int]
 
 
@@ -136,8 +129,8 @@ def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Compariso
 
 def compare_stream(task: CompareTask, _: Attempt) -> KafkaPartitionComparison:
     """Read both sides to their ends, and match them."""
-    archived = _Digested(ArchivedStream(task.stream, ObjectStore(task.stream.store)))
-    match = SubsequenceMatch(archived, _read_topic(task), task.any_timestamp)
+    archived = _Digested(ArchivedStream(task.stream))
+    match = SubsequenceMatch(archived, task.log.read(), task.any_timestamp)
     digest = RecordDigest()
     places: list[int] = []
     fault = ""
@@ -175,9 +168,9 @@ def compare_stream(task: CompareTask, _: Attempt) -> KafkaPartitionComparison:
 
 def _count_topic(task: CompareTask) -> TargetCount:
     """Count the topic's other records. All archived records are there."""
-    archived = ExpectedRecords(ArchivedStream(task.stream, ObjectStore(task.stream.store)), task.any_timestamp)
-    what = f"comparing {task.stream.topic}-{task.stream.kafka_partition} with {task.to_topic}: counting equal records"
-    return count_records([archived], _read_topic(task), what)
+    archived = ExpectedRecords(ArchivedStream(task.stream), task.any_timestamp)
+    what = f"comparing {task.stream.topic}-{task.stream.kafka_partition} with {task.log.topic}: counting equal records"
+    return count_records([archived], task.log.read(), what)
 
 
 class _Digested:
@@ -200,26 +193,16 @@ class _Digested:
             pass
 
 
-def _read_topic(task: CompareTask) -> Iterator[pa.RecordBatch]:
-    for offsets in make_span(task.start_offset, task.end_offset):
-        with new_reader(task.kafka, task.to_topic) as reader:
-            yield from reader.read(task.stream.kafka_partition, offsets)
-
-
 def _make_task(
     request: RestoreRequest, plan: ArchivePlan, topic: TopicDescription, kafka_partition: int, log: Frontier | None
 ) -> CompareTask:
-    objects = plan.objects_of(kafka_partition)
     start, end = (log.log_start_offset, log.last_stable_offset) if log else (0, 0)
     if topic.topic_id == plan.source.topic_id:
         # The topic is the source, so its offsets are the archive's: the part before the window need not be read.
-        start = max(start, min(plan.selection.bounds(o)[0] for o in objects))
+        start = max(start, min(plan.selection.bounds(o)[0] for o in plan.objects_of(kafka_partition)))
     return CompareTask(
-        stream=StreamTask(request.config.store, request.topic, kafka_partition, plan.selection, objects),
-        kafka=request.target_kafka,
-        to_topic=request.to_topic,
-        start_offset=start,
-        end_offset=end,
+        stream=make_archive_stream(request, plan, kafka_partition),
+        log=TargetLog(request.target_kafka, request.to_topic, kafka_partition, start, end),
         any_timestamp=UNSENDABLE_TIMESTAMPS if request.allow_unsendable_timestamps else frozenset(),
     )
 

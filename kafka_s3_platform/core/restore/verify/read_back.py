@@ -25,7 +25,6 @@ from kafka_s3_platform.core.restore.replay.target_log import (
 )
 from kafka_s3_platform.core.restore.request import KafkaPartitionReport, LeftOut, ReadFacts, TargetReport
 from kafka_s3_platform.core.spark.runner import Attempt
-from kafka_s3_platform.core.store.objects import ObjectStore
 
 MAPPING_SCHEMA = pa.schema(
     [
@@ -152,20 +151,18 @@ def match_stream(task: ReplayTask, admin: ClusterAdmin, seconds: float = 0.0) ->
         IntegrityError: an archived record is missing in the target, or out of order.
         OpenTransactionError: one is missing, and an open transaction may hide it.
     """
-    store = ObjectStore(task.stream.facts.store)
     tally = _Tally()
     # If keys choose the kafka partition, a stream goes to several. Records have an order only within each of them.
-    decided = task.decided(store)
     logs = (find_target_log(admin, task.to_topic, number, start, seconds) for number, start in task.reached)
-    reached = tuple(_match_place(decided, log, store, tally) for log in logs)
+    reached = tuple(_match_place(task, log, tally) for log in logs)
     mapping = tally.mapping.close()
     if tally.count and task.keeps_number:
-        save_document(task.beside(store), task.documents.mapping, mapping.to_pybytes())
+        save_document(task.documents_store, task.documents.mapping, mapping.to_pybytes())
     return VerifiedStream(tally.report(task), reached)
 
 
-def _match_place(task: ReplayTask, log: TargetLog, store: ObjectStore, tally: "_Tally") -> Reached:
-    stream = task.sent_stream(store)
+def _match_place(task: ReplayTask, log: TargetLog, tally: "_Tally") -> Reached:
+    stream = task.read_stream()
     match = SubsequenceMatch(stream.of(log.kafka_partition), log.read(), task.any_timestamp)
     before = tally.count
     try:

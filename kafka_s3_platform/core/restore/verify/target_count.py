@@ -22,7 +22,6 @@ from kafka_s3_platform.core.restore.replay.target_log import TargetLog, explain_
 from kafka_s3_platform.core.restore.request import TargetReport
 from kafka_s3_platform.core.restore.spill import open_spilling_database, read_by_duckdb
 from kafka_s3_platform.core.spark.runner import Attempt
-from kafka_s3_platform.core.store.objects import ObjectStore
 
 _CONTENT = 'hash("key", value, headers) AS content, moment, stream, "offset"'
 _COUNTED = (
@@ -139,7 +138,9 @@ def count_target(task: TargetCountTask, _: Attempt) -> TargetReport:
         OpenTransactionError: it holds a record less often, and an open transaction may hide one.
     """
     first = task.replays[0]
-    streams = [_read_wanted(replay, task.kafka_partition) for replay in task.replays]
+    streams = [
+        ExpectedRecords(replay.read_stream().of(task.kafka_partition), replay.any_timestamp) for replay in task.replays
+    ]
     what = f"restore {first.restore_id}, {first.to_topic}-{task.kafka_partition}: counting equal records"
     with ClusterAdmin(first.kafka) as admin:
         log = find_target_log(admin, first.to_topic, task.kafka_partition, task.start_offset)
@@ -156,11 +157,6 @@ def count_target(task: TargetCountTask, _: Attempt) -> TargetReport:
         open_offset=log.open_offset,
         stream_count=len(task.replays),
     )
-
-
-def _read_wanted(replay: ReplayTask, kafka_partition: int) -> ExpectedRecords:
-    store = ObjectStore(replay.stream.facts.store)
-    return ExpectedRecords(replay.decided(store).sent_stream(store).of(kafka_partition), replay.any_timestamp)
 
 
 def _explain_lost(task: TargetCountTask, lost: Lost, log: TargetLog) -> Exception:
