@@ -238,7 +238,6 @@ class ForeignSource:
                 outgoing=request.outgoing,
                 behavior_on_error=request.on_error,
                 values=self._make_values(stream.group.topic, ""),
-                to_topics=stream.to_topics,
             )
             trials.append(TrialTask(stream, settings))
         names: dict[str, set[str]] = {o.topic: set() for o in plan.objects}
@@ -332,7 +331,7 @@ class ForeignSource:
         trials = []
         for stream in self.make_streams(plan):
             goal = goal_of[stream.group.topic, stream.to_topic]
-            trials.append(TrialTask(stream, goal.sent(self.make_values(goal, stream.group.topic), stream.to_topics)))
+            trials.append(TrialTask(stream, goal.sent(self.make_values(goal, stream.group.topic))))
         return trials
 
     def _check_outgoing(self, goal: Goal) -> None:

@@ -7,7 +7,7 @@ from typing import Self
 from kafka_s3_platform.core.errors import MissingTopicError, PermanentError, PlatformError
 from kafka_s3_platform.core.extensions import load_extension, load_extensions
 from kafka_s3_platform.core.kafka.producer import count_timestamp_zero
-from kafka_s3_platform.core.restore.filters.stage import check_filter, filter_batches
+from kafka_s3_platform.core.restore.filters.stage import FilteredStream, check_filter
 from kafka_s3_platform.core.restore.outgoing.sent import SchemaMapping, SentSettings, ValueSettings, new_outgoing_stream
 from kafka_s3_platform.core.restore.preflight.goal import Checked, DryRunCount, Goal, StreamCount
 from kafka_s3_platform.core.restore.preflight.target import (
@@ -18,12 +18,11 @@ from kafka_s3_platform.core.restore.preflight.target import (
     make_remark,
 )
 from kafka_s3_platform.core.restore.preflight.thaw import describe_cold
-from kafka_s3_platform.core.restore.replay.spec import UNSENDABLE_TIMESTAMPS
 from kafka_s3_platform.core.restore.request import RecordFilter, RestoreRequest
 from kafka_s3_platform.core.restore.restore_source import NewPlan
 from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
 from kafka_s3_platform.core.restore.source.archive_stream import StreamTask, describe_differences, make_archive_stream
-from kafka_s3_platform.core.restore.source.base import StreamFacts, TargetPlan
+from kafka_s3_platform.core.restore.source.base import UNSENDABLE_TIMESTAMP, StreamFacts, TargetPlan
 from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan, join_plans
 from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex, collect_object_keys
@@ -162,10 +161,9 @@ def _find_suspects(request: RestoreRequest, plan: ArchivePlan) -> list[PassingCo
 
     These objects alone do not show the latest record of each key, so every passing record counts.
     """
-    first = min(UNSENDABLE_TIMESTAMPS)
-    last = max(UNSENDABLE_TIMESTAMPS)
     chosen = plan.selection
-    selection = replace(chosen, from_ms=max(chosen.from_ms, first), to_ms=min(chosen.to_ms, last + 1))
+    from_ms = max(chosen.from_ms, UNSENDABLE_TIMESTAMP)
+    selection = replace(chosen, from_ms=from_ms, to_ms=min(chosen.to_ms, UNSENDABLE_TIMESTAMP + 1))
     possible = selection.from_ms < selection.to_ms
     suspects = [o for o in plan.objects if possible and selection.overlaps(o)]
     reduced = replace(plan, selection=selection, objects=tuple(suspects))
@@ -175,8 +173,8 @@ def _find_suspects(request: RestoreRequest, plan: ArchivePlan) -> list[PassingCo
 
 def count_unsendable(task: PassingCountTask, _: Attempt) -> tuple[int, int]:
     """Return the kafka partition, and the number of the task's records with an unsendable timestamp."""
-    stream = filter_batches(task.stream.records(), task.records)
-    return task.stream.kafka_partition, sum(map(count_timestamp_zero, stream))
+    passing = FilteredStream(task.stream.records(), task.records)
+    return task.stream.kafka_partition, sum(map(count_timestamp_zero, passing))
 
 
 def count_exactly(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> list[StreamCount]:
@@ -190,7 +188,7 @@ def count_selected(task: PassingCountTask, _: Attempt) -> StreamCount:
     """Count the records of one task that pass its filter."""
     stream = task.stream.records()
     count = StreamCount(task.stream.topic, task.stream.kafka_partition)
-    for batch in filter_batches(stream, task.records):
+    for batch in FilteredStream(stream, task.records):
         count = count.add(batch)
     return replace(count, facts=stream.facts)
 

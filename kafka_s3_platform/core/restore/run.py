@@ -327,7 +327,7 @@ def _make_tasks(
             plan_digest=digest,
             delivery=request.delivery,
             stream=stream,
-            sent=goal.sent(values[facts.topic, facts.to_topic], facts.to_topics),
+            sent=goal.sent(values[facts.topic, facts.to_topic]),
             kafka=request.target_kafka,
             target_starts=starts[goal.plan.to_topic].offsets,
             documents_store=ObjectStore(request.config.restore_store),

@@ -36,7 +36,6 @@ from kafka_s3_platform.core.restore.filters.stage import (
     FilteredStream,
     SqlCondition,
     check_filter,
-    filter_batches,
     is_filtered,
 )
 from kafka_s3_platform.core.restore.request import RecordFilter
@@ -99,7 +98,7 @@ def check_keys(batches: Any, keys: tuple[bytes, ...], prefixes: tuple[bytes, ...
     stream = stream_of(batches)
     wanted = RecordFilter(keys=keys, key_prefixes=prefixes, key_regex=regex)
 
-    assert rows_of(filter_batches(stream, wanted)) == [row for row in rows_of(stream) if passes(row["key"])]
+    assert rows_of(FilteredStream(stream, wanted)) == [row for row in rows_of(stream) if passes(row["key"])]
 
 
 @settings(deadline=None, max_examples=4)  # each starts a process, which decides some streams
@@ -113,7 +112,7 @@ def test_everything_that_is_set_has_to_hold(batches: Any) -> None:
         for row in rows_of(stream)
         if (row["key"] or b"").startswith((b"e", b"a")) and row["value"] is not None and row["offset"] % 2 == 0
     ]
-    assert offsets_of(filter_batches(stream, wanted)) == expected
+    assert offsets_of(FilteredStream(stream, wanted)) == expected
 
 
 @settings(deadline=None, max_examples=20)
@@ -147,8 +146,8 @@ def test_the_latest_of_what_is_left_of_a_stream_is_what_is_left_of_the_latest(ba
     rest = [batch.filter(pc.greater_equal(batch.column("offset"), start)) for batch in stream]
     latest = RecordFilter(latest_per_key=True)
 
-    assert offsets_of(filter_batches(rest, latest)) == [
-        o for o in offsets_of(filter_batches(stream, latest)) if o >= start
+    assert offsets_of(FilteredStream(rest, latest)) == [
+        o for o in offsets_of(FilteredStream(stream, latest)) if o >= start
     ]
 
 
@@ -166,7 +165,7 @@ def test_more_keys_than_memory_holds_are_grouped_exactly(monkeypatch: pytest.Mon
         for b, key in enumerate(keys)
     ]
 
-    found = offsets_of(filter_batches(stream, RecordFilter(latest_per_key=True)))
+    found = offsets_of(FilteredStream(stream, RecordFilter(latest_per_key=True)))
 
     assert found == list(range(200_000, 600_000))
 
@@ -175,7 +174,7 @@ def test_several_records_that_a_transform_made_of_one_offset_are_told_apart() ->
     rows = [(7, b"a"), (7, b"b"), (8, b"a"), (8, b"c"), (9, b"c")]
     stream = [batch_of([{"offset": offset, "key": key} for offset, key in rows])]
 
-    found = rows_of(filter_batches(stream, RecordFilter(latest_per_key=True)))
+    found = rows_of(FilteredStream(stream, RecordFilter(latest_per_key=True)))
 
     assert [(row["offset"], row["key"]) for row in found] == [(7, b"b"), (8, b"a"), (9, b"c")]
 
@@ -186,15 +185,15 @@ def test_what_goes_wrong_when_the_stream_is_read_is_told_as_what_it_is() -> None
         raise IntegrityError("object o is damaged")
 
     with pytest.raises(IntegrityError, match=r"^\[KS-ARCHIVE-DATA\] object o is damaged$"):
-        list(filter_batches([], RecordFilter(latest_per_key=True), damaged()))
+        list(FilteredStream([], RecordFilter(latest_per_key=True), damaged()))
 
 
 def test_a_stream_that_can_be_read_once_only_needs_another_for_the_first_pass() -> None:
     stream = stream_of([[(b"a", b"1"), (b"a", b"2")]])
     with pytest.raises(ValueError, match="reads the stream twice"):
-        filter_batches(iter(stream), RecordFilter(latest_per_key=True))
+        FilteredStream(iter(stream), RecordFilter(latest_per_key=True))
 
-    assert offsets_of(filter_batches(iter(stream), RecordFilter(latest_per_key=True), iter(stream))) == [7]
+    assert offsets_of(FilteredStream(iter(stream), RecordFilter(latest_per_key=True), iter(stream))) == [7]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +334,7 @@ def test_a_condition_that_costs_too_much_for_a_record_is_told_by_its_offsets(
     if "1 s" in said:
         monkeypatch.setattr("kafka_s3_platform.core.restore.filters.deciding.ROWS_SECONDS", 1.0)
     before = psutil.Process().memory_info().rss
-    stream = filter_batches([batch_of([{"key": b"a", "offset": 100_000}])], RecordFilter(sql=condition))
+    stream = FilteredStream([batch_of([{"key": b"a", "offset": 100_000}])], RecordFilter(sql=condition))
     with pytest.raises(PermanentError, match=rf"(?s)--sql .* offsets 100000 to 100000: .*{said}"):
         list(stream)
     assert psutil.Process().memory_info().rss - before < 50_000_000
@@ -347,14 +346,14 @@ def test_a_key_that_keeps_an_expression_busy_ends_the_restore_by_its_offset(
     """Whoever writes records chooses their keys; this one would take longer than the sun."""
     innocent = RecordFilter(key_regex="([a-z]+-?)+:[0-9]+")
     rows = [{"key": b"eu-west:17", "offset": 6}, {"key": b"a" * 60, "offset": 7}]
-    assert offsets_of(filter_batches([batch_of(rows[:1])], innocent)) == [6]
+    assert offsets_of(FilteredStream([batch_of(rows[:1])], innocent)) == [6]
     # its process starts within this time too
     monkeypatch.setattr("kafka_s3_platform.core.restore.filters.deciding.ROWS_SECONDS", 3.0)
     started = time.monotonic()
     with pytest.raises(
         PermanentError, match=r"--key-regex .* failed on a key of offsets 6 to 7: it is not decided after"
     ):
-        list(filter_batches([batch_of(rows)], innocent))
+        list(FilteredStream([batch_of(rows)], innocent))
     assert time.monotonic() - started < 60
 
 
@@ -369,13 +368,13 @@ def test_the_regular_expression_of_keys_is_still_python_s() -> None:
         found = pa.ipc.open_stream(compile_expression(regex)(column)).read_all().column("passes")
         assert pc.indices_nonzero(found).to_pylist() == passing
     records = batch_of([{"key": key} for key in [*keys, None]])
-    assert offsets_of(filter_batches([records], RecordFilter(key_regex=r"(?=a).*(?<!a)|\d"))) == [1, 3]
+    assert offsets_of(FilteredStream([records], RecordFilter(key_regex=r"(?=a).*(?<!a)|\d"))) == [1, 3]
 
 
 def test_more_records_than_are_asked_of_a_condition_at_once_are_decided_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_s3_platform.core.restore.filters.deciding.ROWS_AT_ONCE", 7)
     rows = [{"offset": n} for n in range(100)]
-    found = offsets_of(filter_batches([batch_of(rows)], RecordFilter(sql='"offset" % 3 = 0')))
+    found = offsets_of(FilteredStream([batch_of(rows)], RecordFilter(sql='"offset" % 3 = 0')))
     assert found == list(range(0, 100, 3))
 
 
@@ -400,13 +399,13 @@ def test_the_process_that_decides_imports_nothing_from_the_working_directory(
     monkeypatch.chdir(tmp_path)
     if is_searched:
         monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path])
-    assert offsets_of(filter_batches([batch_of([{"offset": 7}])], RecordFilter(sql='"offset" = 7'))) == [7]
-    assert offsets_of(filter_batches([batch_of([{"key": b"a"}])], RecordFilter(key_regex="a"))) == [0]
+    assert offsets_of(FilteredStream([batch_of([{"offset": 7}])], RecordFilter(sql='"offset" = 7'))) == [7]
+    assert offsets_of(FilteredStream([batch_of([{"key": b"a"}])], RecordFilter(key_regex="a"))) == [0]
 
 
 def test_a_condition_that_fails_on_a_record_names_the_offsets() -> None:
     with pytest.raises(PermanentError, match=r"--sql .* offsets 0 to 0: .*Malformed JSON"):
-        offsets_of(filter_batches([batch_of([{"value": b"no json"}])], RecordFilter(sql="text(value)->>'$.a' = '1'")))
+        offsets_of(FilteredStream([batch_of([{"value": b"no json"}])], RecordFilter(sql="text(value)->>'$.a' = '1'")))
 
 
 @pytest.mark.parametrize(
@@ -432,7 +431,7 @@ def test_a_filter_that_cannot_be_used_is_refused_by_its_option(wanted: RecordFil
 )
 def test_a_predicate_that_fails_later_names_where(name: str, said: str) -> None:
     with pytest.raises(PermanentError, match=said):
-        offsets_of(filter_batches([batch_of([{}, {}])], RecordFilter(predicate=f"{THIS}.{name}")))
+        offsets_of(FilteredStream([batch_of([{}, {}])], RecordFilter(predicate=f"{THIS}.{name}")))
 
 
 def test_a_filter_without_anything_set_is_none() -> None:

@@ -215,5 +215,5 @@ def new_changing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingS
         settings.to_topic,
         behavior_on_error=settings.behavior_on_error,
         values=None if settings.values is None else Values(settings.values),
-        to_topics=settings.to_topics,
+        to_topics=facts.to_topics,
     )

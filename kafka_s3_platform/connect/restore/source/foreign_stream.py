@@ -19,7 +19,7 @@ from kafka_s3_platform.core.model.connect import ConnectBatch, Payload
 from kafka_s3_platform.core.model.segment import BadObject
 from kafka_s3_platform.core.restore.documents import DECIDED, MENDED
 from kafka_s3_platform.core.restore.request import ReadFacts
-from kafka_s3_platform.core.restore.source.base import NOW, RecordStream, StreamFacts
+from kafka_s3_platform.core.restore.source.base import UNSENDABLE_TIMESTAMP, RecordStream, StreamFacts
 from kafka_s3_platform.core.store.objects import ObjectStore
 
 
@@ -170,7 +170,7 @@ class ForeignRecords:
         return self._records.facts
 
     def _check_times(self, batch: ConnectBatch) -> None:
-        unsendable = np.flatnonzero(batch.timestamps == NOW)
+        unsendable = np.flatnonzero(batch.timestamps == UNSENDABLE_TIMESTAMP)
         if len(unsendable):
             raise PreflightError(
                 f"{self._task.group.topic}-{self._task.group.kafka_partition}: {len(unsendable)} records from source "

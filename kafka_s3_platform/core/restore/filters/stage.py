@@ -245,13 +245,6 @@ class KeyRegex:
         return DecidingProcess(_REGEX_MODULE, self._text)
 
 
-def filter_batches(
-    batches: Iterable[pa.RecordBatch], records: RecordFilter, first_pass: Iterable[pa.RecordBatch] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Iterate a FilteredStream. Raises its errors before the first batch is read."""
-    return iter(FilteredStream(batches, records, first_pass))
-
-
 def check_filter(records: RecordFilter) -> None:
     """Raise ConfigError with the option's name if a part of the filter cannot be used. Reads no record."""
     _build_masks(records)

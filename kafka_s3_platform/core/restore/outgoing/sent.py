@@ -19,7 +19,7 @@ from kafka_s3_platform.core.model.schema import ArchivedSchema
 from kafka_s3_platform.core.restore.filters.stage import FilteredStream
 from kafka_s3_platform.core.restore.outgoing.partitioning import SOURCE, new_kafka_partitioner
 from kafka_s3_platform.core.restore.request import LeftOut, OnError, Outgoing, ReadFacts, RecordFilter
-from kafka_s3_platform.core.restore.source.base import NOW, RecordStream, SourceRecords, StreamFacts
+from kafka_s3_platform.core.restore.source.base import UNSENDABLE_TIMESTAMP, RecordStream, SourceRecords, StreamFacts
 from kafka_s3_platform.core.restore.target_topic import routes_by_record
 
 PROVENANCE = "kafka_s3.source."
@@ -63,10 +63,7 @@ class ValueSettings:
 
 @dataclass(frozen=True)
 class SentSettings:
-    """Settings for changing a stream's records, for executors. `values` is None if keys and values stay as they are.
-
-    `to_topics` are those of `StreamFacts`: then only records that transforms send to `to_topic` are its own.
-    """
+    """Settings for changing a stream's records, for executors. `values` is None if keys and values stay as they are."""
 
     to_topic: str
     target_kafka_partitions: int = 1
@@ -74,7 +71,6 @@ class SentSettings:
     outgoing: Outgoing = field(default_factory=Outgoing)
     behavior_on_error: OnError = "fail"
     values: ValueSettings | None = None
-    to_topics: tuple[str, ...] = ()
 
 
 class OutgoingRecords:
@@ -258,13 +254,13 @@ def _split_by_kafka_partition(batch: pa.RecordBatch, numbers: pa.Int32Array) -> 
 
 
 def fill_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give records without a timestamp `NOW`, replaced by the client with the time of sending."""
+    """Give records without a timestamp one that the Kafka client replaces with the time of sending."""
     times = batch.column("timestamp").cast(pa.int64())
     unknown = pc.equal(times, NO_TIMESTAMP)
     if not pc.any(unknown).as_py():
         return batch
     at = batch.schema.get_field_index("timestamp")
-    filled = pc.if_else(unknown, NOW, times).cast(RECORD_SCHEMA.field("timestamp").type)
+    filled = pc.if_else(unknown, UNSENDABLE_TIMESTAMP, times).cast(RECORD_SCHEMA.field("timestamp").type)
     return batch.set_column(at, batch.schema.field(at), filled)
 
 

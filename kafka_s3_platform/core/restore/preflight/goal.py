@@ -89,12 +89,10 @@ class Goal:
         """Number of kafka partitions of the target, now or when created."""
         return self.target.kafka_partition_count(self.request, self.plan)
 
-    def sent(self, values: ValueSettings | None, to_topics: tuple[str, ...]) -> SentSettings:
+    def sent(self, values: ValueSettings | None) -> SentSettings:
         """Return how the records of a stream are changed before they are sent there."""
         request = self.request
-        return SentSettings(
-            self.plan.to_topic, self.size, request.records, request.outgoing, request.on_error, values, to_topics
-        )
+        return SentSettings(self.plan.to_topic, self.size, request.records, request.outgoing, request.on_error, values)
 
 
 def map_goals(goals: Sequence[Goal]) -> dict[tuple[str, str], Goal]:

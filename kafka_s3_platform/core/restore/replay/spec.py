@@ -18,9 +18,6 @@ from kafka_s3_platform.core.restore.source.base import RecordStream
 from kafka_s3_platform.core.spark.runner import Attempt
 from kafka_s3_platform.core.store.objects import ObjectStore
 
-UNSENDABLE_TIMESTAMPS = frozenset({0})
-"""Timestamps (epoch ms) replaced by the Kafka client with the current time."""
-
 
 @dataclass(frozen=True)
 class ReplayTask:
@@ -121,11 +118,6 @@ class ReplayTask:
         """Both ends, for messages."""
         number = f"-{self.kafka_partition}" if self.keeps_number else ""
         return f"{self.stream.facts.topic}-{self.kafka_partition} to {self.to_topic}{number}"
-
-    @property
-    def any_timestamp(self) -> frozenset[int]:
-        """Timestamps (epoch ms) of sent records that may have any other timestamp in the target."""
-        return UNSENDABLE_TIMESTAMPS if self.stream.facts.sends_any_timestamp else frozenset()
 
     def result(self, start: Position, sent: int, sent_bytes: int, end: Position) -> "ReplayResult":
         return ReplayResult(

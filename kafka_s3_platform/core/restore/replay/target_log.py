@@ -287,7 +287,7 @@ def find_position(task: ReplayTask, start_position: Position) -> Position:
     start = task.target_start if start_position.next_target_offset is None else start_position.next_target_offset
     target = read_target(task.kafka, task.to_topic, task.kafka_partition, start)
     stream = task.read_stream(start_position.next_source_offset)
-    for source, matched in SubsequenceMatch(stream.all_records(), target, task.any_timestamp):
+    for source, matched in SubsequenceMatch(stream.all_records(), target, task.stream.facts.any_timestamp):
         last = (source.column("offset")[-1].as_py(), matched.column("offset")[-1].as_py())
         count += source.num_rows
     if last is None:

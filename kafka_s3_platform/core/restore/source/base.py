@@ -37,9 +37,8 @@ RECORDS_PER_SECOND = 150_000
 BYTES_PER_SECOND = 60_000_000
 """Bytes sent and verified by one task in a second on one core of a small machine. Only estimates use it."""
 
-
-NOW = 0
-"""The timestamp (epoch ms) replaced by the Kafka client with the time of sending."""
+UNSENDABLE_TIMESTAMP = 0
+"""The timestamp (epoch ms) that the Kafka client replaces with the time of sending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +215,11 @@ class StreamFacts:
     def bytes_to_send(self) -> int:
         """The bytes of keys, values and headers. If they are unknown, the bytes of the objects."""
         return self.object_bytes if self.record_bytes is None else self.record_bytes
+
+    @property
+    def any_timestamp(self) -> frozenset[int]:
+        """Timestamps (epoch ms) of records that may have any other timestamp in the target."""
+        return frozenset({UNSENDABLE_TIMESTAMP}) if self.sends_any_timestamp else frozenset()
 
     def passed_bytes(self, next_source_offset: int) -> int:
         """Return the approximate bytes of the objects before the offset. 0 if names hold no offsets."""

@@ -10,7 +10,6 @@ from kafka_s3_platform.core.errors import IntegrityError, OffsetGapError
 from kafka_s3_platform.core.formats.columns import RecordDigest
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.core.model.frontier import Frontier
-from kafka_s3_platform.core.restore.replay.spec import UNSENDABLE_TIMESTAMPS
 from kafka_s3_platform.core.restore.replay.target_log import SubsequenceMatch, TargetLog
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, make_plan
@@ -28,7 +27,6 @@ class CompareTask:
 
     stream: StreamTask
     log: TargetLog
-    any_timestamp: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Compariso
 def compare_stream(task: CompareTask, _: Attempt) -> KafkaPartitionComparison:
     """Read both sides to their ends, and match them."""
     archived = _Digested(ArchivedStream(task.stream))
-    match = SubsequenceMatch(archived, task.log.read(), task.any_timestamp)
+    match = SubsequenceMatch(archived, task.log.read(), task.stream.facts.any_timestamp)
     digest = RecordDigest()
     places: list[int] = []
     fault = ""
@@ -168,7 +166,7 @@ def compare_stream(task: CompareTask, _: Attempt) -> KafkaPartitionComparison:
 
 def _count_topic(task: CompareTask) -> TargetCount:
     """Count the topic's other records. All archived records are there."""
-    archived = ExpectedRecords(ArchivedStream(task.stream), task.any_timestamp)
+    archived = ExpectedRecords(ArchivedStream(task.stream), task.stream.facts.any_timestamp)
     what = f"comparing {task.stream.topic}-{task.stream.kafka_partition} with {task.log.topic}: counting equal records"
     return count_records([archived], task.log.read(), what)
 
@@ -203,7 +201,6 @@ def _make_task(
     return CompareTask(
         stream=make_archive_stream(request, plan, kafka_partition),
         log=TargetLog(request.target_kafka, request.to_topic, kafka_partition, start, end),
-        any_timestamp=UNSENDABLE_TIMESTAMPS if request.allow_unsendable_timestamps else frozenset(),
     )
 
 

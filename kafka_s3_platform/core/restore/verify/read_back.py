@@ -16,7 +16,7 @@ from kafka_s3_platform.core.formats.columns import RecordDigest
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.restore.outgoing.sent import SentStream
 from kafka_s3_platform.core.restore.replay.checkpoint import save_document
-from kafka_s3_platform.core.restore.replay.spec import UNSENDABLE_TIMESTAMPS, ReplayTask
+from kafka_s3_platform.core.restore.replay.spec import ReplayTask
 from kafka_s3_platform.core.restore.replay.target_log import (
     SubsequenceMatch,
     TargetLog,
@@ -24,6 +24,7 @@ from kafka_s3_platform.core.restore.replay.target_log import (
     find_target_log,
 )
 from kafka_s3_platform.core.restore.request import KafkaPartitionReport, LeftOut, ReadFacts, TargetReport
+from kafka_s3_platform.core.restore.source.base import UNSENDABLE_TIMESTAMP
 from kafka_s3_platform.core.spark.runner import Attempt
 
 MAPPING_SCHEMA = pa.schema(
@@ -163,7 +164,7 @@ def match_stream(task: ReplayTask, admin: ClusterAdmin, seconds: float = 0.0) ->
 
 def _match_place(task: ReplayTask, log: TargetLog, tally: "_Tally") -> Reached:
     stream = task.read_stream()
-    match = SubsequenceMatch(stream.of(log.kafka_partition), log.read(), task.any_timestamp)
+    match = SubsequenceMatch(stream.of(log.kafka_partition), log.read(), task.stream.facts.any_timestamp)
     before = tally.count
     try:
         for source, target_batch in match:
@@ -216,7 +217,7 @@ class _Tally:
         self._digest.update(source)
         self.count += source.num_rows
         times = source.column("timestamp").cast(pa.int64())
-        self._altered += pc.sum(pc.is_in(times, pa.array(sorted(UNSENDABLE_TIMESTAMPS), pa.int64()))).as_py() or 0
+        self._altered += pc.sum(pc.equal(times, UNSENDABLE_TIMESTAMP)).as_py() or 0
         first = (source.column("offset")[0].as_py(), target.column("offset")[0].as_py())
         last = (source.column("offset")[-1].as_py(), target.column("offset")[-1].as_py())
         # The kafka partitions of the target are compared one after the other, so source offsets may begin again.
