@@ -41,10 +41,6 @@ PROGRESS_SECONDS = 10.0
 
 T = TypeVar("T")
 
-
-Measure = Callable[[Sequence[Position | None]], int]
-"""Measures progress from the positions in the checkpoints."""
-
 STREAMS_AT_ONCE = 8
 """Small streams that one task of Spark sends and reads back at once: they mostly wait for brokers."""
 
@@ -61,18 +57,16 @@ OWN_END_SECONDS = 2.0
 class CheckpointWatch:
     """Logs records, rate and time left every `PROGRESS_SECONDS` while it is entered.
 
-    `expected` is a number of records, or an upper bound. If the number is unknown, `expected` is whatever `passed`
-    measures, such as bytes of objects.
+    It reads how far the streams came from their checkpoints in the bucket. If the number of records of one is unknown,
+    the time left is that of the bytes of the objects.
     """
 
-    def __init__(
-        self, store: ObjectStore, what: str, keys: Sequence[str], expected: int, passed: Measure | None = None
-    ) -> None:
+    def __init__(self, store: ObjectStore, what: str, tasks: Sequence[ReplayTask]) -> None:
         self._store = store
         self._what = what
-        self._keys = keys
-        self._expected = expected
-        self._passed = passed
+        self._tasks = tasks
+        self._expected = sum(task.stream.facts.size for task in tasks)
+        self._counts_records = all(task.stream.facts.record_count is not None for task in tasks)
         self._ended = Event()
         self._thread = Thread(target=self._run, name="restore-progress", daemon=True)
         self._started = time.monotonic()
@@ -91,13 +85,15 @@ class CheckpointWatch:
         while not self._ended.wait(wait):
             wait = PROGRESS_SECONDS
             try:
-                self._log(read_positions(self._store, self._keys))
+                self._log(read_positions(self._store, [task.documents.checkpoint for task in self._tasks]))
             except PlatformError as err:
                 logger.debug("%s: no progress to tell: %s", self._what, err)
 
-    def _log(self, reached: Sequence[Position | None]) -> None:
-        records = sum(p.record_count for p in reached if p is not None)
-        done = records if self._passed is None else self._passed(reached)
+    def _log(self, positions: Sequence[Position | None]) -> None:
+        pairs = [(task, p) for task, p in zip(self._tasks, positions, strict=True) if p is not None]
+        records = sum(position.record_count for _, position in pairs)
+        sent_bytes = sum(task.stream.facts.passed_bytes(position.next_source_offset) for task, position in pairs)
+        done = records if self._counts_records else sent_bytes
         # Records of an earlier run do not count for the speed of this one, so the first reading logs nothing.
         if self._first is None:
             self._first = (records, done)
@@ -106,8 +102,8 @@ class CheckpointWatch:
         seconds = max(time.monotonic() - self._started, 1e-3)
         rates = [(now - before) / seconds for now, before in zip((records, done), self._first, strict=True)]
         remaining = f"about {(self._expected - done) / rates[1]:,.0f} s left" if rates[1] else "time left unknown yet"
-        of = f"of at most {self._expected:,} records" if self._passed is None else "records"
-        if self._passed is not None and self._expected:
+        of = f"of at most {self._expected:,} records" if self._counts_records else "records"
+        if not self._counts_records and self._expected:
             remaining = f"{done / self._expected:.0%} of the objects' bytes, {remaining}"
         text = f"{records:,} {of}, {rates[0]:,.0f} records/s, {remaining}"
         call_watchers(Snapshot(self._what, done, self._expected, text))
@@ -309,17 +305,14 @@ class Execution:
 
     def _replay(self, tasks: Sequence[ReplayTask]) -> tuple[list[ReplayedStream], dict[str, PlatformError]]:
         what = f"restore {self.request.restore_id}"
-        expected = sum(t.stream.facts.size for t in tasks)
-        progress = Progress(logger, what, len(tasks), expected)
+        progress = Progress(logger, what, len(tasks), sum(t.stream.facts.size for t in tasks))
         results = list[ReplayedStream]()
         failures: dict[str, PlatformError] = {}
         replay_group = replay_streams if len(self.goals) <= 1 else partial(replay_streams, isolates=True)
         tasks_max = self.request.config.tasks_max
         at_once = self.runner.at_once(tasks_max) if tasks else 1
         groups = deal_out(tasks, lambda task: task.stream.facts.size + STREAM_COST, at_once)
-        counts_records = all(t.stream.facts.record_count is not None for t in tasks)
-        passed = None if counts_records else partial(_sum_passed_bytes, tasks)
-        with CheckpointWatch(self.store, what, [t.documents.checkpoint for t in tasks], expected, passed):
+        with CheckpointWatch(self.store, what, tasks):
             try:
                 for group in self.runner.run(replay_group, groups, tasks_max):
                     for stream in group:
@@ -417,12 +410,6 @@ def _mark_early_tasks(tasks: Sequence[ReplayTask]) -> list[ReplayTask]:
         )
         for t in tasks
     ]
-
-
-def _sum_passed_bytes(tasks: Sequence[ReplayTask], reached: Sequence[Position | None]) -> int:
-    """Return about how many bytes of the streams' objects were sent."""
-    pairs = ((t.stream.facts, p) for t, p in zip(tasks, reached, strict=True) if p is not None)
-    return sum(facts.passed_bytes(position.next_source_offset) for facts, position in pairs)
 
 
 def _describe_position(task: ReplayTask, position: Position | None) -> str:
