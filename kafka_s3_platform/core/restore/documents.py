@@ -129,15 +129,6 @@ def hash_document(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def check_digest(key: str, digest: str, stored_digest: str | None) -> None:
-    """Check that a plan has the digest stored with it. IntegrityError if it has another one, or none."""
-    if digest != stored_digest:
-        raise IntegrityError(
-            f"restore plan {key}: its digest is {digest}, stored is {stored_digest}: somebody changed it. Restore to "
-            f"another topic, under another restore id"
-        )
-
-
 def read_header(content: bytes, key: str, what: str, expected: int) -> DocumentHeader:
     """Read the identity of a plan or a report. `what` names it for errors.
 

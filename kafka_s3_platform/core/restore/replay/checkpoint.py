@@ -44,7 +44,7 @@ class Checkpoint:
         if info is None:
             return None
         self._etag = info.etag
-        self.position = _parse_position(self._store.get(self._key), self._key)
+        self.position = parse_document(self._store.get(self._key), Position, self._key)
         return self.position
 
     def save(self, position: Position) -> None:
@@ -72,7 +72,13 @@ class Checkpoint:
 
 def read_positions(store: ObjectStore, keys: Sequence[str]) -> list[Position | None]:
     """Read the position at each checkpoint key, None if nothing was written yet."""
-    return [_read_position(store, key) for key in keys]
+    positions: list[Position | None] = []
+    for key in keys:
+        try:
+            positions.append(parse_document(store.get(key), Position, key))
+        except NotFoundError:
+            positions.append(None)
+    return positions
 
 
 def save_document(store: ObjectStore, key: str, body: bytes) -> None:
@@ -83,14 +89,3 @@ def save_document(store: ObjectStore, key: str, body: bytes) -> None:
         if (info := store.head(key)) is None:
             raise
         store.replace(key, body, info.etag)
-
-
-def _read_position(store: ObjectStore, key: str) -> Position | None:
-    try:
-        return _parse_position(store.get(key), key)
-    except NotFoundError:
-        return None
-
-
-def _parse_position(content: bytes, key: str) -> Position:
-    return parse_document(content, Position, key)

@@ -14,17 +14,11 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.core.errors import PreflightError
+from kafka_s3_platform.core.errors import IntegrityError, PreflightError
 from kafka_s3_platform.core.model.connect import ConnectBatch
 from kafka_s3_platform.core.model.gaps import MissingRecords
 from kafka_s3_platform.core.model.segment import BadObject, TopicAcl
-from kafka_s3_platform.core.restore.documents import (
-    PLAN_FORMAT,
-    check_digest,
-    hash_document,
-    parse_document,
-    read_header,
-)
+from kafka_s3_platform.core.restore.documents import PLAN_FORMAT, hash_document, parse_document, read_header
 from kafka_s3_platform.core.restore.request import ReadFacts, RestoreRequest
 from kafka_s3_platform.core.restore.source.terms import RequestFacts, check_plan_field, check_plan_place, check_terms
 from kafka_s3_platform.core.store.objects import ObjectStore
@@ -302,7 +296,11 @@ class RestorePlan:
                 f"Take another restore id"
             )
         plan = parse_document(content, cls, key)
-        check_digest(key, plan.digest, header.digest)
+        if plan.digest != header.digest:
+            raise IntegrityError(
+                f"restore plan {key}: its digest is {plan.digest}, stored is {header.digest}: somebody changed it. "
+                f"Restore to another topic, under another restore id"
+            )
         # Check the terms now: `facts` parses them only when it is used.
         RequestFacts.of(plan.terms, key)
         return plan
