@@ -8,7 +8,7 @@ by matching the target with the archive (`at_least_once`).
 import logging
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
@@ -20,7 +20,6 @@ from kafka_s3_platform.core.model.notes import DoubtNote
 from kafka_s3_platform.core.restore.execution import Execution
 from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings, changes_count
 from kafka_s3_platform.core.restore.preflight.begin import (
-    check_created,
     check_new_id,
     create_target,
     read_finished_report,
@@ -33,6 +32,7 @@ from kafka_s3_platform.core.restore.preflight.goal import TARGETS_AT_ONCE, DryRu
 from kafka_s3_platform.core.restore.preflight.target import (
     MAX_MESSAGE_BYTES,
     PreflightFinding,
+    check_configs,
     choose_codec,
     choose_restorable_acls,
     make_remark,
@@ -41,7 +41,7 @@ from kafka_s3_platform.core.restore.preflight.thaw import thaw_objects
 from kafka_s3_platform.core.restore.replay.spec import ReplayTask
 from kafka_s3_platform.core.restore.request import ReadFacts, RestoreReport, RestoreRequest
 from kafka_s3_platform.core.restore.restore_source import P, RestoreSource
-from kafka_s3_platform.core.restore.signing import EvidenceKey, read_evidence_key
+from kafka_s3_platform.core.restore.signing import read_evidence_key
 from kafka_s3_platform.core.restore.source.base import (
     BYTES_PER_SECOND,
     RestorePlan,
@@ -138,20 +138,11 @@ def make_planned_report(
 
     A number unknown to the source is 0.
     """
-    report = _plan_report(request, plan, goals, findings)
-    if len(goals) <= 1:
-        return report
     parts: list[RestoreReport] = []
-    for goal in goals:
-        of_goal = [replace(finding, topic="") for finding in findings if finding.topic == goal.plan.name]
+    for goal in goals if len(goals) > 1 else ():
+        goal_findings = [replace(finding, topic="") for finding in findings if finding.topic == goal.plan.name]
         # What a plan skips is in no topic's part of it.
-        parts.append(replace(_plan_report(request, plan, [goal], of_goal), skipped=(), skipped_count=0))
-    return replace(report, parts=tuple(parts))
-
-
-def _plan_report(
-    request: RestoreRequest, plan: RestorePlan, goals: Sequence[Goal], findings: Sequence[PreflightFinding]
-) -> RestoreReport:
+        parts.append(replace(make_planned_report(request, plan, [goal], goal_findings), skipped=(), skipped_count=0))
     named = name_topics(request, goals)
     targets = [goal.plan for goal in goals]
     before_transforms = changes_count(request.outgoing, request.on_error)
@@ -185,6 +176,7 @@ def _plan_report(
         skipped_count=plan.skipped_count,
         gap_count=len(gaps),
         of_others=request.config.source is not None,
+        parts=tuple(parts),
     )
 
 
@@ -198,11 +190,9 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         TopicRecreatedError: a target is another topic than an earlier run of this id has sent to.
         PlatformError: any other failure. If sending failed, the message ends with the progress of each stream.
     """
+    source = source.complete()
     # Before anything is sent: a key that cannot sign is told at once.
-    return _restore(source.complete(), runner, read_evidence_key(os.environ))
-
-
-def _restore(source: RestoreSource[P], runner: TaskRunner, evidence_key: EvidenceKey | None) -> RestoreReport:
+    evidence_key = read_evidence_key(os.environ)
     request = source.request
     store = ObjectStore(request.config.restore_store)
     findings: list[PreflightFinding] = []
@@ -222,10 +212,7 @@ def _restore(source: RestoreSource[P], runner: TaskRunner, evidence_key: Evidenc
         targets = source.plan_targets(plan)
     with ClusterAdmin(request.target_kafka, begins=True) as admin:
         goals = observe_goals([(source.request_target(target), target) for target in targets], admin)
-        sources = {*chain.from_iterable(target.topics for target in targets)}
-        for goal in goals:
-            findings += goal.name_findings(inspect_target(goal.request, goal.plan, goal.target, sources))
-        findings += describe_sizes(targets)
+        findings += _inspect_targets(goals)
         checked = source.check(plan, goals, runner)
         findings += checked.findings
         if request.dry_run:
@@ -251,6 +238,14 @@ def _restore(source: RestoreSource[P], runner: TaskRunner, evidence_key: Evidenc
     tasks = _make_tasks(source, plan, goals, values, resumed=begun is not None)
     planned = add_schema_ids(make_planned_report(request, plan, goals, findings), goals, values)
     return Execution(request, tasks, goals, store, runner, evidence_key).run(planned)
+
+
+def _inspect_targets(goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
+    """Check the targets as far as their clusters show them, whatever the source of the records is."""
+    sources = {*chain.from_iterable(goal.plan.topics for goal in goals)}
+    for goal in goals:
+        yield from goal.name_findings(inspect_target(goal.request, goal.plan, goal.target, sources))
+    yield from describe_sizes([goal.plan for goal in goals])
 
 
 def _read_stored_plan(source: RestoreSource[P], store: ObjectStore) -> P | None:
@@ -293,7 +288,8 @@ def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
         target = create_target(goal.request, goal.plan, goal.size, goal.target, admin)
         # before the check, so that a topic that fails it is deleted again
         created.append(target)
-        check_created(goal.request, goal.plan, target)
+        # only the created topic shows the defaults of its brokers
+        raise_refusals(goal.request, list(check_configs(goal.request, goal.plan, target.configs, {})))
         return target
 
     try:

@@ -14,8 +14,8 @@ from kafka_s3_platform.core.errors import (
 )
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.core.restore.outgoing.partitioning import SOURCE
-from kafka_s3_platform.core.restore.preflight.checks import Target, describe_if_there, observe_targets, raise_refusals
-from kafka_s3_platform.core.restore.preflight.target import check_configs, make_topic_configs
+from kafka_s3_platform.core.restore.preflight.checks import Target, describe_if_there, observe_targets
+from kafka_s3_platform.core.restore.preflight.target import make_topic_configs
 from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.core.restore.source.base import TargetPlan, TargetStart
 from kafka_s3_platform.core.store.errors import NotFoundError, PreconditionError
@@ -32,15 +32,6 @@ def create_target(request: RestoreRequest, plan: TargetPlan, size: int, target: 
     logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
     # Observe again: only the created topic shows the configs of its brokers.
     return observe_targets([request], admin, target.cluster, target.most_transaction_ms)[0]
-
-
-def check_created(request: RestoreRequest, plan: TargetPlan, created: Target) -> None:
-    """Check a topic created just now.
-
-    Raises:
-        PreflightError: its brokers' defaults, seen only in the new topic, would not keep the records.
-    """
-    raise_refusals(request, list(check_configs(request, plan, created.configs, {})))
 
 
 def take_back(created: Iterable[Target], admin: ClusterAdmin) -> str:
