@@ -24,7 +24,7 @@ from kafka_s3_platform.core.restore.preflight.target import (
     make_remark,
     make_topic_configs,
 )
-from kafka_s3_platform.core.restore.request import Delivery, RestoreRequest
+from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.source.base import TargetPlan
 from kafka_s3_platform.core.text import count_noun
 
@@ -103,30 +103,21 @@ def inspect_target(
 ) -> list[PreflightFinding]:
     """Check the target, whatever the source of the records is. `sources` are all source topics of the restore."""
     return [
-        *_check_merged_topics(plan, request.delivery),
-        *_check_delivery(request, target),
+        *_check_delivery(request, plan, target),
         *_check_schema_mapping(request),
         *_check_found_target(request, plan, target),
-        *_check_rights_and_acls(request, plan, target),
+        *check_rights(
+            request,
+            target.description.operations if target.description else None,
+            target.cluster.operations if target.cluster else None,
+        ),
+        *check_acls(request, plan, target.acls),
         *_check_source(request, plan, target),
         *_find_loops(request, target, sources),
     ]
 
 
-def _check_merged_topics(plan: TargetPlan, delivery: Delivery) -> Iterator[PreflightFinding]:
-    """Refuse targets for several source topics that cannot be merged."""
-    if len(plan.topics) < 2:
-        return
-    topics = " and ".join(plan.topics)
-    if delivery == "at_least_once":
-        yield make_refusal(
-            f"{topics} go to {plan.to_topic} together: with delivery=at_least_once a run that goes on finds what has "
-            f"arrived by its content, and equal records of two topics are not told apart. Restore with exactly_once, "
-            f"or to a topic for each"
-        )
-
-
-def _check_delivery(request: RestoreRequest, target: Target) -> Iterator[PreflightFinding]:
+def _check_delivery(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
     """Refuse transactions rejected by the brokers, and restores that `at_least_once` cannot resume.
 
     Without a marker, a resuming run compares a kafka partition of the target with the archive, record by record.
@@ -137,6 +128,12 @@ def _check_delivery(request: RestoreRequest, target: Target) -> Iterator[Preflig
             what = f"the transaction timeout is {timeout} ms, and transaction.max.timeout.ms of a broker is {most}"
             yield make_refusal(f"{what}. {LOWER_TIMEOUT}")
         return
+    if len(plan.topics) > 1:
+        yield make_refusal(
+            f"{' and '.join(plan.topics)} go to {plan.to_topic} together: with delivery=at_least_once a run that goes "
+            f"on finds what has arrived by its content, and equal records of two topics are not told apart. Restore "
+            f"with exactly_once, or to a topic for each"
+        )
     if request.outgoing.partitioning != "source":
         yield make_refusal(
             "delivery=at_least_once keeps kafka partition numbers: where keys decide them, restore with exactly_once"
@@ -218,12 +215,6 @@ def _check_missing_target(request: RestoreRequest, plan: TargetPlan, target: Tar
         yield make_refusal(f"{request.to_topic} would not be created: {target.uncreatable}")
     yield from check_kafka_partition_count(request, plan, choose_topic_size(request, plan), is_new=True)
     yield from check_replication(request, target.cluster.broker_count if target.cluster else None)
-
-
-def _check_rights_and_acls(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
-    topic = target.description.operations if target.description else None
-    yield from check_rights(request, topic, target.cluster.operations if target.cluster else None)
-    yield from check_acls(request, plan, target.acls)
 
 
 def describe_sizes(plans: Sequence[TargetPlan]) -> Iterator[PreflightFinding]:

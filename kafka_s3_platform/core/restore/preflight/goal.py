@@ -38,7 +38,7 @@ def check_creation(request: RestoreRequest, plan: TargetPlan, target: Target, ad
     """
     if target.description is not None or not request.create_topic:
         return target
-    configs = _make_configs(request, plan, target)
+    configs, _ = make_topic_configs(request, plan, target.configs.now, target.not_taken)
     if _try_creation(request, plan, admin, configs) is None:
         return target
     needed = {name: value for name, value in configs.items() if name in DECIDED}
@@ -48,14 +48,11 @@ def check_creation(request: RestoreRequest, plan: TargetPlan, target: Target, ad
         for name in configs.keys() - DECIDED
     )
     checked = replace(target, not_taken={name: err.text for name, err in alone if isinstance(err, ConfigError)})
-    refusal = _try_creation(request, plan, admin, _make_configs(request, plan, checked))
+    accepted, _ = make_topic_configs(request, plan, checked.configs.now, checked.not_taken)
+    refusal = _try_creation(request, plan, admin, accepted)
     if refusal is None:
         return checked
     return replace(checked, uncreatable=str(refusal))
-
-
-def _make_configs(request: RestoreRequest, plan: TargetPlan, target: Target) -> dict[str, str]:
-    return make_topic_configs(request, plan, target.configs.now, target.not_taken)[0]
 
 
 def _try_creation(

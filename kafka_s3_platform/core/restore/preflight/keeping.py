@@ -41,7 +41,9 @@ def bound_largest_log(request: RestoreRequest, plan: TargetPlan, arrived: Mappin
     """
     if plan.record_count is None or request.outgoing.changes_content:
         return None
-    overhead = _sum_overhead(request)
+    overhead = RECORD_OVERHEAD
+    overhead += CONTROL_BATCH if request.delivery == "exactly_once" else 0
+    overhead += PROVENANCE_OVERHEAD if request.outgoing.provenance_headers else 0
     largest = WITH_LENGTHS * max((average_record_bytes(o) for o in plan.objects), default=0) + overhead
     if not plan.facts.keeps_numbers:
         # The keys of all records may belong to one kafka partition.
@@ -64,11 +66,6 @@ def bound_restore_ms(request: RestoreRequest, plan: TargetPlan) -> int:
     limited = counted / request.records_per_second if request.records_per_second else 0.0
     seconds = SLOWER * max(estimate_seconds(request, plan), limited) + request.thawing.wait_seconds
     return round(seconds * 1000) + MARGIN_MS
-
-
-def _sum_overhead(request: RestoreRequest) -> int:
-    control = CONTROL_BATCH if request.delivery == "exactly_once" else 0
-    return RECORD_OVERHEAD + control + (PROVENANCE_OVERHEAD if request.outgoing.provenance_headers else 0)
 
 
 def _sum_bytes(objects: tuple[ObjectFacts, ...], overhead: int) -> int:
