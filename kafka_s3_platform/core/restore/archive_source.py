@@ -81,11 +81,6 @@ def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[Prefl
     )
 
 
-def remark_left_out(text: str) -> PreflightFinding:
-    """Make the finding for a bad object left out by `behavior.on.error`."""
-    return make_remark(f"left out: {text}")
-
-
 def _check_objects(
     request: RestoreRequest,
     plan: ArchivePlan,
@@ -102,17 +97,12 @@ def _check_objects(
             f"changed the plan. Restore to another topic under another restore id, which plans anew"
         )
     compared = [(o, info) for o, info in zip(plan.objects, objects, strict=True) if o.key not in removed_keys]
-    damaged = describe_differences(
-        request.topic,
-        [item for item, _ in compared],
-        [info for _, info in compared],
-        ObjectStore(request.config.store),
-        request.on_error,
-    )
-    say = make_refusal if request.on_error == "fail" else remark_left_out
-    yield from (say(text) for text in damaged[:MAX_NAMED])
+    damaged = describe_differences(request, [item for item, _ in compared], [info for _, info in compared])
+    shown = damaged[:MAX_NAMED]
     if len(damaged) > MAX_NAMED:
-        yield say(f"{len(damaged) - MAX_NAMED} more objects are missing or replaced")
+        shown.append(f"{len(damaged) - MAX_NAMED} more objects are missing or replaced")
+    is_refused = request.on_error == "fail"
+    yield from (make_refusal(text) if is_refused else make_remark(f"left out: {text}") for text in shown)
     # Records are read only if the restore can go on: reading takes long, and a refusal is certain already.
     if not damaged or request.on_error != "fail":
         readable = (o for o, info in zip(plan.objects, objects, strict=True) if info is not None and not info.is_cold)

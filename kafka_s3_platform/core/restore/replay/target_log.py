@@ -97,16 +97,14 @@ def read_target(
     yield from log.read()
 
 
-def await_settled_logs(
-    admin: ClusterAdmin, topic: str, logs: Mapping[int, Frontier], seconds: float | None = None
-) -> Mapping[int, Frontier]:
-    """Wait until no transaction hides records of `logs`, as they were just seen, or for `seconds`.
+def await_settled_logs(admin: ClusterAdmin, topic: str, logs: Mapping[int, Frontier]) -> Mapping[int, Frontier]:
+    """Wait until no transaction hides records of `logs`, as they were just seen, or for `STABLE_SECONDS`.
 
-    By default, these are `STABLE_SECONDS`. Return the logs up to the ends of then.
+    Return the logs up to the ends of then.
     """
     ends = {number: log.high_watermark for number, log in logs.items()}
     if not _are_stable(logs, ends):
-        logs = await_stable_logs(admin, topic, ends, seconds)
+        logs = await_stable_logs(admin, topic, ends)
     # Do not wait for later records of others: they may never stop.
     return {p: replace(log, high_watermark=min(ends[p], log.high_watermark)) for p, log in logs.items()}
 

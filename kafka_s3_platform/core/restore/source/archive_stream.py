@@ -181,14 +181,17 @@ class ArchivedStream:
                 yield selection.within_times(filter_windows(batch, read.windows))
         if read.is_complete and digest.hexdigest() != item.digest:
             what = f"cannot be read: the record digest is {digest.hexdigest()}, planned was {item.digest}"
-            raise _make_damage_error(self._task, item, what)
+            raise self._make_error(item, what)
+
+    def _make_error(self, item: PlannedObject, what: str) -> IntegrityError:
+        return _make_damage_error(self._task.topic, item, what, self._task.advice)
 
     @contextmanager
     def _name_damage(self, item: PlannedObject, what: str) -> Iterator[None]:
         try:
             yield
         except IntegrityError as err:
-            raise _make_damage_error(self._task, item, f"{what}: {err}") from err
+            raise self._make_error(item, f"{what}: {err}") from err
 
     def _topic(self, item: PlannedObject, info: ObjectInfo) -> str | None:
         """Return the records' topic. None if the object's metadata show that it belongs here.
@@ -199,9 +202,7 @@ class ArchivedStream:
         if writer is None:
             return self._task.topic
         if writer.topic != self._task.topic:
-            raise _make_damage_error(
-                self._task, item, f"was written for topic {writer.topic}: it was put here by mistake"
-            )
+            raise self._make_error(item, f"was written for topic {writer.topic}: it was put here by mistake")
         return None
 
     def _check(self, item: PlannedObject, topic: str | None, batch: pa.RecordBatch) -> None:
@@ -212,13 +213,11 @@ class ArchivedStream:
         try:
             check_place(batch, item.kafka_partition, OffsetRange(item.start_offset, item.end_offset), item.key)
         except IntegrityError as err:
-            raise _make_damage_error(self._task, item, f"is not the one of the index: {err}") from err
+            raise self._make_error(item, f"is not the one of the index: {err}") from err
         names = [] if topic is None else batch.column("topic").unique().to_pylist()
         # A transform may have routed records to another topic, which is then a folder of the key.
         if others := [name for name in names if name != topic and name not in item.key]:
-            raise _make_damage_error(
-                self._task, item, f"holds records of topic {others[0]}, and no metadata that explain it"
-            )
+            raise self._make_error(item, f"holds records of topic {others[0]}, and no metadata that explain it")
 
     def _choose_reading(self, reader: RecordObject, item: PlannedObject, start_offset: int) -> "_Reading":
         """Open the batches of an object: all of them, or only its row groups with the selected records.
@@ -240,7 +239,7 @@ class ArchivedStream:
         # Checked before the first record is sent. The digest would tell as well, but only after the last one.
         if reader.num_records != item.record_count:
             what = f"holds {reader.num_records} records, planned were {item.record_count}"
-            raise _make_damage_error(self._task, item, what)
+            raise self._make_error(item, what)
         if selection.holds(item) and item.start_offset >= start_offset:
             return _Reading(reader.batches(), is_complete=True)
         # Where the selection reaches the object's end, no end is set: records beyond the planned range are found then.
@@ -258,22 +257,17 @@ class _Reading:
 
 
 def describe_differences(
-    topic: str,
-    objects: Sequence[PlannedObject],
-    infos: Sequence[ObjectInfo | None],
-    store: ObjectStore,
-    on_error: OnError,
+    request: RestoreRequest, objects: Sequence[PlannedObject], infos: Sequence[ObjectInfo | None]
 ) -> list[str]:
     """Describe each object that is missing, or differs from the plan. `infos` are the store's answers.
 
     A copy of an object may have another ETag: then its bytes are read and compared, several objects at once.
     """
+    store = ObjectStore(request.config.store)
     with ThreadPoolExecutor(COPIES_AT_ONCE, thread_name_prefix="copies") as pool:
         differences = list(zip(objects, pool.map(partial(_describe_difference, store), objects, infos), strict=True))
-    advice = LEAVE_OUT if on_error == "fail" else MENDED
-    return [
-        str(_make_damage_error_at(f"{topic}-{o.kafka_partition}", o, what, advice)) for o, what in differences if what
-    ]
+    advice = LEAVE_OUT if request.on_error == "fail" else MENDED
+    return [str(_make_damage_error(request.topic, o, what, advice)) for o, what in differences if what]
 
 
 def _describe_difference(store: ObjectStore, item: PlannedObject, info: ObjectInfo | None) -> str:
@@ -287,11 +281,8 @@ def _describe_difference(store: ObjectStore, item: PlannedObject, info: ObjectIn
     return ""
 
 
-def _make_damage_error(task: StreamTask, item: PlannedObject, what: str) -> IntegrityError:
-    return _make_damage_error_at(f"{task.topic}-{task.kafka_partition}", item, what, task.advice)
-
-
-def _make_damage_error_at(where: str, item: PlannedObject, what: str, advice: str) -> IntegrityError:
-    offsets = f"[{item.start_offset}, {item.end_offset})"
+def _make_damage_error(topic: str, item: PlannedObject, what: str, advice: str) -> IntegrityError:
+    """Build the error for an object of the archive that is not as it was planned. `what` follows its key."""
+    where = f"{topic}-{item.kafka_partition} [{item.start_offset}, {item.end_offset})"
     heal = "" if HEAL_OBJECT in what else f"; {HEAL_OBJECT}"
-    return IntegrityError(f"{where} {offsets}: object {item.key} {what}{heal}. {advice}")
+    return IntegrityError(f"{where}: object {item.key} {what}{heal}. {advice}")

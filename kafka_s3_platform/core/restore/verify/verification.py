@@ -118,14 +118,11 @@ class Verification:
             logs = {goal.plan.to_topic: goal.target.frontiers for goal in now}
             if awaits_transactions:
                 # Once for all tasks. The cluster may still be writing the ends of our own.
-                logs = {name: self._await_settled(admin, name, logs[name]) for name in logs}
+                for name in logs:
+                    reached = {p: logs[name][p] for p in self._list_reached(name)}
+                    logs[name] = await_settled_logs(admin, name, reached)
         pairs = zip(self.goals, now, strict=True)
         return _TargetStates(logs, {goal.plan.to_topic: find_new_refusals(goal, goal_now) for goal, goal_now in pairs})
-
-    def _await_settled(
-        self, admin: ClusterAdmin, to_topic: str, logs: Mapping[int, Frontier]
-    ) -> Mapping[int, Frontier]:
-        return await_settled_logs(admin, to_topic, {p: logs[p] for p in self._list_reached(to_topic)})
 
     def _list_reached(self, to_topic: str) -> list[int]:
         return sorted({number for task in self.streams if task.to_topic == to_topic for number, _ in task.reached})
