@@ -55,11 +55,6 @@ class RecordFilter:
     latest_per_key: bool = False
 
 
-def _keeps_content(step: TransformSettings) -> bool:
-    keeps_content = load_extension("keeps_content")
-    return bool(keeps_content(step))
-
-
 @dataclass(frozen=True)
 class Outgoing:
     """Changes of records before they are sent to the target.
@@ -81,7 +76,7 @@ class Outgoing:
     @property
     def changes_content(self) -> bool:
         """True if keys, values or headers may differ from the archived ones, besides schema ids and the provenance."""
-        return bool(self.key or self.value or not all(map(_keeps_content, self.transforms)))
+        return bool(self.key or self.value or not all(map(load_extension("keeps_content"), self.transforms)))
 
     @property
     def has_mapper(self) -> bool:
