@@ -229,7 +229,7 @@ def test_a_condition_sees_the_columns_of_the_record(condition: str, passing: lis
     ]
 
     batch = batch_of(rows)
-    passes = pa.ipc.open_stream(Condition(condition).passing(batch)).read_all().column("passes")
+    passes = pa.ipc.open_stream(Condition(condition).decide(batch)).read_all().column("passes")
     assert offsets_of([batch.filter(passes.combine_chunks())]) == passing
 
 
@@ -274,7 +274,7 @@ def test_a_condition_sees_the_columns_of_the_record(condition: str, passing: lis
 def test_what_is_no_condition_over_one_record_is_refused_before_the_first_one(condition: str, said: str) -> None:
     """By the process, which is asked about no records first."""
     with pytest.raises((UnusableError, duckdb.Error), match=re.escape(said)):
-        Condition(condition).passing(batch_of([]))
+        Condition(condition).decide(batch_of([]))
 
 
 @pytest.mark.parametrize(

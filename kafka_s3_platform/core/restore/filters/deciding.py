@@ -80,14 +80,14 @@ def serve_decisions(condition: Callable[[str], Decide], why: Callable[[Exception
     decide: Decide | None = None
     while frame := read_frame(source):
         error: str | None = None
-        passing: Any = b""
+        passes: Any = b""
         try:
             decide = decide or condition(text)
-            passing = decide(pa.ipc.open_stream(frame).read_next_batch())
+            passes = decide(pa.ipc.open_stream(frame).read_next_batch())
         except Exception as err:  # noqa: BLE001 - `why` raises what it does not know
             error = cut_reason(why(err))
         send_frame(sink, json.dumps({"error": error}).encode())
-        send_frame(sink, passing)
+        send_frame(sink, passes)
 
 
 class FailedError(Exception):
@@ -110,13 +110,13 @@ class DecidingProcess:
         self._close = weakref.finalize(self, _end_child, self._child)
         send_frame(_require_pipe(self._child.stdin), condition.encode(errors="backslashreplace"))
 
-    def passing(self, batch: pa.RecordBatch, seconds: float) -> pa.BooleanArray:
-        """Ask for the passing records. Raises FailedError."""
+    def decide(self, batch: pa.RecordBatch, seconds: float) -> pa.BooleanArray:
+        """Ask the process which records pass. FailedError if it fails, or takes longer than so many seconds."""
         is_late = threading.Event()
         timer = threading.Timer(seconds, _kill_late, (self._child, is_late))
         timer.start()
         try:
-            return self._answered(batch)
+            return self._exchange(batch)
         except (OSError, EOFError, json.JSONDecodeError) as err:
             self._close()
             died = f"the process that decides it ended with {self._child.returncode}"
@@ -124,7 +124,8 @@ class DecidingProcess:
         finally:
             timer.cancel()
 
-    def _answered(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+    def _exchange(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Send a batch, and read the answer. Raises FailedError if the process answers with a reason."""
         send_frame(_require_pipe(self._child.stdin), write_stream(batch))
         answers = _require_pipe(self._child.stdout)
         error = json.loads(read_frame(answers))["error"]
@@ -135,17 +136,20 @@ class DecidingProcess:
 
 
 def _require_pipe(end: IO[bytes] | None) -> IO[bytes]:
+    """Return the end of a pipe, which `Popen` leaves out only for a process without pipes."""
     if end is None:
         raise ValueError("the process was started without pipes")
     return end
 
 
 def _kill_late(child: "subprocess.Popen[bytes]", is_late: threading.Event) -> None:
+    """End a process whose time is over, and note it."""
     is_late.set()
     child.kill()
 
 
 def _end_child(child: "subprocess.Popen[bytes]") -> None:
+    """End a process, close its pipes, and wait for its end."""
     child.kill()
     for pipe in (child.stdin, child.stdout):
         with suppress(OSError):

@@ -12,11 +12,11 @@ def compile_expression(text: str) -> Decide:
     """Compile a regular expression to decide about a column of keys, none of them null, in this process."""
     pattern = re.compile(text)
 
-    def passing(batch: pa.RecordBatch) -> pa.Buffer:
+    def decide(batch: pa.RecordBatch) -> pa.Buffer:
         matches = [_matches(pattern, key) for key in batch.column("key").to_pylist()]
         return write_stream(pa.record_batch({"passes": pa.array(matches, pa.bool_())}))
 
-    return passing
+    return decide
 
 
 def _matches(pattern: re.Pattern[str], key: bytes) -> bool:
@@ -28,6 +28,7 @@ def _matches(pattern: re.Pattern[str], key: bytes) -> bool:
 
 
 def _explain_failure(err: Exception) -> str:
+    """Describe a failure that is the expression's own. Raise any other, which ends the process."""
     if isinstance(err, (MemoryError, RecursionError)):
         return f"it needs too much memory ({type(err).__name__})"
     raise err

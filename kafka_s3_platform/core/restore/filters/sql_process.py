@@ -173,6 +173,7 @@ def check_shape(connection: duckdb.DuckDBPyConnection, condition: str) -> None:
 
 
 def _check_select(tree: Mapping[str, Any]) -> None:
+    """Raise UnusableError if DuckDB's parse tree is not of one condition alone, made of allowed parts."""
     node = tree["statements"][0]["node"]
     if node["type"] != "SELECT_NODE":
         raise UnusableError("it is several statements in one, such as by UNION")
@@ -218,6 +219,7 @@ def _find_parameters(lambda_head: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _find_reason(expression: Mapping[str, Any], names: frozenset[str]) -> str | None:
+    """Return the reason to refuse a part of an expression, None if it is allowed. It may refer to `names`."""
     kind: str = expression["class"]
     if kind not in _EXPRESSIONS:
         return _REFUSED.get(kind, kind)
@@ -233,6 +235,7 @@ def _find_reason(expression: Mapping[str, Any], names: frozenset[str]) -> str | 
 
 
 def _judge_function(name: str) -> str | None:
+    """Return the reason to refuse a function, None if it is allowed."""
     if name in ALLOWED:
         return None
     if name in _SEVERAL_ROWS:
@@ -258,6 +261,7 @@ def _list_unsteady() -> frozenset[str]:
 
 
 def _explain_failure(err: Exception) -> str:
+    """Describe a failure that is the condition's own. Raise any other, which ends the process."""
     if isinstance(err, _OUT_OF_MEMORY):
         return TOO_MUCH_MEMORY
     if isinstance(err, (UnusableError, duckdb.Error, RecursionError)):
@@ -273,7 +277,7 @@ class Condition:
         self._connection = open_duckdb()
         check_shape(self._connection, condition)
 
-    def passing(self, batch: pa.RecordBatch) -> pa.Buffer:
+    def decide(self, batch: pa.RecordBatch) -> pa.Buffer:
         """Decide for each record, as a stream of one column."""
         records = self._connection.from_arrow(pa.Table.from_batches([_drop_timezone(batch)]))
         result = records.project(f"({self._condition}\n) AS passes").to_arrow_table().combine_chunks()
@@ -313,4 +317,4 @@ def open_duckdb() -> duckdb.DuckDBPyConnection:
 
 
 if __name__ == "__main__":
-    serve_decisions(lambda text: Condition(text).passing, _explain_failure, int(sys.argv[1]))
+    serve_decisions(lambda text: Condition(text).decide, _explain_failure, int(sys.argv[1]))

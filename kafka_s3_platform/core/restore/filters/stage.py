@@ -7,7 +7,7 @@ import re
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,9 @@ PREDICATE = "--predicate (what.predicate)"
 _REGEX_MODULE = "kafka_s3_platform.core.restore.filters.regex_process"
 
 DecideRecords = Callable[[pa.RecordBatch], pa.BooleanArray]
-"""Decides about records; null means no."""
+"""Decides which records of a batch, never empty, pass a filter; null means no."""
+
+T = TypeVar("T", pa.RecordBatch, pa.BinaryArray)
 
 
 @final
@@ -53,35 +55,35 @@ class SqlCondition:
         self._condition = condition
         self._process = DecidingProcess(_SQL_MODULE, condition)
         try:
-            self._process.passing(pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA), deciding.CHECK_SECONDS)
+            self._process.decide(pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA), deciding.CHECK_SECONDS)
         except FailedError as err:
-            raise _explain_unusable(condition, str(err)) from err
+            why = str(err)
+            quoted = ' Write the column offset as "offset", in double quotes.' if "offset" in why.lower() else ""
+            columns = ", ".join(RECORD_SCHEMA.names)
+            raise ConfigError(
+                f"{OPTION} {cut_reason(repr(condition))} is no condition over {columns}: {why}.{quoted}"
+            ) from err
 
-    def passing(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Decide for each record. PermanentError if the condition fails for one of them."""
-        parts = [
-            self._passing(batch.slice(at, deciding.ROWS_AT_ONCE))
-            for at in range(0, batch.num_rows, deciding.ROWS_AT_ONCE)
-        ]
-        if parts:
-            return pa.concat_arrays(parts)
-        return pa.array([], pa.bool_())
+    def decide(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Decide for each record of a batch, never empty. PermanentError if the condition fails for one of them."""
+        return pa.concat_arrays([self._decide_part(part) for part in _split_rows(batch)])
 
-    def _passing(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+    def _decide_part(self, part: pa.RecordBatch) -> pa.BooleanArray:
+        """Decide for so many records as the process gets at once. An error names their offsets."""
         try:
-            return self._process.passing(batch, deciding.ROWS_SECONDS)
+            return self._process.decide(part, deciding.ROWS_SECONDS)
         except FailedError as err:
-            offsets = batch.column("offset")
+            offsets = part.column("offset")
             raise PermanentError(
                 f"{OPTION} {cut_reason(repr(self._condition))} failed on a record of offsets {offsets[0]} to "
                 f"{offsets[-1]}: {err}. `try(...)` makes a null of what fails, which does not pass"
             ) from err
 
 
-def _explain_unusable(condition: str, why: str) -> ConfigError:
-    quoted = ' Write the column offset as "offset", in double quotes.' if "offset" in why.lower() else ""
-    columns = ", ".join(RECORD_SCHEMA.names)
-    return ConfigError(f"{OPTION} {cut_reason(repr(condition))} is no condition over {columns}: {why}.{quoted}")
+def _split_rows(rows: T) -> Iterator[T]:
+    """Split a batch, or a column, into the parts that a deciding process gets at once."""
+    for start in range(0, len(rows), deciding.ROWS_AT_ONCE):
+        yield rows.slice(start, deciding.ROWS_AT_ONCE)
 
 
 @final
@@ -97,12 +99,12 @@ class LatestOffsets:
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self.without_key_count = 0
-        self._read = self._read_again = 0
+        self._first_count = self._second_count = 0
         self._folder = tempfile.TemporaryDirectory(prefix="kafka-s3-latest-")
         self._connection = open_spilling_database(self._folder.name)
-        self._ahead = np.empty(0, np.int64)
+        self._unused = np.empty(0, np.int64)
         try:
-            self._offsets = self._grouped(batches)
+            self._places = self._find_latest(batches)
         except BaseException:
             self._release()
             raise
@@ -112,7 +114,7 @@ class LatestOffsets:
 
     def __exit__(self, *_: object) -> None:
         # The reader first: it uses the connection.
-        self._offsets.close()
+        self._places.close()
         self._release()
 
     def _release(self) -> None:
@@ -123,47 +125,44 @@ class LatestOffsets:
         """Take the latest record of each key from the next batch of the second reading."""
         if not batch.num_rows:
             return batch
-        first = self._read_again
-        self._read_again += batch.num_rows
-        return batch.take(pa.array(self._up_to(self._read_again - 1) - first))
+        first = self._second_count
+        self._second_count += batch.num_rows
+        return batch.take(pa.array(self._take_places(self._second_count - 1) - first))
 
-    def _up_to(self, last: int) -> Int64s:
-        """Return the places up to `last` that were not returned before."""
-        parts = [self._ahead]
+    def _take_places(self, last: int) -> Int64s:
+        """Return the places of latest records up to the place `last`, without those that were returned before."""
+        parts = [self._unused]
         while not parts[-1].size or parts[-1][-1] <= last:
-            more = next(self._offsets, None)
+            more = next(self._places, None)
             if more is None:
                 break
             parts.append(more)
         together = np.concatenate(parts)
         at = int(np.searchsorted(together, last, side="right"))
-        self._ahead = together[at:]
+        self._unused = together[at:]
         return together[:at]
 
-    def _grouped(self, batches: Iterable[pa.RecordBatch]) -> Generator[Int64s, None, None]:
+    def _find_latest(self, batches: Iterable[pa.RecordBatch]) -> Generator[Int64s, None, None]:
+        """Read the stream. Return the place in it of the last record of each key, ascending."""
         schema = pa.schema([("key", pa.binary()), ("place", pa.int64())])
         what = "--latest-per-key (what.latest_per_key): finding the last record of each key"
         # The largest place needs no order, so DuckDB does not have to keep the stream's.
-        with read_by_duckdb(schema, map(self._keyed, batches), what) as reader:
+        with read_by_duckdb(schema, map(self._number_keys, batches), what) as reader:
             self._connection.from_arrow(reader).aggregate("max(place) AS latest", "key").project("latest").create(
                 "found"
             )
             relation = self._connection.table("found").order("latest")
-            return _read_columns(relation.to_arrow_reader(ROWS_AT_ONCE))
+            return (part.column(0).to_numpy() for part in relation.to_arrow_reader(ROWS_AT_ONCE))
 
-    def _keyed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        first = self._read
-        self._read += batch.num_rows
+    def _number_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the keys of the next batch of the first reading, each with its record's place in the stream."""
+        first = self._first_count
+        self._first_count += batch.num_rows
         key = batch.column("key")
-        places = pa.array(np.arange(first, self._read))
+        places = pa.array(np.arange(first, self._first_count))
         self.without_key_count += key.null_count
         # Places count records without a key too, so that they agree with the second reading.
         return pa.RecordBatch.from_arrays([key, places], names=["key", "place"]).filter(pc.is_valid(key))
-
-
-def _read_columns(reader: pa.RecordBatchReader) -> Generator[Int64s, None, None]:
-    for batch in reader:
-        yield batch.column(0).to_numpy()
 
 
 class FilteredStream:
@@ -192,25 +191,29 @@ class FilteredStream:
         self.read_count = self.passed_count = self.without_key_count = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        read = map(self._read, self._batches)
+        batches = self._filter(map(self._count_read, self._batches))
         if not self._latest_per_key:
-            yield from self._counted(self._passing(read))
+            yield from self._count_passed(batches)
             return
-        with LatestOffsets(self._passing(self._first_pass)) as latest:
+        with LatestOffsets(self._filter(self._first_pass)) as latest:
             self.without_key_count = latest.without_key_count
-            yield from self._counted(map(latest.take_latest, self._passing(read)))
+            yield from self._count_passed(map(latest.take_latest, batches))
 
-    def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _count_read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self.read_count += batch.num_rows
         return batch
 
-    def _passing(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _filter(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of each batch, perhaps none, that pass the filters on single records."""
         for batch in batches:
+            passing = batch
             for mask in self._masks:
-                batch = _apply_mask(batch, mask)  # noqa: PLW2901 - each mask sees what the ones before it let pass
-            yield batch
+                # No mask gets an empty batch: their error messages name its first offset.
+                passing = passing.filter(mask(passing)) if passing.num_rows else passing
+            yield passing
 
-    def _counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _count_passed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches with records, and count these."""
         for batch in batches:
             if batch.num_rows:
                 self.passed_count += batch.num_rows
@@ -231,14 +234,11 @@ class KeyRegex:
             raise ConfigError(f"{KEY_REGEX} {text!r} is no Python regular expression: {err}") from err
         self._text = text
 
-    def passing(self, keys: pa.BinaryArray) -> pa.BooleanArray:
-        """Decide about keys. Raises FailedError if it takes too long."""
-        size = deciding.ROWS_AT_ONCE
-        batches = (pa.record_batch({"key": keys.slice(at, size)}) for at in range(0, len(keys), size))
-        answers = [self._process.passing(batch, deciding.ROWS_SECONDS) for batch in batches]
-        if answers:
-            return pa.concat_arrays(answers)
-        return pa.array([], pa.bool_())
+    def decide(self, keys: pa.BinaryArray) -> pa.BooleanArray:
+        """Decide which keys match. Raises FailedError if it takes too long."""
+        batches = (pa.record_batch({"key": part}) for part in _split_rows(keys))
+        answers = [self._process.decide(batch, deciding.ROWS_SECONDS) for batch in batches]
+        return pa.concat_arrays([pa.array([], pa.bool_()), *answers])
 
     @cached_property
     def _process(self) -> DecidingProcess:
@@ -256,33 +256,30 @@ def is_filtered(records: RecordFilter) -> bool:
 
 
 def _build_masks(records: RecordFilter) -> list[DecideRecords]:
+    """Return a function for each set filter on single records. ConfigError if one cannot be used."""
     masks: list[DecideRecords] = []
     if records.keys or records.key_prefixes or records.key_regex is not None:
         masks.append(_build_key_mask(records))
     if records.sql is not None:
-        masks.append(SqlCondition(records.sql).passing)
+        masks.append(SqlCondition(records.sql).decide)
     if records.predicate is not None:
         masks.append(_build_function_mask(records.predicate))
     return masks
 
 
-def _apply_mask(batch: pa.RecordBatch, mask: DecideRecords) -> pa.RecordBatch:
-    # No mask gets an empty batch: their error messages name its first offset.
-    return batch.filter(mask(batch)) if batch.num_rows else batch
-
-
 def _build_key_mask(records: RecordFilter) -> DecideRecords:
+    """Return the filter on keys: one of `keys`, `key_prefixes` and `key_regex` must match."""
     tests: list[Callable[[pa.BinaryArray], pa.BooleanArray]] = []
     if records.keys:
         tests.append(partial(pc.is_in, value_set=pa.array(records.keys, pa.binary())))
     tests += [partial(pc.starts_with, pattern=prefix) for prefix in records.key_prefixes]
     if records.key_regex is not None:
-        tests.append(KeyRegex(records.key_regex).passing)
+        tests.append(KeyRegex(records.key_regex).decide)
     return partial(_test_keys, tests)
 
 
 def _test_keys(tests: Sequence[Callable[[pa.BinaryArray], pa.BooleanArray]], batch: pa.RecordBatch) -> pa.BooleanArray:
-    """Test each different key of the batch once."""
+    """Decide which records have a key that passes one of the tests. Each different key of the batch is tested once."""
     keys = pc.dictionary_encode(batch.column("key"))
     try:
         matches, *others = (test(keys.dictionary) for test in tests)
@@ -298,9 +295,9 @@ def _test_keys(tests: Sequence[Callable[[pa.BinaryArray], pa.BooleanArray]], bat
 
 
 def _build_function_mask(dotted: str) -> DecideRecords:
+    """Return the filter by a user's function, with checked answers. ConfigError if an empty batch shows a fault."""
     function = load_function(dotted, PREDICATE)
     option = f"{PREDICATE} {dotted}"
-    # An empty batch shows an unusable function before any record is read.
     try:
         mask = function(pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA))
     except Exception as err:
@@ -313,6 +310,7 @@ def _build_function_mask(dotted: str) -> DecideRecords:
 def _apply_function(
     option: str, function: Callable[[pa.RecordBatch], object], batch: pa.RecordBatch
 ) -> pa.BooleanArray:
+    """Decide by a user's function. PermanentError if it fails, or its answer cannot be used."""
     where = f"{option} on {batch.num_rows} records from offset {batch.column('offset')[0]} on"
     try:
         mask = function(batch)
@@ -326,6 +324,7 @@ def _apply_function(
 
 
 def _find_flaw(mask: object, count: int) -> str | None:
+    """Describe why a user's answer for `count` records cannot be used. None if it can."""
     if not isinstance(mask, pa.Array) or mask.type != pa.bool_():
         kind = mask.type if isinstance(mask, pa.Array | pa.ChunkedArray) else type(mask).__name__
         return f"{kind}, not a boolean pyarrow.Array"
