@@ -108,7 +108,7 @@ def count_foreign(task: TrialTask, _: Attempt) -> StreamCount:
         if outgoing.counts_all:
             count = count.add(batch.records)
         if stream.is_decoded:
-            outgoing.encoded(type_strings(batch, task.stream.config.records))
+            outgoing.encode(type_strings(batch, task.stream.config.records))
         elif not task.sent.to_topic:
             outgoing.apply(batch.records)
         if not task.sent.to_topic:
@@ -157,7 +157,7 @@ def _is_soon_read(stream: ForeignStreamTask) -> bool:
 def _try_writing(task: TrialTask, batch: ConnectBatch) -> str:
     # First with failures ignored: if every record fails, the converter is the wrong one.
     lenient = task.outgoing("ignore")
-    lenient.encoded(batch)
+    lenient.encode(batch)
     failure = lenient.first_failure
     if failure is None:
         return ""
@@ -167,7 +167,7 @@ def _try_writing(task: TrialTask, batch: ConnectBatch) -> str:
             f"{failure.message}. Leaving such records out would leave all of them out: name another converter"
         )
     try:
-        task.outgoing().encoded(batch)
+        task.outgoing().encode(batch)
     except RecordError as err:
         return str(err)
     return ""

@@ -61,7 +61,7 @@ def sent(config: ConnectorConfig, objects: dict[str, bytes], count: int) -> list
     outgoing = OutgoingStream(request.outgoing, "events", 0, 1, "copy", values=values)
     [group] = make_foreign_plan(request, (), None, store).groups
     batches = WantedRecords(ForeignStreamTask(request.config, group), store)
-    made = [outgoing.encoded(type_strings(batch, request.config.records)) for batch in batches]
+    made = [outgoing.encode(type_strings(batch, request.config.records)) for batch in batches]
     return [(row["key"], row["value"]) for batch in made for row in batch.to_pylist()]
 
 

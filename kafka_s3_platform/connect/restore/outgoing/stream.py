@@ -87,10 +87,10 @@ class OutgoingStream(OutgoingRecords):
         if batch.num_rows and changes:
             moved = self._values.decode(batch, self._sees_values) if self._values else Outcome(ConnectBatch.of(batch))
             self._note(moved.failures if self.counts_all else ())
-            batch = self.encoded(moved.batch)
-        return self.dealt(batch)
+            batch = self.encode(moved.batch)
+        return self.distribute(batch)
 
-    def encoded(self, batch: ConnectBatch) -> pa.RecordBatch:
+    def encode(self, batch: ConnectBatch) -> pa.RecordBatch:
         """Transform decoded records, and write their keys and values as they are sent."""
         if self._chain is not None:
             moved = self._routed(self._moved(self._chain, batch), batch.records.column("topic"))

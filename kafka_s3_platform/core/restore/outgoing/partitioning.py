@@ -5,7 +5,8 @@ Source of murmur2: `org.apache.kafka.common.utils.Utils.murmur2` and `toPositive
 Source of CRC-32: `rd_kafka_msg_partitioner_consistent` in librdkafka, the CRC of zlib.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from kafka_s3_platform.core.compiled import compile_cached
 from kafka_s3_platform.core.config.plugins import KAFKA_PARTITIONER, load_class
 from kafka_s3_platform.core.errors import ConfigError, PermanentError, PlatformError
 from kafka_s3_platform.core.formats.columns import read_strings
+from kafka_s3_platform.core.model.batches import read_offset_column
 from kafka_s3_platform.core.model.connect import Int64s
 
 KeyBytes = npt.NDArray[np.uint8]
@@ -44,6 +46,7 @@ def hash_crc32(keys: pa.BinaryArray) -> Int64s:
 
 
 def _hash_keys(kernel: Dispatcher, keys: pa.BinaryArray) -> Int64s:
+    """Compute the hash of each key by a compiled function of the keys' joined bytes, their lengths and the result."""
     taken = read_strings(keys)
     hashes = np.empty(len(keys), np.int64)
     kernel(np.frombuffer(taken.data, np.uint8), taken.lengths, hashes)
@@ -124,16 +127,15 @@ def new_kafka_partitioner(partitioning: str, kafka_partition_count: int) -> Kafk
         ConfigError: it is none, or a user's class that cannot be made.
     """
     if partitioning in _OURS:
-        ours: KafkaPartitioner = _OURS[partitioning](kafka_partition_count)
-        return ours
+        return _OURS[partitioning](kafka_partition_count)
     if "." not in partitioning:
         names = ", ".join(_OURS)
         raise ConfigError(f"{OPTION} {partitioning!r} is none of {names}, nor your own class by its dotted name")
-    return _Users(partitioning, kafka_partition_count)
+    return _UserPartitioner(partitioning, kafka_partition_count)
 
 
-class _Source:
-    """Every record keeps its number."""
+class _SourcePartitioner:
+    """Keeps the kafka partition number of every record."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -148,32 +150,29 @@ class _Source:
         return numbers
 
 
-class _Murmur2:
-    """Java's producer: `toPositive(murmur2(key)) % count`, an empty key included. No key: by the source offset."""
+class _HashPartitioner:
+    """Chooses by `hash(key) % count`, as Kafka's clients do. A hash of -1 stands for none: the source offset decides.
 
-    def __init__(self, count: int) -> None:
+    The clients spread such records by chance. By offset the result is the same each time.
+    """
+
+    def __init__(self, hash_keys: Callable[[pa.BinaryArray], Int64s], count: int) -> None:
+        self._hash_keys = hash_keys
         self._count = count
 
     def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
-        # Java's producer spreads records without a key by chance. By offset the result is the same each time.
-        hashes = hash_murmur2(batch.column("key"))
-        return _make_numbers(np.where(hashes < 0, _read_offsets(batch), hashes) % self._count)
+        hashes = self._hash_keys(batch.column("key"))
+        numbers = np.where(hashes < 0, read_offset_column(batch), hashes) % self._count
+        return pa.array(numbers.astype(np.int32))
 
 
-class _Crc32:
-    """librdkafka's default, `consistent_random`: `crc32(key) % count`. An empty key or none: by the source offset."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
-        key = batch.column("key")
-        empty = read_strings(key).lengths < 1
-        return _make_numbers(np.where(empty, _read_offsets(batch), hash_crc32(key)) % self._count)
+def _hash_nonempty_keys(keys: pa.BinaryArray) -> Int64s:
+    """Compute the hashes of librdkafka's default, `consistent_random`: the CRC-32, -1 also for an empty key."""
+    return np.where(read_strings(keys).lengths < 1, -1, hash_crc32(keys))
 
 
-class _Users:
-    """A user's class, with checked answers."""
+class _UserPartitioner:
+    """Calls a user's class, and checks its answers."""
 
     def __init__(self, dotted: str, count: int) -> None:
         self._name = f"{OPTION} {dotted}"
@@ -192,11 +191,12 @@ class _Users:
             raise
         except Exception as err:
             raise PermanentError(f"{where}: {type(err).__name__}: {err}") from err
-        if flaw := self._flaw(numbers, batch.num_rows):
+        if flaw := self._find_flaw(numbers, batch.num_rows):
             raise PermanentError(f"{where} gave back {flaw}")
         return numbers
 
-    def _flaw(self, answer: Any, count: int) -> str | None:
+    def _find_flaw(self, answer: Any, count: int) -> str | None:
+        """Describe why the class's answer for `count` records cannot be used. None if it can."""
         if not isinstance(answer, pa.Int32Array) or answer.null_count:
             return f"{type(answer).__name__}, not a pyarrow.Int32Array without nulls"
         if len(answer) != count:
@@ -207,13 +207,8 @@ class _Users:
         return None
 
 
-_OURS: Mapping[str, Any] = {SOURCE: _Source, "murmur2": _Murmur2, "crc32": _Crc32}
-
-
-def _read_offsets(batch: pa.RecordBatch) -> Int64s:
-    offsets: Int64s = batch.column("offset").to_numpy()
-    return offsets
-
-
-def _make_numbers(numbers: Int64s) -> pa.Int32Array:
-    return pa.array(numbers.astype(np.int32))
+_OURS: Mapping[str, Callable[[int], KafkaPartitioner]] = {
+    SOURCE: _SourcePartitioner,
+    "murmur2": partial(_HashPartitioner, hash_murmur2),
+    "crc32": partial(_HashPartitioner, _hash_nonempty_keys),
+}

@@ -101,14 +101,14 @@ class OutgoingRecords:
 
         The batches have RECORD_SCHEMA: `partition` and `offset` are the source's.
         """
-        return self.dealt(batch)
+        return self.distribute(batch)
 
-    def encoded(self, batch: ConnectBatch) -> pa.RecordBatch:
+    def encode(self, batch: ConnectBatch) -> pa.RecordBatch:
         """Write the keys and values of decoded records. Only a subclass can."""
         raise NotImplementedError
 
-    def dealt(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        """Distribute final records. The result is as in `apply`."""
+    def distribute(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Return the final records by kafka partition of the target, as `apply` does."""
         if not batch.num_rows:
             return []
         if self._settings.provenance_headers:
@@ -160,27 +160,24 @@ class SentStream:
 
     def __iter__(self) -> Iterator[SentBatch]:
         for batch in self._filtered:
-            for portion in self._cut(batch):
-                after = int(portion.column("offset")[-1].as_py()) + 1
-                yield SentBatch(after, tuple(self._dealt(portion)))
+            portions = self._portions(batch)
+            for portion in join_same_offsets(portions) if self._is_encoded else portions:
+                next_offset = int(portion.column("offset")[-1].as_py()) + 1
+                yield SentBatch(next_offset, tuple(self._make_parts(portion)))
 
-    def _cut(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        if self._is_encoded:
-            return join_same_offsets(self._portions(batch))
-        return self._portions(batch)
-
-    def _dealt(self, portion: pa.RecordBatch) -> Iterable[tuple[int, pa.RecordBatch]]:
+    def _make_parts(self, portion: pa.RecordBatch) -> Iterable[tuple[int, pa.RecordBatch]]:
+        """Return the records as they are sent, by kafka partition of the target."""
         if not self._is_encoded:
             return self._outgoing.apply(portion)
-        return [(number, fill_timestamps(part)) for number, part in self._outgoing.dealt(portion)]
+        return [(number, fill_timestamps(part)) for number, part in self._outgoing.distribute(portion)]
 
-    def of(self, kafka_partition: int) -> Iterator[pa.RecordBatch]:
-        """Return only the records for one kafka partition of the target."""
+    def select(self, kafka_partition: int) -> Iterator[pa.RecordBatch]:
+        """Yield only the records for one kafka partition of the target."""
         for batch in self:
             yield from (part for number, part in batch.parts if number == kafka_partition)
 
     def all_records(self) -> Iterator[pa.RecordBatch]:
-        """Return all records, for any kafka partition of the target."""
+        """Yield all records, for any kafka partition of the target."""
         for batch in self:
             yield from (part for _, part in batch.parts)
 
@@ -203,8 +200,9 @@ class SentStream:
 
 
 def _encode_records(records: SourceRecords, outgoing: OutgoingRecords) -> Iterator[pa.RecordBatch]:
+    """Yield whole records as they are, and decoded ones with the keys and values that are sent."""
     for batch in records:
-        encoded = outgoing.encoded(batch) if isinstance(batch, ConnectBatch) else batch
+        encoded = outgoing.encode(batch) if isinstance(batch, ConnectBatch) else batch
         if encoded.num_rows:
             yield encoded
 
@@ -230,18 +228,16 @@ def add_provenance(batch: pa.RecordBatch) -> pa.RecordBatch:
     places = np.concatenate([np.arange(len(rows)) + added * rows, *(offsets[1:] - added + n for n in range(added))])
     order = pa.array(np.argsort(places))
     names = pa.concat_arrays([header_keys, *(pa.repeat(pa.scalar(name), size) for name in PROVENANCE_HEADERS)])
-    values = pa.concat_arrays([header_values, *_make_provenance(batch)])
+    source_columns = (batch.column("offset"), batch.column("partition"), batch.column("timestamp").cast(pa.int64()))
+    source_values = (column.cast(pa.string()).cast(pa.binary()) for column in source_columns)
+    values = pa.concat_arrays([header_values, *source_values])
     elements = pa.StructArray.from_arrays([names.take(order), values.take(order)], fields=list(HEADER))
     headers = pa.ListArray.from_arrays(offsets.astype(np.int32), elements, type=RECORD_SCHEMA.field("headers").type)
     return replace_column(batch, "headers", headers)
 
 
-def _make_provenance(batch: pa.RecordBatch) -> list[pa.BinaryArray]:
-    columns = (batch.column("offset"), batch.column("partition"), batch.column("timestamp").cast(pa.int64()))
-    return [column.cast(pa.string()).cast(pa.binary()) for column in columns]
-
-
 def _split_by_kafka_partition(batch: pa.RecordBatch, numbers: pa.Int32Array) -> list[tuple[int, pa.RecordBatch]]:
+    """Return (number, its records in source order), ascending. `numbers` has the number of each record."""
     targets = numbers.to_numpy()
     # Stable: the records of one kafka partition keep their order.
     order = np.argsort(targets, kind="stable")
@@ -259,9 +255,8 @@ def fill_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
     unknown = pc.equal(times, NO_TIMESTAMP)
     if not pc.any(unknown).as_py():
         return batch
-    at = batch.schema.get_field_index("timestamp")
     filled = pc.if_else(unknown, UNSENDABLE_TIMESTAMP, times).cast(RECORD_SCHEMA.field("timestamp").type)
-    return batch.set_column(at, batch.schema.field(at), filled)
+    return replace_column(batch, "timestamp", filled)
 
 
 def join_same_offsets(portions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -164,7 +164,7 @@ def match_stream(task: ReplayTask, admin: ClusterAdmin, seconds: float = 0.0) ->
 
 def _match_place(task: ReplayTask, log: TargetLog, tally: "_Tally") -> Reached:
     stream = task.read_stream()
-    match = SubsequenceMatch(stream.of(log.kafka_partition), log.read(), task.stream.facts.any_timestamp)
+    match = SubsequenceMatch(stream.select(log.kafka_partition), log.read(), task.stream.facts.any_timestamp)
     before = tally.count
     try:
         for source, target_batch in match:

@@ -139,7 +139,7 @@ def count_target(task: TargetCountTask, _: Attempt) -> TargetReport:
     """
     first = task.replays[0]
     streams = [
-        ExpectedRecords(replay.read_stream().of(task.kafka_partition), replay.stream.facts.any_timestamp)
+        ExpectedRecords(replay.read_stream().select(task.kafka_partition), replay.stream.facts.any_timestamp)
         for replay in task.replays
     ]
     what = f"restore {first.restore_id}, {first.to_topic}-{task.kafka_partition}: counting equal records"
