@@ -272,7 +272,7 @@ def test_an_older_try_that_wakes_up_is_told_and_leaves_nothing(config: Connector
 
 
 def taken_over(config: ConnectorConfig, patch: pytest.MonkeyPatch) -> Callable[..., None]:
-    original = marker.Transactions.passed
+    original = marker.Transactions.note_passed
 
     def passed(self: marker.Transactions, next_source_offset: int) -> None:
         patch.undo()

@@ -11,7 +11,6 @@ from kafka_s3_platform.core.model.batches import count_record_bytes
 from kafka_s3_platform.core.restore.documents import StreamDocuments, read_left_out, save_left_out
 from kafka_s3_platform.core.restore.outgoing.partitioning import SOURCE
 from kafka_s3_platform.core.restore.outgoing.sent import SentSettings, SentStream
-from kafka_s3_platform.core.restore.replay.checkpoint import Position
 from kafka_s3_platform.core.restore.replay.transactions import make_marker_name
 from kafka_s3_platform.core.restore.request import Delivery
 from kafka_s3_platform.core.restore.source.base import RecordStream
@@ -91,14 +90,14 @@ class ReplayTask:
         return dict(self.target_starts)[self.kafka_partition]
 
     @property
-    def reached(self) -> tuple[tuple[int, int], ...]:
-        """Kafka partitions of the target that may get records, and the end of each before the restore."""
+    def own_target_starts(self) -> tuple[tuple[int, int], ...]:
+        """The `target_starts` of those kafka partitions of the target that may get records of this stream."""
         if self.keeps_number:
             return ((self.kafka_partition, self.target_start),)
         return self.target_starts
 
     def is_first_try(self, attempt: Attempt) -> bool:
-        """Return True if nothing was sent yet, as far as this run knows."""
+        """Return True if no earlier run, and no earlier try of this one, may have sent anything."""
         return not self.resumed and attempt.number == 0
 
     def read_stream(self, start_offset: int = 0) -> SentStream:
@@ -115,25 +114,25 @@ class ReplayTask:
 
     @property
     def where(self) -> str:
-        """Both ends, for messages."""
+        """The stream and its target, for messages: `orders-3 to orders-copy-3`."""
         number = f"-{self.kafka_partition}" if self.keeps_number else ""
         return f"{self.stream.facts.topic}-{self.kafka_partition} to {self.to_topic}{number}"
 
-    def result(self, start: Position, sent: int, sent_bytes: int, end: Position) -> "ReplayResult":
+    def make_result(self, found_count: int, sent_count: int, sent_bytes: int) -> "ReplayResult":
+        """Make the result of sending the stream to its end."""
         return ReplayResult(
             kafka_partition=self.kafka_partition,
             size=self.stream.facts.size,
-            found_count=start.record_count,
-            sent_count=sent,
+            found_count=found_count,
+            sent_count=sent_count,
             sent_bytes=sent_bytes,
-            position=end,
             topic=self.named_topic,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """`found_count` records were in the target already; `position` is the end of the stream.
+    """A stream that was sent to its end: `found_count` of its records were in the target already.
 
     `left_out` are keys of bad objects, `topic` is the stream's `named_topic`.
     """
@@ -143,7 +142,6 @@ class ReplayResult:
     found_count: int
     sent_count: int
     sent_bytes: int
-    position: Position
     left_out: tuple[str, ...] = ()
     topic: str = ""
 

@@ -173,9 +173,9 @@ def _send_rest(task: ReplayTask, checkpoint: Checkpoint, start: Position) -> Rep
                 sent_bytes += size
         delivered = producer.flush()
         # Only after the flush: the last position then covers all acknowledged records.
-        end = progress.save(delivered)
-    sent = sum(place.records for place in delivered.values())
-    return task.result(start, sent, sent_bytes, end)
+        progress.save(delivered)
+    sent_count = sum(place.records for place in delivered.values())
+    return task.make_result(start.record_count, sent_count, sent_bytes)
 
 
 class _CheckpointKeeper:
@@ -191,23 +191,26 @@ class _CheckpointKeeper:
         """Write a checkpoint if one is due, before more is sent. Raises SupersededError if a newer run has begun."""
         now = time.monotonic()
         due = now - self._saved_at >= CHECKPOINT_SECONDS or now - self._noted_at >= PAUSE_SECONDS
-        if due or self._position(delivered).record_count - self._saved.record_count >= CHECKPOINT_RECORDS:
+        position = self._find_position(delivered)
+        if due or position.record_count - self._saved.record_count >= CHECKPOINT_RECORDS:
             # Even if nothing arrived since: writing also asks for a newer run.
-            self._write(self._position(delivered))
+            self._write(position)
         self._noted_at = time.monotonic()
 
-    def save(self, delivered: Mapping[int, Delivered]) -> Position:
-        position = self._position(delivered)
+    def save(self, delivered: Mapping[int, Delivered]) -> None:
+        """Write a checkpoint of what was delivered, unless the last one says the same."""
+        position = self._find_position(delivered)
         if position != self._saved:
             self._write(position)
-        return position
 
     def _write(self, position: Position) -> None:
+        """Write a checkpoint, and remember when."""
         self._checkpoint.save(position)
         self._saved = position
         self._saved_at = time.monotonic()
 
-    def _position(self, delivered: Mapping[int, Delivered]) -> Position:
+    def _find_position(self, delivered: Mapping[int, Delivered]) -> Position:
+        """Return the position behind the last delivered record, or the saved one if none was delivered yet."""
         # There is one place at most: without transactions, records keep the number of their kafka partition.
         for place in delivered.values():
             if place.source_offset is not None and place.target_offset is not None:
@@ -237,8 +240,9 @@ def find_starting_marker(task: ReplayTask, group: GroupOffset, checkpoint: Check
     try:
         committed = group.read()
     except TransientError:
-        if not _is_marker_hidden(task, group):
-            raise
+        with ClusterAdmin(task.kafka) as admin:
+            if not has_pending_offset(admin, group.group, task.to_topic, MARKED_KAFKA_PARTITION):
+                raise
         why = f"the cluster hides the progress marker of {group.group}: it has lost the end of a transaction there"
         return _find_marker_by_content(task, why)
     if committed is not None:
@@ -257,11 +261,6 @@ def find_starting_marker(task: ReplayTask, group: GroupOffset, checkpoint: Check
             f"another topic under another restore id"
         )
     return Marker(task.plan_digest, 0, 0)
-
-
-def _is_marker_hidden(task: ReplayTask, group: GroupOffset) -> bool:
-    with ClusterAdmin(task.kafka) as admin:
-        return has_pending_offset(admin, group.group, task.to_topic, MARKED_KAFKA_PARTITION)
 
 
 def _check_marker(task: ReplayTask, marker: Marker, saved: Position | None) -> Marker:
@@ -352,7 +351,7 @@ def _is_lost(task: ReplayTask, log: Frontier, reader: RecordReader, end: int) ->
 
 def _holds_records(task: ReplayTask) -> bool:
     """Return True if the target received committed records since this restore began."""
-    for kafka_partition, start in task.reached:
+    for kafka_partition, start in task.own_target_starts:
         target = read_target(task.kafka, task.to_topic, kafka_partition, start)
         with closing(target):
             if next(target, None) is not None:
@@ -419,12 +418,14 @@ def _replay_marked(task: ReplayTask, transactions: Transactions, reading: ReadAh
         # Write no checkpoint: it belongs to the newer run now.
         raise
     except Exception:
-        _save_committed(task, transactions)
+        try:
+            transactions.save()
+        except PlatformError as err:
+            logger.warning("restore %s: how far it came is not in the bucket: %s", task.where, err)
         raise
     transactions.save()
-    end = transactions.committed
-    sent = end.record_count - start.record_count
-    return task.result(start, sent, sent_bytes, end)
+    sent_count = transactions.committed.record_count - start.record_count
+    return task.make_result(start.record_count, sent_count, sent_bytes)
 
 
 def _send_in_transactions(task: ReplayTask, transactions: Transactions, reading: ReadAhead[SentBatch]) -> int:
@@ -439,7 +440,7 @@ def _send_in_transactions(task: ReplayTask, transactions: Transactions, reading:
             transactions.make_room(piece.log_bytes)
             for part in piece.parts:
                 transactions.send(part)
-            transactions.passed(piece.next_source_offset)
+            transactions.note_passed(piece.next_source_offset)
             _keep_to_rates(task, throttle, transactions, piece.record_count, piece.byte_count)
             sent_bytes += piece.byte_count
     transactions.commit()
@@ -454,13 +455,6 @@ def _keep_to_rates(task: ReplayTask, throttle: Throttle, transactions: Transacti
     if seconds_left is not None and longest > seconds_left:
         transactions.commit()
     throttle.take(records, size)
-
-
-def _save_committed(task: ReplayTask, transactions: Transactions) -> None:
-    try:
-        transactions.save()
-    except PlatformError as err:
-        logger.warning("restore %s: how far it came is not in the bucket: %s", task.where, err)
 
 
 def _explain_superseded(

@@ -184,9 +184,9 @@ class Marker:
 class Transactions:
     """Sends a stream in transactions, each with the marker.
 
-    Call `make_room`, then `send` any number of times, then `passed` with the source offset below which everything is
-    sent. Call `commit` at the end, and whenever there may be nothing to send for longer than `seconds_left`. Meanwhile
-    the checkpoint in the bucket follows, for those who watch.
+    Call `make_room`, then `send` any number of times, then `note_passed` with the source offset below which everything
+    is sent. Call `commit` at the end, and whenever there may be nothing to send for longer than `seconds_left`.
+    Meanwhile the checkpoint in the bucket follows, for those who watch.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class Transactions:
         self._records += part.records.num_rows
         self._bytes += part.byte_count
 
-    def passed(self, next_source_offset: int) -> None:
+    def note_passed(self, next_source_offset: int) -> None:
         """Note that everything below this offset is sent or left out. Commit if it is time."""
         count = self.committed.record_count + self._records
         self._position = Position(next_source_offset, None, count)
@@ -261,6 +261,7 @@ class Transactions:
         self._saved_at = time.monotonic()
 
     def _commit(self) -> None:
+        """Wait until all records are acknowledged, and commit them together with the marker that counts them."""
         position = self._position
         # Flushed first: only acknowledged records have target offsets, and the marker names the last of them.
         delivered = self._producer.flush()

@@ -154,7 +154,7 @@ def match_stream(task: ReplayTask, admin: ClusterAdmin, seconds: float = 0.0) ->
     """
     tally = _Tally()
     # If keys choose the kafka partition, a stream goes to several. Records have an order only within each of them.
-    logs = (find_target_log(admin, task.to_topic, number, start, seconds) for number, start in task.reached)
+    logs = (find_target_log(admin, task.to_topic, number, start, seconds) for number, start in task.own_target_starts)
     reached = tuple(_match_place(task, log, tally) for log in logs)
     mapping = tally.mapping.close()
     if tally.count and task.keeps_number:

@@ -125,7 +125,7 @@ def group_by_target(replays: Sequence[ReplayTask]) -> list[TargetCountTask]:
     """Group the streams by the kafka partitions of targets that they may have reached."""
     by_place: dict[tuple[str, int, int], list[ReplayTask]] = defaultdict(list)
     for task in replays:
-        for number, start in task.reached:
+        for number, start in task.own_target_starts:
             by_place[task.to_topic, number, start].append(task)
     return [TargetCountTask(number, start, tuple(tasks)) for (_, number, start), tasks in by_place.items()]
 

@@ -125,7 +125,9 @@ class Verification:
         return _TargetStates(logs, {goal.plan.to_topic: find_new_refusals(goal, goal_now) for goal, goal_now in pairs})
 
     def _list_reached(self, to_topic: str) -> list[int]:
-        return sorted({number for task in self.streams if task.to_topic == to_topic for number, _ in task.reached})
+        return sorted(
+            {number for task in self.streams if task.to_topic == to_topic for number, _ in task.own_target_starts}
+        )
 
     def _describe_unread(self, states: _TargetStates) -> Iterator[tuple[str, str]]:
         """Describe unread parts of the targets that grew, by the target topic."""
