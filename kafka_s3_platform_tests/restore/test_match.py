@@ -52,7 +52,7 @@ def test_every_archived_record_is_found_among_foreign_ones(rows: list[Row], data
 
     assert pairs(match) == list(zip(sources, places, strict=True))
     assert match.extra_count == sum(before)
-    assert match.missing() is None
+    assert match.find_missing() is None
 
 
 @settings(deadline=None)
@@ -64,7 +64,7 @@ def test_a_prefix_in_the_target_ends_where_the_archive_is_missing(rows: list[Row
     match = SubsequenceMatch(batches(rows, offsets, 4), batches(rows[:sent], offsets[:sent], 3))
 
     assert pairs(match) == [(n, n) for n in range(sent)]
-    assert match.missing() == sent
+    assert match.find_missing() == sent
 
 
 def test_the_archive_is_not_read_beyond_what_the_target_holds() -> None:
@@ -94,7 +94,7 @@ def test_other_content_at_the_same_time_is_foreign() -> None:
     match = SubsequenceMatch(batches(rows, [8], 1), batches(target, range(3), 3))
 
     assert pairs(match) == []
-    assert (match.extra_count, match.missing()) == (3, 8)
+    assert (match.extra_count, match.find_missing()) == (3, 8)
 
 
 @settings(deadline=None)

@@ -72,7 +72,13 @@ def find_target_log(
 
 
 def _make_target_log(kafka: KafkaSettings, topic: str, log: Frontier, start_offset: int) -> TargetLog:
-    _check_held(topic, log, start_offset)
+    """Return what can be read from `start_offset` on. LogTruncatedError if the log does not hold that offset."""
+    if not log.log_start_offset <= start_offset <= log.high_watermark:
+        raise LogTruncatedError(
+            f"target {topic}-{log.kafka_partition} holds offsets [{log.log_start_offset}, {log.high_watermark}), "
+            f"{start_offset} and what follows was restored to it: its retention deleted it, or its log was truncated. "
+            f"Restore to another topic, under another restore id"
+        )
     is_open = start_offset < log.high_watermark and log.last_stable_offset < log.high_watermark
     readable = max(start_offset, log.last_stable_offset) if is_open else log.high_watermark
     open_offset = log.last_stable_offset if is_open else None
@@ -125,6 +131,7 @@ def await_stable_logs(
 
 
 def _are_stable(logs: Mapping[int, Frontier], ends: Mapping[int, int]) -> bool:
+    """Return True if no open transaction hides anything below these ends of the logs."""
     return all(log.last_stable_offset >= min(ends[p], log.high_watermark) for p, log in logs.items())
 
 
@@ -139,22 +146,13 @@ def explain_open_transaction(log: TargetLog) -> OpenTransactionError:
     )
 
 
-def _check_held(topic: str, log: Frontier, start_offset: int) -> None:
-    if not log.log_start_offset <= start_offset <= log.high_watermark:
-        raise LogTruncatedError(
-            f"target {topic}-{log.kafka_partition} holds offsets [{log.log_start_offset}, {log.high_watermark}), "
-            f"{start_offset} and what follows was restored to it: its retention deleted it, or its log was truncated. "
-            f"Restore to another topic, under another restore id"
-        )
-
-
 class SubsequenceMatch:
     """The archived stream as a subsequence of the target's, each archived record at its first possible place.
 
     Iterate it once for pairs of record batches of equal length: archived records, and the equal ones of the target, by
     key, value, headers and timestamp. Archived records with a timestamp of `any_timestamp` (epoch ms) match records of
-    any timestamp. Afterwards `extra_count` is the number of the target's other records, and `missing()` returns the
-    first unmatched one. The archive is read only as far as the target requires.
+    any timestamp. Afterwards `extra_count` is the number of the target's other records, and `find_missing()` returns
+    the first unmatched one. The archive is read only as far as the target requires.
     """
 
     def __init__(
@@ -172,22 +170,25 @@ class SubsequenceMatch:
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         while (target := self._target.head()) is not None:
             archived = self._archived.head()
-            common = 0 if archived is None else self._agreeing(archived, target)
+            common = 0 if archived is None else self._count_equal(archived, target)
             if archived is not None and common:
                 yield archived.slice(0, common), target.slice(0, common)
                 self._archived.advance(common)
                 self._target.advance(common)
             else:
-                self._skip(archived, target)
+                # the target's first record, and following ones that cannot be the archived one either
+                count = target.num_rows if archived is None else self._find_candidate(archived, target)
+                self._target.advance(count)
+                self.extra_count += count
 
-    def missing(self) -> int | None:
+    def find_missing(self) -> int | None:
         """Return the source offset of the first missing archived record, None if none is."""
         archived = self._archived.head()
         if archived is None:
             return None
         return int(archived.column("offset")[0].as_py())
 
-    def _agreeing(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> int:
+    def _count_equal(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> int:
         """Count the equal records, from the first on."""
         length = min(archived.num_rows, target.num_rows, self._width or archived.num_rows)
         # Compare times first: that is cheap, and most differences show there.
@@ -202,25 +203,23 @@ class SubsequenceMatch:
             self._width *= 4
         return common
 
-    def _skip(self, archived: pa.RecordBatch | None, target: pa.RecordBatch) -> None:
-        """Skip the target's first record, and following ones that cannot be the archived one either."""
-        count = target.num_rows if archived is None else self._next_possible(archived, target)
-        self._target.advance(count)
-        self.extra_count += count
+    def _find_candidate(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> int:
+        """Find the next target record, after the first, with the time, key and value of the first archived one.
 
-    def _next_possible(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> int:
-        """Find the next target record with time, key and value of the first archived one."""
+        Return its row, or the number of rows if there is none.
+        """
         start = 1
         width = NARROW
         while start < target.num_rows:
-            possible = np.flatnonzero(self._possible(archived, target.slice(start, width)))
+            possible = np.flatnonzero(self._mark_candidates(archived, target.slice(start, width)))
             if possible.size:
                 return start + int(possible[0])
             start += width
             width *= 4
         return int(target.num_rows)
 
-    def _possible(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def _mark_candidates(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return the mask of target records with the time, key and value of the first archived one."""
         time = _read_times(archived, 1)
         possible: npt.NDArray[np.bool_] = (_read_times(target, target.num_rows) == time) | np.isin(time, self._free)
         for name in ("key", "value") if possible.any() else ():

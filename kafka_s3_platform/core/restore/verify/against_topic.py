@@ -139,7 +139,7 @@ def compare_stream(task: CompareTask, _: Attempt) -> KafkaPartitionComparison:
             count += target.num_rows
             offsets = target.column("offset")
             places = [*places[:1], offsets[0].as_py(), offsets[-1].as_py()]
-        first_missing = match.missing()
+        first_missing = match.find_missing()
         archived.drain()
     except (IntegrityError, OffsetGapError) as err:
         first_missing = None

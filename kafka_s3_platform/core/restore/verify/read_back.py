@@ -174,7 +174,7 @@ def _match_place(task: ReplayTask, log: TargetLog, tally: "_Tally") -> Reached:
             f"restore {task.where} cannot be verified: the target lost records meanwhile: {err}"
         ) from err
     matched_count = tally.count - before
-    if (missing := match.missing()) is not None:
+    if (missing := match.find_missing()) is not None:
         if log.open_offset is not None:
             raise explain_open_transaction(log)
         place = f"{task.to_topic}-{log.kafka_partition}"
