@@ -229,6 +229,7 @@ class EvidenceFolder:
             return numbered
 
     def _find_newest(self) -> int:
+        """Return the number of the newest document, 0 if there is none."""
         names = (info.key.removeprefix(self._folder) for info in self._store.list(self._folder))
         return max((int(match[1]) for match in map(_NAME.fullmatch, names) if match), default=0)
 
@@ -249,6 +250,7 @@ class EvidenceFolder:
 
 
 def _add_to_standing(standing: Standing, evidence: Evidence) -> Standing:
+    """Return what all evidence comes to with this document. A restore proves also what it could restore in part."""
     proofs = {
         topic.topic: Proof(evidence.finished_at, evidence.kind, topic.records)
         for topic in evidence.topics

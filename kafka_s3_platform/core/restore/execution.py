@@ -80,6 +80,7 @@ class CheckpointWatch:
         self._thread.join()
 
     def _run(self) -> None:
+        """Read the checkpoints and log, until the watch is left."""
         # Read at once: the first reading only finds the start of counting.
         wait = 0.0
         while not self._ended.wait(wait):
@@ -90,6 +91,7 @@ class CheckpointWatch:
                 logger.debug("%s: no progress to tell: %s", self._what, err)
 
     def _log(self, positions: Sequence[Position | None]) -> None:
+        """Log what this run has sent up to these positions, and how long the rest takes at that rate."""
         pairs = [(task, p) for task, p in zip(self._tasks, positions, strict=True) if p is not None]
         records = sum(position.record_count for _, position in pairs)
         sent_bytes = sum(task.stream.facts.passed_bytes(position.next_source_offset) for task, position in pairs)
@@ -226,7 +228,7 @@ class Execution:
             PlatformError: the only target has failed. If sending failed, the message ends with the progress of each
                 stream.
         """
-        tasks = _mark_early_tasks(self._limited())
+        tasks = _mark_early_tasks(self._order_and_limit())
         started_at = datetime.now(timezone.utc)
         started = time.monotonic()
         replayed, failures = self._replay(tasks)
@@ -288,8 +290,8 @@ class Execution:
         verified, later_failures = try_each(names, verify)
         return sum(verified.values(), Verified()), later_failures
 
-    def _limited(self) -> list[ReplayTask]:
-        """Return the tasks with their shares of the limits.
+    def _order_and_limit(self) -> list[ReplayTask]:
+        """Return the tasks in the order of sending, each with its share of the rate limits.
 
         After those that were asked for first, the largest come first: no long one is left for the end.
         """
@@ -304,6 +306,7 @@ class Execution:
         return sorted(limited, key=lambda t: (first.get(t.stream.facts.topic, len(first)), -t.stream.facts.size))
 
     def _replay(self, tasks: Sequence[ReplayTask]) -> tuple[list[ReplayedStream], dict[str, PlatformError]]:
+        """Send all streams. Return those that were sent to their end, and the error of each target that failed."""
         what = f"restore {self.request.restore_id}"
         progress = Progress(logger, what, len(tasks), sum(t.stream.facts.size for t in tasks))
         results = list[ReplayedStream]()
@@ -328,9 +331,10 @@ class Execution:
 
     def _add_progress(self, err: PlatformError, tasks: Sequence[ReplayTask]) -> PlatformError:
         """Return the error with the progress of the streams. Its type decides whether the run is tried again."""
-        return err.retell(f"{err}\n{self._how_far(tasks)}")
+        return err.retell(f"{err}\n{self._describe_progress(tasks)}")
 
-    def _how_far(self, tasks: Sequence[ReplayTask]) -> str:
+    def _describe_progress(self, tasks: Sequence[ReplayTask]) -> str:
+        """Say how far each stream came, by its checkpoint in the bucket."""
         in_order = sorted(tasks, key=lambda t: (t.stream.facts.topic, t.kafka_partition))
         try:
             reached = read_positions(self.store, [t.documents.checkpoint for t in in_order])
@@ -366,12 +370,14 @@ def _finish_part(
 
 
 def _add_sent(report: RestoreReport, replayed: Sequence[ReplayedStream]) -> RestoreReport:
+    """Return the report with what this run has sent, and the keys of the bad objects that it left out."""
     left_out = {*chain.from_iterable(stream.result.left_out for stream in replayed)}
     sent_count = sum(stream.result.sent_count for stream in replayed)
     return replace(report, left_out=tuple(sorted(left_out)), sent_count=sent_count)
 
 
 def _add_verified(planned: RestoreReport, verified: Verified) -> RestoreReport:
+    """Return the planned report with what was read back in place of what was expected."""
     parts = verified.kafka_partitions
     notes: dict[str, bool] = {}
     for part in parts:
@@ -413,6 +419,7 @@ def _mark_early_tasks(tasks: Sequence[ReplayTask]) -> list[ReplayTask]:
 
 
 def _describe_position(task: ReplayTask, position: Position | None) -> str:
+    """Say how many records of a stream are noted as delivered, for an error."""
     where = f"{task.stream.facts.topic}-{task.kafka_partition}"
     if position is None or not position.record_count:
         # A superseded run may have committed more since its last checkpoint, so this does not claim that none arrived.

@@ -181,6 +181,7 @@ class RestoreRequest:
 
 
 def _check_times(from_time: datetime | None, to_time: datetime | None) -> None:
+    """Raise ConfigError if a time has no timezone, or the end is not after the start."""
     for name, moment in (("from", from_time), ("to", to_time)):
         if moment is not None and moment.tzinfo is None:
             raise ConfigError(
@@ -415,6 +416,7 @@ def judge_report(report: RestoreReport) -> Verdict:
 
 
 def _judge_verified(report: RestoreReport) -> Verdict:
+    """Return the verdict on a restore whose records were read back: is all of it there, each record once?"""
     missing = "; ".join(list_missing(report))
     if _is_all_lost(report):
         return Verdict("bad", f"nothing was restored: {missing}")
@@ -459,6 +461,7 @@ def check_something_restored(report: RestoreReport) -> None:
 
 
 def _is_all_lost(report: RestoreReport) -> bool:
+    """Return True if there was something to restore, and not a single record is in the target."""
     left_out = report.left_out_records
     # Not the objects left out of the listing: if they were sent before, nothing had to be restored.
     skipped = sum(p.skipped_count for p in report.kafka_partitions)

@@ -87,6 +87,7 @@ def log_plan(
 
 
 def _format_count(targets: Sequence[TargetPlan]) -> str:
+    """Format the number of records for the log: `at most 1,000 records, `. Empty if it is unknown."""
     count = _sum_known(target.record_count for target in targets)
     if not targets or count is None:
         return ""
@@ -249,6 +250,7 @@ def _inspect_targets(goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
 
 
 def _read_stored_plan(source: RestoreSource[P], store: ObjectStore) -> P | None:
+    """Read the plan that an earlier run of this restore id has stored. None if there is none."""
     try:
         content = store.get(source.request.documents.plan)
     except NotFoundError:
@@ -257,6 +259,7 @@ def _read_stored_plan(source: RestoreSource[P], store: ObjectStore) -> P | None:
 
 
 def _collect_starts(plans: Iterable[TargetPlan]) -> dict[str, TargetStart]:
+    """Return target topic -> its state before the first record, of the plans that have begun."""
     return {plan.to_topic: plan.start for plan in plans if plan.start is not None}
 
 
@@ -309,6 +312,7 @@ def _make_tasks(
     *,
     resumed: bool,
 ) -> list[ReplayTask]:
+    """Make the task of each stream. `values` has the settings of keys and values by source topic and target."""
     request = source.request
     digest = plan.digest
     goal_of = map_goals(goals)

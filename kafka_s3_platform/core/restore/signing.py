@@ -87,6 +87,7 @@ def check_signature(path: Path, content: bytes, signature: bytes, public_key: Pa
 
 
 def _name_key(key: "Ed25519PublicKey") -> str:
+    """Return the name of a key: the SHA-256 of the public key (DER), in hex."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()

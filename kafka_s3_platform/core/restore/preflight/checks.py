@@ -105,7 +105,7 @@ def inspect_target(
     return [
         *_check_delivery(request, plan, target),
         *_check_schema_mapping(request),
-        *_check_found_target(request, plan, target),
+        *_check_existing_or_missing(request, plan, target),
         *check_rights(
             request,
             target.description.operations if target.description else None,
@@ -173,7 +173,8 @@ def raise_refusals(request: RestoreRequest, findings: Sequence[PreflightFinding]
         )
 
 
-def _check_found_target(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+def _check_existing_or_missing(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+    """Check the configs, the size and the content of a target, or whether a missing one can be created."""
     if target.description is None:
         yield from _check_missing_target(request, plan, target)
         return
@@ -200,6 +201,7 @@ def check_target_configs(request: RestoreRequest, plan: TargetPlan, target: Targ
 
 
 def _check_missing_target(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+    """Refuse a target that does not exist and is not to be created, or cannot be created as the records need it."""
     if not request.create_topic:
         # nobody means the topic of the archived records
         meant = f" Did you mean {target.near}?" if target.near and target.near not in plan.topics else ""
@@ -229,6 +231,7 @@ def describe_sizes(plans: Sequence[TargetPlan]) -> Iterator[PreflightFinding]:
 
 
 def _check_source(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+    """Refuse a target that is the source topic, unless that is allowed. Remark on times set by its brokers."""
     # The id finds the same topic behind another address. The name finds a topic deleted and created again.
     same_id = target.description is not None and target.description.topic_id == plan.topic_id
     same_name = request.to_topic == request.topic and _is_source_cluster(request, target)
@@ -240,7 +243,7 @@ def _check_source(request: RestoreRequest, plan: TargetPlan, target: Target) -> 
         yield (
             make_remark(what)
             if request.allow_source_topic
-            else make_refusal(f"{what}. {SAY_SO}{_name_the_cluster(request)}")
+            else make_refusal(f"{what}. {SAY_SO}{_advise_on_cluster(request)}")
         )
     if dict(plan.configs).get("message.timestamp.type") == "LogAppendTime":
         yield make_remark(
@@ -265,7 +268,8 @@ def _is_source_cluster(request: RestoreRequest, target: Target) -> bool:
     return bool((brokers | _split_addresses(request.target_kafka.bootstrap_servers)) & _split_addresses(named))
 
 
-def _name_the_cluster(request: RestoreRequest) -> str:
+def _advise_on_cluster(request: RestoreRequest) -> str:
+    """Return the advice to name the cluster of the objects in a source connector's file, if it does not."""
     if request.config.source is None or request.config.source.cluster:
         return ""
     return ". If the objects are of another cluster, name that in the connector's file: archive.source.cluster"
@@ -287,6 +291,7 @@ def _find_loops(request: RestoreRequest, target: Target, sources: Collection[str
 def _describe_loop(
     request: RestoreRequest, config: ConnectorConfig, target: Target, *, is_loop: bool
 ) -> Iterator[PreflightFinding]:
+    """Report that a connector archives a topic of the target's name, if it may be the target. Refuse a loop."""
     same = _is_same_cluster(config.kafka, request.target_kafka, target)
     if same is None:
         yield make_remark(
@@ -315,6 +320,7 @@ def _is_same_cluster(kafka: KafkaSettings, other: KafkaSettings, target: Target)
 
 
 def _share_addresses(one: KafkaSettings, other: KafkaSettings) -> bool:
+    """Return True if an address of a broker is in both `bootstrap.servers`."""
     return bool(_split_addresses(one.bootstrap_servers) & _split_addresses(other.bootstrap_servers))
 
 

@@ -58,6 +58,7 @@ def check_creation(request: RestoreRequest, plan: TargetPlan, target: Target, ad
 def _try_creation(
     request: RestoreRequest, plan: TargetPlan, admin: ClusterAdmin, configs: dict[str, str]
 ) -> PermanentError | None:
+    """Let the brokers validate the creation of the target. Return their refusal, None if they would create it."""
     size = choose_topic_size(request, plan)
     replicas = request.replication_factor or -1
     try:

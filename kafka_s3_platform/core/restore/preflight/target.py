@@ -115,8 +115,11 @@ def check_configs(
     lasts = bound_restore_ms(request, plan)
     yield from _check_retention(oldest, target, lasts)
     yield from _check_retention_bytes(request, plan, target, arrived)
-    if plan.has_timestamps:
-        yield from _check_timestamp_type(target)
+    if plan.has_timestamps and target.configs.get("message.timestamp.type") == "LogAppendTime":
+        yield make_refusal(
+            f"{target.topic} has message.timestamp.type=LogAppendTime: every record would get the time of the restore. "
+            f"Set message.timestamp.type=CreateTime on it",
+        )
     yield from _check_oldest(oldest, target, lasts)
     if newest == LATEST:
         yield from _remark_latest(target)
@@ -248,6 +251,7 @@ def check_acls(
 def _check_archived_acls(
     request: RestoreRequest, archived: tuple[TopicAcl, ...], there: tuple[TopicAcl, ...]
 ) -> Iterator[PreflightFinding]:
+    """Report which archived ACLs the target gets, and with what effect. `there` are those that it has."""
     if strange := [a for a in archived if a.operation not in ACL_OPERATIONS or a.permission not in ACL_PERMISSIONS]:
         yield make_refusal(
             f"{len(strange)} of the archived ACLs of {request.topic} are none of Kafka's, such as {strange[0]}: "
@@ -270,6 +274,7 @@ def _check_archived_acls(
 
 
 def _locks_out(acl: TopicAcl) -> bool:
+    """Return True if an ACL denies something to everyone."""
     return acl.permission == "DENY" and acl.principal == EVERYONE
 
 
@@ -300,12 +305,12 @@ def check_rights(
 
 
 def _list_missing_rights(granted: frozenset[str], *needed: str) -> list[str]:
-    if "ALL" in granted:
-        return []
-    return [name for name in needed if name not in granted]
+    """List the needed operations that are not granted. `ALL` grants all of them."""
+    return [name for name in needed if not {name, "ALL"} & granted]
 
 
 def _check_compaction(request: RestoreRequest, plan: TargetPlan, target: TargetConfigs) -> Iterator[PreflightFinding]:
+    """Refuse a compacted target, unless each key is restored once: compaction then removes none of the records."""
     if "compact" not in target.policies:
         return
     policy = f"{target.topic} has cleanup.policy={target.configs['cleanup.policy']}"
@@ -324,6 +329,7 @@ def _check_compaction(request: RestoreRequest, plan: TargetPlan, target: TargetC
 
 
 def _check_retention(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
+    """Refuse a target whose retention may delete the oldest record (epoch ms) within `lasts` ms from now."""
     limit = target.number("retention.ms", -1) if "delete" in target.policies else -1
     # Retention goes by the timestamps of records, and they have to be there until the restore ends.
     if 0 <= limit < _find_age(oldest, target, lasts):
@@ -340,18 +346,21 @@ def _find_age(oldest: int, target: TargetConfigs, lasts: int) -> int:
 
 
 def _write_oldest(oldest: int) -> str:
+    """Describe the oldest records, the subject of a refusal."""
     if oldest == EARLIEST:
         return "records may be of any age, as no name of an object has their timestamps, and old ones"
     return f"records as old as {_write_moment(oldest)}"
 
 
 def _write_choice(oldest: int) -> str:
+    """Return the advice to choose by time, if the times of the records are unknown."""
     return ", or choose records that are not too old: --from (what.from_time)" if oldest == EARLIEST else ""
 
 
 def _check_retention_bytes(
     request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int, int]
 ) -> Iterator[PreflightFinding]:
+    """Refuse a target whose retention.bytes may delete the first restored records. `arrived` as in `check_configs`."""
     limit = target.retention_bytes
     if limit < 0:
         return
@@ -372,15 +381,8 @@ def _check_retention_bytes(
         )
 
 
-def _check_timestamp_type(target: TargetConfigs) -> Iterator[PreflightFinding]:
-    if target.configs.get("message.timestamp.type") == "LogAppendTime":
-        yield make_refusal(
-            f"{target.topic} has message.timestamp.type=LogAppendTime: every record would get the time of the restore. "
-            f"Set message.timestamp.type=CreateTime on it",
-        )
-
-
 def _check_oldest(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
+    """Refuse a target that rejects the oldest record (epoch ms), now or at the end of the restore in `lasts` ms."""
     for name in (BEFORE_MAX_MS, DIFFERENCE_MAX_MS):
         limit = target.number(name, FOREVER_MS)
         if limit < _find_age(oldest, target, lasts):
@@ -413,6 +415,7 @@ def _remark_latest(target: TargetConfigs) -> Iterator[PreflightFinding]:
 
 
 def _list_limits_after(target: TargetConfigs) -> list[tuple[str, int]]:
+    """Return the names and values (ms) of configs that limit how far in the future a record may lie."""
     return [(name, target.number(name, FOREVER_MS)) for name in (AFTER_MAX_MS, DIFFERENCE_MAX_MS)]
 
 
@@ -468,6 +471,7 @@ def _find_large(request: RestoreRequest, plan: TargetPlan, limit: int) -> Object
 
 
 def _read_archived_limit(plan: TargetPlan) -> int:
+    """Return the max.message.bytes of the archived topic."""
     return int(dict(plan.configs).get("max.message.bytes", MAX_MESSAGE_BYTES))
 
 

@@ -61,6 +61,8 @@ ColdObject = tuple[ObjectStore, ObjectInfo]
 
 
 def _find_cold(objects: Sequence[tuple[ObjectStore, str]]) -> list[ColdObject]:
+    """Ask about objects, by stores and keys. Return those that cannot be read now."""
+
     def read(place: tuple[ObjectStore, str]) -> tuple[ObjectStore, ObjectInfo | None]:
         store, key = place
         return store, store.head(key)
@@ -70,6 +72,7 @@ def _find_cold(objects: Sequence[tuple[ObjectStore, str]]) -> list[ColdObject]:
 
 
 def _request_thaws(cold: Sequence[ColdObject], days: int, tier: ThawTier) -> None:
+    """Request copies of the objects, for `days` days. Raise the first error."""
     with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="thaw") as pool:
         for request in [pool.submit(store.request_thaw, info.key, days, tier) for store, info in cold]:
             request.result()
