@@ -63,6 +63,7 @@ def check_archive(
 
 
 def _list_cold(objects: Iterable[ObjectInfo | None]) -> tuple[str, ...]:
+    """Return the keys of the objects that cannot be read now, because they lie in cold storage."""
     return tuple(info.key for info in objects if info is not None and info.is_cold)
 
 
@@ -89,6 +90,7 @@ def _check_objects(
     *,
     is_begun: bool,
 ) -> Iterator[PreflightFinding]:
+    """Find objects that are missing or replaced, and records that cannot be sent. Arguments as in `check_archive`."""
     removed_keys = _find_removed(request, plan, objects, is_begun=is_begun)
     if removed_keys:
         yield make_refusal(
@@ -123,6 +125,7 @@ def _find_removed(
 
 
 def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> Iterator[PreflightFinding]:
+    """Find records with a timestamp that the Kafka client cannot send. Refuse them, unless that is allowed."""
     tasks = _find_suspects(request, plan)
     results = runner.run_grouped(count_unsendable, tasks, request.config.tasks_max, lambda task: task.stream.facts.size)
     counts = {p: n for p, n in results if n}
@@ -238,9 +241,11 @@ class ArchiveSource:
         return self._request(target.facts.connector, target.name, target.to_topic)
 
     def _request_topic(self, topic: ArchivePlan) -> RestoreRequest:
+        """Return the request of a planned topic alone."""
         return self._request(topic.facts.connector, str(topic.terms["topic"]), topic.to_topic)
 
     def _request(self, connector: str, topic: str, to_topic: str) -> RestoreRequest:
+        """Return the request of one topic alone: of those of its connector, preferably its own."""
         if not self.topics:
             return self.request
         # A begun restore keeps its topics, even if its connector has others now. Each may have windows of its own.

@@ -86,6 +86,7 @@ def describe_erased(topic: str, erased: Sequence[Segment]) -> Iterator[MissingRe
 
 
 def _write_end(missing: OffsetRange, covered: RangeSet) -> str:
+    """Return the rest of a sentence on missing offsets that go beyond the archive's end, else nothing."""
     end = covered.end_offset or 0
     return f", or were never there: the archive ends at offset {end}" if missing.end_offset > end else ""
 
@@ -168,6 +169,7 @@ def _list_hours(request: RestoreRequest) -> Iterator[datetime]:
 def _list_hours_of(
     request: RestoreRequest, window_start: datetime | None, window_end: datetime | None
 ) -> Iterator[datetime]:
+    """List the hours of one window, ascending, without those that are not over yet. None: no bound of its own."""
     now = datetime.now(timezone.utc)
     archive_start = request.config.archive.start_hour
     zone = ZoneInfo(request.config.layout.timezone)
@@ -408,6 +410,7 @@ def check_same(request: RestoreRequest, plan: ArchivePlan) -> None:
 
 
 def _plan_object(segment: Segment) -> PlannedObject:
+    """Return the index's facts of a segment, as far as a restore needs them."""
     facts = {name: getattr(segment, name) for name in PlannedObject.__dataclass_fields__ if name != "out_of_range"}
     # A segment without an hour holds records with timestamps outside of all hours.
     return PlannedObject(**facts, out_of_range=segment.chunk_start is None)

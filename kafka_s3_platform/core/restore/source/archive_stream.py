@@ -137,35 +137,36 @@ class ArchivedStream:
         """Yield the records of an object, unless the restore leaves it out, or will if it is bad now."""
         reasons = self._task.left_out
         if reasons is None and self._task.behavior_on_error != "fail":
-            reasons = {bad.key: bad.why for bad in self._bad(item)}
+            reasons = {bad.key: bad.why for bad in self._find_bad(item)}
         if reasons is not None and item.key in reasons:
             self._skipped = (*self._skipped, reasons[item.key])
             return
-        for batch in self._records(item, self._start):
+        for batch in self._read_checked(item, self._start):
             self._out_of_range_count += batch.num_rows if item.out_of_range else 0
             yield batch
 
     def find_bad_objects(self) -> Iterator[BadObject]:
         """Find the bad objects of the task: read the selected part of each object."""
-        return (bad for item in self._task.objects for bad in self._bad(item))
+        return (bad for item in self._task.objects for bad in self._find_bad(item))
 
-    def _bad(self, item: PlannedObject) -> Iterator[BadObject]:
-        """Read the selected part of the object, even if an earlier run has sent its beginning."""
+    def _find_bad(self, item: PlannedObject) -> Iterator[BadObject]:
+        """Yield the object if it is bad: its selected part is read, even if an earlier run has sent its beginning."""
         try:
-            for _ in self._records(item, item.start_offset):
+            for _ in self._read_checked(item, item.start_offset):
                 pass
         except IntegrityError as err:
             if self._task.behavior_on_error == "log":
                 logger.warning("object left out: %s", err)
             yield BadObject(item.key, self._task.selection.bounds(item)[0], err.text)
 
-    def _records(self, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
+    def _read_checked(self, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
+        """Yield an object's selected records from `start_offset` on. IntegrityError if it is not the planned one."""
         selection = self._task.selection
         digest = RecordDigest()
         with self._name_damage(item, "cannot be opened"):
             source = self._task.store.open_stored(item.stored_object)
         with source:
-            topic = self._topic(item, source.info)
+            topic = self._find_topic(item, source.info)
             with self._name_damage(item, "cannot be opened"):
                 reader = new_envelope_reader(item.format, source, item.key, self._task.store.settings.limits)
             read = self._choose_reading(reader, item, start_offset)
@@ -174,7 +175,7 @@ class ArchivedStream:
                     batch = next(read.batches, None)
                 if batch is None:
                     break
-                self._check(item, topic, batch)
+                self._check_batch(item, topic, batch)
                 if read.is_complete:
                     digest.update(batch)
                 # Only now cut to the windows: the digest is that of the whole object.
@@ -188,15 +189,16 @@ class ArchivedStream:
 
     @contextmanager
     def _name_damage(self, item: PlannedObject, what: str) -> Iterator[None]:
+        """Name the object in an IntegrityError of this block. `what` was tried with it."""
         try:
             yield
         except IntegrityError as err:
             raise self._make_error(item, f"{what}: {err}") from err
 
-    def _topic(self, item: PlannedObject, info: ObjectInfo) -> str | None:
-        """Return the records' topic. None if the object's metadata show that it belongs here.
+    def _find_topic(self, item: PlannedObject, info: ObjectInfo) -> str | None:
+        """Return the topic to compare records with. None if the object's metadata show that it belongs here.
 
-        Records of the archive may have the name of another topic: transforms can give them one.
+        Then its records may have the name of another topic: transforms can give them one.
         """
         writer = Provenance.of(info)
         if writer is None:
@@ -205,11 +207,8 @@ class ArchivedStream:
             raise self._make_error(item, f"was written for topic {writer.topic}: it was put here by mistake")
         return None
 
-    def _check(self, item: PlannedObject, topic: str | None, batch: pa.RecordBatch) -> None:
-        """Raise IntegrityError if a batch is not of the place of its object, or of another topic than the object's.
-
-        `topic` is the one to compare with, from `_topic`. None: the metadata show that the object belongs here.
-        """
+    def _check_batch(self, item: PlannedObject, topic: str | None, batch: pa.RecordBatch) -> None:
+        """Raise IntegrityError if a batch is not of the place of its object, or of another topic than `topic`."""
         try:
             check_place(batch, item.kafka_partition, OffsetRange(item.start_offset, item.end_offset), item.key)
         except IntegrityError as err:
@@ -271,6 +270,7 @@ def describe_differences(
 
 
 def _describe_difference(store: ObjectStore, item: PlannedObject, info: ObjectInfo | None) -> str:
+    """Say how the stored object (`info`) differs from the planned one, empty if it does not."""
     if info is None:
         return "does not exist: it was deleted"
     # A cold object cannot be read to compare it: only its ETag and size count.

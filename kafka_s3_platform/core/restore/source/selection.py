@@ -78,7 +78,11 @@ class Selection:
         """Return True if the object may hold a record of the selection."""
         start, end = self.bounds(extent)
         in_times = extent.max_timestamp >= self.from_ms and extent.min_timestamp < self.to_ms
-        return start < end and in_times and self._touches(extent)
+        return (
+            start < end
+            and in_times
+            and (not self.times or any(extent.max_timestamp >= s and extent.min_timestamp < e for s, e in self.times))
+        )
 
     def holds(self, extent: Extent) -> bool:
         """Return True if every record of the object belongs to the selection."""
@@ -99,9 +103,6 @@ class Selection:
         # The last window that begins at or before each time; -1 if all begin later.
         at = np.searchsorted(starts, times, side="right") - 1
         return batch.filter(pa.array((at >= 0) & (times < ends[at])))
-
-    def _touches(self, extent: Extent) -> bool:
-        return not self.times or any(extent.max_timestamp >= s and extent.min_timestamp < e for s, e in self.times)
 
 
 def select_records(request: RestoreRequest, kafka_partitions: Iterable[int]) -> Selection:
@@ -147,6 +148,7 @@ def round_up_to_ms(moment: datetime) -> int:
 
 
 def _check_numbers(request: RestoreRequest, selected: list[int], archived: list[int]) -> None:
+    """Raise ConfigError if a selected kafka partition is not archived, or one with a bound is not selected."""
     named: set[int] = set()
     for offsets in (request.from_offset, request.to_offset):
         if isinstance(offsets, Mapping):
@@ -160,6 +162,7 @@ def _check_numbers(request: RestoreRequest, selected: list[int], archived: list[
 
 
 def _make_window(request: RestoreRequest, kafka_partition: int) -> OffsetWindow:
+    """Return the requested offsets of a kafka partition. ConfigError if there are none."""
     start = find_offset_bound(request.from_offset, kafka_partition)
     end = find_offset_bound(request.to_offset, kafka_partition)
     start = 0 if start is None else start

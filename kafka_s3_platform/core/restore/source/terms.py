@@ -202,6 +202,7 @@ def _collect_outgoing_terms(outgoing: Outgoing, restore_id: str) -> dict[str, An
 
 
 def _make_term(value: Any, restore_id: str) -> Any:
+    """Return a field of `Outgoing` as JSON, secrets as digests."""
     if isinstance(value, tuple):
         return [_make_step_terms(step, restore_id) for step in value]
     # Only the URL: credentials are secret, and may change between two runs.
@@ -218,6 +219,7 @@ def _make_term(value: Any, restore_id: str) -> Any:
 
 
 def _make_step_terms(step: TransformSettings | PredicateSettings, restore_id: str) -> dict[str, Any]:
+    """Return a transform, or its predicate, as JSON, secrets as digests."""
     options = {name: value.get_secret_value() for name, value in step.options.items()}
     terms = {"alias": step.alias, "type": step.type, "options": _mask_options(step.type, options, restore_id)}
     if isinstance(step, PredicateSettings):
@@ -234,7 +236,7 @@ def _mask_options(type_: str, options: Mapping[str, str], restore_id: str) -> di
 
 
 def _digest_secret(value: str, restore_id: str) -> str:
-    # Readers of the bucket see it: slow on purpose, and salted by the restore id, so that nobody can guess the value.
+    """Hash a secret: readers of the bucket see the digest, so it is slow and salted, and nobody can guess the value."""
     content = value.encode(errors="backslashreplace")
     return f"scrypt:{hashlib.scrypt(content, salt=restore_id.encode(), n=2**14, r=8, p=1, dklen=16).hex()}"
 

@@ -194,6 +194,7 @@ class _Digested:
 def _make_task(
     request: RestoreRequest, plan: ArchivePlan, topic: TopicDescription, kafka_partition: int, log: Frontier | None
 ) -> CompareTask:
+    """Make the task for one kafka partition. `log` is its log in the topic, None if the topic does not have it."""
     start, end = (log.log_start_offset, log.last_stable_offset) if log else (0, 0)
     if topic.topic_id == plan.source.topic_id:
         # The topic is the source, so its offsets are the archive's: the part before the window need not be read.
@@ -219,6 +220,7 @@ def _limit_to_log(plan: ArchivePlan, logs: dict[int, Frontier]) -> ArchivePlan:
 def _describe_uncompared(
     request: RestoreRequest, plan: ArchivePlan, topic: TopicDescription, logs: dict[int, Frontier]
 ) -> Iterator[str]:
+    """Say which records of the topic are not compared, and why."""
     for p, log in sorted(logs.items()):
         if request.kafka_partitions is not None and p not in request.kafka_partitions:
             continue

@@ -69,8 +69,10 @@ class MappingWriter:
         starts = np.flatnonzero((np.diff(sources) != 1) | (np.diff(targets) != 1)) + 1
         starts = np.concatenate([[0], starts])
         counts = np.diff(np.append(starts, len(sources)))
-        runs = np.stack([sources[starts], targets[starts], counts])
-        self._write(self._joined(runs))
+        runs = self._join_open_run(np.stack([sources[starts], targets[starts], counts]))
+        # The last run stays open: the next batch may continue it.
+        self._open = (int(runs[0, -1]), int(runs[1, -1]), int(runs[2, -1]))
+        self._buffer(runs[:, :-1])
 
     def close(self) -> pa.Buffer:
         """Return the mapping as a Parquet file."""
@@ -80,7 +82,7 @@ class MappingWriter:
         self._writer.close()
         return self._sink.getvalue()
 
-    def _joined(self, runs: Runs) -> Runs:
+    def _join_open_run(self, runs: Runs) -> Runs:
         """Put the open run before the others. If the first of them continues it, make one run of both."""
         if self._open is None:
             return runs
@@ -90,12 +92,8 @@ class MappingWriter:
             return runs
         return np.concatenate([np.array(self._open, np.int64).reshape(3, 1), runs], axis=1)
 
-    def _write(self, runs: Runs) -> None:
-        """Buffer all runs but the last, which the next batch may continue."""
-        self._open = (int(runs[0, -1]), int(runs[1, -1]), int(runs[2, -1]))
-        self._buffer(runs[:, :-1])
-
     def _buffer(self, runs: Runs) -> None:
+        """Keep runs until there are enough to be compressed together."""
         if not runs.shape[1]:
             return
         self._runs.append(pa.RecordBatch.from_arrays([pa.array(row) for row in runs], schema=MAPPING_SCHEMA))
@@ -104,6 +102,7 @@ class MappingWriter:
             self._flush()
 
     def _flush(self) -> None:
+        """Compress the buffered runs."""
         if self._runs:
             self._writer.write_table(pa.Table.from_batches(self._runs).combine_chunks())
         self._runs = []
@@ -163,6 +162,10 @@ def match_stream(task: ReplayTask, admin: ClusterAdmin, seconds: float = 0.0) ->
 
 
 def _match_place(task: ReplayTask, log: TargetLog, tally: "_Tally") -> Reached:
+    """Find the stream's records in one kafka partition of the target, in order, and sum them up in `tally`.
+
+    The errors are those of `match_stream`.
+    """
     stream = task.read_stream()
     match = SubsequenceMatch(stream.select(log.kafka_partition), log.read(), task.stream.facts.any_timestamp)
     before = tally.count
@@ -212,6 +215,7 @@ class _Tally:
         self._left_out = stream.left_out
 
     def add(self, source: pa.RecordBatch, target: pa.RecordBatch, *, mapped: bool) -> None:
+        """Add two batches of equal records. If they are `mapped`, their offsets go to the offset mapping."""
         if mapped:
             self.mapping.add(source, target)
         self._digest.update(source)

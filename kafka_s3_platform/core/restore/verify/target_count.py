@@ -161,6 +161,7 @@ def count_target(task: TargetCountTask, _: Attempt) -> TargetReport:
 
 
 def _explain_lost(task: TargetCountTask, lost: Lost, log: TargetLog) -> Exception:
+    """Build the error for a record that the target holds less often than it was sent."""
     if log.open_offset is not None:
         return explain_open_transaction(log)
     first = task.replays[0]

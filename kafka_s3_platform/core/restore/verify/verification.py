@@ -125,6 +125,7 @@ class Verification:
         return _TargetStates(logs, {goal.plan.to_topic: find_new_refusals(goal, goal_now) for goal, goal_now in pairs})
 
     def _list_reached(self, to_topic: str) -> list[int]:
+        """List the kafka partitions of the target topic that may have got records."""
         return sorted(
             {number for task in self.streams if task.to_topic == to_topic for number, _ in task.own_target_starts}
         )
@@ -142,6 +143,7 @@ class Verification:
                 yield name, f"{what}, so they were not read back"
 
     def _match(self, done: set[tuple[str, int]]) -> list[VerifiedStream]:
+        """Read back all streams but those `done`, and find each record of them in its target."""
         tasks = {(t.named_topic, t.kafka_partition): t for t in self.streams}
         pending = [task for place, task in tasks.items() if place not in done]
         what = f"verify {self.request.restore_id}"
