@@ -59,8 +59,8 @@ def plan(archived: dict[str, str] | None = None, newest: datetime = NOON) -> Arc
     )
 
 
-def going(of: ArchivePlan) -> TargetPlan:
-    return make_archive_target(request(), of)
+def going(of: ArchivePlan, **changes: Any) -> TargetPlan:
+    return make_archive_target(request(**changes), of)
 
 
 def part(kafka_partition: int, count: int, first: int = 0, **changes: Any) -> KafkaPartitionReport:

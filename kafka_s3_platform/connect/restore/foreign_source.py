@@ -261,12 +261,7 @@ class ForeignSource:
 
     def plan_targets(self, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
         """Return a plan for each target topic. There is none if there is no object."""
-        return make_foreign_targets(self.request.config, plan)
-
-    def request_target(self, target: TargetPlan) -> RestoreRequest:
-        """Return the request of one target. If one of its topics has its name, it is named alone: that is a loop."""
-        topic = target.to_topic if target.to_topic in target.topics else target.name
-        return replace(self.request, topic=topic, to_topic=target.to_topic)
+        return make_foreign_targets(self.request, plan)
 
     def check(self, plan: ForeignPlan, goals: Sequence[Goal], _: TaskRunner) -> Checked:
         """Check the listing, and try to write the first records of each topic."""
@@ -339,7 +334,7 @@ class ForeignSource:
         for topic in goal.plan.topics:
             settings = self.make_values(goal, topic)
             values = None if settings is None else Values(settings)
-            OutgoingStream(goal.request.outgoing, topic, 0, goal.size, goal.plan.to_topic, values=values)
+            OutgoingStream(goal.plan.request.outgoing, topic, 0, goal.size, goal.plan.to_topic, values=values)
 
 
 def _list_cold(plan: ForeignPlan, store: ObjectStore) -> tuple[tuple[ObjectStore, str], ...]:

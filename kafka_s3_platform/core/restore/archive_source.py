@@ -236,32 +236,25 @@ class ArchiveSource:
         """Return the target of each topic."""
         return tuple(make_archive_target(self._request_topic(topic), topic) for topic in plan.begun_topics)
 
-    def request_target(self, target: TargetPlan) -> RestoreRequest:
-        """Return the request of the target's topic."""
-        return self._request(target.facts.connector, target.name, target.to_topic)
-
-    def _request_topic(self, topic: ArchivePlan) -> RestoreRequest:
-        """Return the request of a planned topic alone."""
-        return self._request(topic.facts.connector, str(topic.terms["topic"]), topic.to_topic)
-
-    def _request(self, connector: str, topic: str, to_topic: str) -> RestoreRequest:
-        """Return the request of one topic alone: of those of its connector, preferably its own."""
+    def _request_topic(self, plan: ArchivePlan) -> RestoreRequest:
+        """Return the request of a planned topic alone: of those of its connector, preferably its own."""
         if not self.topics:
             return self.request
+        topic = str(plan.terms["topic"])
         # A begun restore keeps its topics, even if its connector has others now. Each may have windows of its own.
-        requests = (r for r in self.topics if r.config.name == connector)
+        requests = (r for r in self.topics if r.config.name == plan.facts.connector)
         request = min(requests, key=lambda r: r.topic != topic, default=self.request)
-        return replace(request, topic=topic, to_topic=to_topic)
+        return replace(request, topic=topic, to_topic=plan.to_topic)
 
     def check(self, plan: TopicsPlan, goals: Sequence[Goal], runner: TaskRunner) -> Checked:
         """Compare the objects with the plan, and look for records that cannot be sent."""
         findings: list[PreflightFinding] = []
         cold_objects: list[tuple[ObjectStore, str]] = []
         for goal, topic in zip(goals, plan.topics, strict=True):
-            store = ObjectStore(goal.request.config.store)
+            store = ObjectStore(goal.plan.request.config.store)
             objects = store.heads([o.key for o in topic.objects])
             is_begun = plan.starts is not None
-            topic_findings = check_archive(goal.request, topic, goal.size, objects, runner, is_begun=is_begun)
+            topic_findings = check_archive(goal.plan.request, topic, goal.size, objects, runner, is_begun=is_begun)
             findings += goal.name_findings(topic_findings)
             cold_objects += ((store, key) for key in _list_cold(objects))
         return Checked(tuple(findings), tuple(cold_objects))
@@ -271,11 +264,11 @@ class ArchiveSource:
         counts: list[StreamCount] = []
         findings: list[PreflightFinding] = []
         for goal, topic in zip(goals, plan.topics, strict=True):
-            topic_counts = count_exactly(goal.request, topic, runner)
+            topic_counts = count_exactly(goal.plan.request, topic, runner)
             counts += topic_counts
             largest = max((c.largest_record_bytes for c in topic_counts), default=0)
-            if not goal.request.outgoing.changes_content:
-                too_large = check_largest_record(goal.request, goal.plan, goal.target.configs, largest)
+            if not goal.plan.request.outgoing.changes_content:
+                too_large = check_largest_record(goal.plan, goal.target.configs, largest)
                 findings += goal.name_findings(too_large)
         return DryRunCount(tuple(counts), is_exact=True, findings=tuple(findings))
 
@@ -284,7 +277,7 @@ class ArchiveSource:
 
         A second call finds them registered.
         """
-        request = goal.request
+        request = goal.plan.request
         config = request.config
         outgoing = request.outgoing
         if not (outgoing.key or outgoing.value or outgoing.map_schema_ids or outgoing.transforms):

@@ -256,10 +256,10 @@ class Execution:
 
     def _store_evidence(self, report: RestoreReport, started_at: datetime) -> None:
         """Store a document for each connector of the restore, with its topics."""
-        configs = {goal.request.config.name: goal.request.config for goal in self.goals}
+        configs = {goal.plan.request.config.name: goal.plan.request.config for goal in self.goals}
         parts = list(zip(report.parts or (report,), self.goals, strict=bool(self.goals)))
         for name, config in configs.items():
-            of_connector = [part for part, goal in parts if goal.request.config.name == name]
+            of_connector = [part for part, goal in parts if goal.plan.request.config.name == name]
             cluster = self.goals[0].target.cluster
             target = f"Kafka cluster {cluster.cluster_id}" if cluster else "a Kafka cluster without an id"
             evidence = make_restore_evidence(config, of_connector, report, started_at, target)

@@ -55,10 +55,6 @@ class RestoreSource(Protocol[P]):
         """Return the part of each target topic."""
         ...
 
-    def request_target(self, target: TargetPlan) -> RestoreRequest:
-        """Return the request of one target alone. It names the target and its source topics."""
-        ...
-
     def check(self, plan: P, goals: Sequence[Goal], runner: TaskRunner) -> Checked:
         """Check the objects, and how their records are written. The targets are checked already."""
         ...

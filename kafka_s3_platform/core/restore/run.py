@@ -212,7 +212,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         findings += new_plan.findings
         targets = source.plan_targets(plan)
     with ClusterAdmin(request.target_kafka, begins=True) as admin:
-        goals = observe_goals([(source.request_target(target), target) for target in targets], admin)
+        goals = observe_goals(targets, admin)
         findings += _inspect_targets(goals)
         checked = source.check(plan, goals, runner)
         findings += checked.findings
@@ -233,7 +233,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
             new_plan.claim()
             plan, goals = _begin_restore(request, plan, goals, admin, store)
         # Observe again: the targets may have been created above, and the goals now have their start offsets.
-        goals = observe_goals([(goal.request, goal.plan) for goal in goals], admin)
+        goals = observe_goals([goal.plan for goal in goals], admin)
     thaw_objects(request, checked.cold_objects)
     values = {pair: source.make_values(goal, pair[0]) for pair, goal in map_goals(goals).items()}
     tasks = _make_tasks(source, plan, goals, values, resumed=begun is not None)
@@ -245,7 +245,7 @@ def _inspect_targets(goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
     """Check the targets as far as their clusters show them, whatever the source of the records is."""
     sources = {*chain.from_iterable(goal.plan.topics for goal in goals)}
     for goal in goals:
-        yield from goal.name_findings(inspect_target(goal.request, goal.plan, goal.target, sources))
+        yield from goal.name_findings(inspect_target(goal.plan, goal.target, sources))
     yield from describe_sizes([goal.plan for goal in goals])
 
 
@@ -273,7 +273,7 @@ def _begin_restore(
         if request.restore_acls:
             # Before the plan is stored: if this run is killed here, the next one does it again.
             admin.create_topic_acls(goal.plan.to_topic, choose_restorable_acls(goal.plan.acls or ()))
-        starts[goal.plan.to_topic] = read_target_start(goal.request, target)
+        starts[goal.plan.to_topic] = read_target_start(goal.plan.request, target)
     begun = replace(plan, starts=dict(sorted(starts.items())))
     store_plan(request, store, begun.to_json())
     return begun, [replace(goal, plan=replace(goal.plan, start=starts[goal.plan.to_topic])) for goal in goals]
@@ -288,11 +288,11 @@ def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
         is_there = goal.target.description is not None
         if is_there:
             return goal.target
-        target = create_target(goal.request, goal.plan, goal.size, goal.target, admin)
+        target = create_target(goal.plan, goal.size, goal.target, admin)
         # before the check, so that a topic that fails it is deleted again
         created.append(target)
         # only the created topic shows the defaults of its brokers
-        raise_refusals(goal.request, list(check_configs(goal.request, goal.plan, target.configs, {})))
+        raise_refusals(goal.plan.request, list(check_configs(goal.plan, target.configs, {})))
         return target
 
     try:
@@ -335,7 +335,7 @@ def _make_tasks(
             run_id=request.run_id,
             resumed=resumed,
             max_message_bytes=limit,
-            codec=choose_codec(request, goal.plan, limit),
+            codec=choose_codec(goal.plan, limit),
             place=plan.place,
         )
         tasks.append(task)

@@ -479,8 +479,8 @@ def test_a_topic_of_several_has_the_notes_and_ids_of_its_own_schemas() -> None:
     goals, values = [], {}
     for topic, mapping in mappings.items():
         there = Target(None, TargetConfigs(topic, {}, NOON), {})
-        of_topic = dataclasses.replace(target, topics=(topic,), to_topic=f"{topic}-copy")
-        goals.append(Goal(request(), of_topic, there, is_alone=False))
+        of_topic = dataclasses.replace(target, topics=(topic,), request=request(to_topic=f"{topic}-copy"))
+        goals.append(Goal(of_topic, there, is_alone=False))
         values[topic, f"{topic}-copy"] = ValueSettings(Outgoing(), RecordSettings(), topic, f"{topic}-copy", mapping)
     whole = add_schema_ids(report(parts=(report(topic="a"), report(topic="b"))), goals, values)
     assert (whole.notes, whole.schema_ids) == (("of a", "of b"), ((1, 101), (2, 102)))

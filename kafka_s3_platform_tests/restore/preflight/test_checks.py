@@ -58,9 +58,9 @@ def without_objects(**changes: Any) -> ArchivePlan:
 def told(asked: RestoreRequest, given: ArchivePlan, of: Target | None = None) -> list[tuple[bool, str]]:
     there = of or target()
     goes = make_archive_target(asked, given)
-    size = there.kafka_partition_count(asked, goes)
+    size = there.kafka_partition_count(goes)
     found = [
-        *inspect_target(asked, goes, there, goes.topics),
+        *inspect_target(goes, there, goes.topics),
         *check_archive(asked, given, size, [], InProcessRunner()),
     ]
     return [(f.refuses, f.text) for f in found if "holds no record in the window" not in f.text]
@@ -214,16 +214,16 @@ TELLING: dict[str, tuple[Keys, str]] = {
 }
 
 
-def planned(folder: Path, keys: Keys, name: str, **asked: Any) -> tuple[RestoreRequest, TargetPlan]:
+def planned(folder: Path, keys: Keys, name: str, **asked: Any) -> TargetPlan:
     config = config_of(folder, {name: text for name, text in keys.items() if text})
     request = RestoreRequest(config, **{"topic": "", "to_topic": "u", "restore_id": "r", "run_id": "x", **asked})
     plan = make_foreign_plan(request, (), None, MemoryStore({name: b"{}\n"}))
-    [target] = make_foreign_targets(config, plan)
-    return request, target
+    [target] = make_foreign_targets(request, plan)
+    return target
 
 
-def found(configs: dict[str, str], request: RestoreRequest, plan: TargetPlan) -> list[PreflightFinding]:
-    return list(check_configs(request, plan, TargetConfigs("u", configs, NOW), {}))
+def found(configs: dict[str, str], plan: TargetPlan) -> list[PreflightFinding]:
+    return list(check_configs(plan, TargetConfigs("u", configs, NOW), {}))
 
 
 @pytest.mark.parametrize("how", TELLING)
@@ -231,7 +231,7 @@ def found(configs: dict[str, str], request: RestoreRequest, plan: TargetPlan) ->
 def test_records_whose_times_nobody_knows_before_they_are_read_may_be_too_old(
     tmp_path: Path, how: str, configs: dict[str, str]
 ) -> None:
-    [refusal] = found(configs, *planned(tmp_path, *TELLING[how]))
+    [refusal] = found(configs, planned(tmp_path, *TELLING[how]))
     assert refusal.refuses
     assert next(iter(configs)) in refusal.text
     assert configs is APPEND or ("may be of any age" in refusal.text and "--from (what.from_time)" in refusal.text)
@@ -241,7 +241,7 @@ def test_records_whose_times_nobody_knows_before_they_are_read_may_be_too_old(
 def test_records_chosen_by_time_are_no_older_than_that(tmp_path: Path, how: str) -> None:
     keys, name = TELLING[how]
     asked = {"from_time": NOW - timedelta(hours=12)}
-    assert found(WEEK | BEFORE, *planned(tmp_path, keys, name, **asked)) == []
+    assert found(WEEK | BEFORE, planned(tmp_path, keys, name, **asked)) == []
 
 
 @pytest.mark.parametrize(
@@ -250,24 +250,23 @@ def test_records_chosen_by_time_are_no_older_than_that(tmp_path: Path, how: str)
     ids=["an envelope's folder of records' times", "Lenses' name"],
 )
 def test_times_that_names_tell_of_the_records_themselves_are_believed(tmp_path: Path, keys: Keys, name: str) -> None:
-    assert found(WEEK | BEFORE | AFTER, *planned(tmp_path, keys, name)) == []
+    assert found(WEEK | BEFORE | AFTER, planned(tmp_path, keys, name)) == []
 
 
 def test_values_alone_get_the_time_of_the_restore(tmp_path: Path) -> None:
     name = "topics/t/partition=0/t+0+0000000000.json"
-    assert found(WEEK | BEFORE | AFTER, *planned(tmp_path, confluent("json", JSON, JSON), name)) == []
+    assert found(WEEK | BEFORE | AFTER, planned(tmp_path, confluent("json", JSON, JSON), name)) == []
 
 
 def test_a_limit_of_the_future_is_told_since_brokers_reject_what_is_above_it(tmp_path: Path) -> None:
-    [remark] = found(AFTER, *planned(tmp_path, *TELLING["a field"]))
+    [remark] = found(AFTER, planned(tmp_path, *TELLING["a field"]))
     assert not remark.refuses
     assert "--exact (how.exact)" in remark.text
 
 
 @pytest.mark.parametrize("how", TELLING)
 def test_a_new_topic_keeps_records_of_any_time(tmp_path: Path, how: str) -> None:
-    request, plan = planned(tmp_path, *TELLING[how])
-    made, _ = make_topic_configs(request, plan, NOW, {})
+    made, _ = make_topic_configs(planned(tmp_path, *TELLING[how]), NOW, {})
     limits = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
     assert {name: made[name] for name in ("retention.ms", *limits)} == {
         "retention.ms": "-1",

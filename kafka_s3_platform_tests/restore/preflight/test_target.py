@@ -53,13 +53,11 @@ BOUND = 3 * 50 + 5 * (128 + 78)
 def said(
     configs: dict[str, str], of: ArchivePlan, arrived: dict[int, int] | None = None, **asked: Any
 ) -> list[tuple[bool, str]]:
-    return said_of(configs, going(of), arrived, **asked)
+    return said_of(configs, going(of, **asked), arrived)
 
 
-def said_of(
-    configs: dict[str, str], of: TargetPlan, arrived: dict[int, int] | None = None, **asked: Any
-) -> list[tuple[bool, str]]:
-    found = check_configs(request(**asked), of, TargetConfigs("u", DEFAULTS | configs, NOW), arrived or {})
+def said_of(configs: dict[str, str], of: TargetPlan, arrived: dict[int, int] | None = None) -> list[tuple[bool, str]]:
+    found = check_configs(of, TargetConfigs("u", DEFAULTS | configs, NOW), arrived or {})
     return [(f.refuses, f.text) for f in found]
 
 
@@ -106,9 +104,10 @@ def test_a_record_that_expires_while_the_restore_goes_on_is_refused() -> None:
     [(refuses, text)] = said(kept, plan(), records_per_second=1.0)
     assert (refuses, "before the restore has ended, which is given 1:00:15" in text) == (True, True)
     old = round_up_to_ms(NOON)
-    unknown = replace(going(plan()), objects=(ObjectFacts("k", 0, 100, oldest=old, newest=old),))
+    slow = going(plan(), records_per_second=1.0)
+    unknown = replace(slow, objects=(ObjectFacts("k", 0, 100, oldest=old, newest=old),))
     limit = {"retention.ms": str(AGE_MS + HOUR_MS + 290_000)}
-    assert [r for r, _ in said_of(limit, unknown, records_per_second=1.0)] == [True]
+    assert [r for r, _ in said_of(limit, unknown)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -174,8 +173,8 @@ def test_a_limit_below_an_objects_mean_is_refused_unless_a_filter_may_help() -> 
 
 def test_the_largest_record_is_compared_once_it_is_known() -> None:
     target = TargetConfigs("u", DEFAULTS | {"max.message.bytes": "100"}, NOW)
-    assert list(check_largest_record(request(), going(plan()), target, 100)) == []
-    (found,) = check_largest_record(request(), going(plan()), target, 101)
+    assert list(check_largest_record(going(plan()), target, 100)) == []
+    (found,) = check_largest_record(going(plan()), target, 101)
     assert (found.refuses, "a record has 101 bytes" in found.text) == (True, True)
 
 
@@ -191,20 +190,20 @@ def test_records_that_came_compressed_to_a_topic_of_the_same_limit_are_not_refus
     [(is_refused, text)] = said(small, plan(small), target=kafka)
     assert is_refused == refuses
     assert "The archived topic's limit was 9, so it took them compressed" in text
-    codec = choose_codec(request(target=kafka), going(plan(small)), 9)
+    codec = choose_codec(going(plan(small), target=kafka), 9)
     assert codec == worker.get("compression.type", "zstd")
-    assert choose_codec(request(), going(plan(small)), 10) == "none"
+    assert choose_codec(going(plan(small)), 10) == "none"
     target = TargetConfigs("u", DEFAULTS | small, NOW)
-    [found] = check_largest_record(request(target=kafka), going(plan(small)), target, 10)
+    [found] = check_largest_record(going(plan(small), target=kafka), target, 10)
     assert found.refuses == refuses
 
 
 def test_one_large_record_among_small_ones_is_not_said_to_be_sent_compressed() -> None:
     """What is known of its object before it is read asks for no compression."""
     source = going(plan({"max.message.bytes": "100"}))
-    assert choose_codec(request(), source, 100) == "none"
+    assert choose_codec(source, 100) == "none"
     target = TargetConfigs("u", DEFAULTS | {"max.message.bytes": "100"}, NOW)
-    [found] = check_largest_record(request(), source, target, 101)
+    [found] = check_largest_record(source, target, 101)
     assert found.refuses
     assert "set producer.compression.type=zstd in the target's worker file" in found.text
 
@@ -231,15 +230,15 @@ def parts(*kafka_partitions: int) -> ArchivePlan:
 def test_records_that_keep_their_number_need_a_kafka_partition_of_it(
     size: int, restored: tuple[int, ...], refused: list[bool]
 ) -> None:
-    found = list(check_kafka_partition_count(request(), going(parts(*restored)), size, is_new=False))
+    found = list(check_kafka_partition_count(going(parts(*restored)), size, is_new=False))
     assert [f.refuses for f in found] == refused
-    hashed = request(outgoing=Outgoing(partitioning="murmur2"))
-    assert list(check_kafka_partition_count(hashed, going(parts(*restored)), size, is_new=False)) == []
+    hashed = going(parts(*restored), outgoing=Outgoing(partitioning="murmur2"))
+    assert list(check_kafka_partition_count(hashed, size, is_new=False)) == []
 
 
 def test_a_new_topic_has_as_many_kafka_partitions_as_the_source_or_as_many_as_asked() -> None:
-    assert choose_topic_size(request(), going(parts(0))) == 3
-    assert choose_topic_size(request(target_kafka_partitions=7), going(parts(0))) == 7
+    assert choose_topic_size(going(parts(0))) == 3
+    assert choose_topic_size(going(parts(0), target_kafka_partitions=7)) == 7
 
 
 def test_a_replication_factor_above_the_number_of_brokers_is_refused() -> None:
@@ -285,28 +284,25 @@ def with_acls(*acls: TopicAcl) -> ArchivePlan:
 
 
 def test_acls_are_said_before_they_are_restored_and_only_when_asked() -> None:
-    asked = request(restore_acls=True)
     given = with_acls(ALLOW, DENY)
+    asked = going(given, restore_acls=True)
 
-    assert list(check_acls(request(), going(given), ())) == []
-    told = [f.text for f in check_acls(asked, going(given), ())]
+    assert list(check_acls(going(given), ())) == []
+    told = [f.text for f in check_acls(asked, ())]
     assert "u gets 2 ACLs: ALLOW READ to User:alice from *; DENY READ to User:mallory from *" in told[0]
     assert "from then on only those named may use it" in told[1]
-    assert list(check_acls(asked, going(given), (ALLOW, DENY))) == []
+    assert list(check_acls(asked, (ALLOW, DENY))) == []
 
 
 def test_an_acl_that_locks_everyone_out_is_never_restored() -> None:
     given = with_acls(ALLOW, DENY_ALL)
     assert choose_restorable_acls(given.source.acls or ()) == (ALLOW,)
-    assert any(
-        "would lock out everyone" in f.text for f in check_acls(request(restore_acls=True), going(given), (ALLOW,))
-    )
+    assert any("would lock out everyone" in f.text for f in check_acls(going(given, restore_acls=True), (ALLOW,)))
 
 
 def test_acls_that_are_unknown_on_either_side_are_refused() -> None:
-    asked = request(restore_acls=True)
-    assert [f.refuses for f in check_acls(asked, going(plan()), ())] == [True]
-    assert [f.refuses for f in check_acls(asked, going(with_acls(ALLOW)), None)] == [True]
+    assert [f.refuses for f in check_acls(going(plan(), restore_acls=True), ())] == [True]
+    assert [f.refuses for f in check_acls(going(with_acls(ALLOW), restore_acls=True), None)] == [True]
 
 
 def test_acls_stay_in_the_plan() -> None:
@@ -323,7 +319,7 @@ def test_a_new_topic_takes_the_archived_configs_and_keeps_what_is_restored() -> 
         "message.timestamp.type": "LogAppendTime",
     }
 
-    configs, told = make_topic_configs(request(), going(plan(archived)), NOW, {})
+    configs, told = make_topic_configs(going(plan(archived)), NOW, {})
 
     assert configs == {
         "cleanup.policy": "delete",
@@ -338,7 +334,7 @@ def test_a_new_topic_takes_the_archived_configs_and_keeps_what_is_restored() -> 
 def test_an_archived_retention_that_still_holds_the_records_is_kept() -> None:
     enough = {"retention.ms": str(AGE_MS + HOUR_MS + 1000), "retention.bytes": str(BOUND)}
 
-    configs, told = make_topic_configs(request(), going(plan(enough)), NOW, {})
+    configs, told = make_topic_configs(going(plan(enough)), NOW, {})
 
     assert ({name: configs[name] for name in enough}, told) == (enough, [])
 
@@ -346,13 +342,13 @@ def test_an_archived_retention_that_still_holds_the_records_is_kept() -> None:
 def test_an_archived_retention_that_might_not_hold_the_records_is_lifted() -> None:
     little = {"retention.ms": str(AGE_MS + HOUR_MS - 1), "retention.bytes": str(BOUND - 1)}
 
-    configs, told = make_topic_configs(request(), going(plan(little)), NOW, {})
+    configs, told = make_topic_configs(going(plan(little)), NOW, {})
 
     assert ({name: configs[name] for name in little}, len(told)) == (dict.fromkeys(little, "-1"), 2)
 
 
 def test_a_new_topic_accepts_records_that_are_far_ahead() -> None:
-    configs, _ = make_topic_configs(request(), going(plan(newest=NOW + timedelta(days=400))), NOW, {})
+    configs, _ = make_topic_configs(going(plan(newest=NOW + timedelta(days=400))), NOW, {})
 
     assert configs["message.timestamp.after.max.ms"] == str(FOREVER_MS)
 
@@ -367,13 +363,13 @@ def test_the_plan_comes_back_from_its_object_with_the_same_digest() -> None:
 def test_archived_acls_that_are_none_of_kafka_s_are_refused(change: dict[str, str]) -> None:
     """Whoever writes to the index says what they are."""
     given = with_acls(ALLOW, TopicAcl(**{**asdict(ALLOW), **change}))
-    found = list(check_acls(request(restore_acls=True), going(given), ()))
+    found = list(check_acls(going(given, restore_acls=True), ()))
     assert next(f.text for f in found if f.refuses).startswith("1 of the archived ACLs of")
 
 
 def test_an_acl_that_lets_everyone_in_is_told_by_itself() -> None:
     everyone = replace(ALLOW, principal="User:*", operation="ALL")
-    found = [f.text for f in check_acls(request(restore_acls=True), going(with_acls(ALLOW, everyone)), (ALLOW,))]
+    found = [f.text for f in check_acls(going(with_acls(ALLOW, everyone), restore_acls=True), (ALLOW,))]
     assert any(text.endswith(f"everyone may use {request().to_topic} as the ACL says: {everyone}") for text in found)
 
 
@@ -386,4 +382,4 @@ def test_a_log_of_single_records_with_many_headers_is_within_the_bound(
     [item] = plan().objects
     five = replace(plan(), objects=(replace(item, record_bytes=5 * content),))
     log = 5 * (len(record_batch([record])) + CONTROL_BATCH)
-    assert log <= (bound_largest_log(request(), going(five), {}) or 0)
+    assert log <= (bound_largest_log(going(five), {}) or 0)

@@ -295,7 +295,8 @@ def test_what_a_listing_does_not_tell_is_not_known() -> None:
     plan = ForeignPlan.from_json((STORED / "foreign_plan.json").read_bytes(), "k")
     for name, is_told, oldest in (("envelope.json", True, 0), ("json", False, 5)):
         layout = CONFIG.layout.model_copy(update={"format": name})
-        [target] = make_foreign_targets(CONFIG.model_copy(update={"layout": layout}), plan)
+        asked = replace(request(), config=CONFIG.model_copy(update={"layout": layout}))
+        [target] = make_foreign_targets(asked, plan)
         assert (target.topics, target.to_topic, target.kafka_partitions) == (("t",), "u", (0, 1))
         assert (target.record_count, target.record_bytes, target.object_bytes) == (None, None, 21)
         times = target.bound_times(now_ms=5)

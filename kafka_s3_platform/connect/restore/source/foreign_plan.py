@@ -5,7 +5,7 @@ The plan stays in the bucket, and so do the objects sent by each restore of a so
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from itertools import chain
@@ -329,7 +329,7 @@ def _collect_read_terms(config: ConnectorConfig) -> dict[str, Any]:
     return layout | source | converters
 
 
-def make_foreign_targets(config: ConnectorConfig, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
+def make_foreign_targets(request: RestoreRequest, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
     """Return the part of each target topic, for the checks of a target."""
     objects: dict[str, list[ForeignObject]] = {
         to_topic: [] for to_topic in sorted(chain.from_iterable(plan.targets.values()))
@@ -337,16 +337,19 @@ def make_foreign_targets(config: ConnectorConfig, plan: ForeignPlan) -> tuple[Ta
     for item in plan.objects:
         for to_topic in plan.targets[item.topic]:
             objects[to_topic].append(item)
-    return tuple(_make_target(config, plan, to_topic, items) for to_topic, items in objects.items())
+    return tuple(_make_target(request, plan, to_topic, items) for to_topic, items in objects.items())
 
 
 def _make_target(
-    config: ConnectorConfig, plan: ForeignPlan, to_topic: str, objects: Sequence[ForeignObject]
+    request: RestoreRequest, plan: ForeignPlan, to_topic: str, objects: Sequence[ForeignObject]
 ) -> TargetPlan:
     topics = tuple(sorted(topic for topic, targets in plan.targets.items() if to_topic in targets))
+    config = request.config
+    # A topic that goes to a target of its own name is named alone: that is a loop.
+    topic = to_topic if to_topic in topics else ", ".join(topics)
     return TargetPlan(
+        request=replace(request, topic=topic, to_topic=to_topic),
         topics=topics,
-        to_topic=to_topic,
         facts=plan.facts,
         objects=tuple(_collect_facts(config, plan, o) for o in objects),
         is_exact=False,

@@ -24,14 +24,14 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 logger = logging.getLogger(__name__)
 
 
-def create_target(request: RestoreRequest, plan: TargetPlan, size: int, target: Target, admin: ClusterAdmin) -> Target:
+def create_target(plan: TargetPlan, size: int, target: Target, admin: ClusterAdmin) -> Target:
     """Create the target topic with `size` kafka partitions, and return it as it is then."""
-    configs, _ = make_topic_configs(request, plan, target.configs.now, target.not_taken)
+    configs, _ = make_topic_configs(plan, target.configs.now, target.not_taken)
     # -1: the brokers use their own default.
-    admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
-    logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
+    admin.create_topic(plan.to_topic, size, plan.request.replication_factor or -1, configs=configs)
+    logger.info("created topic %s with %d kafka partitions", plan.to_topic, size)
     # Observe again: only the created topic shows the configs of its brokers.
-    return observe_targets([request], admin, target.cluster, target.most_transaction_ms)[0]
+    return observe_targets([plan], admin, target.cluster, target.most_transaction_ms)[0]
 
 
 def take_back(created: Iterable[Target], admin: ClusterAdmin) -> str:

@@ -54,31 +54,31 @@ class Target:
     most_transaction_ms: str | None = None
     """The brokers' longest timeout of transactions. None: they do not show it."""
 
-    def kafka_partition_count(self, request: RestoreRequest, plan: TargetPlan) -> int:
+    def kafka_partition_count(self, plan: TargetPlan) -> int:
         """Return how many kafka partitions it has, or gets when created; after the start, as many as at the start."""
         if plan.start is not None:
             return len(plan.start.offsets)
         if self.description:
             return len(self.description.kafka_partitions)
-        return choose_topic_size(request, plan)
+        return choose_topic_size(plan)
 
 
 def observe_targets(
-    requests: Sequence[RestoreRequest], admin: ClusterAdmin, cluster: ClusterDescription | None, most: str | None
+    plans: Sequence[TargetPlan], admin: ClusterAdmin, cluster: ClusterDescription | None, most: str | None
 ) -> list[Target]:
     """Ask the cluster about the target topics together. `most` is its longest timeout of transactions, if known."""
     now = datetime.now(timezone.utc)
-    answers = admin.describe_topics(request.to_topic for request in requests)
+    answers = admin.describe_topics(plan.to_topic for plan in plans)
     for err in answers.failures.values():
         if not isinstance(err, MissingTopicError):
             raise err
     described = answers.results
     logs = admin.frontiers_of({topic: d.kafka_partitions for topic, d in described.items()}).all_or_raise()
-    new_topics = [r.to_topic for r in requests if r.to_topic not in described and r.restore_acls]
+    new_topics = [p.to_topic for p in plans if p.to_topic not in described and p.request.restore_acls]
     acls = admin.topic_acls(new_topics) if new_topics else {}
     targets: list[Target] = []
-    for request in requests:
-        topic = request.to_topic
+    for plan in plans:
+        topic = plan.to_topic
         if (description := described.get(topic)) is None:
             none = TargetConfigs(topic, {}, now)
             near = admin.find_near_topic(topic)
@@ -98,32 +98,30 @@ def describe_if_there(admin: ClusterAdmin, topic: str) -> TopicDescription | Non
         return None
 
 
-def inspect_target(
-    request: RestoreRequest, plan: TargetPlan, target: Target, sources: Collection[str]
-) -> list[PreflightFinding]:
+def inspect_target(plan: TargetPlan, target: Target, sources: Collection[str]) -> list[PreflightFinding]:
     """Check the target, whatever the source of the records is. `sources` are all source topics of the restore."""
     return [
-        *_check_delivery(request, plan, target),
-        *_check_schema_mapping(request),
-        *_check_existing_or_missing(request, plan, target),
+        *_check_delivery(plan, target),
+        *_check_schema_mapping(plan.request),
+        *_check_existing_or_missing(plan, target),
         *check_rights(
-            request,
+            plan.request,
             target.description.operations if target.description else None,
             target.cluster.operations if target.cluster else None,
         ),
-        *check_acls(request, plan, target.acls),
-        *_check_source(request, plan, target),
-        *_find_loops(request, target, sources),
+        *check_acls(plan, target.acls),
+        *_check_source(plan, target),
+        *_find_loops(plan.request, target, sources),
     ]
 
 
-def _check_delivery(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+def _check_delivery(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
     """Refuse transactions rejected by the brokers, and restores that `at_least_once` cannot resume.
 
     Without a marker, a resuming run compares a kafka partition of the target with the archive, record by record.
     """
-    if request.delivery != "at_least_once":
-        timeout, most = read_transaction_timeout_ms(request.target_kafka), target.most_transaction_ms
+    if plan.request.delivery != "at_least_once":
+        timeout, most = read_transaction_timeout_ms(plan.request.target_kafka), target.most_transaction_ms
         if most is not None and timeout > int(most):
             what = f"the transaction timeout is {timeout} ms, and transaction.max.timeout.ms of a broker is {most}"
             yield make_refusal(f"{what}. {LOWER_TIMEOUT}")
@@ -134,11 +132,11 @@ def _check_delivery(request: RestoreRequest, plan: TargetPlan, target: Target) -
             f"on finds what has arrived by its content, and equal records of two topics are not told apart. Restore "
             f"with exactly_once, or to a topic for each"
         )
-    if request.outgoing.partitioning != "source":
+    if plan.request.outgoing.partitioning != "source":
         yield make_refusal(
             "delivery=at_least_once keeps kafka partition numbers: where keys decide them, restore with exactly_once"
         )
-    if request.outgoing.has_mapper:
+    if plan.request.outgoing.has_mapper:
         yield make_refusal(
             "a mapper may make several records of one, and with delivery=at_least_once a run that goes on cannot count "
             "those that have arrived: restore with exactly_once"
@@ -173,50 +171,50 @@ def raise_refusals(request: RestoreRequest, findings: Sequence[PreflightFinding]
         )
 
 
-def _check_existing_or_missing(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+def _check_existing_or_missing(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
     """Check the configs, the size and the content of a target, or whether a missing one can be created."""
     if target.description is None:
-        yield from _check_missing_target(request, plan, target)
+        yield from _check_missing_target(plan, target)
         return
-    yield from check_target_configs(request, plan, target)
-    yield from check_kafka_partition_count(request, plan, len(target.description.kafka_partitions), is_new=False)
+    yield from check_target_configs(plan, target)
+    yield from check_kafka_partition_count(plan, len(target.description.kafka_partitions), is_new=False)
     # Records since the start of the restore are its own, or lie between them and are counted when it is verified.
     before = dict(plan.start.offsets) if plan.start else {}
     ends = {p: before.get(p, f.high_watermark) for p, f in target.frontiers.items()}
     counts = {p: ends[p] - f.log_start_offset for p, f in target.frontiers.items() if ends[p] > f.log_start_offset}
     if counts:
         yield make_remark(
-            f"{request.to_topic} is not empty: up to {count_noun(sum(counts.values()), 'record')}, in "
+            f"{plan.to_topic} is not empty: up to {count_noun(sum(counts.values()), 'record')}, in "
             f"{count_noun(len(counts), 'kafka partition')}, before what is restored"
             + (", until retention.bytes deletes them to make room" if target.configs.retention_bytes >= 0 else ""),
         )
 
 
-def check_target_configs(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+def check_target_configs(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
     """Find records of the plan that an existing target's configs would delete, reject or alter."""
     starts = dict(plan.start.offsets) if plan.start else {}
     # Number of offsets that each kafka partition got since this restore began.
     arrived = {p: max(0, f.high_watermark - starts.get(p, f.high_watermark)) for p, f in target.frontiers.items()}
-    yield from check_configs(request, plan, target.configs, arrived)
+    yield from check_configs(plan, target.configs, arrived)
 
 
-def _check_missing_target(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+def _check_missing_target(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
     """Refuse a target that does not exist and is not to be created, or cannot be created as the records need it."""
-    if not request.create_topic:
+    if not plan.request.create_topic:
         # nobody means the topic of the archived records
         meant = f" Did you mean {target.near}?" if target.near and target.near not in plan.topics else ""
-        size = count_noun(choose_topic_size(request, plan), "kafka partition")
+        size = count_noun(choose_topic_size(plan), "kafka partition")
         yield make_refusal(
-            f"target topic {request.to_topic} does not exist.{meant} Create it with {size}, or let the restore create "
+            f"target topic {plan.to_topic} does not exist.{meant} Create it with {size}, or let the restore create "
             f"it: --create-topic (to.create_topic)",
         )
         return
-    _, changes = make_topic_configs(request, plan, target.configs.now, target.not_taken)
+    _, changes = make_topic_configs(plan, target.configs.now, target.not_taken)
     yield from changes
     if target.uncreatable is not None:
-        yield make_refusal(f"{request.to_topic} would not be created: {target.uncreatable}")
-    yield from check_kafka_partition_count(request, plan, choose_topic_size(request, plan), is_new=True)
-    yield from check_replication(request, target.cluster.broker_count if target.cluster else None)
+        yield make_refusal(f"{plan.to_topic} would not be created: {target.uncreatable}")
+    yield from check_kafka_partition_count(plan, choose_topic_size(plan), is_new=True)
+    yield from check_replication(plan.request, target.cluster.broker_count if target.cluster else None)
 
 
 def describe_sizes(plans: Sequence[TargetPlan]) -> Iterator[PreflightFinding]:
@@ -230,24 +228,24 @@ def describe_sizes(plans: Sequence[TargetPlan]) -> Iterator[PreflightFinding]:
         yield make_remark(f"{names} {size} for each replica, before compression{others}")
 
 
-def _check_source(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+def _check_source(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
     """Refuse a target that is the source topic, unless that is allowed. Remark on times set by its brokers."""
     # The id finds the same topic behind another address. The name finds a topic deleted and created again.
     same_id = target.description is not None and target.description.topic_id == plan.topic_id
-    same_name = request.to_topic == request.topic and _is_source_cluster(request, target)
+    same_name = plan.to_topic == plan.request.topic and _is_source_cluster(plan.request, target)
     if same_id or same_name:
         what = (
-            f"{request.to_topic} is the source topic itself: what is restored to it is archived again, and its readers "
+            f"{plan.to_topic} is the source topic itself: what is restored to it is archived again, and its readers "
             f"see those records twice"
         )
         yield (
             make_remark(what)
-            if request.allow_source_topic
-            else make_refusal(f"{what}. {SAY_SO}{_advise_on_cluster(request)}")
+            if plan.request.allow_source_topic
+            else make_refusal(f"{what}. {SAY_SO}{_advise_on_cluster(plan.request)}")
         )
     if dict(plan.configs).get("message.timestamp.type") == "LogAppendTime":
         yield make_remark(
-            f"{request.topic} had message.timestamp.type=LogAppendTime: the times are restored, as CreateTime",
+            f"{plan.request.topic} had message.timestamp.type=LogAppendTime: the times are restored, as CreateTime",
         )
 
 

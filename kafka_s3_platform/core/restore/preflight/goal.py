@@ -22,7 +22,7 @@ from kafka_s3_platform.core.restore.preflight.target import (
     choose_topic_size,
     make_topic_configs,
 )
-from kafka_s3_platform.core.restore.request import ReadFacts, RestoreRequest
+from kafka_s3_platform.core.restore.request import ReadFacts
 from kafka_s3_platform.core.restore.source.base import TargetPlan
 from kafka_s3_platform.core.store.objects import ObjectStore
 
@@ -30,39 +30,34 @@ TARGETS_AT_ONCE = 8
 """Targets of a restore that are asked about, or created, at once."""
 
 
-def check_creation(request: RestoreRequest, plan: TargetPlan, target: Target, admin: ClusterAdmin) -> Target:
+def check_creation(plan: TargetPlan, target: Target, admin: ClusterAdmin) -> Target:
     """Find the configs of a new topic that the brokers reject, and the reason to refuse it without these too.
 
     Brokers of another version have other configs or allow other values. Nothing is created. If the restore creates no
     topic, the target is returned unchanged.
     """
-    if target.description is not None or not request.create_topic:
+    if target.description is not None or not plan.request.create_topic:
         return target
-    configs, _ = make_topic_configs(request, plan, target.configs.now, target.not_taken)
-    if _try_creation(request, plan, admin, configs) is None:
+    configs, _ = make_topic_configs(plan, target.configs.now, target.not_taken)
+    if _try_creation(plan, admin, configs) is None:
         return target
     needed = {name: value for name, value in configs.items() if name in DECIDED}
     # Each config by itself: an error about all of them may name only one that the brokers reject.
-    alone = (
-        (name, _try_creation(request, plan, admin, {**needed, name: configs[name]}))
-        for name in configs.keys() - DECIDED
-    )
+    alone = ((name, _try_creation(plan, admin, {**needed, name: configs[name]})) for name in configs.keys() - DECIDED)
     checked = replace(target, not_taken={name: err.text for name, err in alone if isinstance(err, ConfigError)})
-    accepted, _ = make_topic_configs(request, plan, checked.configs.now, checked.not_taken)
-    refusal = _try_creation(request, plan, admin, accepted)
+    accepted, _ = make_topic_configs(plan, checked.configs.now, checked.not_taken)
+    refusal = _try_creation(plan, admin, accepted)
     if refusal is None:
         return checked
     return replace(checked, uncreatable=str(refusal))
 
 
-def _try_creation(
-    request: RestoreRequest, plan: TargetPlan, admin: ClusterAdmin, configs: dict[str, str]
-) -> PermanentError | None:
+def _try_creation(plan: TargetPlan, admin: ClusterAdmin, configs: dict[str, str]) -> PermanentError | None:
     """Let the brokers validate the creation of the target. Return their refusal, None if they would create it."""
-    size = choose_topic_size(request, plan)
-    replicas = request.replication_factor or -1
+    size = choose_topic_size(plan)
+    replicas = plan.request.replication_factor or -1
     try:
-        admin.check_new_topic(request.to_topic, size, replicas, configs)
+        admin.check_new_topic(plan.to_topic, size, replicas, configs)
     except PermanentError as err:
         return err
     return None
@@ -70,9 +65,8 @@ def _try_creation(
 
 @dataclass(frozen=True)
 class Goal:
-    """One target topic as it was found, and its part of the plan. `request` names it and its source topics."""
+    """One target topic as it was found, and its part of the plan."""
 
-    request: RestoreRequest
     plan: TargetPlan
     target: Target
     is_alone: bool = True
@@ -85,11 +79,11 @@ class Goal:
     @property
     def size(self) -> int:
         """Number of kafka partitions of the target, now or when created."""
-        return self.target.kafka_partition_count(self.request, self.plan)
+        return self.target.kafka_partition_count(self.plan)
 
     def sent(self, values: ValueSettings | None) -> SentSettings:
         """Return how the records of a stream are changed before they are sent there."""
-        request = self.request
+        request = self.plan.request
         return SentSettings(self.plan.to_topic, self.size, request.records, request.outgoing, request.on_error, values)
 
 
@@ -145,30 +139,29 @@ class DryRunCount:
     findings: tuple[PreflightFinding, ...] = ()
 
 
-def observe_goals(targets: Sequence[tuple[RestoreRequest, TargetPlan]], admin: ClusterAdmin) -> list[Goal]:
+def observe_goals(plans: Sequence[TargetPlan], admin: ClusterAdmin) -> list[Goal]:
     """Observe the target topics, and check those of a begun restore.
 
     Raises:
         MissingTopicError, TopicRecreatedError, PreflightError: one has changed since the restore began.
     """
-    if not targets:
+    if not plans:
         return []
     cluster = admin.describe_cluster()
     most = admin.broker_config(cluster.broker_id, "transaction.max.timeout.ms")
-    requests, plans = zip(*targets, strict=True)
-    observed = observe_targets(requests, admin, cluster, most)
+    observed = observe_targets(plans, admin, cluster, most)
 
-    def observe(request: RestoreRequest, plan: TargetPlan, target: Target) -> Goal:
+    def observe(plan: TargetPlan, target: Target) -> Goal:
         if plan.start is not None:
-            check_target(request, plan.start, target.description)
-        return Goal(request, plan, check_creation(request, plan, target, admin), is_alone=len(targets) == 1)
+            check_target(plan.request, plan.start, target.description)
+        return Goal(plan, check_creation(plan, target, admin), is_alone=len(plans) == 1)
 
     with ThreadPoolExecutor(TARGETS_AT_ONCE, thread_name_prefix="restore-target") as pool:
-        return list(pool.map(observe, requests, plans, observed))
+        return list(pool.map(observe, plans, observed))
 
 
 def find_new_refusals(begun: Goal, now: Goal) -> list[str]:
     """Judge the target's configs of `now` as if the restore began with them. Return the refusals."""
     configs = replace(begun.target.configs, configs=now.target.configs.configs)
-    findings = check_target_configs(begun.request, begun.plan, replace(begun.target, configs=configs))
+    findings = check_target_configs(begun.plan, replace(begun.target, configs=configs))
     return [finding.text for finding in findings if finding.refuses]

@@ -5,7 +5,6 @@ Retention may delete records an hour after they were verified. So an unknown num
 
 from collections.abc import Mapping
 
-from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.source.base import ObjectFacts, TargetPlan, estimate_seconds
 
 RECORD_OVERHEAD = 128
@@ -33,17 +32,17 @@ SLOWER = 3
 MARGIN_MS = 3_600_000
 
 
-def bound_largest_log(request: RestoreRequest, plan: TargetPlan, arrived: Mapping[int, int]) -> int | None:
+def bound_largest_log(plan: TargetPlan, arrived: Mapping[int, int]) -> int | None:
     """Return the most bytes of restored records in a kafka partition of the target. None: unknown.
 
     `arrived` is kafka partition of the target -> number of its offsets since this restore began. Aborted records of
     killed runs, read by nobody, count too.
     """
-    if plan.record_count is None or request.outgoing.changes_content:
+    if plan.record_count is None or plan.request.outgoing.changes_content:
         return None
     overhead = RECORD_OVERHEAD
-    overhead += CONTROL_BATCH if request.delivery == "exactly_once" else 0
-    overhead += PROVENANCE_OVERHEAD if request.outgoing.provenance_headers else 0
+    overhead += CONTROL_BATCH if plan.request.delivery == "exactly_once" else 0
+    overhead += PROVENANCE_OVERHEAD if plan.request.outgoing.provenance_headers else 0
     largest = WITH_LENGTHS * max((average_record_bytes(o) for o in plan.objects), default=0) + overhead
     if not plan.facts.keeps_numbers:
         # The keys of all records may belong to one kafka partition.
@@ -59,12 +58,12 @@ def average_record_bytes(item: ObjectFacts) -> int:
     return 0
 
 
-def bound_restore_ms(request: RestoreRequest, plan: TargetPlan) -> int:
+def bound_restore_ms(plan: TargetPlan) -> int:
     """Return a generous bound of the restore's time: sending, verifying, and waiting for cold objects."""
     # If nobody knows how many records there are, one a byte is a safe upper bound.
     counted = plan.largest_bytes if plan.record_count is None else plan.record_count
-    limited = counted / request.records_per_second if request.records_per_second else 0.0
-    seconds = SLOWER * max(estimate_seconds(request, plan), limited) + request.thawing.wait_seconds
+    limited = counted / plan.request.records_per_second if plan.request.records_per_second else 0.0
+    seconds = SLOWER * max(estimate_seconds(plan.request, plan), limited) + plan.request.thawing.wait_seconds
     return round(seconds * 1000) + MARGIN_MS
 
 

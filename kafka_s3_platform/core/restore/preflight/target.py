@@ -100,21 +100,19 @@ class TargetConfigs:
         return to_epoch_ms(self.now)
 
 
-def check_configs(
-    request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int, int]
-) -> Iterator[PreflightFinding]:
+def check_configs(plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int, int]) -> Iterator[PreflightFinding]:
     """Find records of the plan that the target would delete, reject or alter.
 
     `arrived` is as in `bound_largest_log`.
     """
-    yield from _check_compaction(request, plan, target)
+    yield from _check_compaction(plan, target)
     times = plan.bound_times(target.now_ms)
     if times is None:
         return
     oldest, newest = times
-    lasts = bound_restore_ms(request, plan)
+    lasts = bound_restore_ms(plan)
     yield from _check_retention(oldest, target, lasts)
-    yield from _check_retention_bytes(request, plan, target, arrived)
+    yield from _check_retention_bytes(plan, target, arrived)
     if plan.has_timestamps and target.configs.get("message.timestamp.type") == "LogAppendTime":
         yield make_refusal(
             f"{target.topic} has message.timestamp.type=LogAppendTime: every record would get the time of the restore. "
@@ -125,7 +123,7 @@ def check_configs(
         yield from _remark_latest(target)
     else:
         yield from check_newest(newest, target)
-    yield from _check_message_size(request, plan, target)
+    yield from _check_message_size(plan, target)
 
 
 DECIDED = frozenset({"cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type"})
@@ -133,22 +131,22 @@ DECIDED = frozenset({"cleanup.policy", "retention.ms", "retention.bytes", "messa
 
 
 def make_topic_configs(
-    request: RestoreRequest, plan: TargetPlan, now: datetime, not_taken: Mapping[str, str]
+    plan: TargetPlan, now: datetime, not_taken: Mapping[str, str]
 ) -> tuple[dict[str, str], list[PreflightFinding]]:
     """Change archived configs that would not keep the restored records. Each change gets a sentence.
 
     `not_taken` is config name -> the reason why the target's brokers reject it.
     """
     archived = {name: value for name, value in plan.configs if name not in NOT_CARRIED_OVER}
-    changed = _override_configs(request, plan, TargetConfigs(request.to_topic, archived, now))
+    changed = _override_configs(plan, TargetConfigs(plan.to_topic, archived, now))
     notes = [
-        make_remark(f"{request.to_topic} is created with {name}={value} instead of the archived {archived[name]}")
+        make_remark(f"{plan.to_topic} is created with {name}={value} instead of the archived {archived[name]}")
         for name, value in changed.items()
         if archived.get(name, value) != value and name not in not_taken
     ]
     notes += [
         make_remark(
-            f"{request.to_topic} is created without the archived {name}={archived[name]}, which the target's "
+            f"{plan.to_topic} is created without the archived {name}={archived[name]}, which the target's "
             f"brokers do not take: {why}"
         )
         for name, why in sorted(not_taken.items())
@@ -157,7 +155,7 @@ def make_topic_configs(
     return {name: value for name, value in (archived | changed).items() if name not in not_taken}, notes
 
 
-def _override_configs(request: RestoreRequest, plan: TargetPlan, archived: TargetConfigs) -> dict[str, str]:
+def _override_configs(plan: TargetPlan, archived: TargetConfigs) -> dict[str, str]:
     """Return the `DECIDED` configs, and the limits of timestamps that would reject records."""
     times = plan.bound_times(archived.now_ms)
     if times is None:
@@ -172,10 +170,10 @@ def _override_configs(request: RestoreRequest, plan: TargetPlan, archived: Targe
     # The topic gets cleanup.policy=delete. If the archive has no such limit, Kafka's default since 4.0 is an hour.
     archived_configs = {"retention.ms": "-1", "retention.bytes": "-1", AFTER_MAX_MS: "3600000", **archived.configs}
     judged = TargetConfigs(archived.topic, archived_configs | {"cleanup.policy": "delete"}, archived.now)
-    lasts = bound_restore_ms(request, plan)
+    lasts = bound_restore_ms(plan)
     if not list(_check_retention(oldest, judged, lasts)):
         overrides["retention.ms"] = archived_configs["retention.ms"]
-    if not list(_check_retention_bytes(request, plan, judged, {})):
+    if not list(_check_retention_bytes(plan, judged, {})):
         overrides["retention.bytes"] = archived_configs["retention.bytes"]
     if [*_check_oldest(oldest, judged, lasts), *check_newest(newest, judged)]:
         names = [BEFORE_MAX_MS, AFTER_MAX_MS, *({DIFFERENCE_MAX_MS} & archived_configs.keys())]
@@ -183,31 +181,29 @@ def _override_configs(request: RestoreRequest, plan: TargetPlan, archived: Targe
     return overrides
 
 
-def choose_topic_size(request: RestoreRequest, plan: TargetPlan) -> int:
+def choose_topic_size(plan: TargetPlan) -> int:
     """Return how many kafka partitions a new target gets."""
     # Records keep their number, so the highest one decides.
-    return request.target_kafka_partitions or max(plan.source_kafka_partitions, default=0) + 1
+    return plan.request.target_kafka_partitions or max(plan.source_kafka_partitions, default=0) + 1
 
 
-def check_kafka_partition_count(
-    request: RestoreRequest, plan: TargetPlan, size: int, *, is_new: bool
-) -> Iterator[PreflightFinding]:
+def check_kafka_partition_count(plan: TargetPlan, size: int, *, is_new: bool) -> Iterator[PreflightFinding]:
     """Check that the target has every kafka partition number that records keep."""
     needed = max(plan.kafka_partitions, default=-1) + 1
-    if request.outgoing.partitioning != "source":
+    if plan.request.outgoing.partitioning != "source":
         return
     if size < needed:
         more = "Ask for more: --target-kafka-partitions (to.kafka_partitions)" if is_new else "Add kafka partitions"
         yield make_refusal(
-            f"{request.to_topic} has {count_noun(size, 'kafka partition')}, records of {request.topic} go to kafka "
+            f"{plan.to_topic} has {count_noun(size, 'kafka partition')}, records of {plan.request.topic} go to kafka "
             f"partition {needed - 1}: records keep their number. {more}, or choose a subset: --kafka-partitions "
             f"(what.kafka_partitions), or let keys choose: --partitioning murmur2 (to.partitioning)",
         )
     elif size > max(plan.source_kafka_partitions, default=-1) + 1:
         first = max(plan.source_kafka_partitions, default=-1) + 1
         yield make_remark(
-            f"{request.to_topic} has {count_noun(size, 'kafka partition')}, {request.topic} had {first}: records keep "
-            f"their number, so kafka partitions from {first} on get none"
+            f"{plan.to_topic} has {count_noun(size, 'kafka partition')}, {plan.request.topic} had {first}: records "
+            f"keep their number, so kafka partitions from {first} on get none"
         )
 
 
@@ -226,26 +222,24 @@ def choose_restorable_acls(acls: Iterable[TopicAcl]) -> tuple[TopicAcl, ...]:
     return tuple(acl for acl in acls if not _locks_out(acl))
 
 
-def check_acls(
-    request: RestoreRequest, plan: TargetPlan, there: tuple[TopicAcl, ...] | None
-) -> Iterator[PreflightFinding]:
+def check_acls(plan: TargetPlan, there: tuple[TopicAcl, ...] | None) -> Iterator[PreflightFinding]:
     """Report the effect of restoring the ACLs. `there` are the target's ACLs, None if its cluster shows none."""
-    if not request.restore_acls:
+    if not plan.request.restore_acls:
         return
     archived = plan.acls
     option = "--restore-acls (to.acls)"
     if archived is None:
         yield make_refusal(
-            f"the ACLs of {request.topic} are not archived: its cluster keeps none, or its archiver may not read them "
-            f"(DESCRIBE and DESCRIBE_CONFIGS on the cluster). Leave {option} away"
+            f"the ACLs of {plan.request.topic} are not archived: its cluster keeps none, or its archiver may not read "
+            f"them (DESCRIBE and DESCRIBE_CONFIGS on the cluster). Leave {option} away"
         )
     elif there is None:
         yield make_refusal(
-            f"the cluster of {request.to_topic} keeps no ACLs, or does not show them (DESCRIBE and DESCRIBE_CONFIGS on "
+            f"the cluster of {plan.to_topic} keeps no ACLs, or does not show them (DESCRIBE and DESCRIBE_CONFIGS on "
             f"the cluster): leave {option} away, or give the rights"
         )
     else:
-        yield from _check_archived_acls(request, archived, there)
+        yield from _check_archived_acls(plan.request, archived, there)
 
 
 def _check_archived_acls(
@@ -309,14 +303,14 @@ def _list_missing_rights(granted: frozenset[str], *needed: str) -> list[str]:
     return [name for name in needed if not {name, "ALL"} & granted]
 
 
-def _check_compaction(request: RestoreRequest, plan: TargetPlan, target: TargetConfigs) -> Iterator[PreflightFinding]:
+def _check_compaction(plan: TargetPlan, target: TargetConfigs) -> Iterator[PreflightFinding]:
     """Refuse a compacted target, unless each key is restored once: compaction then removes none of the records."""
     if "compact" not in target.policies:
         return
     policy = f"{target.topic} has cleanup.policy={target.configs['cleanup.policy']}"
     # Topics merged there may share a key, though each restores it once.
     is_alone = len(plan.topics) == 1
-    if is_alone and plan.facts.is_snapshot and plan.facts.keeps_numbers and not request.outgoing.changes_content:
+    if is_alone and plan.facts.is_snapshot and plan.facts.keeps_numbers and not plan.request.outgoing.changes_content:
         yield make_remark(
             f"{policy}: each key is restored once, so compaction removes no value, only tombstones after "
             f"delete.retention.ms; restored records replace older ones of their keys"
@@ -358,13 +352,13 @@ def _write_choice(oldest: int) -> str:
 
 
 def _check_retention_bytes(
-    request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int, int]
+    plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int, int]
 ) -> Iterator[PreflightFinding]:
     """Refuse a target whose retention.bytes may delete the first restored records. `arrived` as in `check_configs`."""
     limit = target.retention_bytes
     if limit < 0:
         return
-    most = bound_largest_log(request, plan, arrived)
+    most = bound_largest_log(plan, arrived)
     what = f"{target.topic} has retention.bytes={limit}"
     if most is None:
         yield make_refusal(
@@ -419,18 +413,18 @@ def _list_limits_after(target: TargetConfigs) -> list[tuple[str, int]]:
     return [(name, target.number(name, FOREVER_MS)) for name in (AFTER_MAX_MS, DIFFERENCE_MAX_MS)]
 
 
-def _check_message_size(request: RestoreRequest, plan: TargetPlan, target: TargetConfigs) -> Iterator[PreflightFinding]:
+def _check_message_size(plan: TargetPlan, target: TargetConfigs) -> Iterator[PreflightFinding]:
     """Find records above max.message.bytes, by the index.
 
     The bytes of an object and the number of its records bound its largest record from both sides.
     """
     limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
     what = f"{target.topic} has max.message.bytes={limit}"
-    certain = _find_large(request, plan, limit)
+    certain = _find_large(plan, limit)
     archived = _read_archived_limit(plan)
     if certain is not None:
         holds = f"{what}: object {certain.key} holds records of {average_record_bytes(certain):,} bytes and more"
-        yield _judge_large(request, plan, holds, limit)
+        yield _judge_large(plan, holds, limit)
         return
     largest = max((o.largest_bytes for o in plan.objects), default=0)
     if limit < archived and largest + RECORD_OVERHEAD > limit:
@@ -440,32 +434,30 @@ def _check_message_size(request: RestoreRequest, plan: TargetPlan, target: Targe
         )
 
 
-def check_largest_record(
-    request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, largest: int
-) -> Iterator[PreflightFinding]:
+def check_largest_record(plan: TargetPlan, target: TargetConfigs, largest: int) -> Iterator[PreflightFinding]:
     """Judge a too large record. `largest` is the largest sum of key, value and headers of a record."""
     limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
     if largest > limit:
         holds = f"{target.topic} has max.message.bytes={limit}: a record has {largest:,} bytes"
-        yield _judge_large(request, plan, holds, limit)
+        yield _judge_large(plan, holds, limit)
 
 
-def choose_codec(request: RestoreRequest, plan: TargetPlan, limit: int) -> str:
+def choose_codec(plan: TargetPlan, limit: int) -> str:
     """Return the compression of records before they are sent: by the target's worker file.
 
     If it has none, records that the target accepts only compressed, as the archived topic did, are compressed. Brokers
     compare the compressed bytes with max.message.bytes.
     """
-    codec = find_sent_codec(request.target_kafka)
+    codec = find_sent_codec(plan.request.target_kafka)
     if codec is not None:
         return codec
-    is_needed = _find_large(request, plan, limit) is not None and limit >= _read_archived_limit(plan)
+    is_needed = _find_large(plan, limit) is not None and limit >= _read_archived_limit(plan)
     return "zstd" if is_needed else "none"
 
 
-def _find_large(request: RestoreRequest, plan: TargetPlan, limit: int) -> ObjectFacts | None:
+def _find_large(plan: TargetPlan, limit: int) -> ObjectFacts | None:
     """Find an object with some records that certainly have more bytes before compression."""
-    if plan.facts.chooses or request.outgoing.changes_content:
+    if plan.facts.chooses or plan.request.outgoing.changes_content:
         return None
     return next((o for o in plan.objects if average_record_bytes(o) > limit), None)
 
@@ -475,17 +467,17 @@ def _read_archived_limit(plan: TargetPlan) -> int:
     return int(dict(plan.configs).get("max.message.bytes", MAX_MESSAGE_BYTES))
 
 
-def _judge_large(request: RestoreRequest, plan: TargetPlan, holds: str, limit: int) -> PreflightFinding:
+def _judge_large(plan: TargetPlan, holds: str, limit: int) -> PreflightFinding:
     """Judge records above the limit before compression."""
     archived = _read_archived_limit(plan)
     if limit < archived:
         return make_refusal(f"{holds}. Raise it, or leave them out by time or offset")
-    if find_sent_codec(request.target_kafka) == "none":
+    if find_sent_codec(plan.request.target_kafka) == "none":
         return make_refusal(
             f"{holds}, and the target's worker file says producer.compression.type=none. The archived topic's limit "
             f"was {archived}, so it took them compressed: leave that line out, or say zstd; or raise the limit"
         )
-    if choose_codec(request, plan, limit) == "none":
+    if choose_codec(plan, limit) == "none":
         return make_refusal(
             f"{holds}. The archived topic's limit was {archived}, so it took them compressed. They would not be sent "
             f"so: set producer.compression.type=zstd in the target's worker file; or raise the limit"

@@ -297,8 +297,8 @@ def make_archive_target(request: RestoreRequest, plan: ArchivePlan) -> TargetPla
     """Return the part of the target topic, for the checks of a target."""
     selection = plan.selection
     return TargetPlan(
+        request=request,
         topics=(request.topic,),
-        to_topic=request.to_topic,
         facts=plan.facts,
         objects=tuple(
             ObjectFacts(

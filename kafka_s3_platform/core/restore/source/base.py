@@ -79,7 +79,7 @@ class ObjectFacts:
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """The part of one target topic, from any source. The checks of a target read it.
+    """The part of one target topic, from any source. `request` is that of this target alone, with its source topics.
 
     `start` is None before the restore has begun. `source_kafka_partitions` belong to the source's topics. `topic_id`,
     `configs` and `acls` are the source topic's, if known. `gaps` are requested records missing at the source. Without
@@ -87,8 +87,8 @@ class TargetPlan:
     their records: these get the time of sending.
     """
 
+    request: RestoreRequest
     topics: tuple[str, ...]
-    to_topic: str
     facts: RequestFacts
     objects: tuple[ObjectFacts, ...]
     is_exact: bool
@@ -99,6 +99,10 @@ class TargetPlan:
     acls: tuple[TopicAcl, ...] | None = None
     has_timestamps: bool = True
     gaps: tuple[MissingRecords, ...] = ()
+
+    @property
+    def to_topic(self) -> str:
+        return self.request.to_topic
 
     @property
     def name(self) -> str:

@@ -114,7 +114,7 @@ class Verification:
     def _observe(self, *, awaits_transactions: bool = False) -> _TargetStates:
         """Observe the targets, and check that they are the plan's."""
         with ClusterAdmin(self.request.target_kafka) as admin:
-            now = observe_goals([(goal.request, goal.plan) for goal in self.goals], admin)
+            now = observe_goals([goal.plan for goal in self.goals], admin)
             logs = {goal.plan.to_topic: goal.target.frontiers for goal in now}
             if awaits_transactions:
                 # Once for all tasks. The cluster may still be writing the ends of our own.
