@@ -59,6 +59,7 @@ def plan_row_changes(state: IndexState, results: Sequence[ScanResult]) -> RowCha
 
 
 def _group_by_kafka_partition(results: Sequence[ScanResult]) -> dict[int, list[ScanResult]]:
+    """Return kafka partition -> the results of its tasks."""
     groups: dict[int, list[ScanResult]] = {}
     for result in results:
         groups.setdefault(result.kafka_partition, []).append(result)
@@ -175,9 +176,7 @@ def _build_change(topic_slice: TopicSlice, snapshot: IndexSnapshot, schemas: Seq
 def _check_results(topic_slice: TopicSlice) -> None:
     """Check that all ranges are accounted for, each offset in one segment at most, each record in one segment."""
     reserved = topic_slice.reserved
-    results = topic_slice.results
-    for kafka_partition in {r.kafka_partition for r in results}:
-        partition_results = [r for r in results if r.kafka_partition == kafka_partition]
+    for kafka_partition, partition_results in _group_by_kafka_partition(topic_slice.results).items():
         read_offsets = RangeSet(item for r in partition_results for item in r.ranges)
         scanned = RangeSet(s.offsets for r in partition_results for s in r.scans)
         unresolved = RangeSet(u.offsets for r in partition_results for u in r.unresolved)

@@ -327,11 +327,6 @@ class FoldedHours:
         """The end of the last hour."""
         return self.hour + self.size * HOUR
 
-    def last_before(self, hour: datetime) -> datetime | None:
-        """Return the last of the hours that begins before `hour`, None if none does."""
-        count = min(self.size, -((self.hour - hour) // HOUR))
-        return self.hour + (count - 1) * HOUR if count > 0 else None
-
     def __contains__(self, hour: datetime) -> bool:
         # Hours of a timezone may begin at half past: these are other hours.
         return self.hour <= hour < self.until and not (hour - self.hour) % HOUR
