@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet
+from kafka_s3_platform.core.model.offsets import OffsetRange, OffsetSpan, RangeSet
 
 GapReason: TypeAlias = Literal["retention", "taken over", "skipped", "truncated", "cut off", "before archiving began"]
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Gap:
+class Gap(OffsetSpan):
     """Offsets `[start_offset, end_offset)` that this archive leaves out, by `reason`.
 
     - retention: the broker had deleted them.
@@ -36,10 +36,6 @@ class Gap:
     reason: GapReason = "retention"
     leader_epoch: int | None = field(default=None, compare=False)
     observed_at: datetime | None = field(default=None, compare=False)
-
-    @property
-    def offsets(self) -> OffsetRange:
-        return OffsetRange(self.start_offset, self.end_offset)
 
     @property
     def is_lost(self) -> bool:
@@ -107,7 +103,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class Unresolved:
+class Unresolved(OffsetSpan):
     """Offsets `[start_offset, end_offset)` that a scan could not archive. They are not part of coverage.
 
     `reason` names the failure in a few words. `message` is the message for the first of these offsets. `found_at` is
@@ -124,10 +120,6 @@ class Unresolved:
     found_at: datetime
     min_timestamp: int | None = None
     retention_ms: int | None = None
-
-    @property
-    def offsets(self) -> OffsetRange:
-        return OffsetRange(self.start_offset, self.end_offset)
 
 
 def subtract_offsets(rows: Iterable[Unresolved], offsets: RangeSet) -> Iterator[Unresolved]:

@@ -51,6 +51,19 @@ class OffsetRange:
         return [OffsetRange(a, b) for a, b in pairwise(bounds)]
 
 
+class OffsetSpan:
+    """Adds to a class of offsets `[start_offset, end_offset)` that they are a range."""
+
+    __slots__ = ()
+
+    start_offset: int
+    end_offset: int
+
+    @property
+    def offsets(self) -> OffsetRange:
+        return OffsetRange(self.start_offset, self.end_offset)
+
+
 class RangeSet:
     """An immutable set of offsets, kept as sorted, disjoint, non-adjacent ranges."""
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.core.model.frontier import Frontier
-from kafka_s3_platform.core.model.offsets import OffsetRange
+from kafka_s3_platform.core.model.offsets import OffsetSpan
 from kafka_s3_platform.core.model.times import HOUR, HOUR_MS, to_epoch_ms
 
 Chunk = Literal["hourly", "daily", "monthly"]
@@ -38,7 +38,7 @@ class BadObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(OffsetSpan):
     """One finished S3 object: records of one kafka partition and one encoded partition, in offset order.
 
     `start_offset` is the offset of the first record, `end_offset` is one above the last record's. `chunk_start` is the
@@ -71,10 +71,6 @@ class Segment:
     siblings: tuple[StoredObject, ...] = ()
     schema_ids: tuple[int | str, ...] = ()
     start_hour: datetime | None = None
-
-    @property
-    def offsets(self) -> OffsetRange:
-        return OffsetRange(self.start_offset, self.end_offset)
 
     def may_hold_apart(self, hour: datetime) -> bool:
         """Return True if records of `hour` may lie here, out of range, since the archive began after that hour."""
@@ -174,7 +170,7 @@ def cluster_overlaps(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(OffsetSpan):
     """An offset range of a kafka partition read once, as a whole.
 
     If unresolved offsets split such a range, the first piece has the counts of all pieces. `record_count` records were
@@ -192,10 +188,6 @@ class Scan:
     dead_letter_count: int = 0
     output_count: int = 0
 
-    @property
-    def offsets(self) -> OffsetRange:
-        return OffsetRange(self.start_offset, self.end_offset)
-
 
 @dataclass(frozen=True, slots=True)
 class EpochMark:
@@ -206,7 +198,7 @@ class EpochMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(OffsetSpan):
     """A range of one run's scan. Its row exists while the run may still commit."""
 
     kafka_partition: int
@@ -215,10 +207,6 @@ class Reservation:
     run_id: str
     epoch: int
     reserved_at: datetime
-
-    @property
-    def offsets(self) -> OffsetRange:
-        return OffsetRange(self.start_offset, self.end_offset)
 
 
 @dataclass(frozen=True, slots=True)

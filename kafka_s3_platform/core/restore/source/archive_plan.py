@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.errors import ErrorCode, IntegrityError, MissingTopicError, PreflightError
 from kafka_s3_platform.core.model.gaps import GapReason, MissingRecords
-from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.core.model.offsets import OffsetRange, OffsetSpan, RangeSet, make_span
 from kafka_s3_platform.core.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.model.times import HOUR
@@ -217,7 +217,7 @@ def describe_missing_schemas(
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedObject:
+class PlannedObject(OffsetSpan):
     """One object of the archive as the index held it when the restore was planned. Fields as in `Segment`."""
 
     key: str

@@ -210,7 +210,7 @@ class ArchivedStream:
     def _check_batch(self, item: PlannedObject, topic: str | None, batch: pa.RecordBatch) -> None:
         """Raise IntegrityError if a batch is not of the place of its object, or of another topic than `topic`."""
         try:
-            check_place(batch, item.kafka_partition, OffsetRange(item.start_offset, item.end_offset), item.key)
+            check_place(batch, item.kafka_partition, item.offsets, item.key)
         except IntegrityError as err:
             raise self._make_error(item, f"is not the one of the index: {err}") from err
         names = [] if topic is None else batch.column("topic").unique().to_pylist()
