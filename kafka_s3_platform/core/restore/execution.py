@@ -149,14 +149,16 @@ class ReplayedStream:
 def replay_streams(
     tasks: Sequence[ReplayTask], attempt: Attempt, *, isolates: bool = False
 ) -> list[ReplayedStream | FailedTarget]:
-    """Send the streams, and read back those that can be early. Raises the errors of `replay`.
+    """Send the streams of one task of Spark, and read those back that can be read before all others are sent.
 
-    If it `isolates`, a stream that fails does not stop those of other targets. Several are sent at once. One follows
-    the other if their rate is limited, or if a filter of theirs needs much memory.
+    If it `isolates`, a stream that fails does not stop those of other targets: a FailedTarget is in its place. Several
+    are sent at once. One follows the other if their rate is limited, or if a filter of theirs needs much memory.
+    Raises the errors of `replay`.
     """
     failures: dict[str, FailedTarget] = {}
 
     def send(task: ReplayTask) -> ReplayedStream | FailedTarget:
+        """Send one stream, unless its target has failed before."""
         if task.to_topic in failures:
             return failures[task.to_topic]
         started = time.monotonic()
@@ -271,6 +273,7 @@ class Execution:
         """Verify all targets without a failure together. If that fails, verify each, to find those that fail."""
 
         def verify(*names: str) -> Verified:
+            """Verify the targets with these names."""
             streams = [stream for stream in replayed if stream.to_topic in names]
             early = [stream.verified for stream in streams if stream.verified is not None]
             verification = Verification(

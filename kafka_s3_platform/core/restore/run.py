@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 
 def name_topics(request: RestoreRequest, goals: Sequence[Goal]) -> RestoreRequest:
-    """Return the request with all of its topics, for messages and the report."""
+    """Return the request with the names of all source topics and of all targets, for messages and the report."""
     topics = sorted({*chain.from_iterable(goal.plan.topics for goal in goals)})
     targets = ", ".join(goal.plan.to_topic for goal in goals)
     return replace(request, topic=", ".join(topics) or "no topic", to_topic=targets or "nothing")

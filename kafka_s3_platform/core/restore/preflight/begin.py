@@ -160,6 +160,7 @@ def read_finished_report(
         since = {name: tuple(_describe_deleted(request, name, start, admin)) for name, start in starts.items()}
 
     def tell_deleted(report: RestoreReport, sentences: Iterable[str]) -> RestoreReport:
+        """Return the report as one of a finished restore, with sentences on records deleted since."""
         return replace(
             report,
             already_finished=True,
@@ -174,6 +175,7 @@ def read_finished_report(
 
 
 def _describe_deleted(request: RestoreRequest, to_topic: str, start: TargetStart, admin: ClusterAdmin) -> Iterator[str]:
+    """Say which offsets of a target were deleted since the restore began. Errors as of `check_same_topic`."""
     check_same_topic(replace(request, to_topic=to_topic), start, describe_if_there(admin, to_topic))
     logs = admin.frontiers(to_topic, [number for number, _ in start.offsets])
     for number, offset in start.offsets:

@@ -88,7 +88,7 @@ class ReadAhead(Generic[T]):
 
 
 def replay_at_least_once(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
-    """Send records missing in the target, and note the progress in the bucket."""
+    """Send the records that the target lacks, without transactions, and note the progress in the bucket."""
     position = _find_start(task, checkpoint, attempt)
     try:
         return _send_rest(task, checkpoint, position)
@@ -101,6 +101,7 @@ def replay_at_least_once(task: ReplayTask, checkpoint: Checkpoint, attempt: Atte
 
 
 def _find_start(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> Position:
+    """Return the position to send from: behind the last record in the target. Take the checkpoint from older runs."""
     saved = checkpoint.load()
     position = _choose_known_position(task, saved)
     # Claim the checkpoint first: an older run that is still alive fails at its next write.
@@ -151,6 +152,7 @@ def _await_standstill(task: ReplayTask) -> None:
 
 
 def _send_rest(task: ReplayTask, checkpoint: Checkpoint, start: Position) -> ReplayResult:
+    """Send the records from `start` on without transactions, and note in the bucket which are acknowledged."""
     throttle = Throttle(task.records_per_second, task.bytes_per_second)
     progress = _CheckpointKeeper(checkpoint, start)
     sent_bytes = 0
@@ -229,7 +231,11 @@ def _leave_checkpoint(task: ReplayTask, checkpoint: Checkpoint) -> None:
 
 
 def find_starting_marker(task: ReplayTask, group: GroupOffset, checkpoint: Checkpoint) -> Marker:
-    """Find the marker to resume from. Older tries are fenced and their open transactions aborted: nothing changes."""
+    """Find the progress marker to go on from, or make one. Older tries are fenced, so nothing changes meanwhile.
+
+    Raises:
+        PreflightError: nobody can know how many of the target's records are this restore's.
+    """
     where = f"restore {task.restore_id}, {task.where}, consumer group {group.group}"
     saved = checkpoint.load()
     if saved is not None and saved.next_target_offset is not None:
@@ -314,6 +320,7 @@ def _find_marker_by_content(task: ReplayTask, why: str) -> Marker:
 
 
 def _make_marker(task: ReplayTask, position: Position) -> Marker:
+    """Return the progress marker for a position of the target that was found by comparing."""
     ends = {} if position.next_target_offset is None else {task.kafka_partition: position.next_target_offset}
     return Marker(task.plan_digest, position.next_source_offset, position.record_count, ends)
 
@@ -340,6 +347,7 @@ def _lacks_records(task: ReplayTask, marker: Marker) -> bool:
 
 
 def _is_lost(task: ReplayTask, log: Frontier, reader: RecordReader, end: int) -> bool:
+    """Return True if the record before offset `end` of the target, sent by this restore, is surely not there."""
     if log.high_watermark < end:
         return True
     # Retention deleted the record, or compaction may have removed it: its absence proves nothing.
@@ -377,6 +385,7 @@ def replay_exactly_once(task: ReplayTask, checkpoint: Checkpoint, attempt: Attem
         with ExitStack() as readers, group, producer:
 
             def read(start_offset: int) -> ReadAhead[SentBatch]:
+                """Begin to read the stream from this source offset on, in a thread."""
                 decide_left_out(task, start_offset)
                 return readers.enter_context(closing(ReadAhead(task.read_stream(start_offset))))
 
@@ -411,6 +420,7 @@ def _begin_transactions(
 
 
 def _replay_marked(task: ReplayTask, transactions: Transactions, reading: ReadAhead[SentBatch]) -> ReplayResult:
+    """Send the records being read. Note in the bucket how many were committed, also after an error."""
     start = transactions.committed
     try:
         sent_bytes = _send_in_transactions(task, transactions, reading)
@@ -429,6 +439,7 @@ def _replay_marked(task: ReplayTask, transactions: Transactions, reading: ReadAh
 
 
 def _send_in_transactions(task: ReplayTask, transactions: Transactions, reading: ReadAhead[SentBatch]) -> int:
+    """Send the records being read, at the task's rates, and commit them. Return their bytes."""
     throttle = Throttle(task.records_per_second, task.bytes_per_second)
     sent_bytes = 0
     for batch in reading.items(lambda: transactions.seconds_left):
@@ -473,6 +484,7 @@ def _explain_superseded(
 
 
 def _describe_timeout(task: ReplayTask, producer: TransactionalReplayProducer, err: PlatformError) -> str:
+    """Explain that the cluster aborted a transaction because it was open for too long, and what to do."""
     return (
         f"restore {task.restore_id}, {task.where}: a transaction was open for longer than its timeout of "
         f"{producer.timeout_seconds:g} s, and the cluster aborts such: {err.text}. What was committed before stays, "

@@ -110,9 +110,9 @@ def describe_values_only(topic: str, chosen: Iterable[Segment]) -> Iterator[str]
 
 
 def _surround(state: IndexState, kafka_partition: int, segments: Iterable[Segment]) -> RangeSet:
-    """Return the offsets of the chosen segments and of the gaps that touch them.
+    """Return the offsets around a window of time: of the chosen segments, and of the gaps that touch them.
 
-    The records of such a gap may have had timestamps in the window of time.
+    The records of such a gap may have had timestamps in the window.
     """
     chosen = list(segments)
     if not chosen:
