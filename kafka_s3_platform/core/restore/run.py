@@ -273,7 +273,7 @@ def _begin_restore(
         if request.restore_acls:
             # Before the plan is stored: if this run is killed here, the next one does it again.
             admin.create_topic_acls(goal.plan.to_topic, choose_restorable_acls(goal.plan.acls or ()))
-        starts[goal.plan.to_topic] = read_target_start(goal.plan.request, target)
+        starts[goal.plan.to_topic] = read_target_start(target)
     begun = replace(plan, starts=dict(sorted(starts.items())))
     store_plan(request, store, begun.to_json())
     return begun, [replace(goal, plan=replace(goal.plan, start=starts[goal.plan.to_topic])) for goal in goals]

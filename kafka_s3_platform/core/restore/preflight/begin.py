@@ -51,10 +51,10 @@ def take_back(created: Iterable[Target], admin: ClusterAdmin) -> str:
     )
 
 
-def read_target_start(request: RestoreRequest, target: Target) -> TargetStart:
+def read_target_start(target: Target) -> TargetStart:
     """Return the target before the first record: its id and its end offsets."""
     if target.description is None:
-        raise MissingTopicError(f"topic {request.to_topic} was just created and is not there; run again")
+        raise MissingTopicError(f"topic {target.configs.topic} was just created and is not there; run again")
     offsets = tuple((p, frontier.high_watermark) for p, frontier in sorted(target.frontiers.items()))
     return TargetStart(target.description.topic_id, offsets)
 
