@@ -273,9 +273,10 @@ class ArchiveSource:
         return DryRunCount(tuple(counts), is_exact=True, findings=tuple(findings))
 
     def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
-        """Register the archived schemas in the target's registry if the request maps schema ids.
+        """Return how keys and values are rewritten, None if they stay as they are.
 
-        A second call finds them registered.
+        If the request maps schema ids, the archived schemas are registered in the target's registry. A second call
+        finds them registered.
         """
         request = goal.plan.request
         config = request.config
@@ -291,7 +292,7 @@ class ArchiveSource:
         return ValueSettings(outgoing, config.records, topic, request.to_topic, mapping, tuple(schemas))
 
     def make_streams(self, plan: TopicsPlan) -> list[StreamTask]:
-        """Make a stream for each kafka partition of each topic."""
+        """Make a stream for each kafka partition of each topic, named by its topic if there are several."""
         streams: list[StreamTask] = []
         for topic in plan.topics:
             request = self._request_topic(topic)

@@ -196,7 +196,10 @@ def _is_final(err: PlatformError, attempt: Attempt) -> bool:
 
 
 def _try_verify(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream | None:
-    """Read the stream back. A failure is repeated at the end, and counts there."""
+    """Read a stream back right after it was sent, if it may be. None: it is read back at the end.
+
+    A failure now counts for nothing: what causes it fails again at the end.
+    """
     if not task.is_read_back_early:
         return None
     try:

@@ -290,7 +290,7 @@ class Condition:
 
 
 def _drop_timezone(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Remove the timezone from times. They then need neither DuckDB's ICU nor its setting."""
+    """Return the batch with times in UTC without a timezone: with one, DuckDB would need its extension ICU."""
     at = batch.schema.get_field_index("timestamp")
     times = batch.column(at).cast(pa.timestamp("ms"))
     return batch.set_column(at, pa.field("timestamp", times.type), times)

@@ -55,7 +55,7 @@ class Target:
     """The brokers' longest timeout of transactions. None: they do not show it."""
 
     def kafka_partition_count(self, plan: TargetPlan) -> int:
-        """Return how many kafka partitions it has, or gets when created; after the start, as many as at the start."""
+        """Return the number of kafka partitions of the topic: as it is, or will be created, or was at the start."""
         if plan.start is not None:
             return len(plan.start.offsets)
         if self.description:

@@ -62,13 +62,9 @@ ColdObject = tuple[ObjectStore, ObjectInfo]
 
 def _find_cold(objects: Sequence[tuple[ObjectStore, str]]) -> list[ColdObject]:
     """Ask about objects, by stores and keys. Return those that cannot be read now."""
-
-    def read(place: tuple[ObjectStore, str]) -> tuple[ObjectStore, ObjectInfo | None]:
-        store, key = place
-        return store, store.head(key)
-
     with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="thaw") as pool:
-        return [(store, info) for store, info in pool.map(read, objects) if info is not None and info.is_cold]
+        infos = list(pool.map(lambda place: place[0].head(place[1]), objects))
+    return [(store, info) for (store, _), info in zip(objects, infos, strict=True) if info is not None and info.is_cold]
 
 
 def _request_thaws(cold: Sequence[ColdObject], days: int, tier: ThawTier) -> None:

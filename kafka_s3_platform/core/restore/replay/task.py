@@ -326,7 +326,10 @@ def _make_marker(task: ReplayTask, position: Position) -> Marker:
 
 
 def _lacks_records(task: ReplayTask, marker: Marker) -> bool:
-    """Return True if the last record in some kafka partition was truncated or aborted, as far as can be known now."""
+    """Return True if the target lacks records that the marker counts: its log was cut, or they were aborted.
+
+    The last record in each kafka partition is looked for. What an open transaction hides is not known.
+    """
     if not marker.target_ends:
         return False
     with ClusterAdmin(task.kafka) as admin:

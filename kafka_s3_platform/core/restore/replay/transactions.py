@@ -233,7 +233,7 @@ class Transactions:
             self.commit()
 
     def send(self, part: SizedPart) -> None:
-        """Queue the records."""
+        """Queue records for the target, in the open transaction."""
         self._producer.send(part.records, part.kafka_partition, part.log_bytes)
         self._records += part.records.num_rows
         self._bytes += part.byte_count

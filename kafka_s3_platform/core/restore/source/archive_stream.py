@@ -208,7 +208,7 @@ class ArchivedStream:
         return None
 
     def _check_batch(self, item: PlannedObject, topic: str | None, batch: pa.RecordBatch) -> None:
-        """Raise IntegrityError if a batch is not of the place of its object, or of another topic than `topic`."""
+        """Raise IntegrityError if a batch has another kafka partition, offset or topic than its object may have."""
         try:
             check_place(batch, item.kafka_partition, item.offsets, item.key)
         except IntegrityError as err:

@@ -78,7 +78,9 @@ class Verification:
     runner: TaskRunner
 
     def run(self, sent: Sequence[ReplayResult], early: Sequence[VerifiedStream]) -> Verified:
-        """Read every target back. Streams read back `early` are repeated only if their targets have changed.
+        """Read every target back, and compare it with what was `sent`.
+
+        Streams that were read back `early`, while others were sent, are read again only if their targets have changed.
 
         Raises:
             IntegrityError: a sent record is missing, or out of order.
@@ -88,12 +90,12 @@ class Verification:
         """
         # Observe before reading too: another topic of that name would only show missing records.
         states = self._observe(awaits_transactions=True)
-        taken = states.find_unchanged(early)
-        read: list[VerifiedStream] = []
+        unchanged = states.find_unchanged(early)
+        read_back: list[VerifiedStream] = []
         while True:
             try:
-                read += self._match({stream.place for stream in (*taken, *read)})
-                streams = [*taken, *read]
+                read_back += self._match({stream.place for stream in (*unchanged, *read_back)})
+                streams = [*unchanged, *read_back]
                 targets = self._count(streams)
                 self._check_all_found(sent, streams)
             except IntegrityError as err:
@@ -101,10 +103,10 @@ class Verification:
             # Observe again, after everything else. A target may have been deleted, or changed, while others were read;
             # and a single answer may be a stale one, of a broker that is behind.
             states = self._observe()
-            unchanged = states.find_unchanged(taken)
-            if len(unchanged) == len(taken):
+            still_unchanged = states.find_unchanged(unchanged)
+            if still_unchanged == unchanged:
                 break
-            taken = unchanged
+            unchanged = still_unchanged
         reports = [_add_extra(s, targets) for s in streams]
         in_order = sorted(reports, key=lambda r: (r.topic, r.kafka_partition))
         hidden = [(t.to_topic, _describe_hidden(t)) for t in targets.values() if t.open_offset is not None]
