@@ -171,13 +171,13 @@ def parse_table(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
             raise IntegrityError(f"{key} is no document of a restore: its columns are {schema_found.names}. {_ADVICE}")
         reader = RowGroupReader(source, checked, key, NO_KEYS)
         batches: list[pa.RecordBatch] = []
-        come = 0
+        total_bytes = 0
         for number in range(len(checked.row_groups)):
             for batch in reader.batches(number, BATCH_RECORDS):
-                come += batch.nbytes
+                total_bytes += batch.nbytes
                 # Counted while reading: a small document may hold more than the memory of the process.
-                if come > max(NO_KEYS.block_bytes, _MOST_TIMES * len(content)):
-                    raise IntegrityError(f"{key} comes to {come:,} bytes from {len(content):,}. {_ADVICE}")
+                if total_bytes > max(NO_KEYS.block_bytes, _MOST_TIMES * len(content)):
+                    raise IntegrityError(f"{key} comes to {total_bytes:,} bytes from {len(content):,}. {_ADVICE}")
                 batches.append(batch)
         return pa.Table.from_batches(batches, schema).combine_chunks()
     except (pa.ArrowException, OSError, ValueError) as err:

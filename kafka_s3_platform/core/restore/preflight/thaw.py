@@ -70,8 +70,7 @@ def _find_cold(objects: Sequence[tuple[ObjectStore, str]]) -> list[ColdObject]:
 def _request_thaws(cold: Sequence[ColdObject], days: int, tier: ThawTier) -> None:
     """Request copies of the objects, for `days` days. Raise the first error."""
     with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="thaw") as pool:
-        for request in [pool.submit(store.request_thaw, info.key, days, tier) for store, info in cold]:
-            request.result()
+        list(pool.map(lambda item: item[0].request_thaw(item[1].key, days, tier), cold))
 
 
 def _make_cold_error(request: RestoreRequest, cold: Sequence[ColdObject], advice: str) -> BusyError:

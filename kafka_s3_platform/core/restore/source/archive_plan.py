@@ -17,6 +17,7 @@ from kafka_s3_platform.core.model.offsets import OffsetRange, OffsetSpan, RangeS
 from kafka_s3_platform.core.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.model.turns import join_hours
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.source.base import ObjectFacts, RestorePlan, TargetPlan, TargetStart
 from kafka_s3_platform.core.restore.source.selection import FOREVER, Selection, select_records
@@ -144,13 +145,10 @@ def _describe_incomplete(request: RestoreRequest, state: IndexState, selection: 
 
 
 def _join_stretches(hours: Sequence[datetime]) -> list[str]:
-    """Write consecutive hours as one stretch."""
+    """Write ascending hours, consecutive ones as one stretch: `2026-03-01T10:00+0000 to 2026-03-01T12:00+0000`."""
     stretches = []
-    # Hours without a gap between them grow as their places do, so the difference is the same for all of them.
-    for _, run in groupby(enumerate(hours), lambda place: place[1] - place[0] * HOUR):
-        stretch = [hour for _, hour in run]
-        first = f"{stretch[0]:%Y-%m-%dT%H:%M%z}"
-        last = f"{stretch[-1]:%Y-%m-%dT%H:%M%z}"
+    for start, end in join_hours(hours):
+        first, last = (f"{hour:%Y-%m-%dT%H:%M%z}" for hour in (start, end - HOUR))
         stretches.append(first if first == last else f"{first} to {last}")
     return stretches
 
