@@ -48,6 +48,7 @@ from kafka_s3_platform.core.restore.source.base import (
     TargetPlan,
     TargetStart,
     estimate_seconds,
+    sum_known,
 )
 from kafka_s3_platform.core.spark.runner import TaskRunner
 from kafka_s3_platform.core.store.errors import NotFoundError
@@ -88,25 +89,15 @@ def log_plan(
 
 def _format_count(targets: Sequence[TargetPlan]) -> str:
     """Format the number of records for the log: `at most 1,000 records, `. Empty if it is unknown."""
-    count = _sum_known(target.record_count for target in targets)
+    count = sum_known(target.record_count for target in targets)
     if not targets or count is None:
         return ""
     return f"{'' if all(target.is_exact for target in targets) else 'at most '}{count_noun(count, 'record')}, "
 
 
-def _sum_known(numbers: Iterable[int | None]) -> int | None:
-    """Return the sum. None if one of the numbers is unknown."""
-    total = 0
-    for number in numbers:
-        if number is None:
-            return None
-        total += number
-    return total
-
-
 def _estimate_seconds(request: RestoreRequest, targets: Sequence[TargetPlan]) -> float:
     """Return a rough estimate. If the number of records is unknown, only the bytes of the objects count."""
-    if _sum_known(target.record_count for target in targets) is None:
+    if sum_known(target.record_count for target in targets) is None:
         return sum(target.object_bytes for target in targets) / BYTES_PER_SECOND
     # Of no target, sum() would give the int 0, which Dagster refuses as a float.
     return math.fsum(estimate_seconds(request, target) for target in targets)
@@ -154,8 +145,8 @@ def make_planned_report(
         topic=named.topic,
         to_topic=named.to_topic,
         kafka_partitions=(),
-        record_count=_sum_known(target.record_count for target in targets) or 0,
-        record_bytes=_sum_known(target.record_bytes for target in targets) or 0,
+        record_count=sum_known(target.record_count for target in targets) or 0,
+        record_bytes=sum_known(target.record_bytes for target in targets) or 0,
         exact=is_exact and not before_transforms,
         out_of_range_count=sum(target.out_of_range_count for target in targets),
         object_count=sum(len(target.objects) for target in targets),

@@ -14,7 +14,7 @@ from kafka_s3_platform.core.errors import (
 )
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.core.restore.outgoing.partitioning import SOURCE
-from kafka_s3_platform.core.restore.preflight.checks import Target, describe_if_there, observe_targets
+from kafka_s3_platform.core.restore.preflight.checks import Target, observe_targets
 from kafka_s3_platform.core.restore.preflight.target import make_topic_configs
 from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.core.restore.source.base import TargetPlan, TargetStart
@@ -176,7 +176,11 @@ def read_finished_report(
 
 def _describe_deleted(request: RestoreRequest, to_topic: str, start: TargetStart, admin: ClusterAdmin) -> Iterator[str]:
     """Say which offsets of a target were deleted since the restore began. Errors as of `check_same_topic`."""
-    check_same_topic(replace(request, to_topic=to_topic), start, describe_if_there(admin, to_topic))
+    try:
+        current = admin.describe_topic(to_topic)
+    except MissingTopicError:
+        current = None
+    check_same_topic(replace(request, to_topic=to_topic), start, current)
     logs = admin.frontiers(to_topic, [number for number, _ in start.offsets])
     for number, offset in start.offsets:
         begins = logs[number].log_start_offset

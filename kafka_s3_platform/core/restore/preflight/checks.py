@@ -90,14 +90,6 @@ def observe_targets(
     return targets
 
 
-def describe_if_there(admin: ClusterAdmin, topic: str) -> TopicDescription | None:
-    """Return the topic as its cluster describes it. None: it does not exist."""
-    try:
-        return admin.describe_topic(topic)
-    except MissingTopicError:
-        return None
-
-
 def inspect_target(plan: TargetPlan, target: Target, sources: Collection[str]) -> list[PreflightFinding]:
     """Check the target, whatever the source of the records is. `sources` are all source topics of the restore."""
     return [

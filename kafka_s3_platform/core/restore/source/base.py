@@ -77,6 +77,16 @@ class ObjectFacts:
         return self.record_bytes
 
 
+def sum_known(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum. None if one of the numbers is unknown."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
+
+
 @dataclass(frozen=True)
 class TargetPlan:
     """The part of one target topic, from any source. `request` is that of this target alone, with its source topics.
@@ -120,14 +130,12 @@ class TargetPlan:
     @property
     def record_count(self) -> int | None:
         """Records to restore, exact or an upper bound. None if unknown to the source."""
-        counts = [o.wanted_count for o in self.objects if o.wanted_count is not None]
-        return sum(counts) if len(counts) == len(self.objects) else None
+        return sum_known(o.wanted_count for o in self.objects)
 
     @property
     def record_bytes(self) -> int | None:
         """Bytes of keys, values and headers, exact or an upper bound. None if unknown to the source."""
-        sizes = [o.record_bytes for o in self.objects if o.record_bytes is not None]
-        return sum(sizes) if len(sizes) == len(self.objects) else None
+        return sum_known(o.record_bytes for o in self.objects)
 
     @property
     def largest_bytes(self) -> int:
