@@ -212,7 +212,7 @@ def test_a_log_is_as_it_was_with_the_same_end_and_epoch(
     then: dict[str, int | None], now: dict[str, int], is_taken: bool
 ) -> None:
     target = TargetReport("t", 0, start_offset=3, end_offset=8, open_offset=then.get("open_offset"))
-    reached = Reached(target, found_count=5, extra_count=0, leader_epoch=then.get("leader_epoch", 5))
+    reached = Reached(target, extra_count=0, leader_epoch=then.get("leader_epoch", 5))
     log = {"log_start_offset": 0, "last_stable_offset": 8, "high_watermark": 8, "leader_epoch": 5} | now
     assert is_as_it_was(reached, Frontier(kafka_partition=0, observed_at=EPOCH, **log)) is is_taken
 

@@ -118,7 +118,6 @@ class Reached:
     """
 
     target: TargetReport
-    found_count: int
     extra_count: int
     leader_epoch: int | None
 
@@ -176,14 +175,13 @@ def _match_place(task: ReplayTask, log: TargetLog, tally: "_Tally") -> Reached:
         raise IntegrityError(
             f"restore {task.where} cannot be verified: the target lost records meanwhile: {err}"
         ) from err
-    matched_count = tally.count - before
     if (missing := match.find_missing()) is not None:
         if log.open_offset is not None:
             raise explain_open_transaction(log)
         place = f"{task.to_topic}-{log.kafka_partition}"
         raise IntegrityError(
             f"restore {task.where} is not what was archived: the record of source offset {missing} was not found in "
-            f"{place} from target offset {log.start_offset} on, after {matched_count:,} that "
+            f"{place} from target offset {log.start_offset} on, after {tally.count - before:,} that "
             f"were. Somebody deleted or changed records of the target, its retention or compaction did, or the cluster "
             f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time; or, "
             f"where objects hold values alone, what is kept of their offsets (metadata, an object `_….offsets` beside) "
@@ -194,7 +192,7 @@ def _match_place(task: ReplayTask, log: TargetLog, tally: "_Tally") -> Reached:
     target = TargetReport(
         task.to_topic, log.kafka_partition, log.start_offset, log.end_offset, open_offset=log.open_offset
     )
-    return Reached(target, matched_count, match.extra_count, log.leader_epoch)
+    return Reached(target, match.extra_count, log.leader_epoch)
 
 
 class _Tally:
