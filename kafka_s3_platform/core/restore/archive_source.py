@@ -34,29 +34,21 @@ MAX_NAMED = 20
 
 
 def check_archive(
-    request: RestoreRequest,
-    plan: ArchivePlan,
-    size: int,
-    objects: Sequence[ObjectInfo | None],
-    runner: TaskRunner,
-    *,
-    is_begun: bool = False,
+    goal: Goal, plan: ArchivePlan, objects: Sequence[ObjectInfo | None], runner: TaskRunner
 ) -> list[PreflightFinding]:
-    """Return the findings about the archive's objects and records.
-
-    `size` is the number of kafka partitions of the target, now or when created. `objects` is the store's answer for
-    each planned object. `is_begun`: the plan is that of an earlier run of the restore.
+    """Return the findings about the archive's objects and records. `objects` are the store's answers for the planned.
 
     Raises:
         ConfigError: the filter, the transforms or the partitioner cannot be used.
     """
+    request = goal.plan.request
     check_filter(request.records)
     facts = StreamFacts(topic=request.topic, kafka_partition=0, store=ObjectStore(request.config.store), object_bytes=0)
-    new_outgoing_stream(facts, SentSettings(request.to_topic, size, outgoing=request.outgoing))
+    new_outgoing_stream(facts, SentSettings(request.to_topic, goal.size, outgoing=request.outgoing))
     return [
         *describe_cold(_list_cold(objects)),
         *_check_formats(request, plan),
-        *_check_objects(request, plan, objects, runner, is_begun=is_begun),
+        *_check_objects(goal.plan, plan, objects, runner),
         *(make_remark(f"the archive lacks some of what was asked for: {gap}") for gap in plan.gaps),
         *([] if plan.objects else [make_remark(f"the archive of {request.topic} holds no record in the window")]),
     ]
@@ -83,15 +75,11 @@ def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[Prefl
 
 
 def _check_objects(
-    request: RestoreRequest,
-    plan: ArchivePlan,
-    objects: Sequence[ObjectInfo | None],
-    runner: TaskRunner,
-    *,
-    is_begun: bool,
+    target: TargetPlan, plan: ArchivePlan, objects: Sequence[ObjectInfo | None], runner: TaskRunner
 ) -> Iterator[PreflightFinding]:
-    """Find objects that are missing or replaced, and records that cannot be sent. Arguments as in `check_archive`."""
-    removed_keys = _find_removed(request, plan, objects, is_begun=is_begun)
+    """Find objects that are missing or replaced, and records that cannot be sent. `objects` as in `check_archive`."""
+    request = target.request
+    removed_keys = _find_removed(target, plan, objects)
     if removed_keys:
         yield make_refusal(
             f"the index does not name {count_noun(len(removed_keys), 'object')} of the plan, such as "
@@ -111,16 +99,15 @@ def _check_objects(
         yield from _check_timestamps(request, replace(plan, objects=tuple(readable)), runner)
 
 
-def _find_removed(
-    request: RestoreRequest, plan: ArchivePlan, objects: Sequence[ObjectInfo | None], *, is_begun: bool
-) -> frozenset[str]:
+def _find_removed(target: TargetPlan, plan: ArchivePlan, objects: Sequence[ObjectInfo | None]) -> frozenset[str]:
     """Return the keys of planned objects that the index does not name any more.
 
     The index is asked about missing objects. Of a begun restore, whose plan is older, it is asked about all: objects of
     erased records are deleted after the index has lost them.
     """
+    is_begun = target.start is not None
     keys = {o.key for o, info in zip(plan.objects, objects, strict=True) if is_begun or info is None}
-    snapshot = TopicIndex.of(request.config, request.topic).peek() if keys else None
+    snapshot = TopicIndex.of(target.request.config, target.request.topic).peek() if keys else None
     return frozenset(keys) - collect_object_keys((*snapshot.segments, *snapshot.retired)) if snapshot else frozenset()
 
 
@@ -253,9 +240,7 @@ class ArchiveSource:
         for goal, topic in zip(goals, plan.topics, strict=True):
             store = ObjectStore(goal.plan.request.config.store)
             objects = store.heads([o.key for o in topic.objects])
-            is_begun = plan.starts is not None
-            topic_findings = check_archive(goal.plan.request, topic, goal.size, objects, runner, is_begun=is_begun)
-            findings += goal.name_findings(topic_findings)
+            findings += goal.name_findings(check_archive(goal, topic, objects, runner))
             cold_objects += ((store, key) for key in _list_cold(objects))
         return Checked(tuple(findings), tuple(cold_objects))
 

@@ -27,6 +27,7 @@ from kafka_s3_platform.core.kafka.admin import ClusterDescription, TopicDescript
 from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.restore.archive_source import check_archive
 from kafka_s3_platform.core.restore.preflight.checks import OTHER_CLUSTER_SECONDS, Target, inspect_target
+from kafka_s3_platform.core.restore.preflight.goal import Goal
 from kafka_s3_platform.core.restore.preflight.target import (
     FOREVER_MS,
     PreflightFinding,
@@ -58,10 +59,9 @@ def without_objects(**changes: Any) -> ArchivePlan:
 def told(asked: RestoreRequest, given: ArchivePlan, of: Target | None = None) -> list[tuple[bool, str]]:
     there = of or target()
     goes = make_archive_target(asked, given)
-    size = there.kafka_partition_count(goes)
     found = [
         *inspect_target(goes, there, goes.topics),
-        *check_archive(asked, given, size, [], InProcessRunner()),
+        *check_archive(Goal(goes, there), given, [], InProcessRunner()),
     ]
     return [(f.refuses, f.text) for f in found if "holds no record in the window" not in f.text]
 

@@ -54,14 +54,6 @@ class Target:
     most_transaction_ms: str | None = None
     """The brokers' longest timeout of transactions. None: they do not show it."""
 
-    def kafka_partition_count(self, plan: TargetPlan) -> int:
-        """Return the number of kafka partitions of the topic: as it is, or will be created, or was at the start."""
-        if plan.start is not None:
-            return len(plan.start.offsets)
-        if self.description:
-            return len(self.description.kafka_partitions)
-        return choose_topic_size(plan)
-
 
 def observe_targets(
     plans: Sequence[TargetPlan], admin: ClusterAdmin, cluster: ClusterDescription | None, most: str | None

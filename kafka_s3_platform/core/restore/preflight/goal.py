@@ -78,8 +78,12 @@ class Goal:
 
     @property
     def size(self) -> int:
-        """Number of kafka partitions of the target, now or when created."""
-        return self.target.kafka_partition_count(self.plan)
+        """Number of kafka partitions of the target: as it is, or will be created, or was when the restore began."""
+        if self.plan.start is not None:
+            return len(self.plan.start.offsets)
+        if self.target.description is not None:
+            return len(self.target.description.kafka_partitions)
+        return choose_topic_size(self.plan)
 
     def sent(self, values: ValueSettings | None) -> SentSettings:
         """Return how the records of a stream are changed before they are sent there."""
