@@ -83,6 +83,7 @@ class ReportPage:
         return [(*bounds, "pale"), *restored, *missing]
 
     def _read_bound(self, name: str, part: KafkaPartitionReport, default: int) -> int:
+        """Return the requested bound of a kafka partition's offsets, which may be one for all or one for each."""
         bound = self.report.terms.get(name)
         if isinstance(bound, dict):
             return int(bound.get(str(part.kafka_partition), default))
@@ -121,6 +122,7 @@ def _format_range(first: int | None, last: int | None) -> str:
 
 
 def _format_bytes(size: float) -> str:
+    """Format bytes for people: `827.0 kB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:,.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
@@ -129,6 +131,7 @@ def _format_bytes(size: float) -> str:
 
 
 def _format_duration(seconds: float) -> str:
+    """Format a duration for people: `2.5 s`, `3 min 20 s` or `1 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

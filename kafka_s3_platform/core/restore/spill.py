@@ -49,6 +49,7 @@ def read_by_duckdb(schema: pa.Schema, batches: Iterable[pa.RecordBatch], what: s
     raised: list[Exception] = []
 
     def read() -> Iterator[pa.RecordBatch]:
+        """Yield the batches, and keep the error of reading them."""
         try:
             yield from batches
         except Exception as err:

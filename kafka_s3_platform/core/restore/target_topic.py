@@ -139,4 +139,5 @@ def routes_by_record(transforms: Sequence[TransformSettings]) -> bool:
 
 
 def _is_by_topic(step: TransformSettings) -> bool:
+    """Return True if a transform renames the topic of a record by the topic alone, whatever the record holds."""
     return step.type == "RegexRouter" and (step.predicate is None or step.predicate.type == "TopicNameMatches")

@@ -118,6 +118,7 @@ class LatestOffsets:
         self._release()
 
     def _release(self) -> None:
+        """Close DuckDB, and delete its temporary files."""
         self._connection.close()
         self._folder.cleanup()
 
@@ -200,6 +201,7 @@ class FilteredStream:
             yield from self._count_passed(map(latest.take_latest, batches))
 
     def _count_read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Count the records of a batch that was read, and return it."""
         self.read_count += batch.num_rows
         return batch
 

@@ -55,6 +55,7 @@ def _hash_keys(kernel: Dispatcher, keys: pa.BinaryArray) -> Int64s:
 
 @compile_cached()  # type: ignore[untyped-decorator, unused-ignore]
 def _murmur2_all(data: KeyBytes, lengths: Int64s, out: Int64s) -> None:  # pragma: no cover - compiled
+    """Write the positive murmur2 of each key to `out`. `data` are the joined keys; a length of -1 stands for no key."""
     pos = 0
     for i in range(len(lengths)):
         length = lengths[i]
@@ -82,6 +83,7 @@ def _murmur2_all(data: KeyBytes, lengths: Int64s, out: Int64s) -> None:  # pragm
 
 @compile_cached()  # type: ignore[untyped-decorator, unused-ignore]
 def _crc32_all(data: KeyBytes, lengths: Int64s, out: Int64s) -> None:  # pragma: no cover - compiled
+    """Write the CRC-32 of each key to `out`. `data` are the joined keys; a length of -1 stands for no key."""
     table = np.empty(256, np.int64)
     for byte in range(256):
         value = np.int64(byte)
@@ -141,6 +143,7 @@ class _SourcePartitioner:
         self._count = count
 
     def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        """Return the source's kafka partitions. PermanentError if the target has not so many."""
         numbers = batch.column("partition")
         if len(numbers) and int(np.max(numbers.to_numpy())) >= self._count:
             raise PermanentError(
@@ -161,6 +164,7 @@ class _HashPartitioner:
         self._count = count
 
     def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        """Return the hash of each key, or the source offset where there is none, modulo the number of the target's."""
         hashes = self._hash_keys(batch.column("key"))
         numbers = np.where(hashes < 0, read_offset_column(batch), hashes) % self._count
         return pa.array(numbers.astype(np.int32))
@@ -184,6 +188,7 @@ class _UserPartitioner:
             raise ConfigError(f"{self._name} with {count} kafka partitions: {type(err).__name__}: {err}") from err
 
     def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        """Return the answer of the user's class. PermanentError if it fails, or its answer cannot be used."""
         where = f"{self._name} on {batch.num_rows} records from offset {batch.column('offset')[0]} on"
         try:
             numbers = self._partitioner.kafka_partitions(batch)

@@ -307,4 +307,5 @@ def _share_addresses(one: KafkaSettings, other: KafkaSettings) -> bool:
 
 
 def _split_addresses(bootstrap_servers: str) -> set[str]:
+    """Return the addresses of a list in the form of `bootstrap.servers`."""
     return {address.strip() for address in bootstrap_servers.split(",")}

@@ -156,6 +156,7 @@ def observe_goals(plans: Sequence[TargetPlan], admin: ClusterAdmin) -> list[Goal
     observed = observe_targets(plans, admin, cluster, most)
 
     def observe(plan: TargetPlan, target: Target) -> Goal:
+        """Check one target, and whether its brokers would create it."""
         if plan.start is not None:
             check_target(plan.request, plan.start, target.description)
         return Goal(plan, check_creation(plan, target, admin), is_alone=len(plans) == 1)

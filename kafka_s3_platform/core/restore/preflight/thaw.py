@@ -74,6 +74,7 @@ def _request_thaws(cold: Sequence[ColdObject], days: int, tier: ThawTier) -> Non
 
 
 def _make_cold_error(request: RestoreRequest, cold: Sequence[ColdObject], advice: str) -> BusyError:
+    """Build the error for objects that cannot be read yet."""
     named = ", ".join(info.key for _, info in cold[:5])
     return BusyError(
         f"restore {request.restore_id}: {len(cold)} objects lie in cold storage, such as {named}: {advice}"

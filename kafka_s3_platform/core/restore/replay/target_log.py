@@ -251,6 +251,7 @@ class _Cursor:
 
 
 def _read_times(batch: pa.RecordBatch, count: int) -> npt.NDArray[np.int64]:
+    """Return the timestamps (epoch ms) of the first `count` records."""
     times: npt.NDArray[np.int64] = batch.column("timestamp").slice(0, count).cast(pa.int64()).to_numpy()
     return times
 
@@ -271,6 +272,7 @@ def _find_common_prefix(first: pa.RecordBatch, second: pa.RecordBatch) -> int:
 
 
 def _are_equal(first: pa.RecordBatch, second: pa.RecordBatch, start: int, end: int) -> bool:
+    """Return True if the rows `[start, end)` of two batches have the same keys, values and headers."""
     return all(
         first.column(name).slice(start, end - start).equals(second.column(name).slice(start, end - start))
         for name in CONTENT

@@ -250,12 +250,12 @@ def _write_key(key: bytes) -> str:
 
 
 def _write_utc(moment: datetime | None) -> str | None:
-    if moment is None:
-        return None
-    return moment.astimezone(timezone.utc).isoformat()
+    """Write a moment in UTC: the same moment in another timezone makes no other restore."""
+    return None if moment is None else moment.astimezone(timezone.utc).isoformat()
 
 
 def _write_offsets(offsets: Offsets) -> Any:
+    """Write offsets as JSON has them: its objects have text as keys, here the kafka partitions."""
     if isinstance(offsets, Mapping):
         return {str(p): o for p, o in sorted(offsets.items())}
     return offsets

@@ -198,6 +198,7 @@ def _number_rows(expected: Sequence[ExpectedRecords], target: Iterable[pa.Record
 
 
 def _make_rows(batch: pa.RecordBatch, moments: pa.Int64Array, number: int | None) -> pa.RecordBatch:
+    """Return records as rows to count: with these timestamps, and the number of their stream, None for the target."""
     stream = pa.array([number] * batch.num_rows, pa.int32())
     columns = [*(batch.column(name) for name in ("key", "value", "headers", "offset")), moments, stream]
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)

@@ -216,6 +216,7 @@ def _add_extra(stream: VerifiedStream, targets: Mapping[tuple[str, int], TargetR
 
 
 def _describe_hidden(target: TargetReport) -> str:
+    """Say that an open transaction hides the end of a target, but no record of the restore."""
     return (
         f"{target.to_topic}-{target.kafka_partition}: a transaction of another writer is open at offset "
         f"{target.open_offset}. All records of the restore were found before it; what follows was not read"
