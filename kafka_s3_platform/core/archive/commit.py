@@ -140,6 +140,7 @@ def commit_results(index: ConnectorIndex, slices: Mapping[str, TopicSlice]) -> d
     schemas = _fetch_named_schemas({topic: slices[topic] for topic in pending}, index)
 
     def plan(snapshot: ConnectorSnapshot) -> tuple[Mapping[str, Change], Mapping[str, PlatformError]]:
+        """Return the changes to commit on one version of the index, and the errors of topics whose lease has ended."""
         snapshot.load_states(pending)
         return try_topics(
             (topic for topic in pending if _is_due(slices[topic], snapshot.topic(topic))),
@@ -202,5 +203,6 @@ def _check_segments(
 
 
 def _build_defect_error(reserved: ReservedPlan, kafka_partition: int, what: str) -> IntegrityError:
+    """Build the error for results of tasks that contradict each other: nothing of them is committed."""
     where = f"{reserved.description.topic}-{kafka_partition}, run {reserved.lease.run_id}"
     return IntegrityError(f"{where}: {what}. This is a defect of the platform; nothing was committed")

@@ -135,6 +135,7 @@ def plan_hours(plan_input: PlanInput, hours: Sequence[datetime]) -> ReservablePl
     plan_input = plan_input.without(answers.failures)
 
     def plan(frontier: Frontier) -> tuple[ReadPlan, list[HourRange]]:
+        """Plan one kafka partition: what to read of it, and where each hour lies in it."""
         offsets = _PartitionOffsets(plan_input, frontier, offsets_at[frontier.kafka_partition])
         read_plan = offsets.plan_read(hours)
         ranges = [offsets.find_hour_range(hour) for hour in hours]

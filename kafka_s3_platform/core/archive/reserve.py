@@ -224,6 +224,7 @@ def _observe_and_plan(
     observed = admin.add_log_starts(ends)
 
     def prepare(topic: str) -> PlanInput:
+        """Check that the topic's logs are the archived ones. Leave out the kafka partitions of which that is not so."""
         answers = observed.results[topic]
         state = snapshot.topic(topic).state
         description = descriptions[topic]
@@ -241,6 +242,7 @@ def _observe_and_plan(
         return PlanInput(config, description, frontiers, state, offsets.of_topic(topic), failures, cut_off.results)
 
     def plan(topic: str) -> tuple[Sequence[CommittedOffset], ReservablePlan]:
+        """Return the groups' offsets of the topic, and the plan of its requested hours, or of all up to now."""
         topic_hours = requests[topic].hours
         if topic_hours is None:
             return groups[topic], plan_until_now(plan_inputs[topic])

@@ -53,6 +53,7 @@ def try_scans(tasks: Sequence[ScanTask], attempt: Attempt) -> list[ScanResult | 
     pending: deque[ReadRanges | FailedScan] = deque()
 
     def finish_next() -> None:
+        """Wait for the uploads of the task that was read first, and note its result."""
         item = pending.popleft()
         if isinstance(item, ReadRanges):
             results.append(_try_task(item.task, item.finish, raises_transient=raises_transient))

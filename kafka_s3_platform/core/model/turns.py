@@ -118,6 +118,7 @@ def join_hours(hours: Sequence[datetime]) -> list[tuple[datetime, datetime]]:
 
 
 def _map_turns(rehearsed: Iterable[RehearsedHours]) -> dict[datetime, RehearsedHours]:
+    """Return single hour -> the rehearsal that it was in last."""
     last_turns: dict[datetime, RehearsedHours] = {}
     for hours in rehearsed:
         last_turns |= dict.fromkeys(hours.list_hours(), hours)

@@ -308,6 +308,7 @@ class SegmentUploads:
         return future
 
     def _has_room(self, open_bytes: int) -> bool:
+        """Return True if another closed segment may wait for its upload beside the `open_bytes` of open ones."""
         if not self._count:
             return True
         is_too_much = self._bytes > MAX_CLOSED_BYTES or open_bytes + self._bytes > MAX_IN_FLIGHT

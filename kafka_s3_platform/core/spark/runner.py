@@ -160,6 +160,7 @@ class SparkRunner(GroupingRunner):
         return max_concurrent
 
     def _run_one(self, context: Any, function: Callable[[T, Attempt], R], task: T) -> R:
+        """Run a task as a job of Spark with one task. Return its result, or raise its error."""
         with _explain_loss(context):
             outcome: TaskOutcome[R] = context.parallelize([task], 1).map(guard_task(function)).collect()[0]
         return outcome.unwrap()
@@ -253,6 +254,7 @@ def guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], TaskOutcome
     """Return a function for an executor: it calls `function` with a task, and returns errors as values."""
 
     def call(task: T) -> TaskOutcome[R]:
+        """Call `function` with the number of this attempt, which Spark knows."""
         from pyspark import TaskContext
 
         context: Any = TaskContext.get()
