@@ -7,7 +7,7 @@ archive, and refuses ambiguous schema ids.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from itertools import chain, count, groupby, takewhile
+from itertools import chain, groupby
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.core.config.formats import find_format
@@ -16,11 +16,11 @@ from kafka_s3_platform.core.model.gaps import GapReason, MissingRecords
 from kafka_s3_platform.core.model.offsets import OffsetRange, OffsetSpan, RangeSet, make_span
 from kafka_s3_platform.core.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.core.model.state import IndexState
-from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.model.times import EPOCH, HOUR, ONE_MS
 from kafka_s3_platform.core.model.turns import join_hours
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.source.base import ObjectFacts, RestorePlan, TargetPlan, TargetStart
-from kafka_s3_platform.core.restore.source.selection import FOREVER, Selection, select_records
+from kafka_s3_platform.core.restore.source.selection import FOREVER, Selection, list_time_windows, select_records
 from kafka_s3_platform.core.restore.source.terms import check_plan_field, collect_request_terms, hash_place
 from kafka_s3_platform.core.segments.schemas import find_ambiguous_ids
 from kafka_s3_platform.core.store.index import ConnectorIndex, IndexSnapshot, TopicIndex
@@ -61,7 +61,7 @@ def describe_gaps(
             yield from (MissingRecords.of(topic, p, r, _GAPS[gap.reason]) for r in requested.within(gap.offsets))
         missing = requested - covered - RangeSet(g.offsets for g in gaps)
         yield from (MissingRecords.of(topic, p, r, f"are not archived{_write_end(r, covered)}") for r in missing)
-    yield from _describe_incomplete(request, state, selection)
+    yield from _describe_incomplete(request, state)
 
 
 def describe_expired(topic: str, expired: Sequence[Segment]) -> Iterator[MissingRecords]:
@@ -130,9 +130,9 @@ def _surround(state: IndexState, kafka_partition: int, segments: Iterable[Segmen
     return inside
 
 
-def _describe_incomplete(request: RestoreRequest, state: IndexState, selection: Selection) -> Iterator[MissingRecords]:
+def _describe_incomplete(request: RestoreRequest, state: IndexState) -> Iterator[MissingRecords]:
     """Describe the hours of a window of time that may get more records later."""
-    hours = list(_list_hours(request)) if selection.is_timed else []
+    hours = _list_hours(request)
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
     missing = sorted(set(hours) - state.judge.list_complete(hours, lateness))
     if missing:
@@ -153,33 +153,24 @@ def _join_stretches(hours: Sequence[datetime]) -> list[str]:
     return stretches
 
 
-def _list_hours(request: RestoreRequest) -> Iterator[datetime]:
-    """List the hours of the connector's timezone in the windows, from the archive's start up to now.
+def _list_hours(request: RestoreRequest) -> list[datetime]:
+    """List, ascending, the hours in the windows of time that may be archived by now. They begin as in the archive.
 
-    Of a window without an end, only hours with passed lateness.
+    Of a window without an end, these are the hours that are over, and the time for their late records too.
     """
-    hours: set[datetime] = set()
-    for window_start, window_end in request.windows or [(None, None)]:
-        hours.update(_list_hours_of(request, window_start, window_end))
-    yield from sorted(hours)
-
-
-def _list_hours_of(
-    request: RestoreRequest, window_start: datetime | None, window_end: datetime | None
-) -> Iterator[datetime]:
-    """List the hours of one window, ascending, without those that are not over yet. None: no bound of its own."""
-    now = datetime.now(timezone.utc)
-    archive_start = request.config.archive.start_hour
+    archive = request.config.archive
     zone = ZoneInfo(request.config.layout.timezone)
-    start = max(t for t in (request.from_time, window_start, archive_start) if t is not None)
-    # Without an end, a window goes to the last archivable hour: hours that are not over yet lack nothing.
-    lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
-    end = min((t for t in (request.to_time, window_end) if t is not None), default=now - HOUR - lateness)
-    end = min(end, now)
-    # An hour begins as in its zone, which may differ from UTC by less than whole hours.
-    first = start.astimezone(zone).replace(minute=0, second=0, microsecond=0).astimezone(timezone.utc)
-    # Steps in UTC: when clocks change, a local hour is missing or comes twice.
-    yield from takewhile(lambda hour: hour < end, (first + n * HOUR for n in count()))
+    now = datetime.now(timezone.utc)
+    last = now - HOUR - timedelta(milliseconds=archive.allowed_lateness_ms)
+    hours: set[datetime] = set()
+    for from_ms, to_ms in list_time_windows(request):
+        start = archive.start_hour if from_ms == -FOREVER else max(archive.start_hour, EPOCH + from_ms * ONE_MS)
+        end = last if to_ms == FOREVER else min(now, EPOCH + to_ms * ONE_MS)
+        # An hour begins as in its zone, which may differ from UTC by less than whole hours.
+        first = start.astimezone(zone).replace(minute=0, second=0, microsecond=0).astimezone(timezone.utc)
+        # Steps in UTC: when clocks change, a local hour is missing or comes twice.
+        hours.update(first + n * HOUR for n in range(-((first - end) // HOUR)))
+    return sorted(hours)
 
 
 def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, chosen: Sequence[Segment]) -> None:
