@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.errors import ErrorCode, IntegrityError, MissingTopicError, PreflightError
-from kafka_s3_platform.core.model.gaps import GapReason, MissingRecords
+from kafka_s3_platform.core.model.gaps import Gap, GapReason, MissingRecords
 from kafka_s3_platform.core.model.offsets import OffsetRange, OffsetSpan, RangeSet, make_span
 from kafka_s3_platform.core.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.core.model.state import IndexState
@@ -49,14 +49,13 @@ def describe_gaps(
     topic = request.topic
     for window in selection.windows:
         p = window.kafka_partition
-        covered = state.coverage(window.kafka_partition)
-        mine = [s for s in chosen if s.kafka_partition == p]
+        covered = state.coverage(p)
+        gaps = [g for g in state.judge.left_out if g.kafka_partition == p]
         # Without an end of its own, a window goes to the archive's end: anything after it is no gap.
         end = (covered.end_offset or 0) if window.end_offset == FOREVER else window.end_offset
         requested = make_span(window.start_offset, end)
         if selection.is_timed:
-            requested &= _surround(state, p, mine)
-        gaps = [g for g in state.judge.left_out if g.kafka_partition == p]
+            requested &= _surround([s for s in chosen if s.kafka_partition == p], gaps)
         for gap in gaps:
             yield from (MissingRecords.of(topic, p, r, _GAPS[gap.reason]) for r in requested.within(gap.offsets))
         missing = requested - covered - RangeSet(g.offsets for g in gaps)
@@ -110,24 +109,16 @@ def describe_values_only(topic: str, chosen: Iterable[Segment]) -> Iterator[str]
         )
 
 
-def _surround(state: IndexState, kafka_partition: int, segments: Iterable[Segment]) -> RangeSet:
-    """Return the offsets around a window of time: of the chosen segments, and of the gaps that touch them.
+def _surround(segments: Sequence[Segment], gaps: Iterable[Gap]) -> RangeSet:
+    """Return the offsets from the first to the last one of the segments, and of the gaps that touch these.
 
-    The records of such a gap may have had timestamps in the window.
+    The records of such a gap may have had timestamps in the window of time that has chosen the segments.
     """
-    chosen = list(segments)
-    if not chosen:
+    if not segments:
         return RangeSet()
-    inside = make_span(min(s.start_offset for s in chosen), max(s.end_offset for s in chosen))
-    gaps = [g for g in state.judge.left_out if g.kafka_partition == kafka_partition]
-    touching = [
-        make_span(g.start_offset, g.end_offset)
-        for g in gaps
-        if any(r.start_offset <= g.end_offset and g.start_offset <= r.end_offset for r in inside)
-    ]
-    for more in touching:
-        inside |= more
-    return inside
+    inside = OffsetRange(min(s.start_offset for s in segments), max(s.end_offset for s in segments))
+    touching = (g for g in gaps if g.start_offset <= inside.end_offset and inside.start_offset <= g.end_offset)
+    return RangeSet([inside, *(g.offsets for g in touching)])
 
 
 def _describe_incomplete(request: RestoreRequest, state: IndexState) -> Iterator[MissingRecords]:
