@@ -29,7 +29,7 @@ from kafka_s3_platform.connect.java.numbers import (
 )
 from kafka_s3_platform.connect.java.simple_date_format import SimpleDateFormat
 from kafka_s3_platform.connect.transforms.edits import Edit, Plan
-from kafka_s3_platform.connect.transforms.fields import collect_defaults, fill_nulls, require_map
+from kafka_s3_platform.connect.transforms.fields import require_map
 from kafka_s3_platform.core.model.connect import DataError, Side
 from kafka_s3_platform.core.model.times import DAY_MS
 
@@ -54,11 +54,10 @@ class Cast(Edit):
     """Casts fields, or the whole key or value."""
 
     def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
-        super().__init__(executing_class, side)
+        super().__init__(executing_class, side, values)
         spec: Mapping[str | None, str] = values["spec"]
         self._whole = spec.get(None)
         self._casts = {name: target for name, target in spec.items() if name is not None}
-        self._replace_nulls: bool = values["replace.null.with.default"]
 
     def plan_schemaless(self) -> Plan:
         """Plan the casts for objects without a schema. A field that an object lacks is not added."""
@@ -81,11 +80,9 @@ class Cast(Edit):
             return Plan(cast, replace(avro, root=root).schema())
         fields = avro.fields(avro.root, PURPOSE)
         casters = {f.name: compile_cast(avro, f.node, self._casts[f.name]) for f in fields if f.name in self._casts}
-        defaults = collect_defaults(fields, replace_nulls=self._replace_nulls)
 
         def change(value: dict[str, Any]) -> dict[str, Any]:
-            filled = fill_nulls(value, defaults)
-            return {**filled, **{name: cast(filled.get(name)) for name, cast in casters.items()}}
+            return {**value, **{name: cast(value.get(name)) for name, cast in casters.items()}}
 
         declared = zip(fields, avro.list_declarations(PURPOSE), strict=True)
         return Plan(change, avro.replace_fields(self._field(f, raw, casters) for f, raw in declared).schema())
@@ -235,12 +232,11 @@ class TimestampConverter(Edit):
     """Converts a field, or the whole key or value."""
 
     def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
-        super().__init__(executing_class, side)
+        super().__init__(executing_class, side, values)
         self._field: str = values["field"]
         self._target: str = values["target.type"]
         self._format: SimpleDateFormat | None = values["format"]
         self._precision: str = values["unix.precision"]
-        self._replace_nulls: bool = values["replace.null.with.default"]
 
     def plan_schemaless(self) -> Plan:
         """Plan the conversion of a time without a schema: a text, or an int of Unix time."""
@@ -265,24 +261,21 @@ class TimestampConverter(Edit):
             root = make_optional(TIME_NODES[self._target]) if optional else TIME_NODES[self._target]
             return Plan(self._compile_converter(avro, avro.root), replace(avro, root=root).schema())
         fields = avro.fields(avro.root, TIMES_PURPOSE)
-        defaults = collect_defaults(fields, replace_nulls=self._replace_nulls)
         converted_field = next((field for field in fields if field.name == self._field), None)
         if converted_field is None:
-            return Plan(lambda value: fill_nulls(value, defaults), avro.origin)
+            return Plan(lambda value: value, avro.origin)
         convert = self._compile_converter(avro, converted_field.node)
-        updated = avro.replace_fields(self._list_fields(avro, converted_field)).schema()
-        return Plan(lambda value: self._convert_field(fill_nulls(value, defaults), convert), updated)
-
-    def _convert_field(self, value: Mapping[str, Any], convert: ConvertTime) -> dict[str, Any]:
-        return {**value, self._field: convert(value[self._field])} if self._field in value else dict(value)
-
-    def _list_fields(self, avro: Avro, converted_field: Field) -> list[dict[str, Any]]:
-        return [
+        declarations = [
             self._update_declaration(declaration, converted_field)
             if declaration["name"] == converted_field.name
             else declaration
             for declaration in avro.list_declarations(TIMES_PURPOSE)
         ]
+        updated = avro.replace_fields(declarations).schema()
+        return Plan(lambda value: self._convert_field(value, convert), updated)
+
+    def _convert_field(self, value: Mapping[str, Any], convert: ConvertTime) -> dict[str, Any]:
+        return {**value, self._field: convert(value[self._field])} if self._field in value else dict(value)
 
     def _update_declaration(self, declaration: Mapping[str, Any], field: Field) -> dict[str, Any]:
         """Return the field's new declaration. It has no default, as in Connect."""

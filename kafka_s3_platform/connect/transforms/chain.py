@@ -26,15 +26,10 @@ from kafka_s3_platform.connect.transforms.headers import BatchHeaders, DropHeade
 from kafka_s3_platform.connect.transforms.mappers import MapperStep
 from kafka_s3_platform.connect.transforms.routers import ExtractTopic, Filter, RegexRouter, TimestampRouter
 from kafka_s3_platform.core.config.plugins import MAPPER, load_class
-from kafka_s3_platform.core.config.settings import PredicateSettings, TransformSettings, is_python_class
+from kafka_s3_platform.core.config.settings import TransformSettings, is_python_class
 from kafka_s3_platform.core.model.connect import ConnectBatch, Mask, Outcome, RecordFailure, Side, Transform
 
 Predicate = Callable[[ConnectBatch], Mask]
-
-
-def new_predicate(settings: PredicateSettings) -> Predicate:
-    """Compile the predicate to a mask of records."""
-    return _PREDICATES[settings.type](parse_options(settings))
 
 
 def _match_topic_name(values: Mapping[str, Any]) -> Predicate:
@@ -65,14 +60,10 @@ def _match_header_key(values: Mapping[str, Any]) -> Predicate:
     return mask
 
 
-def _match_tombstone(_: Mapping[str, Any]) -> Predicate:
-    return lambda batch: batch.value.is_null
-
-
 _PREDICATES: Mapping[str, Callable[[Mapping[str, Any]], Predicate]] = {
     "TopicNameMatches": _match_topic_name,
     "HasHeaderKey": _match_header_key,
-    "RecordIsTombstone": _match_tombstone,
+    "RecordIsTombstone": lambda _: lambda batch: batch.value.is_null,
 }
 
 
@@ -138,7 +129,7 @@ def _new_guard(settings: TransformSettings) -> Predicate | None:
     """Return the predicate of a transform, negated if it says so. None if it has none."""
     if settings.predicate is None:
         return None
-    predicate = new_predicate(settings.predicate)
+    predicate = _PREDICATES[settings.predicate.type](parse_options(settings.predicate))
     if settings.negate:
         return lambda batch: ~predicate(batch)
     return predicate

@@ -64,12 +64,32 @@ def replace_payload(batch: ConnectBatch, side: Side, payload: Payload) -> Connec
     return replace(batch, value=payload)
 
 
-class Edit(ABC):
-    """A transform of keys or values. Subclasses make one plan for each schema, and one for objects without a schema."""
+def fail_records(batch: ConnectBatch, reasons: Mapping[int, object], executing_class: str) -> Outcome:
+    """Return the batch without the records at these positions, and a failure with its reason for each of them.
 
-    def __init__(self, executing_class: str, side: Side) -> None:
+    `executing_class` is the Java class of the transform, which the failures name.
+    """
+    if not reasons:
+        return Outcome(batch)
+    offsets = batch.offsets
+    failures = tuple(
+        RecordFailure(int(offsets[at]), "TRANSFORMATION", executing_class, DATA_EXCEPTION, str(reasons[at]))
+        for at in sorted(reasons)
+    )
+    return Outcome(batch.take(np.setdiff1d(np.arange(batch.num_rows), list(reasons))), failures)
+
+
+class Edit(ABC):
+    """A transform of keys or values. Subclasses make one plan for each schema, and one for objects without a schema.
+
+    `values` are the parsed options by name. With `replace.null.with.default`, a subclass's plans see the defaults of
+    top-level fields in place of their nulls.
+    """
+
+    def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
         self.executing_class = executing_class
         self.side = side
+        self._values = values
         self._plans: dict[Schema | None, Plan | DataError] = {}
 
     nulls_pass = True
@@ -93,7 +113,7 @@ class Edit(ABC):
         Return the batch without records that could not be changed, and failures.
         """
         changed = self.change_objects(batch, selected)
-        return self.build_outcome(replace_payload(batch, self.side, changed.payload()), changed.faults)
+        return fail_records(replace_payload(batch, self.side, changed.payload()), changed.faults, self.executing_class)
 
     def change_objects(self, batch: ConnectBatch, selected: Mask | None) -> Changed:
         """Change the selected keys or values of the batch, and return all of them."""
@@ -109,19 +129,6 @@ class Edit(ABC):
             self._apply_plan(self._get_plan(schema), source.objects, columns, positions, changed, schema_codes)
         return _prune_schemas(changed)
 
-    def build_outcome(self, batch: ConnectBatch, faults: Mapping[int, Exception]) -> Outcome:
-        """Return the batch without the failed records."""
-        if not faults:
-            return Outcome(batch)
-        offsets = batch.offsets
-        failures = tuple(
-            RecordFailure(int(offsets[at]), "TRANSFORMATION", self.executing_class, DATA_EXCEPTION, str(faults[at]))
-            for at in sorted(faults)
-        )
-        is_good = np.ones(batch.num_rows, bool)
-        is_good[list(faults)] = False
-        return Outcome(batch.take(np.flatnonzero(is_good)), failures)
-
     def _group_by_schema(self, source: Payload, selected: Mask | None) -> Iterable[tuple[int, RowNumbers]]:
         """Yield each schema's code and the positions of its selected records. A null has no schema."""
         nulls = np.fromiter((o is None for o in source.objects), bool, len(source))
@@ -136,12 +143,25 @@ class Edit(ABC):
         """Return the plan for a schema, made at its first use, or the error of each of its records."""
         if schema not in self._plans:
             try:
-                plan: Plan | DataError = self.plan_schemaless() if schema is None else self.plan_schema(Avro.of(schema))
+                self._plans[schema] = self.plan_schemaless() if schema is None else self._plan_filled(Avro.of(schema))
             except DataError as error:
                 # Kept like a plan: each record of this schema fails with it.
-                plan = error
-            self._plans[schema] = plan
+                self._plans[schema] = error
         return self._plans[schema]
+
+    def _plan_filled(self, avro: Avro) -> Plan:
+        """Return the plan for a schema, which first replaces nulls by their fields' defaults if the options say so."""
+        plan = self.plan_schema(avro)
+        if not self._values.get("replace.null.with.default") or avro.find_type(avro.root) != "struct":
+            return plan
+        fields = avro.fields(avro.root, "replacing nulls")
+        defaults = {f.name: f.default for f in fields if f.optional and f.default is not None}
+
+        def change(value: dict[str, Any], *columns: Any) -> Any:
+            nulls = {name: default for name, default in defaults.items() if value.get(name) is None}
+            return plan.change({**value, **nulls}, *columns)
+
+        return replace(plan, change=change)
 
     def _apply_plan(
         self,

@@ -7,7 +7,7 @@ for objects without a schema. Source of the rules: the classes of these names in
 own name, else `connect.name`, and `connect.version`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -22,7 +22,7 @@ from kafka_s3_platform.connect.java.numbers import (
     round_to_float32,
     wrap_int,
 )
-from kafka_s3_platform.connect.transforms.edits import Columns, Edit, Plan
+from kafka_s3_platform.connect.transforms.edits import Columns, Edit, Plan, fail_records
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.core.model.connect import ConnectBatch, DataError, Mask, Outcome, Side
 
@@ -33,27 +33,9 @@ def require_map(value: Any, purpose: str) -> dict[str, Any]:
     """Return the schemaless value if it is a map. Raise DataError if not."""
     if not isinstance(value, dict):
         require_exact(value)
-        raise DataError(f"Only Map objects supported in absence of schema for [{purpose}], found: {_name_class(value)}")
+        class_name = "null" if value is None else type(value).__name__
+        raise DataError(f"Only Map objects supported in absence of schema for [{purpose}], found: {class_name}")
     return value
-
-
-def collect_defaults(fields: Sequence[Field], *, replace_nulls: bool) -> dict[str, Any]:
-    """Return the replacements of nulls, by field. Empty unless `replace_nulls`."""
-    if replace_nulls:
-        return {f.name: f.default for f in fields if f.optional and f.default is not None}
-    return {}
-
-
-def fill_nulls(value: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value with defaults in place of nulls."""
-    if not defaults:
-        return value
-    nulls = {name: default for name, default in defaults.items() if value.get(name) is None}
-    return {**value, **nulls} if nulls else value
-
-
-def _name_class(value: Any) -> str:
-    return "null" if value is None else type(value).__name__
 
 
 class InsertField(Edit):
@@ -69,8 +51,7 @@ class InsertField(Edit):
     }
 
     def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
-        super().__init__(executing_class, side)
-        self._values = values
+        super().__init__(executing_class, side, values)
         self._inserted: list[tuple[str, Inserted]] = [(o, values[o]) for o in self.NODES if values[o] is not None]
         self._names = [inserted.name for _, inserted in self._inserted]
 
@@ -93,13 +74,14 @@ class InsertField(Edit):
             for o, inserted_field in self._inserted
         ]
         updated = avro.replace_fields([*avro.list_declarations(self.PURPOSE), *declarations]).schema()
-        fields = avro.fields(avro.root, self.PURPOSE)
-        defaults = collect_defaults(fields, replace_nulls=self._values["replace.null.with.default"])
 
         def change(value: dict[str, Any], *inserted: Any) -> dict[str, Any]:
+            inserted_fields = dict(zip(names, inserted, strict=True))
             if None in inserted:
-                _refuse_null_required(required, names, inserted)
-            return {**fill_nulls(value, defaults), **dict(zip(names, inserted, strict=True))}
+                for name, field_value in inserted_fields.items():
+                    if field_value is None and name in required:
+                        raise DataError(f"Invalid value: null used for required field: {name}")
+            return {**value, **inserted_fields}
 
         return Plan(change, updated)
 
@@ -113,23 +95,16 @@ class InsertField(Edit):
         return column
 
 
-def _refuse_null_required(required: set[str], names: Sequence[str], inserted: Sequence[Any]) -> None:
-    for name, field_value in zip(names, inserted, strict=True):
-        if field_value is None and name in required:
-            raise DataError(f"Invalid value: null used for required field: {name}")
-
-
 class ReplaceField(Edit):
     """Drops, keeps and renames fields."""
 
     PURPOSE = "field replacement"
 
     def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
-        super().__init__(executing_class, side)
+        super().__init__(executing_class, side, values)
         self._exclude = frozenset(values["exclude"])
         self._include = frozenset(values["include"])
         self._renames: Mapping[str, str] = values["renames"]
-        self._replace_nulls: bool = values["replace.null.with.default"]
 
     def plan_schemaless(self) -> Plan:
         renamed = self._renames.get
@@ -145,13 +120,8 @@ class ReplaceField(Edit):
         declarations = [field for field in avro.list_declarations(self.PURPOSE) if self._keeps_field(field["name"])]
         pairs = [(field["name"], self._renames.get(field["name"], field["name"])) for field in declarations]
         fields = [{**field, "name": new_name} for field, (_, new_name) in zip(declarations, pairs, strict=True)]
-        defaults = collect_defaults(avro.fields(avro.root, self.PURPOSE), replace_nulls=self._replace_nulls)
-
-        def change(value: dict[str, Any]) -> dict[str, Any]:
-            get = fill_nulls(value, defaults).get
-            return {new_name: get(old_name) for old_name, new_name in pairs}
-
-        return Plan(change, avro.replace_fields(fields).schema())
+        updated = avro.replace_fields(fields).schema()
+        return Plan(lambda value: {new_name: value.get(old_name) for old_name, new_name in pairs}, updated)
 
     def _keeps_field(self, name: str) -> bool:
         return name not in self._exclude and (not self._include or name in self._include)
@@ -163,8 +133,7 @@ class ExtractField(Edit):
     PURPOSE = "field extraction"
 
     def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
-        super().__init__(executing_class, side)
-        self._values = values
+        super().__init__(executing_class, side, values)
         self._path = split_field_path(values["field"], values["field.syntax.version"])
 
     def plan_schemaless(self) -> Plan:
@@ -217,17 +186,14 @@ class HoistField(Edit):
 
     nulls_pass = False
 
-    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
-        super().__init__(executing_class, side)
-        self._name: str = values["field"]
-
     def plan_schemaless(self) -> Plan:
-        return Plan(lambda value: {self._name: value})
+        name = self._values["field"]
+        return Plan(lambda value: {name: value})
 
     def plan_schema(self, avro: Avro) -> Plan:
         inner, optional = avro.inner(avro.root)
-        field = declare_field(self._name, inner if optional else avro.root, optional=optional)
-        return Plan(lambda value: {self._name: value}, avro.make_nameless_record([field]).schema())
+        field = declare_field(self._values["field"], inner if optional else avro.root, optional=optional)
+        return replace(self.plan_schemaless(), schema=avro.make_nameless_record([field]).schema())
 
 
 class ValueToKey(Edit):
@@ -236,36 +202,26 @@ class ValueToKey(Edit):
     PURPOSE = "copying fields from value to key"
     nulls_pass = False
 
-    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
-        super().__init__(executing_class, side)
-        self._values = values
-        self._fields: tuple[str, ...] = values["fields"]
-
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
         changed = self.apply(batch.value, batch.key, (), selected)
-        return self.build_outcome(replace(batch, key=changed.payload()), changed.faults)
+        return fail_records(replace(batch, key=changed.payload()), changed.faults, self.executing_class)
 
     def plan_schemaless(self) -> Plan:
         def change(value: Any) -> dict[str, Any]:
             get = require_map(value, self.PURPOSE).get
-            return {name: get(name) for name in self._fields}
+            return {name: get(name) for name in self._values["fields"]}
 
         return Plan(change)
 
     def plan_schema(self, avro: Avro) -> Plan:
         """Plan a key of some of the value's fields. DataError if the schema lacks one."""
         declared = {field["name"]: field for field in avro.list_declarations(self.PURPOSE)}
-        for name in self._fields:
+        names = self._values["fields"]
+        for name in names:
             if name not in declared:
                 raise DataError(f"Field does not exist: {name}")
-        fields = [field for field in avro.fields(avro.root, self.PURPOSE) if field.name in self._fields]
-        defaults = collect_defaults(fields, replace_nulls=self._values["replace.null.with.default"])
-
-        def change(value: dict[str, Any]) -> dict[str, Any]:
-            get = fill_nulls(value, defaults).get
-            return {name: get(name) for name in self._fields}
-
-        return Plan(change, avro.make_nameless_record([declared[name] for name in self._fields]).schema())
+        schema = avro.make_nameless_record([declared[name] for name in names]).schema()
+        return Plan(lambda value: {name: value.get(name) for name in names}, schema)
 
 
 class MaskField(Edit):
@@ -275,8 +231,7 @@ class MaskField(Edit):
     nulls_pass = False
 
     def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
-        super().__init__(executing_class, side)
-        self._values = values
+        super().__init__(executing_class, side, values)
         self._fields: tuple[str, ...] = values["fields"]
         self._replacement: str | None = values["replacement"]
 
@@ -291,11 +246,9 @@ class MaskField(Edit):
         """Plan the replacement of fields by a fixed text or number, or by an empty value of their type."""
         fields = avro.fields(avro.root, self.PURPOSE)
         masks = {f.name: self._compile_mask(avro, f.node) for f in fields if f.name in self._fields}
-        defaults = collect_defaults(fields, replace_nulls=self._values["replace.null.with.default"])
 
         def change(value: dict[str, Any]) -> dict[str, Any]:
-            filled = fill_nulls(value, defaults)
-            return {**filled, **{name: mask(filled.get(name)) for name, mask in masks.items()}}
+            return {**value, **{name: mask(value.get(name)) for name, mask in masks.items()}}
 
         return Plan(change, avro.origin)
 
@@ -365,48 +318,28 @@ PURPOSE = "updating schema metadata"
 class SetSchemaMetadata(Edit):
     """Sets name and version of schemas. Values keep their content, but nulls may become defaults."""
 
-    def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
-        super().__init__(executing_class, side)
-        self._name: str | None = values["schema.name"]
-        self._version: int | None = values["schema.version"]
-        self._replace_nulls: bool = values["replace.null.with.default"]
-
     def plan_schemaless(self) -> Plan:
         raise DataError(f"Schema required for [{PURPOSE}]")
 
     def plan_schema(self, avro: Avro) -> Plan:
-        updated = replace(self._rename_schema(avro), version=self._version or avro.version).schema()
-        if avro.find_type(avro.root) != "struct":
-            return Plan(lambda value: value, updated)
-        defaults = collect_defaults(avro.fields(avro.root, PURPOSE), replace_nulls=self._replace_nulls)
-        return Plan(lambda value: fill_nulls(value, defaults), updated)
+        updated = replace(self._rename_schema(avro), version=self._values["schema.version"] or avro.version)
+        return Plan(lambda value: value, updated.schema())
 
     def _rename_schema(self, avro: Avro) -> Avro:
         """Return the schema with the new name and version. A named type gets the name itself, others an attribute."""
         inner, optional = avro.inner(avro.root)
         if isinstance(inner, list):
             raise DataError(f"a union of several types has no name or version [{PURPOSE}]")
-        version = {} if self._version is None else {"connect.version": self._version}
-        definition = {**avro.definition(inner), **version}
-        if isinstance(inner, str) and inner in avro.names:
-            name = self._name or inner
-            return avro.replace_record(name, {**definition, "name": name, **self._replace_connect_name(definition)})
-        renamed = {**definition, **({} if self._name is None else {"connect.name": self._name})}
-        return replace(avro, root=make_optional(renamed) if optional else renamed)
-
-    def _replace_connect_name(self, definition: Mapping[str, Any]) -> dict[str, Any]:
-        if self._name and "connect.name" in definition:
-            return {"connect.name": self._name}
-        return {}
-
-
-@dataclass(frozen=True)
-class _FieldBranch:
-    """A field of a flattened record. It is a leaf if `branches` is None, else a record with these branches."""
-
-    name: str
-    flat_name: str
-    branches: "tuple[_FieldBranch, ...] | None"
+        new_name: str | None = self._values["schema.name"]
+        definition = dict(avro.definition(inner))
+        if self._values["schema.version"] is not None:
+            definition["connect.version"] = self._values["schema.version"]
+        is_named_type = isinstance(inner, str) and inner in avro.names
+        if new_name is not None and (not is_named_type or "connect.name" in definition):
+            definition["connect.name"] = new_name
+        if is_named_type:
+            return avro.replace_record(new_name or inner, {**definition, "name": new_name or inner})
+        return replace(avro, root=make_optional(definition) if optional else definition)
 
 
 class Flatten(Edit):
@@ -414,43 +347,38 @@ class Flatten(Edit):
 
     PURPOSE = "flattening"
 
-    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
-        super().__init__(executing_class, side)
-        self._delimiter: str = values["delimiter"]
-
     def plan_schemaless(self) -> Plan:
-        def change(value: Any) -> dict[str, Any]:
-            out: dict[str, Any] = {}
-            self._flatten_map(require_map(value, self.PURPOSE), "", out)
-            return out
-
-        return Plan(change)
+        delimiter = self._values["delimiter"]
+        return Plan(lambda value: dict(_list_leaves(require_map(value, self.PURPOSE), "", delimiter)))
 
     def plan_schema(self, avro: Avro) -> Plan:
         """Plan one flat record of the fields of all nested ones, with joined names."""
         avro.fields(avro.root, self.PURPOSE)
         inner, optional = avro.inner(avro.root)
-        flattening = _Flattening(avro, self._join_names)
-        branches = flattening.compile_branches(inner, "", _OuterAttributes(optional))
-        updated = avro.replace_fields(flattening.fields)
+        flattening = _Flattening(avro, self._values["delimiter"])
+        flattening.add_fields(inner, (), _OuterAttributes(optional))
+        paths = flattening.paths
+        updated = avro.replace_fields(flattening.fields).schema()
+        return Plan(lambda value: {name: _find_inner_value(value, path) for name, path in paths.items()}, updated)
 
-        def change(value: dict[str, Any]) -> dict[str, Any]:
-            out: dict[str, Any] = {}
-            _flatten_record(value, branches, out)
-            return out
 
-        return Plan(change, updated.schema())
+def _list_leaves(value: Mapping[str, Any], prefix: str, delimiter: str) -> Iterator[tuple[str, Any]]:
+    """Yield each value inside of nested maps that is no map, with the joined names of the keys that lead to it."""
+    for name, inner in value.items():
+        flat_name = f"{prefix}{delimiter}{name}" if prefix else name
+        if isinstance(inner, dict):
+            yield from _list_leaves(inner, flat_name, delimiter)
+        else:
+            yield flat_name, inner
 
-    def _flatten_map(self, value: dict[str, Any], prefix: str, out: dict[str, Any]) -> None:
-        for name, inner in value.items():
-            flat_name = self._join_names(prefix, name)
-            if isinstance(inner, dict):
-                self._flatten_map(inner, flat_name, out)
-            else:
-                out[flat_name] = inner
 
-    def _join_names(self, prefix: str, name: str) -> str:
-        return f"{prefix}{self._delimiter}{name}" if prefix else name
+def _find_inner_value(value: Any, path: tuple[str, ...]) -> Any:
+    """Return the value of the field at this path of nested records, None if a record on the way is null."""
+    for name in path:
+        if value is None:
+            return None
+        value = value.get(name)
+    return value
 
 
 @dataclass(frozen=True)
@@ -463,25 +391,25 @@ class _OuterAttributes:
 
 
 class _Flattening:
-    """Compiles the fields of nested records to flat ones: how to flatten values, and their declarations (`fields`)."""
+    """Collects the flat fields of nested records: their declarations (`fields`), and their `paths` by flat name."""
 
-    def __init__(self, avro: Avro, joined: Callable[[str, str], str]) -> None:
+    def __init__(self, avro: Avro, delimiter: str) -> None:
         self._avro = avro
-        self._join_names = joined
+        self._delimiter = delimiter
         self.fields: list[dict[str, Any]] = []
+        self.paths: dict[str, tuple[str, ...]] = {}
 
-    def compile_branches(self, node: Any, prefix: str, outer: _OuterAttributes) -> tuple[_FieldBranch, ...]:
-        name = self._avro.inner(node)[0]
+    def add_fields(self, name: str, path: tuple[str, ...], outer: _OuterAttributes) -> None:
+        """Add the fields of the named record type at `path`, and those of the records inside of it."""
         if name in outer.names:
             raise DataError(f"{name} holds itself: a recursive schema cannot be flattened")
         inner_outer = replace(outer, names=(*outer.names, name))
-        declared = self._avro.definition(name)["fields"]
-        return tuple(
-            self._compile_branch(field, self._join_names(prefix, field["name"]), inner_outer) for field in declared
-        )
+        for field in self._avro.definition(name)["fields"]:
+            self._add_field(field, (*path, field["name"]), inner_outer)
 
-    def _compile_branch(self, field: Mapping[str, Any], flat_name: str, outer: _OuterAttributes) -> _FieldBranch:
-        """Compile one field of a record that is flattened, and all fields below it."""
+    def _add_field(self, field: Mapping[str, Any], path: tuple[str, ...], outer: _OuterAttributes) -> None:
+        """Add one field, or all fields below it if it is a record. Raise DataError if its type cannot be flattened."""
+        flat_name = self._delimiter.join(path)
         type_ = self._avro.find_type(field["type"])
         inner, nullable = self._avro.inner(field["type"])
         optional = outer.optional or nullable
@@ -490,31 +418,16 @@ class _Flattening:
         if default is None and outer.defaults is not None:
             default = outer.defaults.get(field["name"])
         if type_ == "struct":
-            inner_outer = _OuterAttributes(optional, default, outer.names)
-            return _FieldBranch(field["name"], flat_name, self.compile_branches(inner, flat_name, inner_outer))
+            self.add_fields(inner, path, _OuterAttributes(optional, default, outer.names))
+            return
         if type_ in {"map", "union", "null"}:
             raise DataError(
                 f"Flatten transformation does not support {type_.upper()} for record with schemas "
                 f"(for field {flat_name})."
             )
-        self.fields.append(_flatten_field(field, flat_name, inner, default, optional=optional))
-        return _FieldBranch(field["name"], flat_name, None)
-
-
-def _flatten_field(
-    declared: Mapping[str, Any], name: str, node: Any, default: Any, *, optional: bool
-) -> dict[str, Any]:
-    attributes = {key: value for key, value in declared.items() if key not in {"name", "type", "default"}}
-    field = {"name": name, "type": make_optional(node, default) if optional else node, **attributes}
-    if optional or default is not None:
-        return {**field, "default": default}
-    return field
-
-
-def _flatten_record(value: Mapping[str, Any] | None, branches: tuple[_FieldBranch, ...], out: dict[str, Any]) -> None:
-    for branch in branches:
-        inner = None if value is None else value.get(branch.name)
-        if branch.branches is None:
-            out[branch.flat_name] = inner
-        else:
-            _flatten_record(inner, branch.branches, out)
+        attributes = {key: attribute for key, attribute in field.items() if key not in {"name", "type", "default"}}
+        flat_field = {"name": flat_name, "type": make_optional(inner, default) if optional else inner, **attributes}
+        if optional or default is not None:
+            flat_field["default"] = default
+        self.fields.append(flat_field)
+        self.paths[flat_name] = path

@@ -17,8 +17,8 @@ from kafka_s3_platform.connect.avro.plain_json import compile_plain_json
 from kafka_s3_platform.connect.avro.structs import Avro
 from kafka_s3_platform.connect.java.numbers import format_json, format_text
 from kafka_s3_platform.connect.transforms.cast import compile_cast
-from kafka_s3_platform.connect.transforms.edits import Edit, Plan, replace_payload
-from kafka_s3_platform.connect.transforms.fields import collect_defaults, fill_nulls, require_map
+from kafka_s3_platform.connect.transforms.edits import Edit, Plan, fail_records, replace_payload
+from kafka_s3_platform.connect.transforms.fields import require_map
 from kafka_s3_platform.core.model.batches import HEADER, RECORD_SCHEMA, replace_column
 from kafka_s3_platform.core.model.connect import ConnectBatch, DataError, Mask, Outcome, Payload, Side
 
@@ -111,12 +111,11 @@ class HeaderFrom(Edit):
     nulls_pass = False
 
     def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
-        super().__init__(executing_class, side)
+        super().__init__(executing_class, side, values)
         self._fields: Sequence[str] = values["fields"]
         self._headers: Sequence[str] = values["headers"]
         self._moves: bool = values["operation"] == "move"
         self._purpose = f"header {values['operation']}"
-        self._replace_nulls: bool = values["replace.null.with.default"]
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
         """Add the headers to the selected records, and remove the fields if they are moved."""
@@ -133,7 +132,7 @@ class HeaderFrom(Edit):
             for row, pair in zip(rows.tolist(), pairs, strict=True):
                 changed.objects[row] = pair[0]
             batch = replace_payload(batch, self.side, Payload(None, changed.codes, changed.schemas, changed.objects))
-        return self.build_outcome(batch, changed.faults)
+        return fail_records(batch, changed.faults, self.executing_class)
 
     def plan_schemaless(self) -> Plan:
         def change(value: Any) -> tuple[Any, list[bytes | None]]:
@@ -144,16 +143,13 @@ class HeaderFrom(Edit):
 
     def plan_schema(self, avro: Avro) -> Plan:
         """Plan the copying of fields to headers. Moved fields also leave the record and its schema."""
-        declared = avro.fields(avro.root, self._purpose)
-        by_name = {field.name: field for field in declared}
+        by_name = {field.name: field for field in avro.fields(avro.root, self._purpose)}
         if missing := [name for name in self._fields if name not in by_name]:
             raise DataError(f"Unknown field: {', '.join(missing)}")
         texts = [(name, _compile_header_writer(avro, by_name[name].node)) for name in self._fields]
-        defaults = collect_defaults(declared, replace_nulls=self._replace_nulls)
 
         def change(value: dict[str, Any]) -> tuple[Any, list[bytes | None]]:
-            fields = fill_nulls(value, defaults)
-            return self._drop_moved(fields), [text(fields.get(name)) for name, text in texts]
+            return self._drop_moved(value), [text(value.get(name)) for name, text in texts]
 
         if not self._moves:
             return Plan(change, avro.origin)

@@ -132,10 +132,8 @@ class MapperStep:
             outcome: Outcome = self._mapper.apply(batch)
         if reason := _find_flaw(batch, outcome.batch):
             raise PermanentError(f"the transform {self.executing_class} {where} gave back {reason}")
-        return replace(outcome, failures=tuple(map(self._mask_secrets, outcome.failures)))
-
-    def _mask_secrets(self, failure: RecordFailure) -> RecordFailure:
-        return replace(failure, message=mask_options(failure.message, self._secrets))
+        failures = (replace(f, message=mask_options(f.message, self._secrets)) for f in outcome.failures)
+        return replace(outcome, failures=tuple(failures))
 
 
 def number_ordinals(offsets: Sequence[int] | Any) -> Int32s:

@@ -16,17 +16,10 @@ from kafka_s3_platform.connect.avro.json_values import require_exact
 from kafka_s3_platform.connect.config.keys.transform_catalogue import split_json_path
 from kafka_s3_platform.connect.config.keys.values import is_topic_name
 from kafka_s3_platform.connect.java.simple_date_format import SimpleDateFormat
+from kafka_s3_platform.connect.transforms.edits import fail_records
 from kafka_s3_platform.core.java.regex import replace_whole_match
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, replace_column
-from kafka_s3_platform.core.model.connect import (
-    DATA_EXCEPTION,
-    ConnectBatch,
-    DataError,
-    Mask,
-    Outcome,
-    RecordFailure,
-    strip_branch,
-)
+from kafka_s3_platform.core.model.connect import ConnectBatch, DataError, Mask, Outcome, strip_branch
 
 _SHOWN = 100
 """Most characters of a wrong topic name that a message shows."""
@@ -72,9 +65,8 @@ class TimestampRouter:
         is_selected = np.ones(batch.num_rows, bool) if selected is None else selected
         missing = is_selected & (batch.timestamps == NO_TIMESTAMP)
         renamed = _replace_topics(batch, self._name_topics(batch), is_selected & ~missing)
-        if not missing.any():
-            return Outcome(renamed)
-        return Outcome(renamed.take(np.flatnonzero(~missing)), tuple(self._build_failures(batch, missing)))
+        reasons = dict.fromkeys(np.flatnonzero(missing).tolist(), "Timestamp missing on record")
+        return fail_records(renamed, reasons, self.executing_class)
 
     def _name_topics(self, batch: ConnectBatch) -> pa.Array:
         """Return the new topic of each record. Each distinct pair of topic and time span is formatted once."""
@@ -91,13 +83,6 @@ class TimestampRouter:
     def _format_topic(self, topic: str, span: int) -> str:
         text = self._format.format(span * self._format.resolution_ms)
         return self._topic_format.replace("${topic}", topic).replace("${timestamp}", text)
-
-    def _build_failures(self, batch: ConnectBatch, missing: Mask) -> list[RecordFailure]:
-        message = "Timestamp missing on record"
-        return [
-            RecordFailure(offset, "TRANSFORMATION", self.executing_class, DATA_EXCEPTION, message)
-            for offset in batch.offsets[missing].tolist()
-        ]
 
 
 class ExtractTopic:
@@ -120,26 +105,22 @@ class ExtractTopic:
         """Rename the topics of the selected records. One whose source names no topic fails."""
         is_selected = np.ones(batch.num_rows, bool) if selected is None else selected
         topics: list[str] = batch.records.column("topic").to_pylist()
-        sources = self._select_sources(batch)
-        faults: dict[int, str] = {}
+        sources = self._list_sources(batch)
+        reasons: dict[int, object] = {}
         for row in np.flatnonzero(is_selected).tolist():
             try:
                 topics[row] = self._find_topic(sources[row]) or topics[row]
             except DataError as error:
-                faults[row] = str(error)
+                reasons[row] = error
         renamed = _replace_topics(batch, pa.array(topics, pa.string()), None)
-        if not faults:
-            return Outcome(renamed)
-        offsets = batch.offsets
-        failures = tuple(
-            RecordFailure(int(offsets[row]), "TRANSFORMATION", self.executing_class, DATA_EXCEPTION, text)
-            for row, text in faults.items()
-        )
-        return Outcome(renamed.take(np.setdiff1d(np.arange(batch.num_rows), list(faults))), failures)
+        return fail_records(renamed, reasons, self.executing_class)
 
-    def _select_sources(self, batch: ConnectBatch) -> Sequence[Any]:
+    def _list_sources(self, batch: ConnectBatch) -> Sequence[Any]:
+        """Return for each record what may name its topic: its key, its value, or its headers by name."""
         if self._side == "Header":
-            return list(map(_map_headers, batch.records.column("headers").to_pylist()))
+            # Of several headers with one name, the last one counts.
+            headers_column = batch.records.column("headers").to_pylist()
+            return [{header["key"]: header["value"] for header in headers or ()} for headers in headers_column]
         if self._side == "Key":
             return batch.key.objects
         return batch.value.objects
@@ -161,11 +142,6 @@ class ExtractTopic:
         if not is_topic_name(topic):
             raise DataError(f"{source_name} is {topic[:_SHOWN]!r}, which no topic can be named")
         return topic
-
-
-def _map_headers(headers: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
-    """Return the values by name. The last one of several headers with the same name wins."""
-    return {header["key"]: header["value"] for header in headers or ()}
 
 
 def _take_step(value: Any, step: str | int) -> Any:
