@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.connect.converters.avro import AvroPayload
-from kafka_s3_platform.connect.converters.framed import FramedPayload
+from kafka_s3_platform.connect.converters.base import DecodedPayload
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.formats.format_io import find_unsafe_values, new_writer
 from kafka_s3_platform.core.formats.parts import UnwritableRecordsError
@@ -83,7 +83,7 @@ def test_byte_objects_hold_text_without_its_frame() -> None:
 
 def test_text_decoded_beside_its_frame_is_what_is_written() -> None:
     raw = pa.array([b'\0\0\0\0\n"one"', b'\0\0\0\0\n"a\\nb"'], pa.binary())
-    value = FramedPayload(raw, np.zeros(2, np.int32), [Schema('"string"')], ["one", "a\nb"])
+    value = DecodedPayload(raw, np.zeros(2, np.int32), [Schema('"string"')], ["one", "a\nb"])
     assert find_unsafe_values(of(value), BLOCKS).tolist() == [False, True]
     assert written(BLOCKS, value.take(np.array([0]))) == b"one\n"
 

@@ -5,8 +5,8 @@ A *loss* is a part of a value that its converted form lacks: it is noted, and th
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -107,6 +107,16 @@ class ConvertedPayload:
         return notes
 
 
+class DecodedPayload(Payload):
+    """Values that are decoded already. Around each of them, `raw` has a frame, such as the id of its schema."""
+
+    raw_is_value = False
+
+
+DecodeRow = Callable[[bytes], tuple[Schema | None, Any, Notes]]
+"""Decodes the bytes of one record to the schema, the value, and notes of what the value lacks."""
+
+
 class Converter(Protocol):
     """Converts bytes to keys or values. Nulls stay nulls."""
 
@@ -153,6 +163,44 @@ class Origin:
         positions = np.delete(np.arange(len(payload)), bad_positions)
         failures = tuple(self.failure(int(offsets[position]), reasons[position]) for position in bad_positions)
         return ConvertedPayload(payload.take(positions), positions, failures)
+
+    def decode_rows(
+        self,
+        raw: pa.BinaryArray,
+        offsets: Int64s,
+        decode: DecodeRow,
+        explain: Callable[[Exception], str] = explain_bad_record,
+        *,
+        keeps_raw: bool = True,
+    ) -> ConvertedPayload:
+        """Decode the values of a batch one by one, so that each that cannot be decoded fails alone. Nulls stay nulls.
+
+        Args:
+            raw: the bytes of the keys or values.
+            offsets: the offset of each record, for the failures.
+            decode: decodes one value. What it raises is the record's failure.
+            explain: returns the reason of a failure, or raises an error that is not the record's fault.
+            keeps_raw: the payload keeps the bytes, so that they can be written as they were read.
+        """
+        objects: list[Any] = [None] * len(raw)
+        codes = np.full(len(raw), NO_SCHEMA, np.int32)
+        schemas: dict[Schema, int] = {}
+        reasons: dict[int, str] = {}
+        losses: dict[int, Notes] = {}
+        for position, row in enumerate(raw.to_numpy(zero_copy_only=False)):
+            if row is None:
+                continue
+            try:
+                schema, objects[position], notes = decode(row)
+            except Exception as err:  # noqa: BLE001 - `explain` knows what is a record's own
+                reasons[position] = explain(err)
+                continue
+            if notes.kinds:
+                losses[position] = notes
+            if schema is not None and objects[position] is not None:
+                codes[position] = schemas.setdefault(schema, len(schemas))
+        payload = DecodedPayload(raw if keeps_raw else None, codes, tuple(schemas), objects)
+        return replace(self.split_failures(payload, reasons, offsets), losses=losses)
 
 
 def spread_values(values: Sequence[Any], mask: npt.NDArray[np.bool_], otherwise: Any) -> list[Any]:

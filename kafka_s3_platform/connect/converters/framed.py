@@ -13,29 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.connect.avro.wire import (
-    NO_ID,
     PREFIX_BYTES,
     SCHEMA_HEADERS,
     encode_schema_name,
     explain_unframed,
     parse_schema_name,
-    read_schema_ids,
     read_schema_names,
 )
 from kafka_s3_platform.connect.config.keys.values import CONVERTER_NAMES
 from kafka_s3_platform.connect.converters import new_converter
-from kafka_s3_platform.connect.converters.base import BadRecordError, ConvertedPayload, Origin, explain_bad_record
+from kafka_s3_platform.connect.converters.base import BadRecordError, ConvertedPayload, Origin
 from kafka_s3_platform.connect.converters.registry import Registry, open_registry
 from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.core.model.batches import read_offset_column
-from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Schema, Side
+from kafka_s3_platform.core.model.connect import Int64s, Schema, Side
 from kafka_s3_platform.core.model.notes import Notes
-
-
-class FramedPayload(Payload):
-    """Values with the wire format's frame before them, already decoded."""
-
-    raw_is_value = False
 
 
 class FramedConverter(ABC):
@@ -46,39 +38,24 @@ class FramedConverter(ABC):
     def __init__(self, topic: str, is_key: bool, registry: RegistrySettings) -> None:
         self._origin = Origin(topic, is_key, self.executing_class)
         self._settings = registry
-        self.notes = Notes()
-        """Of the record that is read."""
 
     @abstractmethod
-    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
-        """Decode the bytes after the schema's id to the schema and the value. Raise BadRecordError if they misfit."""
+    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes]:
+        """Decode the bytes after the schema's id. Raise BadRecordError if they do not fit the schema.
+
+        Return the schema, the value, and notes of what the value lacks.
+        """
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
         """Decode each value by the schema that its id names. Bad ones are failures; notes are kept by position."""
-        objects: list[Any] = [None] * len(raw)
-        codes = np.full(len(raw), NO_SCHEMA, np.int32)
-        schemas: dict[Schema, int] = {}
-        reasons: dict[int, str] = {}
-        rows = raw.to_numpy(zero_copy_only=False)
         registry = open_registry(self._settings)
-        losses: dict[int, Notes] = {}
-        for position, schema_id in enumerate(read_schema_ids(raw).tolist()):
-            row = rows[position]
-            if row is None:
-                continue
-            try:
-                if schema_id == NO_ID:
-                    raise BadRecordError(explain_unframed(row))
-                schema, objects[position] = self.read(registry, schema_id, row[PREFIX_BYTES:])
-            except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is a record's own
-                reasons[position] = explain_bad_record(err)
-                continue
-            if self.notes.kinds:
-                losses[position], self.notes = self.notes, Notes()
-            if objects[position] is not None:
-                codes[position] = schemas.setdefault(schema, len(schemas))
-        converted = self._origin.split_failures(FramedPayload(raw, codes, tuple(schemas), objects), reasons, offsets)
-        return replace(converted, losses=losses)
+
+        def decode(row: bytes) -> tuple[Schema, Any, Notes]:
+            if len(row) < PREFIX_BYTES or row[0] != 0:
+                raise BadRecordError(explain_unframed(row))
+            return self.read(registry, int.from_bytes(row[1:PREFIX_BYTES], "big"), row[PREFIX_BYTES:])
+
+        return self._origin.decode_rows(raw, offsets, decode)
 
 
 class RecordConverter:

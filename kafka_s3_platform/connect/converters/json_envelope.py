@@ -7,12 +7,10 @@ AvroData.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.connect.avro.connect_schema import (
@@ -31,16 +29,10 @@ from kafka_s3_platform.connect.avro.json_values import BYTE_ORDER_MARK, decode_e
 from kafka_s3_platform.connect.avro.plain_json import DecimalFormat, PlainJson, compile_plain_json, is_map_entry
 from kafka_s3_platform.connect.avro.values import AvroSchema
 from kafka_s3_platform.connect.config.keys.converters import REPLACE_NULLS
-from kafka_s3_platform.connect.converters.base import (
-    BadRecordError,
-    ConvertedPayload,
-    Origin,
-    check_walkable,
-    explain_bad_record,
-)
+from kafka_s3_platform.connect.converters.base import BadRecordError, ConvertedPayload, Origin, check_walkable
 from kafka_s3_platform.connect.converters.connect_json import ADDED, Readers
 from kafka_s3_platform.connect.converters.json_text import JSON_CONVERTER
-from kafka_s3_platform.core.model.connect import MISSING, NO_SCHEMA, Int64s, Payload, Schema
+from kafka_s3_platform.core.model.connect import MISSING, Int64s, Schema
 from kafka_s3_platform.core.model.limits import MAX_SCHEMA_PLACES
 from kafka_s3_platform.core.model.notes import Notes
 
@@ -69,57 +61,31 @@ class JsonEnvelopeConverter:
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
         """Decode each value by the schema beside it. Fields that one of the two lacks are noted."""
-        objects: list[Any] = [None] * len(raw)
-        codes = np.full(len(raw), NO_SCHEMA, np.int32)
-        schemas: dict[Schema, int] = {}
-        reasons: dict[int, str] = {}
-        losses: dict[int, Notes] = {}
-        for position, row in enumerate(raw.to_numpy(zero_copy_only=False)):
-            if row is None:
-                continue
-            try:
-                schema, objects[position], readers = _read_envelope(row, self._replaces_nulls)
-            except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is a record's own
-                reasons[position] = explain_bad_record(err)
-                continue
-            if readers.left_out is not None or readers.added is not None:
-                losses[position] = _note_differences(readers)
-            if schema is not None and objects[position] is not None:
-                codes[position] = schemas.setdefault(schema, len(schemas))
-        converted = self._origin.split_failures(Payload(None, codes, tuple(schemas), objects), reasons, offsets)
-        return replace(converted, losses=losses)
+        decode = partial(_read_envelope, replaces_nulls=self._replaces_nulls)
+        return self._origin.decode_rows(raw, offsets, decode, keeps_raw=False)
 
 
-def _note_differences(readers: Readers) -> Notes:
-    notes = Notes()
-    if readers.left_out is not None:
-        notes.note("lack fields that the schema beside their value does not list", readers.left_out)
-    if readers.added is not None:
-        notes.note(f"lack a field that the schema beside their value lists: {ADDED}", readers.added)
-    return notes
-
-
-def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any, Readers]:
-    """Return the schema, the value, and the readers of the schema, with the value's differences."""
+def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any, Notes]:
+    """Decode `{"schema": ..., "payload": ...}` to the Avro schema, the value, and notes of fields that one lacks."""
     try:
         text = row.removeprefix(BYTE_ORDER_MARK)
         envelope = _envelopes.decode(text)
         if len(text) - len(envelope.schema) - len(envelope.payload) > _FRAME_BYTES:
             require_unique_keys(text)
-        schema, read, readers = _read_schema(bytes(envelope.schema), replaces_nulls)
-        return schema, read(decode_exact_json(bytes(envelope.payload)), len(row)), readers
+        compile_schema = _compile_kept_schema if len(envelope.schema) <= _KEPT_BYTES else _compile_large_schema
+        schema, read, readers = compile_schema(bytes(envelope.schema), replaces_nulls)
+        value = read(decode_exact_json(bytes(envelope.payload)), len(row))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         raise BadRecordError(f'is no JSON object of "schema" and "payload" alone: {err}') from err
+    notes = Notes()
+    if readers.left_out is not None:
+        notes.note("lack fields that the schema beside their value does not list", readers.left_out)
+    if readers.added is not None:
+        notes.note(f"lack a field that the schema beside their value lists: {ADDED}", readers.added)
+    return schema, value, notes
 
 
 _Read = Callable[[Any, int], Any]
-
-
-def _read_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Read, Readers]:
-    """Return the Avro schema of a Connect schema in JSON, its reader of values, and the readers behind it."""
-    if len(text) <= _KEPT_BYTES:
-        return _compile_kept_schema(text, replaces_nulls)
-    return _compile_large_schema(text, replaces_nulls)
 
 
 def _compile_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Read, Readers]:

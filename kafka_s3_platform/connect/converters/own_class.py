@@ -5,17 +5,16 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.connect.converters.base import ConvertedPayload, Origin, explain_bad_record
 from kafka_s3_platform.connect.converters.encoding import Encoded, encode_values
-from kafka_s3_platform.connect.converters.framed import FramedPayload
 from kafka_s3_platform.connect.converters.registry import Registration
 from kafka_s3_platform.core.config.plugins import CONVERTER, load_class, mask_options, name_fault
 from kafka_s3_platform.core.config.settings import ConverterSettings
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Schema
+from kafka_s3_platform.core.model.notes import Notes
 
 
 class UserConverter(Protocol):
@@ -51,22 +50,8 @@ class OwnClassConverter:
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
         """Decode each value by the user's class. What it raises is the failure of that record."""
-        objects: list[Any] = [None] * len(raw)
-        codes = np.full(len(raw), NO_SCHEMA, np.int32)
-        schemas: dict[Schema, int] = {}
-        reasons: dict[int, str] = {}
         with self._name_fault("decoding"):
-            for position, row in enumerate(raw.to_numpy(zero_copy_only=False)):
-                if row is None:
-                    continue
-                try:
-                    schema, objects[position] = self._decode(row)
-                except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises is this record's fault
-                    reasons[position] = mask_options(explain_bad_record(error), self._secrets)
-                    continue
-                if schema is not None and objects[position] is not None:
-                    codes[position] = schemas.setdefault(schema, len(schemas))
-        return self._origin.split_failures(FramedPayload(raw, codes, tuple(schemas), objects), reasons, offsets)
+            return self._origin.decode_rows(raw, offsets, self._decode, self._explain)
 
     def check_encoding(self) -> None:
         """Raise ConfigError if the class only decodes."""
@@ -85,18 +70,22 @@ class OwnClassConverter:
     def _name_fault(self, doing: str) -> AbstractContextManager[None]:
         return name_fault(self._class, f"{doing} {self._side}s of topic {self._origin.topic}", self._secrets)
 
-    def _decode(self, row: bytes) -> tuple[Schema | None, Any]:
+    def _explain(self, error: Exception) -> str:
+        """Return why the class failed for a record, with the values of its options masked."""
+        return mask_options(explain_bad_record(error), self._secrets)
+
+    def _decode(self, row: bytes) -> tuple[Schema | None, Any, Notes]:
         schema, value = self._users.to_connect_data(row)
         if not isinstance(schema, Schema | None):
             raise TypeError(f"to_connect_data has to return a Schema or None first, not {type(schema).__name__}")
-        return schema, value
+        return schema, value, Notes()
 
     def _encode(self, schema: Schema | None, value: Any) -> bytes:
         """Encode a value by the user's class. ValueError with the masked text of what it raises."""
         try:
             data = self._users.from_connect_data(schema, value)
         except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises is this record's fault
-            raise ValueError(mask_options(explain_bad_record(error), self._secrets)) from None
+            raise ValueError(self._explain(error)) from None
         if not isinstance(data, bytes):
             raise TypeError(f"from_connect_data has to return bytes, not {type(data).__name__}")
         return data

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -38,6 +39,7 @@ from kafka_s3_platform.connect.converters.registry import Registry, RegistrySche
 from kafka_s3_platform.core.config.settings import RegistrySettings
 from kafka_s3_platform.core.model.connect import MISSING, Schema
 from kafka_s3_platform.core.model.limits import MAX_SCHEMA_PLACES
+from kafka_s3_platform.core.model.notes import Notes
 
 MAX_REFERENCES = 100
 """The longest chain of $refs: a schema may refer to itself only."""
@@ -78,7 +80,7 @@ class JsonSchemaConverter(FramedConverter):
         keeps_others = options.get(PRESERVE_OTHERS, "false") == "true"
         self._compile = _compile_with_others if keeps_others else _compile_json_schema
 
-    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
+    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes]:
         """Decode the JSON behind the id by its schema, and note properties that one of them lacks."""
         compiled = registry.compile_once(schema_id, self._origin.subject, self._compile)
         try:
@@ -87,20 +89,17 @@ class JsonSchemaConverter(FramedConverter):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
             raise BadRecordError(f"is no JSON behind its schema's id: {err}") from err
         side = "key" if self._origin.is_key else "value"
+        notes = Notes()
         if compiled.readers.left_out is not None:
-            self.notes.note(
+            notes.note(
                 f"lack properties in their {side} that schema {schema_id} does not list;"
                 f" {side}.converter.{PRESERVE_OTHERS}=true keeps them",
                 compiled.readers.left_out,
             )
         if compiled.readers.added is not None:
             sentence = f"lack a property in their {side} that schema {schema_id} lists: {ADDED}"
-            self.notes.note(sentence, compiled.readers.added)
-        return compiled.schema, value
-
-
-def _compile_with_others(registered: RegistrySchema) -> _JsonSchema:
-    return _compile_json_schema(registered, keeps_others=True)
+            notes.note(sentence, compiled.readers.added)
+        return compiled.schema, value, notes
 
 
 def _compile_json_schema(registered: RegistrySchema, *, keeps_others: bool = False) -> _JsonSchema:
@@ -118,6 +117,10 @@ def _compile_json_schema(registered: RegistrySchema, *, keeps_others: bool = Fal
     readers = Readers()
     schema = Schema(text, registered.schema_id, registered.subject, registered.version)
     return _JsonSchema(schema, readers, readers.compile_record(slot))
+
+
+_compile_with_others = partial(_compile_json_schema, keeps_others=True)
+"""One object for all converters: `Registry.compile_once` finds what it has compiled by it."""
 
 
 def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: bool = False) -> Slot:
@@ -334,7 +337,8 @@ class _Types:
         if kind == "object" or (kind is None and "properties" in schema):
             return self._read_object(schema, resolver)
         if kind is None and ("enum" in schema or "const" in schema):
-            return _make_type_of_values(schema.get("enum", [schema.get("const")]))
+            is_text = all(isinstance(value, str) for value in schema.get("enum", [schema.get("const")]))
+            return ConnectType("string") if is_text else _make_any_type()
         if kind not in SIMPLE:
             return _make_any_type()
         name = schema.get("title")
@@ -460,12 +464,6 @@ def _describe_shape(kind: ConnectType) -> object:
 
 def _make_any_type() -> ConnectType:
     return ConnectType("json")
-
-
-def _make_type_of_values(values: Sequence[Any]) -> ConnectType:
-    if all(isinstance(value, str) for value in values):
-        return ConnectType("string")
-    return _make_any_type()
 
 
 def _check_connect_type(kind: str) -> str:

@@ -43,6 +43,7 @@ from kafka_s3_platform.connect.converters.registry import Registry, RegistrySche
 from kafka_s3_platform.core.config.settings import RegistrySettings
 from kafka_s3_platform.core.model.connect import Schema
 from kafka_s3_platform.core.model.limits import MAX_DECIMAL_BYTES, MAX_DECIMAL_DIGITS, MAX_RECORD_VALUES, NAME_BYTES
+from kafka_s3_platform.core.model.notes import Notes
 from kafka_s3_platform.core.model.times import HOUR_MS
 
 # Tag and length of an empty inner message.
@@ -170,7 +171,7 @@ class ProtobufConverter(FramedConverter):
             unwrap=_is_enabled(options, "wrapper.for.nullables", "false"),
         )
 
-    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
+    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes]:
         """Decode the message that the indexes behind the id name, after counting its values."""
         file = registry.compile_once(schema_id, self._origin.subject, self._file)
         indexes, at = read_message_indexes(body)
@@ -182,9 +183,10 @@ class ProtobufConverter(FramedConverter):
             raise BadRecordError(f"is no Protobuf message of schema {schema_id}: {err}") from err
         lost.places = {}
         value = message.read(parsed)
+        notes = Notes()
         for sentence, place in lost.places.items():
-            self.notes.note(sentence.format(side="key" if self._origin.is_key else "value", schema_id=schema_id), place)
-        return message.schema, value
+            notes.note(sentence.format(side="key" if self._origin.is_key else "value", schema_id=schema_id), place)
+        return message.schema, value, notes
 
 
 def _is_enabled(options: Mapping[str, str], name: str, otherwise: str) -> bool:
