@@ -69,7 +69,7 @@ class PlainJson:
 
     def __init__(self, avro: AvroSchema, decimal_format: DecimalFormat) -> None:
         self._avro = avro
-        self._numeric = decimal_format == "NUMERIC"
+        self._is_numeric = decimal_format == "NUMERIC"
         self._records: dict[str, Plain | None] = {}
         self._open: set[str] = set()
 
@@ -79,28 +79,25 @@ class PlainJson:
         if isinstance(resolved, list):
             return self._union(resolved)
         if resolved.get("logicalType") == "decimal" and resolved["type"] in ("bytes", "fixed"):
-            return self._decimal(resolved)
+            scale = resolved.get("scale", 0)
+            return (lambda value: decode_decimal(value, scale)) if self._is_numeric else None
         match resolved["type"]:
             case "array":
                 return self._array(resolved["items"])
             case "map":
-                return _convert_map_values(self.compile(resolved["values"]))
+                plain = self.compile(resolved["values"])
+                return plain and (lambda entries: {key: plain(value) for key, value in entries.items()})
             case "record":
                 return self._record(resolved)
         return _PLAIN.get(resolved["type"])
-
-    def _decimal(self, node: Mapping[str, Any]) -> Plain | None:
-        scale = node.get("scale", 0)
-        if self._numeric:
-            return lambda value: decode_decimal(value, scale)
-        return None
 
     def _array(self, items: Any) -> Plain | None:
         """Compile a converter of an array, or of a map that is held as an array of entries."""
         item = self._avro.resolve(items)
         if is_map_entry(item):
             return self._pairs(*(field["type"] for field in item["fields"]))
-        return _convert_items(self.compile(items))
+        plain = self.compile(items)
+        return plain and (lambda values: [plain(value) for value in values])
 
     def _pairs(self, key_type: Any, value_type: Any) -> Plain:
         """Compile a converter of a map held as entries: an object if keys are optional strings, else pairs."""
@@ -119,27 +116,30 @@ class PlainJson:
         """Compile a converter of a record: of its fields that need one. Inside of itself, it is looked up later."""
         name = node["name"]
         if name in self._open:
-            return self._later(name)
+
+            def convert_later(value: Any) -> Any:
+                return (self._records[name] or _keep_value)(value)
+
+            return convert_later
         if name not in self._records:
             self._open.add(name)
             compiled = {field["name"]: self.compile(field["type"]) for field in node["fields"]}
             self._open.remove(name)
-            changed = {key: plain for key, plain in compiled.items() if plain is not None}
-            self._records[name] = _convert_fields(changed) if changed else None
+            changes = {key: plain for key, plain in compiled.items() if plain is not None}
+
+            def convert_fields(record: Mapping[str, Any]) -> dict[str, Any]:
+                return {**record, **{key: plain(record[key]) for key, plain in changes.items()}}
+
+            self._records[name] = convert_fields if changes else None
         return self._records[name]
-
-    def _later(self, name: str) -> Plain:
-        def plain(value: Any) -> Any:
-            return (self._records[name] or _keep_value)(value)
-
-        return plain
 
     def _union(self, union: Sequence[Any]) -> Plain | None:
         """Compile a converter of a union: of one type besides null, or of several, which make an object."""
         members, _ = self._avro.members(union)
         plains = [self.compile(member) for member in members]
         if len(members) <= 1:
-            return _skip_null(plains[0]) if members else None
+            plain = plains[0] if members else None
+            return plain and (lambda value: None if value is None else plain(value))
         names = self.list_member_names(members)
         choose = self._avro.compile_choice(members)
         nulls = dict.fromkeys(names)
@@ -168,22 +168,3 @@ def is_map_entry(node: Any) -> bool:
 
 def _keep_value(value: Any) -> Any:
     return value
-
-
-def _skip_null(plain: Plain | None) -> Plain | None:
-    return plain and (lambda value: None if value is None else plain(value))
-
-
-def _convert_items(plain: Plain | None) -> Plain | None:
-    return plain and (lambda values: [plain(value) for value in values])
-
-
-def _convert_map_values(plain: Plain | None) -> Plain | None:
-    return plain and (lambda values: {key: plain(value) for key, value in values.items()})
-
-
-def _convert_fields(changed: Mapping[str, Plain]) -> Plain:
-    def plain(record: Mapping[str, Any]) -> dict[str, Any]:
-        return {**record, **{name: change(record[name]) for name, change in changed.items()}}
-
-    return plain

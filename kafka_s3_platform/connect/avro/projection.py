@@ -199,6 +199,7 @@ class _Projections:
 
 
 def _compile_branch(name: str, convert: Project) -> Project:
+    """Return `convert` for a union's branch of this name: its values name their branch, unless they are null."""
     if name == "null":
         return convert
     return lambda value: (name, convert(value))

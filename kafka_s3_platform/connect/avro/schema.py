@@ -10,6 +10,9 @@ from typing import Any
 
 NAMED = frozenset({"record", "error", "enum", "fixed"})
 PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_WITHOUT_PARTS = (*PRIMITIVE, "enum", "fixed")
+"""The types that have no schemas inside. A tuple, because a type may also be a schema, which has no hash."""
+
 _NAME = re.compile(r"[^\W\d]\w*")
 """Names, with letters of all languages, which Avro's own library takes though the specification does not."""
 
@@ -57,13 +60,12 @@ def collect_definitions(schema: Any, namespace: str = "") -> dict[str, Any]:
     """Return the named types of a schema by full name. Each one names its namespace, so it can be moved."""
     definitions: dict[str, Any] = {}
 
-    def visit(inner: Any, outer_namespace: str) -> Any:
+    def visit(inner: Any, outer_namespace: str) -> None:
         if isinstance(inner, Mapping) and inner.get("type") in NAMED:
             name = read_full_name(inner, outer_namespace)
             definitions[name] = {**inner, "name": name.rpartition(".")[2], "namespace": read_namespace(name)}
             outer_namespace = read_namespace(name)
-        for part in _list_parts(inner):
-            visit(part, outer_namespace)
+        replace_parts(inner, lambda part: visit(part, outer_namespace))
 
     visit(schema, namespace)
     return definitions
@@ -111,17 +113,10 @@ def strip_logical_types(schema: Any) -> Any:
     """Return the schema without logical types and defaults: then fastavro reads and writes Avro's own types."""
     if isinstance(schema, Mapping):
         schema = {key: value for key, value in schema.items() if key != "logicalType"}
-    return replace_parts(_drop_defaults(schema), strip_logical_types)
-
-
-def _drop_defaults(schema: Any) -> Any:
-    if not is_record(schema):
-        return schema
-    return {**schema, "fields": [_drop_default(field) for field in schema["fields"]]}
-
-
-def _drop_default(field: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in field.items() if key != "default"}
+    stripped = replace_parts(schema, strip_logical_types)
+    for field in stripped["fields"] if is_record(stripped) else ():
+        field.pop("default", None)
+    return stripped
 
 
 def encode_null(schema: Any) -> bytes | None:
@@ -246,7 +241,7 @@ def replace_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
     """Return a copy of a schema after `change` of its inner schemas."""
     if isinstance(schema, list):
         return [change(branch) for branch in schema]
-    if not isinstance(schema, Mapping) or _is_plain_type(schema["type"]):
+    if not isinstance(schema, Mapping) or schema["type"] in _WITHOUT_PARTS:
         return schema
     kind = schema["type"]
     if is_record(schema):
@@ -256,15 +251,3 @@ def replace_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
     if kind == "map":
         return {**schema, "values": change(schema["values"])}
     return {**schema, "type": change(kind)}
-
-
-def _is_plain_type(kind: Any) -> bool:
-    """Return True if a type has no inner schemas."""
-    return isinstance(kind, str) and (kind in PRIMITIVE or kind in {"enum", "fixed"})
-
-
-def _list_parts(schema: Any) -> list[Any]:
-    """Return the inner schemas of a schema, of one level."""
-    parts: list[Any] = []
-    replace_parts(schema, parts.append)
-    return parts

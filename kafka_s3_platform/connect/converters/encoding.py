@@ -230,7 +230,9 @@ class _PlainEncoder:
     def encode(self, payload: Payload) -> Encoded:
         """Encode values: bytes that can be written as they were read are copied."""
         if payload.bytes_read is not None and self._is_raw(payload):
-            return Encoded(self._add_envelope(payload.bytes_read) if self._has_schemas else payload.bytes_read)
+            if not self._has_schemas:
+                return Encoded(payload.bytes_read)
+            return Encoded(pc.binary_join_element_wise(NO_SCHEMA_PREFIX, payload.bytes_read, SUFFIX, b""))
         schemas: dict[int, Schema | None] = {NO_SCHEMA: None, **dict(enumerate(payload.schemas))}
         return encode_values(
             payload, {code: self._compile_or_refuse(schema) for code, schema in schemas.items()}, self._kind
@@ -243,9 +245,6 @@ class _PlainEncoder:
         if self._kind == "JSON":
             return payload.raw_is_json
         return isinstance(payload, StringPayload)
-
-    def _add_envelope(self, raw: pa.BinaryArray) -> pa.BinaryArray:
-        return pc.binary_join_element_wise(NO_SCHEMA_PREFIX, raw, SUFFIX, b"")
 
     def _compile_or_refuse(self, schema: Schema | None) -> Body:
         """Compile a writer of values of this schema. It fails for each value if the schema cannot be used."""

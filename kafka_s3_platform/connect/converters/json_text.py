@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,7 +40,8 @@ class JsonPayload(Payload):
     raw_is_json = True
 
     def _decode(self) -> Sequence[Any]:
-        return [None if row is None else decode_json(row) for row in self._list_rows()]
+        rows = pa.array(self.raw).to_numpy(zero_copy_only=False)
+        return [None if row is None else decode_json(row) for row in rows]
 
     def field(self, path: Sequence[str]) -> list[Any]:
         """Do as the base class, but decode only the field at `path`."""
@@ -55,10 +55,6 @@ class JsonPayload(Payload):
         if len(fields) == len(self):
             return fields
         return spread_values(fields, ~self.is_null, MISSING)
-
-    def _list_rows(self) -> npt.NDArray[np.object_]:
-        rows: npt.NDArray[np.object_] = pa.array(self.raw).to_numpy(zero_copy_only=False)
-        return rows
 
 
 class JsonConverter:

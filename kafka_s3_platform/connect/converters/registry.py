@@ -208,23 +208,19 @@ class Registry:
         raise BadRecordError("has a schema without an id in its registry, or with the id of another archived schema")
 
     def archived(self, schema_id: int) -> ArchivedSchema | None:
-        """Return the schema as it was registered, with its subjects' settings. None if it does not exist."""
+        """Fetch a schema with all that a later registration needs, subjects and references too. None if unknown."""
         try:
-            return self._fetch_archived(schema_id)
+            with self._translate_errors(f"schema {schema_id}"):
+                answer = self._get_answer(schema_id)
+                schema = _parse_schema(answer)
+                places = self._client.get_schema_versions(schema_id, deleted=True)
+                pairs = [(str(p.subject), int(p.version or 0)) for p in places]
+                _check_number("subjects", len(pairs), MOST_SUBJECTS)
+                _check_number("references", len(schema.references or []), MOST_REFERENCES)
+                references = tuple(map(self._fetch_reference, schema.references or []))
+                others = _encode_others(answer, TYPED_FIELDS | PLACE_FIELDS)
         except BadRecordError:
             return None
-
-    def _fetch_archived(self, schema_id: int) -> ArchivedSchema:
-        """Fetch a schema with all that a later registration needs: subjects, references and other fields."""
-        with self._translate_errors(f"schema {schema_id}"):
-            answer = self._get_answer(schema_id)
-            schema = _parse_schema(answer)
-            places = self._client.get_schema_versions(schema_id, deleted=True)
-            pairs = [(str(p.subject), int(p.version or 0)) for p in places]
-            _check_number("subjects", len(pairs), MOST_SUBJECTS)
-            _check_number("references", len(schema.references or []), MOST_REFERENCES)
-            references = tuple(map(self._fetch_reference, schema.references or []))
-            others = _encode_others(answer, TYPED_FIELDS | PLACE_FIELDS)
         subjects = tuple(replace(self.read_settings(s), version=v) for s, v in sorted(pairs))
         return ArchivedSchema(
             self.url,
@@ -397,24 +393,22 @@ class Registry:
 
     def _fetch_schema(self, schema_id: int, subject: str) -> RegistrySchema:
         """Return the schema with this id, with its references, from the archive or the registry."""
-        if schema_id in self._archived:
-            return self._read_from_archive(self._archived[schema_id], subject)
+        references: dict[str, str] = {}
+        if archived := self._archived.get(schema_id):
+            pairs: list[tuple[Any, Any]] = [(s.subject, s.version) for s in archived.subjects]
+            self._collect_archived_references(archived, references)
+            registered_as = _choose_version(pairs, subject)
+            return RegistrySchema(schema_id, *registered_as, archived.schema_type, archived.schema_text, references)
         with self._translate_errors(f"schema {schema_id}"):
             # With this format, Confluent's registry returns Protobuf schemas as descriptors, which need no protoc.
             schema = _parse_schema(self._get_answer(schema_id, subject=subject, format="serialized"))
-            named_subject, version = self._find_version(schema_id, subject)
-            references: dict[str, str] = {}
+            # Records may name a schema whose version was deleted since.
+            pairs = [(p.subject, p.version) for p in self._client.get_schema_versions(schema_id, deleted=True)]
             self._collect_references(schema, references)
-        return RegistrySchema(
-            schema_id, named_subject, version, schema.schema_type or "AVRO", schema.schema_str or "", references
-        )
-
-    def _read_from_archive(self, schema: ArchivedSchema, subject: str) -> RegistrySchema:
-        pairs = [(s.subject, s.version) for s in schema.subjects]
         registered_as = _choose_version(pairs, subject)
-        references: dict[str, str] = {}
-        self._collect_archived_references(schema, references)
-        return RegistrySchema(schema.schema_id, *registered_as, schema.schema_type, schema.schema_text, references)
+        return RegistrySchema(
+            schema_id, *registered_as, schema.schema_type or "AVRO", schema.schema_str or "", references
+        )
 
     def _collect_archived_references(
         self, schema: ArchivedSchema, texts: dict[str, str], referrers: tuple[int, ...] = ()
@@ -430,12 +424,6 @@ class Registry:
             if reference.name not in texts:
                 self._collect_archived_references(referenced, texts, (*referrers, schema.schema_id))
                 texts[reference.name] = referenced.schema_text
-
-    def _find_version(self, schema_id: int, subject: str) -> tuple[Any, Any]:
-        """Return subject and version of an id: in the given subject, else in one of its topic, else in the first."""
-        # Records may name a schema whose version was deleted since.
-        pairs = [(p.subject, p.version) for p in self._client.get_schema_versions(schema_id, deleted=True)]
-        return _choose_version(pairs, subject)
 
     def _collect_references(
         self, schema: "ClientSchema", texts: dict[str, str], referrers: tuple[str | None, ...] = ()

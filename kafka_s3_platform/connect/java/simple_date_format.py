@@ -71,7 +71,10 @@ class SimpleDateFormat:
 
     def format(self, epoch_ms: int) -> str:
         """Format an instant."""
-        time, years = _fold_instant(epoch_ms)
+        # Moved by whole cycles of the calendar into the years 1970 to 2369, which Python's datetime has.
+        cycles, within_cycle = divmod(epoch_ms, _CYCLE_DAYS * DAY_MS)
+        time = EPOCH + timedelta(milliseconds=within_cycle)
+        years = cycles * 400
         return "".join(
             text if not letter else _format_field(letter, len(text), time, years) for letter, text in self._tokens
         )
@@ -98,7 +101,9 @@ class SimpleDateFormat:
 
     def _parse_number(self, text: str, at: int, index: int, fields: dict[str, int]) -> tuple[int, int] | None:
         letter, token = self._tokens[index]
-        digits = _match_number(text, at, len(token) if self._abuts(index) else None)
+        bounded = rf"[ \t]*(?P<sign>)(?P<number>\d{{1,{len(token)}}})"
+        pattern = re.compile(bounded) if self._abuts(index) else _ANY_NUMBER
+        digits = pattern.match(text, at)
         if digits is None:
             return None
         if letter == "y" and len(token) <= 2 and digits.end() - digits.start("number") == 2 and not digits["sign"]:
@@ -136,12 +141,6 @@ def _split_pattern(pattern: str) -> list[tuple[str, str]]:
     return tokens
 
 
-def _fold_instant(epoch_ms: int) -> tuple[datetime, int]:
-    """Move an instant by whole cycles of 400 years into 1970 to 2369. Return it and the years it was moved by."""
-    cycles, within = divmod(epoch_ms, _CYCLE_DAYS * DAY_MS)
-    return EPOCH + timedelta(milliseconds=within), cycles * 400
-
-
 def _is_text_field(letter: str, width: int) -> bool:
     return letter in "EaG" or (letter == "M" and width > 2)
 
@@ -169,11 +168,6 @@ def _format_name(letter: str, width: int, time: datetime) -> str:
 
 
 _ANY_NUMBER = re.compile(r"[ \t]*(?P<sign>-?)(?P<number>\d+)")
-
-
-def _match_number(text: str, at: int, width: int | None) -> re.Match[str] | None:
-    pattern = _ANY_NUMBER if width is None else re.compile(rf"[ \t]*(?P<sign>)(?P<number>\d{{1,{width}}})")
-    return pattern.match(text, at)
 
 
 def _parse_name(text: str, at: int, letter: str) -> tuple[int, int] | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
+from operator import attrgetter
 from typing import TypeVar
 
 from kafka_s3_platform.connect.converters.registry import Registry
@@ -103,12 +104,9 @@ def _join_versions(
             scope = settings[subject]
             place = SubjectVersion(subject, version, scope.compatibility, scope.others)
             schemas[replace(schema, registry_url=url, schema_references=references)].append(place)
-    whole_schemas = (replace(schema, subjects=tuple(sorted(places, key=_place))) for schema, places in schemas.items())
+    order = attrgetter("subject", "version")
+    whole_schemas = (replace(schema, subjects=tuple(sorted(places, key=order))) for schema, places in schemas.items())
     return tuple(sorted(whole_schemas, key=lambda schema: (schema.registry_url, schema.schema_id)))
-
-
-def _place(version: SubjectVersion) -> tuple[str, int]:
-    return version.subject, version.version
 
 
 def _find_id(reference: SchemaReference, answers: Mapping[tuple[str, int], ArchivedSchema | None]) -> SchemaReference:

@@ -81,7 +81,11 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
             f" {shown}{more}. Delete these subjects there, permanently, or choose"
             " others by --subject"
         )
-    missing = [place for place in archived.versions if not _is_there(place, archived, present)]
+    missing = [
+        place
+        for place, schema in archived.versions.items()
+        if place not in present.versions or _describe(present.versions[place]) != _describe(schema)
+    ]
     if dry_run:
         return RegistryReport(len(archived.subjects), len(archived.versions), len(missing))
     places = _register(archived, present, target, missing)
@@ -104,11 +108,6 @@ def _list_conflicts(archived: RegistryContents, target: RegistryContents) -> Ite
     for (subject, version), schema in sorted(target.versions.items(), key=lambda item: item[0]):
         if subject in described and _describe(schema) not in described[subject]:
             yield f"version {version} of {subject}"
-
-
-def _is_there(place: Version, archived: RegistryContents, target: RegistryContents) -> bool:
-    there = target.versions.get(place)
-    return there is not None and _describe(there) == _describe(archived.versions[place])
 
 
 def _describe(schema: ArchivedSchema) -> Mapping[str, Any]:

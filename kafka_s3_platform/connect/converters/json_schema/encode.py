@@ -118,7 +118,8 @@ class _Compiler:
             return _Part(documents[0], plain)
         kinds = [d.get("type", d.get("$ref")) for d in documents]
         is_distinct = len(set(map(_find_json_kind, kinds))) == len(kinds) and ANY not in documents
-        return _Part({"oneOf" if is_distinct else "anyOf": documents}, _allow_null(plain))
+        document = {"oneOf" if is_distinct else "anyOf": documents}
+        return _Part(document, lambda value: None if value is None else plain(value))
 
     def _compile_choice(self, members: Sequence[Any], parts: Sequence[_Part]) -> EncodeValue:
         choose = self.avro.compile_choice(members)
@@ -147,7 +148,12 @@ class _Compiler:
         name = node["name"]
         if name in self._open:
             self._recursive.add(name)
-            return _Part(_make_reference(name), _defer_conversion(self._open[name]))
+            open_parts = self._open[name]
+
+            def convert_later(value: Any) -> Any:
+                return open_parts[0].plain(value)
+
+            return _Part(_make_reference(name), convert_later)
         parts = self._open[name] = []
         parts.append(self._compile_struct(node))
         del self._open[name]
@@ -192,15 +198,6 @@ class _Compiler:
             return document
         default = part.plain(self.avro.decode_default_of(field["type"], field["default"]))
         return {**document, "default": json.loads(_json.encode(default))}
-
-
-def _defer_conversion(parts: Sequence[_Part]) -> EncodeValue:
-    """Return a converter of values of a record still being compiled."""
-
-    def plain(value: Any) -> Any:
-        return parts[0].plain(value)
-
-    return plain
 
 
 def _make_reference(name: str) -> dict[str, str]:
@@ -266,10 +263,6 @@ def _read_json(text: str) -> Any:
     return _exactly.decode(text)
 
 
-def _allow_null(plain: EncodeValue) -> EncodeValue:
-    return lambda value: None if value is None else plain(value)
-
-
 def _require_type(*kinds: type) -> EncodeValue:
     def plain(value: Any) -> Any:
         if type(value) not in kinds:
@@ -285,15 +278,11 @@ def _check_double(value: Any) -> float:
     return float(value)
 
 
-def _check_float(value: Any) -> float:
-    return shorten_float(_check_double(value))
-
-
 _PLAIN: Mapping[str, EncodeValue] = {
     "boolean": _require_type(bool),
     "int": _require_type(int),
     "long": _require_type(int),
-    "float": _check_float,
+    "float": lambda value: shorten_float(_check_double(value)),
     "double": _check_double,
     "bytes": _require_type(bytes),
     "fixed": _require_type(bytes),

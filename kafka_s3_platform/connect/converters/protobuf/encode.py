@@ -202,7 +202,12 @@ class _Compiler:
             lines, _ = self.message(record, name, f"{scope.path}.{name}")
             scope.nested += lines
         path, fillers = self._messages[record["name"]]
-        return _Kind(path, fill=_defer_fill(fillers))
+
+        def fill(message: Any, value: Any) -> None:
+            # Looked up at each use: the message may still be compiled.
+            fillers[0](message, value)
+
+        return _Kind(path, fill=fill)
 
     def _compile_union(self, members: Sequence[Any], name: str, scope: _Scope) -> _Kind:
         """Make a message with a oneof. Each alternative has the name of its type."""
@@ -240,15 +245,6 @@ class _Compiler:
         path, file, fill = _MESSAGES[kind, logical]
         self.imports.add(file)
         return _Kind(path, fill=fill)
-
-
-def _defer_fill(fillers: Sequence[Fill]) -> Fill:
-    """Return a filler of a message perhaps still being compiled."""
-
-    def fill(message: Any, value: Any) -> None:
-        fillers[0](message, value)
-
-    return fill
 
 
 def _write_block(word: str, name: str, lines: Sequence[str]) -> list[str]:
