@@ -10,13 +10,14 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import pytest
+from confluent_kafka import Producer
 
 from kafka_s3_platform.core.archive.request import ArchiveRequest
 from kafka_s3_platform.core.archive.run import archive_topic
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.core.errors import MissingTopicError, TransientError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
-from kafka_s3_platform.core.kafka.client import Reasons, open_producer
+from kafka_s3_platform.core.kafka.client import Reasons, open_client
 from kafka_s3_platform.core.restore.archive_source import ArchiveSource
 from kafka_s3_platform.core.restore.request import Delivery
 from kafka_s3_platform.core.restore.run import restore
@@ -74,7 +75,7 @@ def test_asking_for_a_topic_does_not_create_it_where_brokers_would(cluster: Clus
     with ClusterAdmin(cluster.kafka) as admin:
         with pytest.raises(MissingTopicError, match=admin_asks):
             admin.frontiers(admin_asks, [0])
-        open_producer(cluster.kafka, Reasons(), {}, {}).list_topics(producer_asks, timeout=10)
+        open_client(Producer, cluster.kafka, Reasons(), {}, {}).list_topics(producer_asks, timeout=10)
         time.sleep(1)
         assert not {admin_asks, producer_asks} & admin.topics()
 

@@ -19,7 +19,7 @@ from kafka_s3_platform.core.defs.resources import start_session
 from kafka_s3_platform.core.errors import BrokerUnavailableError, PlatformError, TransientError
 from kafka_s3_platform.core.kafka import producer, transactional_producer
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
-from kafka_s3_platform.core.kafka.client import Reasons, open_producer
+from kafka_s3_platform.core.kafka.client import Reasons, open_client
 from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.restore.archive_source import ArchiveSource
 from kafka_s3_platform.core.restore.replay import transactions as marker
@@ -324,13 +324,13 @@ def test_a_client_that_is_stuck_in_its_commit_is_left_and_fenced(
 ) -> None:
     """librdkafka's issues 5456 and 5511: sending offsets never ends when the group's coordinator has gone."""
 
-    def forgetful(settings: KafkaSettings, reasons: Reasons, defaults: Any, fixed: Any) -> Any:
-        return open_producer(settings, reasons, defaults, {**fixed, "metadata.recovery.strategy": "rebootstrap"})
+    def forgetful(kind: Any, settings: KafkaSettings, reasons: Reasons, defaults: Any, fixed: Any) -> Any:
+        return open_client(kind, settings, reasons, defaults, {**fixed, "metadata.recovery.strategy": "rebootstrap"})
 
     config, target = own_topics(mortal, lab.store, lab.topic)
     with monkeypatch.context() as patch:
         patch.setattr(marker, "TRANSACTION_RECORDS", 4 * TRANSACTION_RECORDS)
-        patch.setattr(producer, "open_producer", forgetful)
+        patch.setattr(producer, "open_client", forgetful)
         patch.setattr(transactional_producer, "STUCK_SECONDS", 5.0)
         thread, errors = in_background(config)
         restart_broker(mortal, thread, partial(target.has, 500))

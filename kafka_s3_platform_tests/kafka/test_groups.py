@@ -173,7 +173,7 @@ def test_an_error_and_what_is_no_offset_are_not_taken_for_nothing_committed(
     monkeypatch: pytest.MonkeyPatch, offset: int, code: int | None, kind: type[Exception], said: str
 ) -> None:
     monkeypatch.setattr(groups, "ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr(groups, "open_consumer", lambda *_: Answering(offset, code))
+    monkeypatch.setattr(groups, "open_client", lambda *_: Answering(offset, code))
     with (
         GroupOffset(KafkaSettings(bootstrap_servers="127.0.0.1:1"), "g", "t", 3) as group,
         pytest.raises(kind, match=f"group g has committed of t-3: .*{said}"),

@@ -19,7 +19,7 @@ from kafka_s3_platform.core.errors import (
 from kafka_s3_platform.core.kafka import confluent_reader
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.kafka.answers import RecordOffset
-from kafka_s3_platform.core.kafka.client import open_consumer
+from kafka_s3_platform.core.kafka.client import open_client
 from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.core.kafka.fetch.connection import BrokerConnection
 from kafka_s3_platform.core.kafka.fetch.fetch_reader import FetchReader
@@ -636,7 +636,7 @@ def test_a_log_whose_bounds_cannot_be_is_asked_for_again_later(
 ) -> None:
     """Taken as it comes, it is a log that was truncated: nothing would be read until somebody decided."""
     produce(lab.kafka, topic, [b"a"] * 5)
-    monkeypatch.setattr(confluent_reader, "open_consumer", lambda *given: GoingDown(open_consumer(*given), bounds))
+    monkeypatch.setattr(confluent_reader, "open_client", lambda *given: GoingDown(open_client(*given), bounds))
     with ConfluentReader(lab.kafka, topic, answer_seconds=20, end_seconds=2) as reader:
         for start, end in ((0, 5), (7, 9)):
             with pytest.raises(

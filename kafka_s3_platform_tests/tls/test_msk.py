@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+from confluent_kafka import Producer
 from moto.server import ThreadedMotoServer
 
 from kafka_s3_platform.core import aws_login
 from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.errors import AuthorizationError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
-from kafka_s3_platform.core.kafka.client import Reasons, open_producer
+from kafka_s3_platform.core.kafka.client import Reasons, open_client
 from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.core.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.core.model.offsets import OffsetRange
@@ -70,7 +71,7 @@ def test_every_client_logs_in_as_files_of_java_say(
     settings = msk.settings(**ways)
     with ClusterAdmin(settings) as admin:
         assert admin.describe_topic(topic) is not None
-    assert topic in open_producer(settings, Reasons(), {}, {}).list_topics(topic, timeout=20).topics
+    assert topic in open_client(Producer, settings, Reasons(), {}, {}).list_topics(topic, timeout=20).topics
     with caplog.at_level("INFO"), FetchReader(settings, topic) as reader:
         table = pa.Table.from_batches(list(reader.read(0, OffsetRange(0, 20))))
     assert (table.num_rows, handed_over(caplog)) == (20, False)

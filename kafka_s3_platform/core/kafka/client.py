@@ -125,32 +125,36 @@ class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
         super().log(min(level, logging.DEBUG), msg, *args, **kwargs)
 
 
-def open_admin(settings: KafkaSettings, reasons: Reasons) -> AdminClient:
-    """Open an admin client; ConfigError for properties unknown to librdkafka."""
+_ROLES: Mapping[type, Literal["admin", "consumer", "producer"]] = {
+    AdminClient: "admin",
+    Consumer: "consumer",
+    Producer: "producer",
+}
+"""The prefix in the worker file of the properties of each class of clients."""
+
+Client = TypeVar("Client", AdminClient, Consumer, Producer)
+
+
+def open_client(
+    client_class: type[Client],
+    settings: KafkaSettings,
+    reasons: Reasons,
+    defaults: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+) -> Client:
+    """Open a client of librdkafka: the worker file overrides `defaults`, nothing overrides `fixed`.
+
+    `reasons` gets its connection errors. Raises ConfigError for properties unknown to librdkafka.
+    """
+    role = _ROLES[client_class]
+    configured = replace_msk_login(settings.properties(role))
+    _warn_of_unverified(configured)
+    # A producer, which an admin client is to librdkafka, creates the topic that it asks for, if the broker lets it.
+    ours: dict[str, Any] = {"allow.auto.create.topics": False, "error_cb": reasons, "logger": _QuietLogger(reasons)}
     try:
-        return AdminClient(_merge_properties(settings, "admin", reasons, {}, {}))
+        return client_class({**defaults, **configured, **fixed, **ours})
     except KafkaException as err:
-        raise_kafka_error(err, f"configuring an admin client of {settings.bootstrap_servers}")
-
-
-def open_consumer(
-    settings: KafkaSettings, reasons: Reasons, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
-) -> Consumer:
-    """Open a consumer: the worker file overrides `defaults`, nothing overrides `fixed`."""
-    try:
-        return Consumer(_merge_properties(settings, "consumer", reasons, defaults, fixed))
-    except KafkaException as err:
-        raise_kafka_error(err, f"configuring a consumer of {settings.bootstrap_servers}")
-
-
-def open_producer(
-    settings: KafkaSettings, reasons: Reasons, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
-) -> Producer:
-    """Open a producer: the worker file overrides `defaults`, nothing overrides `fixed`."""
-    try:
-        return Producer(_merge_properties(settings, "producer", reasons, defaults, fixed))
-    except KafkaException as err:
-        raise_kafka_error(err, f"configuring a producer to {settings.bootstrap_servers}")
+        raise_kafka_error(err, f"configuring the {role} client of {settings.bootstrap_servers}")
 
 
 def fetch_metadata(
@@ -170,22 +174,6 @@ def fetch_metadata(
         if topic_metadata.error is not None:
             raise reasons.failure(topic_metadata.error, what)
     return metadata
-
-
-def _merge_properties(
-    settings: KafkaSettings,
-    client: Literal["admin", "consumer", "producer"],
-    reasons: Reasons,
-    defaults: Mapping[str, Any],
-    fixed: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return a client's properties: `defaults`, over these the worker file's, over all `fixed` and our callbacks."""
-    quiet = _QuietLogger(reasons)
-    # A producer, which an admin client is to librdkafka, creates the topic that it asks for, if the broker lets it.
-    ours = {"allow.auto.create.topics": False, "error_cb": reasons, "logger": quiet}
-    configured = replace_msk_login(settings.properties(client))
-    _warn_of_unverified(configured)
-    return {**defaults, **configured, **fixed, **ours}
 
 
 # What librdkafka is given for one call.
@@ -219,7 +207,9 @@ class AdminCalls:
         self._timeout = timeout_seconds
         self._reasons = Reasons()
         self._opened = ExitStack()
-        self._client: AdminClient = self._opened.enter_context(open_admin(settings, self._reasons))
+        self._client: AdminClient = self._opened.enter_context(
+            open_client(AdminClient, settings, self._reasons, {}, {})
+        )
 
     def close(self) -> None:
         """Serve librdkafka's last events, and end it.

@@ -23,7 +23,7 @@ from kafka_s3_platform.core.errors import (
 )
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.kafka.answers import LogEnd, LogStart, check_log_bounds
-from kafka_s3_platform.core.kafka.client import Reasons, fetch_metadata, open_consumer
+from kafka_s3_platform.core.kafka.client import Reasons, fetch_metadata, open_client
 from kafka_s3_platform.core.kafka.failures import (
     AUTO_OFFSET_RESET,
     BAD_COMPRESSION,
@@ -57,7 +57,7 @@ PULL_BYTES = 8 * 1024 * 1024
 PULL_RECORDS = 4096
 FIRST_PULL_RECORDS = 64
 
-_DEFAULTS = {
+_DEFAULTS: dict[str, Any] = {
     # librdkafka's consumer needs the name of a group. Nobody joins this group or commits to it.
     "group.id": "kafka-s3-platform.reader",
     # With librdkafka's default of 1,000 ms, a reader that has emptied the queue would wait for the next fetch.
@@ -75,10 +75,6 @@ _DEFAULTS = {
 def limit_answers(settings: KafkaSettings) -> int:
     """Return how large an answer may be: as large as a batch. It limits most decompressed sizes too."""
     return max(100_000_000, settings.batch_bytes)
-
-
-def _make_defaults(settings: KafkaSettings) -> dict[str, Any]:
-    return {**_DEFAULTS, "receive.message.max.bytes": limit_answers(settings)}
 
 
 _FIXED = {
@@ -121,7 +117,8 @@ class ConfluentReader:
         self._answer_seconds = answer_seconds
         self._end_seconds = end_seconds
         self._reasons = Reasons()
-        self._consumer: Consumer = open_consumer(settings, self._reasons, _make_defaults(settings), _FIXED)
+        defaults = {**_DEFAULTS, "receive.message.max.bytes": limit_answers(settings)}
+        self._consumer = open_client(Consumer, settings, self._reasons, defaults, _FIXED)
         self._kafka_partitions: frozenset[int] = frozenset()
         self._pull_records = FIRST_PULL_RECORDS
         self._stream: MessageStream | None = None

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_s3_platform.core.config.settings import ErrorSettings, KafkaSettings
 from kafka_s3_platform.core.errors import (
@@ -28,7 +28,7 @@ from kafka_s3_platform.core.errors import (
     RecordError,
 )
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
-from kafka_s3_platform.core.kafka.client import Reasons, open_producer
+from kafka_s3_platform.core.kafka.client import Reasons, open_client
 from kafka_s3_platform.core.kafka.failures import ENTAILED
 from kafka_s3_platform.core.kafka.producer import (
     LARGEST_MESSAGE,
@@ -296,7 +296,7 @@ class _DeadLetterTopic:
         is_plain = find_sent_codec(kafka) == "none"
         limit = max(1000, int(configs["max.message.bytes"])) if is_plain else LARGEST_MESSAGE
         defaults = {"compression.type": "zstd", "message.max.bytes": limit}
-        self.producer = open_producer(kafka, self._reasons, defaults, _FIXED)
+        self.producer = open_client(Producer, kafka, self._reasons, defaults, _FIXED)
         if self._retention_ms != FOR_EVER:
             logger.warning(
                 "dead letter topic %s deletes each letter %s after the time of its record: set retention.ms=-1 on it to"

@@ -30,7 +30,7 @@ from kafka_s3_platform.core.errors import (
 )
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.kafka.answers import check_leader_epoch, check_next_offset
-from kafka_s3_platform.core.kafka.client import Reasons, open_consumer
+from kafka_s3_platform.core.kafka.client import Reasons, open_client
 from kafka_s3_platform.core.kafka.failures import MOVING, classify_error
 from kafka_s3_platform.core.kafka.fetch.connection import BrokerConnection, UnsupportedError, is_supported
 
@@ -293,7 +293,7 @@ class GroupOffset:
         self._reasons = Reasons()
         # With read_committed the coordinator is asked for stable offsets: a commit under way is waited for.
         fixed = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False}
-        self._consumer: Consumer = open_consumer(settings, self._reasons, {}, fixed)
+        self._consumer: Consumer = open_client(Consumer, settings, self._reasons, {}, fixed)
 
     def __enter__(self) -> "GroupOffset":
         return self

@@ -9,17 +9,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
-from typing import Any, final
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.errors import PlatformError, PreflightError
-from kafka_s3_platform.core.kafka.client import Reasons, open_producer
+from kafka_s3_platform.core.kafka.client import Reasons, open_client
 from kafka_s3_platform.core.kafka.failures import ENTAILED, FATAL, POSSIBLY_PERSISTED
 from kafka_s3_platform.core.model.batches import read_offset_column
 
@@ -213,22 +213,32 @@ COMPRESS = (
 """What to do about a record that is too large as it is."""
 
 
-class RecordSender:
-    """The common part of both producers: queues records, waits, and tracks deliveries by kafka partition.
+GAPLESS: Mapping[str, Any] = {"enable.gapless.guarantee": True}
+"""The properties of a producer without transactions: no record is sent after one that failed."""
 
-    `mode` holds the properties that differ. The other arguments are those of `ReplayProducer`.
+
+class ReplayProducer:
+    """An idempotent producer to one topic. It queues records, waits, and tracks deliveries by kafka partition.
+
+    `max_message_bytes` is the target topic's `max.message.bytes`: neither a record nor a batch exceeds it, before
+    compression by `codec` or the worker file's codec. A compressed record may exceed it. With `allow_now` the producer
+    sends records with timestamp 0, which get the time of sending. It waits `answer_seconds` for an acknowledgement.
+    `is_limited`: records come at a limited rate. `mode` holds properties of the client that nothing overrides.
+
+    After an error nothing more can be sent. `delivered` then shows the deliveries to each kafka partition.
     """
 
     def __init__(
         self,
         settings: KafkaSettings,
         topic: str,
-        mode: Mapping[str, Any],
-        max_message_bytes: int,
-        codec: str,
-        allow_now: bool,
-        answer_seconds: float,
-        is_limited: bool,
+        *,
+        max_message_bytes: int = 1_048_588,
+        codec: str = "none",
+        allow_now: bool = False,
+        answer_seconds: float = 120.0,
+        is_limited: bool = False,
+        mode: Mapping[str, Any] = GAPLESS,
     ) -> None:
         self._topic = topic
         self._allow_now = allow_now
@@ -246,7 +256,10 @@ class RecordSender:
             "message.max.bytes": max(1000, max_message_bytes if self._is_plain else LARGEST_MESSAGE),
             "batch.size": min(BATCH_BYTES, max(1, max_message_bytes - BATCH_OVERHEAD)),
         }
-        self._producer = open_producer(settings, self._reasons, defaults, {**_FIXED, **mode})
+        self._producer = open_client(Producer, settings, self._reasons, defaults, {**_FIXED, **mode})
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -294,7 +307,7 @@ class RecordSender:
                 f"client would replace by the time of sending; allow that, or leave them out; {self._positions()}"
             )
 
-    def _queue(self, part: pa.RecordBatch, track: "DeliveryTrack") -> None:
+    def _queue(self, part: pa.RecordBatch, track: DeliveryTrack) -> None:
         """Queue all records of `part`. While the queue is full, wait until a quarter of it was acknowledged."""
         sources = read_offset_column(part)
         rows = build_rows(part)
@@ -303,7 +316,7 @@ class RecordSender:
             self._wait_for(len(self._producer) * 3 // 4)
             row += self._produce(rows[row:], sources[row:], track)
 
-    def _produce(self, rows: Sequence[ProducedRow], sources: npt.NDArray[np.int64], track: "DeliveryTrack") -> int:
+    def _produce(self, rows: Sequence[ProducedRow], sources: npt.NDArray[np.int64], track: DeliveryTrack) -> int:
         """Queue rows until the queue is full. Return the number of queued rows."""
         produce = self._producer.produce
         # One object for all rows. One for each would live until its record is acknowledged: 100,000 for the collector.
@@ -336,11 +349,11 @@ class RecordSender:
         while refusal.code() == FATAL and time.monotonic() < deadline:
             self._poll(POLL_SECONDS)
 
-    def _wait_for(self, most: int, serve: "Callable[[float], int] | None" = None) -> None:
+    def _wait_for(self, most: int, serve: Callable[[float], int] | None = None) -> None:
         """Poll until at most `most` records are not yet acknowledged."""
         self._wait_until(lambda: len(self._producer) <= most, serve)
 
-    def _wait_until(self, is_reached: Callable[[], bool], serve: "Callable[[float], int] | None" = None) -> None:
+    def _wait_until(self, is_reached: Callable[[], bool], serve: Callable[[float], int] | None = None) -> None:
         """Poll until `is_reached`. Raise BrokerUnavailableError if nothing is acknowledged for `answer_seconds`."""
         deadline = time.monotonic() + self._answer_seconds
         before = len(self._producer)
@@ -354,7 +367,7 @@ class RecordSender:
             elif time.monotonic() > deadline:
                 raise self._unanswered()
 
-    def _poll(self, seconds: float, serve: "Callable[[float], int] | None" = None) -> None:
+    def _poll(self, seconds: float, serve: Callable[[float], int] | None = None) -> None:
         """Serve delivery reports, for `seconds` at most. Raise the error of a refused record or of the client."""
         self._serve(seconds, serve)
         if self._fatal is not None:
@@ -367,7 +380,7 @@ class RecordSender:
         if self._fatal is not None:
             raise self._reasons.failure(self._fatal, f"{self._where} ({self._positions()})")
 
-    def _serve(self, seconds: float, serve: "Callable[[float], int] | None" = None) -> None:
+    def _serve(self, seconds: float, serve: Callable[[float], int] | None = None) -> None:
         """Let librdkafka report deliveries."""
         try:
             (serve or self._producer.poll)(seconds)
@@ -375,7 +388,7 @@ class RecordSender:
             # librdkafka raises a fatal error here once, before it reports the records that failed with it.
             self._fatal = err.args[0]
 
-    def _refused(self, error: KafkaError, track: "DeliveryTrack", first: int, last: int | None = None) -> PlatformError:
+    def _refused(self, error: KafkaError, track: DeliveryTrack, first: int, last: int | None = None) -> PlatformError:
         """Return the error for a refused record, or for one of a refused batch from source offset `first` to `last`."""
         self._settle()
         which = (
@@ -400,7 +413,7 @@ class RecordSender:
         self._serve_all(SETTLE_SECONDS)
         self._take_back()
 
-    def _serve_all(self, seconds: float, serve: "Callable[[float], int] | None" = None) -> None:
+    def _serve_all(self, seconds: float, serve: Callable[[float], int] | None = None) -> None:
         """Let librdkafka report until it has no more to report, for `seconds` at most."""
         deadline = time.monotonic() + seconds
         while len(self._producer) and time.monotonic() < deadline:
@@ -415,31 +428,3 @@ class RecordSender:
 
     def _positions(self) -> str:
         return "; ".join(map(str, self.delivered.values())) or "nothing was sent"
-
-
-@final
-class ReplayProducer(RecordSender):
-    """An idempotent producer to one topic.
-
-    `max_message_bytes` is the target topic's `max.message.bytes`: neither a record nor a batch exceeds it, before
-    compression by `codec` or the worker file's codec. A compressed record may exceed it. With `allow_now` the producer
-    sends records with timestamp 0, which get the time of sending. After an error nothing more can be sent. `delivered`
-    then shows the deliveries to each kafka partition of the target. `is_limited`: records come at a limited rate.
-    """
-
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        topic: str,
-        *,
-        max_message_bytes: int = 1_048_588,
-        codec: str = "none",
-        allow_now: bool = False,
-        answer_seconds: float = 120.0,
-        is_limited: bool = False,
-    ) -> None:
-        mode = {"enable.gapless.guarantee": True}
-        super().__init__(settings, topic, mode, max_message_bytes, codec, allow_now, answer_seconds, is_limited)
-
-    def __enter__(self) -> "ReplayProducer":
-        return self

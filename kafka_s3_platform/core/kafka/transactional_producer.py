@@ -18,7 +18,7 @@ from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.errors import BrokerUnavailableError, PlatformError
 from kafka_s3_platform.core.kafka.failures import WRONG_STATE
 from kafka_s3_platform.core.kafka.groups import Committed, GroupOffset
-from kafka_s3_platform.core.kafka.producer import SETTLE_SECONDS, DeliveryTrack, RecordSender
+from kafka_s3_platform.core.kafka.producer import SETTLE_SECONDS, DeliveryTrack, ReplayProducer
 from kafka_s3_platform.core.waits import Waiting
 
 FIRST_BYTES = 64 * 1024
@@ -97,12 +97,12 @@ def read_transaction_timeout_ms(settings: KafkaSettings) -> int:
 
 
 @final
-class TransactionalReplayProducer(RecordSender):
+class TransactionalReplayProducer(ReplayProducer):
     """A transactional producer to one topic. It commits records and the progress that counts them in one transaction.
 
     Call `begin` first. The first `send` after a commit opens a transaction. `close` aborts an open one. After an error
     nothing more can be sent. SupersededError: a later producer with this transactional id is at work, or the cluster
-    has ended the transaction after its timeout. `is_limited`: records come at a limited rate.
+    has ended the transaction after its timeout. The other arguments are those of `ReplayProducer`.
     """
 
     def __init__(
@@ -125,7 +125,16 @@ class TransactionalReplayProducer(RecordSender):
             # even when they are back.
             "metadata.recovery.strategy": "none",
         }
-        super().__init__(settings, topic, mode, max_message_bytes, codec, allow_now, answer_seconds, is_limited)
+        super().__init__(
+            settings,
+            topic,
+            max_message_bytes=max_message_bytes,
+            codec=codec,
+            allow_now=allow_now,
+            answer_seconds=answer_seconds,
+            is_limited=is_limited,
+            mode=mode,
+        )
         self._where += f" as {transactional_id}"
         self.timeout_seconds = read_transaction_timeout_ms(settings) / 1000
         self.timed_out = False
@@ -134,9 +143,6 @@ class TransactionalReplayProducer(RecordSender):
         self._opened_at: float | None = None
         self._committed: int | None = None
         self._is_stuck = False
-
-    def __enter__(self) -> "TransactionalReplayProducer":
-        return self
 
     def close(self) -> None:
         """Abort the open transaction."""
@@ -227,7 +233,7 @@ class TransactionalReplayProducer(RecordSender):
                     self._settle()
                     raise self._reasons.failure(err, f"{self._where}: {what}") from err
 
-    def _refused(self, error: KafkaError, track: "DeliveryTrack", first: int, last: int | None = None) -> PlatformError:
+    def _refused(self, error: KafkaError, track: DeliveryTrack, first: int, last: int | None = None) -> PlatformError:
         # In a failed transaction produce() reports only that it failed. The commit reports why.
         return super()._refused(self._why() if error.code() == WRONG_STATE else error, track, first, last)
 
