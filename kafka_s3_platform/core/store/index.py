@@ -43,7 +43,6 @@ from kafka_s3_platform.core.store.index_reads import (
     select_distinct,
     sum_files,
     sum_hours,
-    sum_late,
 )
 from kafka_s3_platform.core.store.index_rows import (
     DECODE_ERRORS,
@@ -187,7 +186,6 @@ class ConnectorSnapshot:
         self._segments: dict[tuple[str, frozenset[str], SegmentFilter], pa.Table] = {}
         self._chunks: dict[tuple[frozenset[str], SegmentFilter], Mapping[str, frozenset[StoredChunk]]] = {}
         self._out_of_range: tuple[datetime, pa.Table] | None = None
-        self._late: dict[datetime, Mapping[str, tuple[int, int]]] = {}
         self._hours: dict[datetime, Mapping[str, Mapping[datetime, tuple[int, int]]]] = {}
 
     @property
@@ -275,13 +273,6 @@ class ConnectorSnapshot:
             rows = self._read("segments", [OneOf("kind", frozenset(kinds)), *segment_filter.list_terms()], columns)
             self._chunks[key] = collect_chunks(select_distinct(rows, columns))
         return self._chunks[key].get(topic, frozenset())
-
-    def count_late(self, topic: str, since: datetime) -> tuple[int, int]:
-        """Return the number of records in the hours from `since` on, and how many of them came late."""
-        if since not in self._late:
-            rows = self._read("segments", list_late_terms(since), ("topic", *LATE_COLUMNS))
-            self._late[since] = sum_late(rows)
-        return self._late[since].get(topic, (0, 0))
 
     def count_hours(self, topic: str, since: datetime) -> Mapping[datetime, tuple[int, int]]:
         """Return, by hour from `since` on, the number of records and how many came late. Empty hours are left out."""
@@ -550,10 +541,6 @@ class IndexSnapshot:
     def list_chunks(self, segment_filter: SegmentFilter, kinds: Collection[str] = (LIVE,)) -> frozenset[StoredChunk]:
         """Return the hours or days of segments of these kinds in the filter."""
         return self.connector_snapshot.list_chunks(self.index.topic, kinds, segment_filter)
-
-    def count_late(self, since: datetime) -> tuple[int, int]:
-        """Count the records of the hours from `since` on, compacted ones too, and the late ones among them."""
-        return self.connector_snapshot.count_late(self.index.topic, since)
 
     def count_hours(self, since: datetime) -> Mapping[datetime, tuple[int, int]]:
         """Count the records of each hour from `since` on, compacted ones too, and the late ones among them."""

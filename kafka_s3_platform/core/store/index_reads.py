@@ -191,13 +191,6 @@ def list_late_terms(since: datetime) -> list[Term]:
     return [OneOf("kind", frozenset(SEGMENT_KINDS)), *segment_filter.list_terms()]
 
 
-def sum_late(rows: pa.Table) -> Mapping[str, tuple[int, int]]:
-    """Return the number of records, and of late ones, by topic."""
-    sums = rows.group_by("topic", use_threads=False).aggregate([(name, "sum") for name in LATE_COLUMNS])
-    names = ("topic", *(f"{name}_sum" for name in LATE_COLUMNS))
-    return {topic: (records, late) for topic, records, late in zip(*(sums[n].to_pylist() for n in names), strict=True)}
-
-
 def sum_hours(rows: pa.Table) -> Mapping[str, Mapping[datetime, tuple[int, int]]]:
     """Return the number of records, and of late ones, by topic and hour."""
     keys = ["topic", "chunk_start"]

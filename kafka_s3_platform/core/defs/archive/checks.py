@@ -368,7 +368,9 @@ def _find_unresolved(snapshot: IndexSnapshot) -> _Finding:
 
 
 def _find_late(snapshot: IndexSnapshot, since: datetime) -> _Finding:
-    records, late = snapshot.count_late(since)
+    counts = snapshot.count_hours(since).values()
+    records = sum(records for records, _ in counts)
+    late = sum(late for _, late in counts)
     share = late / records if records else 0.0
     text = f"{share:.1%} of the records of the last {RECENT.days} days came after the allowed lateness of their hour."
     return _Finding("late", text, {"late_records": late, "late_share": share}, is_wrong=share > LATE_SHARE)
