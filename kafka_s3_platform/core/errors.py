@@ -308,4 +308,6 @@ def iterate_causes(err: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = err
     while cause is not None:
         yield cause
-        cause = cause.__cause__ or cause.__context__
+        # urllib3 hands over its cause as an argument
+        inner = next((argument for argument in cause.args if isinstance(argument, Exception)), None)
+        cause = cause.__cause__ or cause.__context__ or inner

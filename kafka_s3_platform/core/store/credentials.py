@@ -11,7 +11,7 @@ import threading
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -172,15 +172,7 @@ class _Method:
 
     @classmethod
     def of(cls, settings: StoreSettings) -> "_Method":
-        return cls(
-            settings.region,
-            settings.access_key_id,
-            settings.secret_access_key,
-            settings.session_token,
-            settings.role,
-            settings.provider,
-            settings.chain,
-        )
+        return cls(**{f.name: getattr(settings, f.name) for f in fields(cls)})
 
 
 _NO_PROFILE: Any = {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}

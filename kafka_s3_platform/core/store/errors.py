@@ -33,6 +33,7 @@ from kafka_s3_platform.core.errors import (
     PermanentError,
     PlatformError,
     StoreUnavailableError,
+    iterate_causes,
 )
 
 _REFUSALS: Mapping[str, str] = {
@@ -216,7 +217,7 @@ def translate_errors(attempted: Attempted) -> Iterator[None]:
 
 def find_silence_reason(err: Exception) -> str:
     """Return the reason for the lack of an answer, in the system's words if there are any, without URLs."""
-    reasons = (str(cause.strerror) for cause in _iterate_causes(err) if isinstance(cause, OSError) and cause.strerror)
+    reasons = (str(cause.strerror) for cause in iterate_causes(err) if isinstance(cause, OSError) and cause.strerror)
     return next(reasons, type(err).__name__)
 
 
@@ -231,7 +232,7 @@ def advise_on_silence(reason: str, endpoint: str) -> str:
 def is_untrusted(err: Exception) -> bool:
     """Return True if the server's certificate was not accepted, or it has none: another try does not help."""
     return any(
-        isinstance(cause, _UNTRUSTED_CAUSES) or "WRONG_VERSION_NUMBER" in str(cause) for cause in _iterate_causes(err)
+        isinstance(cause, _UNTRUSTED_CAUSES) or "WRONG_VERSION_NUMBER" in str(cause) for cause in iterate_causes(err)
     )
 
 
@@ -245,16 +246,6 @@ def build_untrusted_error(what: str, message: str) -> ConfigError:
 def advise_on_certificate(message: str) -> str:
     """Advise on the store's certificate, by the error's text."""
     return explain_certificate(message, "store.url", UNTRUSTED)
-
-
-def _iterate_causes(err: BaseException) -> Iterator[BaseException]:
-    """Yield the error, its cause, the cause of that, and so on."""
-    cause: BaseException | None = err
-    while cause is not None:
-        yield cause
-        # urllib3 hands over its cause as an argument
-        inner = next((argument for argument in cause.args if isinstance(argument, Exception)), None)
-        cause = cause.__cause__ or cause.__context__ or inner
 
 
 def translate_response(err: ClientError, attempted: Attempted) -> PlatformError:
