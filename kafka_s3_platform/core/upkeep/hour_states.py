@@ -6,6 +6,7 @@ A terminal, a page and Dagster show the same.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -23,6 +24,9 @@ from kafka_s3_platform.core.upkeep.compact.days import find_day_start, list_day_
 HourState: TypeAlias = Literal[
     "gap", "at risk", "partial", "none", "open", "in doubt", "expired", "late", "complete", "empty", "ahead"
 ]
+
+Loss: TypeAlias = Literal["gap", "in doubt"]
+"""Offsets that an hour lacks: for sure, or only if records came out of order."""
 
 MARKS: Mapping[HourState, tuple[str, str]] = {
     "gap": ("!", "offsets are missing for good, and may have been of it"),
@@ -81,26 +85,23 @@ def describe_hours(
     Hours in `at_risk`, [from, to), have records soon to be deleted by Kafka, unless they are complete. The index does
     not know that.
     """
-    kafka_partitions = _list_kafka_partitions(snapshot) if by_kafka_partition else ()
-    described = []
+    topic = snapshot.state.topic
+    kafka_partitions: set[int] = set()
+    if by_kafka_partition:
+        kafka_partitions = {*(topic.kafka_partitions if topic else ()), *snapshot.state.scanned_kafka_partitions}
+    described: list[DescribedHour] = []
     expired = group_segments_by_hour(snapshot, hours, [EXPIRED])
     for report in report_hours(snapshot, hours, lateness):
         time_state = _find_time_state(report.hour, lateness, now, at_risk)
-        verdict, counts = report.verdict, _sum_counts(report.segments)
-        losses = _find_losses(snapshot.state, verdict)
-        state = _choose_state(
-            counts, time_state, _choose_worst(losses.values()), report.complete, is_scanned=report.scanned
-        )
+        choose = partial(_choose_state, time_state, report.scanned)
+        losses = _find_losses(snapshot.state, report.verdict)
         expired_in = {s.kafka_partition for s in expired.get(report.hour, ())}
-        state = _mark_expired(state, is_expired=bool(expired_in))
+        counts = _sum_counts(report.segments)
+        state = choose(counts, _choose_worst(losses), report.complete, bool(expired_in))
         states: dict[int, HourState] = {}
-        for kafka_partition in kafka_partitions:
-            own_counts = _sum_counts(s for s in report.segments if s.kafka_partition == kafka_partition)
-            is_complete = verdict.is_complete_in(kafka_partition)
-            own_state = _choose_state(
-                own_counts, time_state, losses.get(kafka_partition), is_complete, is_scanned=report.scanned
-            )
-            states[kafka_partition] = _mark_expired(own_state, is_expired=kafka_partition in expired_in)
+        for p in sorted(kafka_partitions):
+            counts = _sum_counts(s for s in report.segments if s.kafka_partition == p)
+            states[p] = choose(counts, losses.get(p), report.verdict.is_complete_in(p), p in expired_in)
         described.append(DescribedHour(state, report, states))
     return described
 
@@ -116,50 +117,44 @@ def find_hour_states(
 
     The counts are read once for all topics of the index.
     """
-    state, counts = snapshot.state, snapshot.count_hours(hours[0])
-    states = []
-    expired = _find_expired(snapshot, hours)
+    state = snapshot.state
+    counts = snapshot.count_hours(hours[0])
+    expired = _list_archived_hours(snapshot, hours, [EXPIRED])
+    states: list[HourState] = []
     for hour in hours:
         verdict = state.judge.find_verdict(hour, lateness)
-        loss = _choose_worst(_find_losses(state, verdict).values())
+        loss = _choose_worst(_find_losses(state, verdict))
         time_state = _find_time_state(hour, lateness, now, at_risk)
-        is_scanned = state.is_scanned(hour)
-        state_by_counts = _choose_state(counts.get(hour), time_state, loss, verdict.is_complete, is_scanned=is_scanned)
-        states.append(_mark_expired(state_by_counts, is_expired=hour in expired))
+        choose = partial(_choose_state, time_state, state.is_scanned(hour))
+        states.append(choose(counts.get(hour), loss, verdict.is_complete, hour in expired))
     return states
 
 
-def _find_expired(snapshot: IndexSnapshot, hours: Sequence[datetime]) -> set[datetime | None]:
-    """Return the ones of the ascending `hours` of which a rule of retention removed records."""
+def _list_archived_hours(
+    snapshot: IndexSnapshot, hours: Sequence[datetime], kinds: Collection[str]
+) -> set[datetime | None]:
+    """Return the start of each hour that has segments of these kinds, from the first to the last of `hours`."""
     if not hours:
         return set()
     bounds = (hours[0], hours[-1] + HOUR)
-    return {c.chunk_start for c in snapshot.list_chunks(SegmentFilter("hourly", bounds), [EXPIRED])}
-
-
-def _mark_expired(state: HourState, *, is_expired: bool) -> HourState:
-    """Say of a complete hour that its records went. What is wrong with it counts first."""
-    return "expired" if is_expired and state in {"late", "complete", "in doubt"} else state
+    return {chunk.chunk_start for chunk in snapshot.list_chunks(SegmentFilter("hourly", bounds), kinds)}
 
 
 def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
     """Return the complete ones of the ascending `hours` that lack and hold nothing, also of no other sink."""
     judge = snapshot.state.judge
     complete = [hour for hour in hours if judge.is_complete(hour, lateness) and not judge.may_lack(hour, lateness)]
-    if not complete:
-        return []
-    bounds = (complete[0], complete[-1] + HOUR)
-    starts = {c.chunk_start for c in snapshot.list_chunks(SegmentFilter("hourly", bounds), SEGMENT_KINDS)}
-    return [hour for hour in complete if hour not in starts]
+    archived = _list_archived_hours(snapshot, complete, SEGMENT_KINDS)
+    return [hour for hour in complete if hour not in archived]
 
 
-def _find_losses(state: IndexState, verdict: HourVerdict) -> dict[int, Literal["gap", "in doubt"]]:
+def _find_losses(state: IndexState, verdict: HourVerdict) -> dict[int, Loss]:
     """Return, by kafka partition, whether the hour lacks records for sure ("gap"), or only if they came out of order.
 
     Deleted or skipped records may be of every hour since they were last observed. If records are in order, they
     are older than an hour with a plan that found records of earlier hours behind them.
     """
-    losses: dict[int, Literal["gap", "in doubt"]] = {}
+    losses: dict[int, Loss] = {}
     for gap in verdict.lacking:
         start = state.hour_start(gap.kafka_partition, verdict.hour)
         is_older = start is None or gap.end_offset < start
@@ -170,13 +165,9 @@ def _find_losses(state: IndexState, verdict: HourVerdict) -> dict[int, Literal["
     return losses
 
 
-def _choose_worst(losses: Collection[Literal["gap", "in doubt"]]) -> Literal["gap", "in doubt"] | None:
-    return "gap" if "gap" in losses else "in doubt" if losses else None
-
-
-def _list_kafka_partitions(snapshot: IndexSnapshot) -> list[int]:
-    topic = snapshot.state.topic
-    return sorted({*(topic.kafka_partitions if topic else ()), *snapshot.state.scanned_kafka_partitions})
+def _choose_worst(losses: Mapping[int, Loss]) -> Loss | None:
+    """Return the worst loss of any kafka partition, None if there is none."""
+    return "gap" if "gap" in losses.values() else "in doubt" if losses else None
 
 
 def _find_time_state(
@@ -197,22 +188,28 @@ def _sum_counts(segments: Iterable[Segment]) -> tuple[int, int] | None:
 
 
 def _choose_state(
-    counts: tuple[int, int] | None,
     time_state: HourState | None,
-    loss: Literal["gap", "in doubt"] | None,
-    is_complete: bool,
-    *,
     is_scanned: bool,
+    counts: tuple[int, int] | None,
+    loss: Loss | None,
+    is_complete: bool,
+    is_expired: bool,
 ) -> HourState:
-    """Choose the state of an hour with `counts` of records and late ones. A `loss` counts first, even if complete."""
+    """Choose the state of an hour with `counts` of records and late ones. A gap counts first, even if complete.
+
+    `is_expired`: a rule of retention removed records of it. `time_state` is its state by time alone, see
+    `_find_time_state`.
+    """
     if loss == "gap":
         return "gap"
-    if is_complete and loss:
+    if not is_complete:
+        return time_state or ("partial" if is_scanned or counts else "none")
+    if is_expired:
+        return "expired"
+    if loss:
         return loss
-    if is_complete:
-        records, late = counts or (0, 0)
-        return "late" if late else "complete" if records else "empty"
-    return time_state or ("partial" if is_scanned or counts else "none")
+    records, late = counts or (0, 0)
+    return "late" if late else "complete" if records else "empty"
 
 
 @dataclass(frozen=True)
