@@ -32,11 +32,11 @@ from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.core.spark.runner import Attempt
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.operate.local.settings import HOST, StackSettings
 from kafka_s3_platform.operate.local.stack import read_stack_status, start_stack
 from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, stopped_at_exit
 from kafka_s3_platform_tests.spark.standalone import StandaloneCluster, opened_driver
+from kafka_s3_platform_tests.support import compact_day
 
 RECORDS_PER_OBJECT = 2_000
 EXPECTED = 1.7

@@ -33,6 +33,8 @@ from kafka_s3_platform.core.store.client import new_s3_client
 from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.core.store.index_rows import TABLE_SCHEMA
 from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.compact.days import CompactReport, CompactRequest
+from kafka_s3_platform.core.upkeep.compact.run import compact_days
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -166,6 +168,14 @@ def tried(config: ConnectorConfig, hours: Sequence[datetime] | None = None, run_
     wanted = None if hours is None else tuple(hours)
     request = ArchiveRequest(config, config.topics[0], run_id or f"run-{uuid4()}", wanted)
     return archive_topic(request, InProcessRunner())
+
+
+def compact_day(request: CompactRequest, runner: TaskRunner) -> CompactReport:
+    """Merge the day's live hourly segments into daily ones. Raises the errors of the stages."""
+    [outcome] = compact_days([request], runner).values()
+    if isinstance(outcome, CompactReport):
+        return outcome
+    raise outcome
 
 
 def snapshot(config: ConnectorConfig) -> IndexSnapshot:

@@ -21,11 +21,20 @@ from kafka_s3_platform.core.store import index as store_index
 from kafka_s3_platform.core.store.clock import StoreClock, StoreTime
 from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import (
+    HOUR,
+    NOON,
+    InProcessRunner,
+    Sent,
+    archived,
+    compact_day,
+    connector,
+    produce,
+    snapshot,
+)
 
 DAY = timedelta(days=1)
 NONE = timedelta()

@@ -18,14 +18,13 @@ from kafka_s3_platform.core.restore.archive_source import ArchiveSource
 from kafka_s3_platform.core.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.resolve import Skip, list_unresolved, resolve_offsets
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.chaos.checker import Truth, judge, judge_healed
 from kafka_s3_platform_tests.chaos.world import Outcome, Servers, World, said
 from kafka_s3_platform_tests.chaos.writers import SPAN
 from kafka_s3_platform_tests.kafka.topics import commit_offsets, records_of
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, archived, snapshot, stored
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, archived, compact_day, snapshot, stored
 
 HOURS = tuple(NOON + n * HOUR for n in range(3))
 HEALING_RUNS = 3

@@ -17,7 +17,7 @@ from kafka_s3_platform_tests.chaos.kafka_lies import KAFKA_LIES
 from kafka_s3_platform_tests.chaos.lies import FETCH, FOREVER, MESSAGES, METADATA, Lie
 from kafka_s3_platform_tests.chaos.store_liar import STORE_LIES, StoreLiar, StoreLies, kept_settings, lying_store
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import produce, read, records_of
+from kafka_s3_platform_tests.kafka.topics import ask_offsets, produce, read, records_of
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_lie_is_told_as_often_as_it_was_asked_for(
             # what becomes of a lie is for others to judge
             with suppress(PlatformError, ValueError):
                 admin.frontiers(lab.topic, [0])
-                admin.offsets_for_times(lab.topic, [0], [1, between]).all_or_raise()
+                ask_offsets(admin, lab.topic, [0], [1, between]).all_or_raise()
     assert broker.liar.told == {kind: 1}
     broker.liar.be_honest()
 

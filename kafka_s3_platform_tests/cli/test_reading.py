@@ -17,10 +17,10 @@ from kafka_s3_platform import read
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day, compact_due_months
+from kafka_s3_platform.core.upkeep.compact.run import compact_due_months
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import REPOSITORY, Lab, present
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, compact_day, produce, snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

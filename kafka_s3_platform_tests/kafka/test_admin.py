@@ -25,7 +25,14 @@ from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
-from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, until
+from kafka_s3_platform_tests.kafka.topics import (
+    ask_frontiers,
+    ask_offsets,
+    delete_records,
+    open_transaction,
+    produce,
+    until,
+)
 from kafka_s3_platform_tests.kafka.wire import WireRecord
 from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
 from kafka_s3_platform_tests.restore.plans import request
@@ -127,7 +134,7 @@ def test_leaders_are_known_before_offsets_are_asked_for(lab: Lab, caplog: pytest
         with ClusterAdmin(talkative) as admin:
             admin.frontiers(lab.topic, [0, 1])
         with ClusterAdmin(talkative) as admin:
-            admin.offsets_for_times(lab.topic, [0, 1], range(0, 100 * HOUR_MS, HOUR_MS)).all_or_raise()
+            ask_offsets(admin, lab.topic, [0, 1], range(0, 100 * HOUR_MS, HOUR_MS)).all_or_raise()
         with ClusterAdmin(talkative) as admin:
             admin.newest_records({lab.topic: [0, 1], other: [0]})
         with ClusterAdmin(talkative) as admin:
@@ -148,8 +155,8 @@ def test_one_without_a_leader_says_so_and_the_others_answer(lab: Lab, monkeypatc
 
     monkeypatch.setattr(AdminClient, "describe_topics", without_leader)
     with ClusterAdmin(lab.kafka) as admin:
-        looked = admin.try_frontiers(lab.topic, [0, 1])
-        told = admin.offsets_for_times(lab.topic, [0, 1], [0])
+        looked = ask_frontiers(admin, lab.topic, [0, 1])
+        told = ask_offsets(admin, lab.topic, [0, 1], [0])
     for answers in (looked, told):
         assert set(answers.results) == {0}
         assert isinstance(answers.failures[1], BrokerUnavailableError)
@@ -169,7 +176,7 @@ def test_leaders_that_were_just_seen_are_not_asked_for_again(lab: Lab, monkeypat
     monkeypatch.setattr(AdminClient, "describe_topics", counted)
     with ClusterAdmin(lab.kafka) as admin:
         for kafka_partition in range(3):
-            admin.offsets_for_times(lab.topic, [kafka_partition], [0, HOUR_MS]).all_or_raise()
+            ask_offsets(admin, lab.topic, [kafka_partition], [0, HOUR_MS]).all_or_raise()
         assert asked == [lab.topic]
         with pytest.raises(MissingTopicError, match="kafka partition 3"):
             admin.frontiers(lab.topic, [3])
@@ -266,7 +273,7 @@ def test_offsets_for_times_are_those_of_the_first_record_at_or_after_each(lab: L
             produce_raw(lab.kafka.bootstrap_servers, lab.topic, kafka_partition, [record])
     asked = [hour * HOUR_MS for hour in range(6000)]
     with ClusterAdmin(lab.kafka) as admin:
-        found = admin.offsets_for_times(lab.topic, (0, 1), asked).all_or_raise()
+        found = ask_offsets(admin, lab.topic, (0, 1), asked).all_or_raise()
     for kafka_partition, each in hours.items():
         assert sorted(found[kafka_partition]) == asked
         for hour in range(6000):
@@ -278,14 +285,12 @@ def test_whether_a_record_of_an_open_transaction_is_at_a_time_is_not_known_yet(l
     lab.create_topic()
     transaction = open_transaction(lab.kafka, lab.topic, [b"t"])
     with ClusterAdmin(lab.kafka) as admin:
-        assert admin.offsets_for_times(lab.topic, [0], [0, 2**50]).all_or_raise() == {
-            0: {0: Untold.UNTOLD, 2**50: None}
-        }
+        assert ask_offsets(admin, lab.topic, [0], [0, 2**50]).all_or_raise() == {0: {0: Untold.UNTOLD, 2**50: None}}
         transaction.commit_transaction(30)
-        until(lambda: admin.offsets_for_times(lab.topic, [0], [0]).all_or_raise() == {0: {0: 0}})
-        assert admin.offsets_for_times(lab.topic, [0], []).all_or_raise() == {0: {}}
+        until(lambda: ask_offsets(admin, lab.topic, [0], [0]).all_or_raise() == {0: {0: 0}})
+        assert ask_offsets(admin, lab.topic, [0], []).all_or_raise() == {0: {}}
         with pytest.raises(ValueError, match="below 0"):
-            admin.offsets_for_times(lab.topic, [0], [-1])
+            ask_offsets(admin, lab.topic, [0], [-1])
 
 
 @pytest.mark.parametrize("question", ["earliest", "latest", "stable"])
@@ -296,7 +301,7 @@ def test_a_negative_offset_is_no_bound_of_a_log(lab: Lab, question: str, told: i
     with ClusterAdmin(lab.kafka) as admin, one:
         with pytest.raises(BrokerUnavailableError, match=f"{lab.topic}, kafka partition 1.*answered {told} as"):
             admin.frontiers(lab.topic, (0, 1))
-        seen = admin.try_frontiers(lab.topic, (0, 1))
+        seen = ask_frontiers(admin, lab.topic, (0, 1))
     assert (list(seen.results), list(seen.failures)) == ([0], [1])
 
 
@@ -330,7 +335,7 @@ def test_an_answer_that_is_right_a_moment_later_is_waited_for(lab: Lab) -> None:
         found = admin.frontiers(lab.topic, range(3))
         assert {p: f.high_watermark for p, f in found.items()} == {0: 0, 1: 2, 2: 0}
         assert len({f.observed_at for f in found.values()}) == 1
-        assert admin.offsets_for_times(lab.topic, range(3), [0]).all_or_raise() == {
+        assert ask_offsets(admin, lab.topic, range(3), [0]).all_or_raise() == {
             0: {0: None},
             1: {0: 0},
             2: {0: None},
@@ -346,11 +351,11 @@ def test_no_record_so_late_is_not_believed_where_a_later_one_was_there(lab: Lab)
     delete_records(lab.kafka, lab.topic, 1)
     asked = [hour * HOUR_MS for hour in (1, 2, 3, 100, 101)]
     with ClusterAdmin(lab.kafka) as admin:
-        found = admin.offsets_for_times(lab.topic, (0, 1), asked).all_or_raise()
+        found = ask_offsets(admin, lab.topic, (0, 1), asked).all_or_raise()
         assert set(found[1].values()) == {None}
         assert [found[0][t] for t in asked] == [1, Untold.UNTOLD, Untold.UNTOLD, Untold.UNTOLD, None]
         produce_raw(lab.kafka.bootstrap_servers, lab.topic, 0, [WireRecord(101 * HOUR_MS)])
-        assert admin.offsets_for_times(lab.topic, [0], asked).all_or_raise()[0][101 * HOUR_MS] == 4
+        assert ask_offsets(admin, lab.topic, [0], asked).all_or_raise()[0][101 * HOUR_MS] == 4
 
 
 def test_a_record_that_comes_while_the_newest_is_asked_for_is_no_doubt(lab: Lab) -> None:
@@ -364,7 +369,7 @@ def test_a_record_that_comes_while_the_newest_is_asked_for_is_no_doubt(lab: Lab)
         return true
 
     with ClusterAdmin(lab.kafka) as admin, answering(comes_then):
-        assert admin.offsets_for_times(lab.topic, [0], [5 * HOUR_MS]).all_or_raise() == {0: {5 * HOUR_MS: 1}}
+        assert ask_offsets(admin, lab.topic, [0], [5 * HOUR_MS]).all_or_raise() == {0: {5 * HOUR_MS: 1}}
 
 
 def test_only_minus_one_says_that_there_is_no_record_so_late(lab: Lab) -> None:
@@ -372,25 +377,25 @@ def test_only_minus_one_says_that_there_is_no_record_so_late(lab: Lab) -> None:
     produce(lab.kafka, lab.topic, [b"v"])
     with ClusterAdmin(lab.kafka) as admin:
         with answering(lambda *_: -1):
-            assert admin.offsets_for_times(lab.topic, [0], [5]).all_or_raise() == {0: {5: None}}
+            assert ask_offsets(admin, lab.topic, [0], [5]).all_or_raise() == {0: {5: None}}
         with (
             answering(nothing),
             pytest.raises(
                 BrokerUnavailableError, match=f"timestamp 5 ms in topic {lab.topic}, kafka partition 0.*-1001"
             ),
         ):
-            admin.offsets_for_times(lab.topic, [0], [5]).all_or_raise()
+            ask_offsets(admin, lab.topic, [0], [5]).all_or_raise()
 
 
 def test_looking_tolerates_single_kafka_partitions_and_no_missing_topic(lab: Lab) -> None:
     lab.create_topic(2)
     with ClusterAdmin(lab.kafka) as admin:
-        seen = admin.try_frontiers(lab.topic, (1, 7, 0))
+        seen = ask_frontiers(admin, lab.topic, (1, 7, 0))
         assert set(seen.results) == {0, 1}
         assert isinstance(seen.failures[7], MissingTopicError)
-        assert admin.try_frontiers(lab.topic, ()).results == {}
+        assert ask_frontiers(admin, lab.topic, ()).results == {}
         with pytest.raises(MissingTopicError, match="no-such-topic"):
-            admin.try_frontiers("no-such-topic", [0])
+            ask_frontiers(admin, "no-such-topic", [0])
 
 
 def test_the_last_stable_offset_is_asked_for_after_the_high_watermark(lab: Lab) -> None:

@@ -15,7 +15,7 @@ from kafka_s3_platform.core.kafka.answers import Untold
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.counting import counting_broker
-from kafka_s3_platform_tests.kafka.topics import delete_records
+from kafka_s3_platform_tests.kafka.topics import ask_offsets, delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord
 from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
 
@@ -88,7 +88,7 @@ def test_many_topics_are_answered_what_each_is_answered_alone(lab: Lab, topics: 
             assert {p: (f.log_start_offset, f.high_watermark) for p, f in looked[topic].all_or_raise().items()} == {
                 p: (f.log_start_offset, f.high_watermark) for p, f in alone.items()
             }
-            assert found[topic].all_or_raise() == admin.offsets_for_times(topic, (0, 1), times[topic]).all_or_raise()
+            assert found[topic].all_or_raise() == ask_offsets(admin, topic, (0, 1), times[topic]).all_or_raise()
     assert found[topics[0]].results[0][11 * HOUR_MS] == 1
     assert found[topics[5]].results[0][11 * HOUR_MS] == 0
     assert found[topics[3]].results[0][3 * HOUR_MS] in (1, Untold.UNTOLD)

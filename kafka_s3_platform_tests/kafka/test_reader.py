@@ -31,6 +31,7 @@ from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import (
+    ask_offsets,
     delete_records,
     open_transaction,
     produce,
@@ -550,7 +551,7 @@ def test_what_an_honest_broker_tells_of_a_time_is_what_the_log_holds(
     for _ in range(2):
         produce_batch(lab.kafka.bootstrap_servers, timed, 0, batch)
     with ClusterAdmin(lab.kafka) as admin, reader_class(lab.kafka, timed) as reader:
-        told = list(admin.offsets_for_times(timed, [0], [0, NOON_MS + 1, NOON_MS + 2]).all_or_raise()[0].values())
+        told = list(ask_offsets(admin, timed, [0], [0, NOON_MS + 1, NOON_MS + 2]).all_or_raise()[0].values())
         assert [reader.find_timestamp(0, o) for o in told if isinstance(o, RecordOffset)] == [
             o.timestamp_ms for o in told if isinstance(o, RecordOffset)
         ]
@@ -569,7 +570,7 @@ def test_what_an_honest_broker_tells_of_a_time_may_be_an_aborted_record_or_a_mar
         times = [t for t in (reader.find_timestamp(0, offset) for offset in range(3)) if t is not None]
         assert len(times) == 3
         for time_ms in times:
-            told = admin.offsets_for_times(topic, [0], [time_ms]).all_or_raise()[0][time_ms]
+            told = ask_offsets(admin, topic, [0], [time_ms]).all_or_raise()[0][time_ms]
             assert isinstance(told, RecordOffset)
             assert reader.find_timestamp(0, told) == told.timestamp_ms
 

@@ -13,9 +13,11 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.answers import Answers, OffsetAtTime
 from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.core.kafka.record_reader import ReadEnd, RecordReader
 from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.model.offsets import OffsetRange
 
 
@@ -25,6 +27,21 @@ def produce(kafka: KafkaSettings, topic: str, values: Iterable[bytes | None], ka
     for value in values:
         client.produce(topic, value, partition=kafka_partition)
     assert client.flush(30) == 0
+
+
+def ask_frontiers(admin: Any, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
+    """The frontiers of one topic, or the error of all its kafka partitions."""
+    answers: Answers[str, Answers[int, Frontier]] = admin.frontiers_of({topic: kafka_partitions})
+    return answers.all_or_raise()[topic]
+
+
+def ask_offsets(
+    admin: Any, topic: str, kafka_partitions: Iterable[int], times: Sequence[int]
+) -> Answers[int, Mapping[int, OffsetAtTime]]:
+    """The offsets of times in one topic, or the error of all its kafka partitions."""
+    answers: Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]
+    answers = admin.offsets_for_times_of({topic: (kafka_partitions, times)})
+    return answers.all_or_raise()[topic]
 
 
 def open_transaction(kafka: KafkaSettings, topic: str, values: Iterable[bytes], timeout_seconds: int = 60) -> Producer:

@@ -26,7 +26,6 @@ from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.core.text import make_anchor
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.operate.monitoring.lookout import HealthReport
 from kafka_s3_platform.operate.monitoring.metrics import render_metrics
 from kafka_s3_platform.operate.monitoring.overview import Overviews
@@ -34,7 +33,7 @@ from kafka_s3_platform.operate.monitoring.status_page import StatusPage, render_
 from kafka_s3_platform.operate.status.concerns import CONDITIONS, list_concerns
 from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
 from kafka_s3_platform_tests.defs.running import topic_of
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, InterleavedRunner, Sent
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, InterleavedRunner, Sent, compact_day
 
 
 @pytest.fixture

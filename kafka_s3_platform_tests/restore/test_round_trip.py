@@ -20,10 +20,9 @@ from kafka_s3_platform.core.restore.request import Delivery, RestoreReport, Rest
 from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.core.restore.target_topic import TopicMap
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, send
+from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, compact_day, connector, send
 
 ON_BROKERS = settings(
     # besides one that has something of everything

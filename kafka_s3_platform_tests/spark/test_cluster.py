@@ -25,7 +25,6 @@ from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.core.spark.runner import Attempt
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import until
@@ -37,6 +36,7 @@ from kafka_s3_platform_tests.support import (
     InProcessRunner,
     Sent,
     archived,
+    compact_day,
     offsets_by_kafka_partition,
     snapshot,
     stored,

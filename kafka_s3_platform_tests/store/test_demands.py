@@ -28,7 +28,6 @@ from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.index import keep_up_index
 from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform.operate.local.settings import StackSettings
@@ -44,7 +43,7 @@ from kafka_s3_platform_tests.store.written import (
     creations,
     written,
 )
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, compact_day, produce
 
 KMS = {"encryption": "aws:kms", "kms_key_id": "alias/archive"}
 

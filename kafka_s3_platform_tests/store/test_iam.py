@@ -23,7 +23,6 @@ from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.upload import Provenance, SegmentUpload
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.index import keep_up_index
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.core.upkeep.verify import verify_archive
@@ -33,7 +32,17 @@ from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest
 from kafka_s3_platform_tests.store.rights import actions, beyond, compare, policy, unused
 from kafka_s3_platform_tests.store.servers import Recorder
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import (
+    HOUR,
+    NOON,
+    InProcessRunner,
+    Sent,
+    archived,
+    compact_day,
+    connector,
+    produce,
+    snapshot,
+)
 
 PART = 5_242_880
 DAY = date(2026, 1, 1)

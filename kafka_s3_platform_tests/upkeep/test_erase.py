@@ -32,7 +32,6 @@ from kafka_s3_platform.core.store.index_rows import REMOVED
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest, summarize_days
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.erase import ErasureReport, ErasureRequest, erase_records
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.core.upkeep.verify import read_checked
@@ -47,6 +46,7 @@ from kafka_s3_platform_tests.support import (
     InterleavedRunner,
     Sent,
     archived,
+    compact_day,
     produce,
     snapshot,
     stored,

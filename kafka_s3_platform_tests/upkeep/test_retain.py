@@ -16,7 +16,6 @@ from kafka_s3_platform.core.store.index_rows import MERGED_KINDS
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest, list_due_days
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.hour_states import describe_hours, find_empty_hours, find_hour_states
 from kafka_s3_platform.core.upkeep.retain import (
     DELETE_CHECK,
@@ -37,6 +36,7 @@ from kafka_s3_platform_tests.support import (
     InProcessRunner,
     Sent,
     archived,
+    compact_day,
     offsets_by_kafka_partition,
     produce,
     snapshot,

@@ -17,10 +17,9 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.store.errors import NotFoundError
 from kafka_s3_platform.core.upkeep import retain
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.forked import FORKED
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, snapshot
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, compact_day, snapshot
 from kafka_s3_platform_tests.upkeep.compact.test_months import JANUARY, merge_days, monthly
 from kafka_s3_platform_tests.upkeep.test_retain import is_whole, live_keys, objects, offsets, retained
 

@@ -19,7 +19,6 @@ from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.core.store.upload import Provenance
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.retain import retain_topic
 from kafka_s3_platform.core.upkeep.vacuum import VacuumReport, set_aside_unknown, vacuum_topic
 from kafka_s3_platform.core.upkeep.verify import verify_archive
@@ -34,6 +33,7 @@ from kafka_s3_platform_tests.support import (
     InterleavedRunner,
     Sent,
     archived,
+    compact_day,
     offsets_by_kafka_partition,
     produce,
     snapshot,

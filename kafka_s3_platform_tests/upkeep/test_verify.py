@@ -22,10 +22,9 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import match_segments
 from kafka_s3_platform.core.store.upload import Provenance
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.verify import Damage, VerifyReport, read_checked, verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import Lab, present
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, snapshot
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, compact_day, snapshot
 
 
 @pytest.fixture

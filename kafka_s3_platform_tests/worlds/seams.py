@@ -104,9 +104,6 @@ class SimAdmin:
     def newest_records(self, wanted: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, tuple[int, int]]]:
         return Answers({t: Answers({}, {}) for t in wanted}, {})
 
-    def try_frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
-        return self.frontiers_of({topic: kafka_partitions}).all_or_raise()[topic]
-
     def frontiers_of(self, wanted: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, Frontier]]:
         return self.add_log_starts(self.log_ends_of(wanted))
 
@@ -138,11 +135,6 @@ class SimAdmin:
             starts = _of_logs(world, ends.results, answer)
             found[topic] = Answers(starts.results, {**ends.failures, **starts.failures})
         return Answers(found, looked.failures)
-
-    def offsets_for_times(
-        self, topic: str, kafka_partitions: Iterable[int], times: Sequence[int]
-    ) -> Answers[int, Mapping[int, OffsetAtTime]]:
-        return self.offsets_for_times_of({topic: (kafka_partitions, times)}).all_or_raise()[topic]
 
     def offsets_for_times_of(
         self, wanted: Mapping[str, tuple[Iterable[int], Sequence[int]]]

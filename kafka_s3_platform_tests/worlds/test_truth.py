@@ -18,7 +18,7 @@ from kafka_s3_platform.core.kafka.record_reader import RecordReader
 from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.model.offsets import OffsetRange
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
-from kafka_s3_platform_tests.kafka.topics import until
+from kafka_s3_platform_tests.kafka.topics import ask_frontiers, ask_offsets, until
 from kafka_s3_platform_tests.worlds import kafka as simulated_kafka
 from kafka_s3_platform_tests.worlds.kafka import BEGIN, Log, to_ms
 from kafka_s3_platform_tests.worlds.seams import STAGE, SimAdmin, SimReader
@@ -167,11 +167,11 @@ def _list_possible(steps: Iterable[Step]) -> Iterator[Step]:
 def _compare(world: World, admin: ClusterAdmin, kafka: KafkaSettings, topic: str) -> None:
     model = SimAdmin()
     numbers = range(len(world.topic.logs))
-    expected = _bounds(model.try_frontiers("t", numbers))
+    expected = _bounds(ask_frontiers(model, "t", numbers))
     # a kafka partition is there before it answers
-    until(lambda: _bounds(admin.try_frontiers(topic, numbers)) == expected)
-    told = _tell_times(world, admin.offsets_for_times(topic, numbers, TIMES))
-    assert told == _tell_times(world, model.offsets_for_times("t", numbers, TIMES))
+    until(lambda: _bounds(ask_frontiers(admin, topic, numbers)) == expected)
+    told = _tell_times(world, ask_offsets(admin, topic, numbers, TIMES))
+    assert told == _tell_times(world, ask_offsets(model, "t", numbers, TIMES))
     with new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True) as reader:
         for number, (start, stable, *_) in expected.items():
             if start < stable:

@@ -176,19 +176,15 @@ class OffsetAdmin(AdminCalls):
     def frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> dict[int, Frontier]:
         """Return log start, last stable offset and high watermark of each kafka partition, now.
 
-        Raises the error of the first kafka partition without an answer; `try_frontiers` goes on with the others.
+        Raises the error of the first kafka partition without an answer.
         """
-        return dict(self.try_frontiers(topic, kafka_partitions).all_or_raise())
-
-    def try_frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
-        """Do as `frontiers`, with the error of each kafka partition without an answer.
-
-        Raises only errors of all kafka partitions: the topic is absent, or no broker answers.
-        """
-        return self.frontiers_of({topic: kafka_partitions}).all_or_raise()[topic]
+        return dict(self.frontiers_of({topic: kafka_partitions}).all_or_raise()[topic].all_or_raise())
 
     def frontiers_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, Frontier]]:
-        """Do as `try_frontiers` for many topics."""
+        """Do as `frontiers` for many topics. Each kafka partition has an answer or a failure.
+
+        A topic is a failure if it is absent, or if no broker answers.
+        """
         return self.add_log_starts(self.log_ends_of(kafka_partitions))
 
     def log_ends_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, LogEnds]]:
@@ -257,20 +253,14 @@ class OffsetAdmin(AdminCalls):
 
         return self._of_topics(kafka_partitions, ask)
 
-    def offsets_for_times(
-        self, topic: str, kafka_partitions: Iterable[int], timestamps_ms: Sequence[int]
-    ) -> Answers[int, Mapping[int, OffsetAtTime]]:
-        """Return o(t) by kafka partition and timestamp t: the first committed record at t or later.
-
-        The answers are of slightly different moments. A kafka partition with one unanswered timestamp has no answer at
-        all.
-        """
-        return self.offsets_for_times_of({topic: (kafka_partitions, timestamps_ms)}).all_or_raise()[topic]
-
     def offsets_for_times_of(
         self, questions: Mapping[str, tuple[Iterable[int], Sequence[int]]]
     ) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]:
-        """Do as `offsets_for_times` for many topics with kafka partitions and timestamps of their own."""
+        """Return o(t) by topic, kafka partition and timestamp t (epoch ms): the first committed record at t or later.
+
+        `questions` is topic -> its kafka partitions and timestamps. The answers are of slightly different moments. A
+        kafka partition with one unanswered timestamp has no answer at all.
+        """
         times = {topic: sorted(set(timestamps_ms)) for topic, (_, timestamps_ms) in questions.items()}
         for topic_times in times.values():
             if topic_times and topic_times[0] < 0:

@@ -36,7 +36,7 @@ from kafka_s3_platform_tests.defs.running import (
     topic_of,
 )
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
-from kafka_s3_platform_tests.kafka.topics import wait_until_stable
+from kafka_s3_platform_tests.kafka.topics import ask_offsets, wait_until_stable
 from kafka_s3_platform_tests.support import Sent, archived, produce, scanned, send, snapshot
 
 
@@ -201,7 +201,7 @@ def wait_until_first_is(config: ConnectorConfig, offset: int) -> None:
     at = to_epoch_ms(config.archive.start_hour)
     with ClusterAdmin(config.kafka) as admin:
         deadline = time.monotonic() + 60
-        while admin.offsets_for_times(config.topics[0], [0], [at]).results[0][at] != offset:
+        while ask_offsets(admin, config.topics[0], [0], [at]).results[0][at] != offset:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 

@@ -10,10 +10,10 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.compact.folder_sensor import fingerprint_days
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day, compact_due_months
+from kafka_s3_platform.core.upkeep.compact.run import compact_due_months
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import asked_keys, launch, tick, topic_of
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, compact_day, produce
 
 DAY = timedelta(days=1)
 

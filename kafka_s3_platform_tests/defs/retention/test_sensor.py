@@ -15,7 +15,6 @@ from kafka_s3_platform.cli.runs import convert_metadata
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.operate.defs import retention_sensor as module
 from kafka_s3_platform.operate.defs.retention_sensor import make_retention_sensor, read_retention_days
 from kafka_s3_platform_tests.conftest import Lab
@@ -30,7 +29,7 @@ from kafka_s3_platform_tests.defs.running import (
     topic_of,
 )
 from kafka_s3_platform_tests.instance.support import open_home
-from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived
+from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, compact_day
 
 HOURS = (50, 49, 3, 2, 1)
 

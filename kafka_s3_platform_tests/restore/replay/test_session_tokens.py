@@ -11,13 +11,12 @@ from kafka_s3_platform.core.errors import AuthorizationError
 from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.own import restored
 from kafka_s3_platform_tests.store.servers import Recorder, Sts, session_gate
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, compact_day, connector
 
 VALUES = [bytes([n]) * 900_000 for n in range(16)]
 

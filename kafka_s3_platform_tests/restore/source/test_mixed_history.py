@@ -15,13 +15,22 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSetting
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, summarize_days
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.core.upkeep.verify import verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.own import Archive, once, put_in_parts, restored, target_of
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import (
+    HOUR,
+    NOON,
+    InProcessRunner,
+    Sent,
+    archived,
+    compact_day,
+    connector,
+    produce,
+    snapshot,
+)
 
 NEW_YORK = "America/New_York"
 JSON: dict[str, Any] = {"format": "json", "codec": "gzip", "null_values": "fail"}

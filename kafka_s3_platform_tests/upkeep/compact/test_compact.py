@@ -18,7 +18,6 @@ from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import match_segments
 from kafka_s3_platform.core.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, report_day
-from kafka_s3_platform.core.upkeep.compact.run import compact_day
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.core.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab, present
@@ -30,6 +29,7 @@ from kafka_s3_platform_tests.support import (
     NoSpark,
     Sent,
     archived,
+    compact_day,
     produce,
     snapshot,
     stored,

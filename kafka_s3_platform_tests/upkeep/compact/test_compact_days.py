@@ -19,7 +19,7 @@ from kafka_s3_platform.core.store.index import ConnectorIndex
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.compact import merge
 from kafka_s3_platform.core.upkeep.compact.days import CompactReport, CompactRequest, find_day, summarize_days
-from kafka_s3_platform.core.upkeep.compact.run import TopicDay, compact_day, compact_days
+from kafka_s3_platform.core.upkeep.compact.run import TopicDay, compact_days
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab, present
 from kafka_s3_platform_tests.restore.conftest import copy_objects
 from kafka_s3_platform_tests.support import (
@@ -29,6 +29,7 @@ from kafka_s3_platform_tests.support import (
     InterleavedRunner,
     Sent,
     archived,
+    compact_day,
     connector,
     produce,
     snapshot,

@@ -11,7 +11,7 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest, Month, list_due_days, summarize_days
 from kafka_s3_platform.core.upkeep.compact.plan import list_due_months
-from kafka_s3_platform.core.upkeep.compact.run import compact_day, compact_due_months
+from kafka_s3_platform.core.upkeep.compact.run import compact_due_months
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.core.upkeep.verify import read_hour_segments, verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import Lab
@@ -22,6 +22,7 @@ from kafka_s3_platform_tests.support import (
     InProcessRunner,
     Sent,
     archived,
+    compact_day,
     produce,
     snapshot,
     stored,

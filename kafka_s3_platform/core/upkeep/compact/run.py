@@ -62,17 +62,6 @@ SLICE_TASKS = 64
 """Number of Spark tasks to commit together: a long backfill, when killed, keeps its committed slices."""
 
 
-def compact_day(request: CompactRequest, runner: TaskRunner) -> CompactReport:
-    """Merge the day's live hourly segments into daily ones. Raises the errors of the stages.
-
-    Nothing to merge is no error: the report still describes the day.
-    """
-    [outcome] = compact_days([request], runner).values()
-    if isinstance(outcome, CompactReport):
-        return outcome
-    raise outcome
-
-
 def compact_days(
     requests: Sequence[CompactRequest], runner: TaskRunner
 ) -> Mapping[TopicDay, CompactReport | PlatformError]:
