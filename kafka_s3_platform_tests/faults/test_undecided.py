@@ -10,7 +10,7 @@ from kafka_s3_platform.core.archive import observation
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.core.errors import LogTruncatedError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
-from kafka_s3_platform.core.kafka.record_reader import ClosableReader
+from kafka_s3_platform.core.kafka.record_reader import RecordReader
 from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.model.offsets import RangeSet, make_span
 from kafka_s3_platform.core.model.state import IndexState
@@ -55,7 +55,7 @@ def config(mortal: StackSettings, lab: Lab, kafka_s3_without_spark: KafkaS3) -> 
     return config
 
 
-def refuse(*_: object, **__: object) -> ClosableReader:
+def refuse(*_: object, **__: object) -> RecordReader:
     raise AssertionError("no log is to be asked")
 
 

@@ -45,7 +45,7 @@ from kafka_s3_platform.core.kafka.messages import (
     make_unkept_error,
     split_runs,
 )
-from kafka_s3_platform.core.kafka.record_reader import EpochEnd, RangeRead, ReadEnd, Throttle
+from kafka_s3_platform.core.kafka.record_reader import EpochEnd, RangeRead, ReadEnd, RecordReader, Throttle
 from kafka_s3_platform.core.model.batches import count_record_bytes, cut_batches
 from kafka_s3_platform.core.model.gaps import UNREADABLE, Gap, Unreadable
 from kafka_s3_platform.core.model.offsets import OffsetRange, TopicPartition
@@ -89,7 +89,7 @@ _FIXED = {
 
 
 @final
-class ConfluentReader:
+class ConfluentReader(RecordReader):
     """The RecordReader on confluent-kafka: one consumer, no group membership, no commits.
 
     The reader waits at most `answer_seconds` for a silent broker, and at most `end_seconds` for new records if the
@@ -122,12 +122,6 @@ class ConfluentReader:
         self._kafka_partitions: frozenset[int] = frozenset()
         self._pull_records = FIRST_PULL_RECORDS
         self._stream: MessageStream | None = None
-
-    def __enter__(self) -> "ConfluentReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the consumer."""

@@ -4,7 +4,7 @@ import logging
 
 from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.core.kafka.record_reader import ClosableReader, Throttle
+from kafka_s3_platform.core.kafka.record_reader import RecordReader, Throttle
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ def new_reader(
     *,
     allow_gaps: bool = False,
     skip_unreadable: bool = False,
-) -> ClosableReader:
+) -> RecordReader:
     """Return the quick reader, our own, or confluent-kafka's if the compiled kernel cannot be loaded or kept.
 
     Unreadable records raise IntegrityError; with `skip_unreadable` they are in `ReadEnd.unreadable` and

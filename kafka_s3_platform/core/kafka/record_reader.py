@@ -4,9 +4,10 @@ An *end* is proven: the reader has seen that no other record of the range can co
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Self
 
 import pyarrow as pa
 
@@ -109,33 +110,35 @@ class RangeRead:
         return self._end
 
 
-class RecordReader(Protocol):
-    """Reads bounded offset ranges of one topic.
+class RecordReader(ABC):
+    """Reads bounded offset ranges of one topic. Its connections end with a `with` block.
 
     Batches have RECORD_SCHEMA and hold committed records in offset order; their bounds depend only on the range, the
     offsets and the content. Ranges of a kafka partition read one after another, each from the end of the last, are
     read straight through.
     """
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
     def read(self, kafka_partition: int, offsets: OffsetRange, leader_epoch: int | None = None) -> RangeRead:
         """Read one range; `leader_epoch` belongs to the record before it, to detect a truncated log."""
 
+    @abstractmethod
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
         """Return where the log's epochs up to `leader_epoch` end, if below `offset`: it was truncated. Else None."""
 
+    @abstractmethod
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
         """Return the timestamp in epoch ms at this offset, aborted or not; None if the log has nothing there.
 
         IntegrityError if the record cannot be read.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Release connections and buffers."""
-
-
-class ClosableReader(RecordReader, Protocol):
-    """A reader whose connections end with a `with` block."""
-
-    def __enter__(self) -> RecordReader: ...
-
-    def __exit__(self, *_: object) -> None: ...

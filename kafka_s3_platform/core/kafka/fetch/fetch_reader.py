@@ -36,7 +36,7 @@ from kafka_s3_platform.core.kafka.fetch.log_batches import (
     select_committed,
 )
 from kafka_s3_platform.core.kafka.messages import make_unkept_error
-from kafka_s3_platform.core.kafka.record_reader import EpochEnd, RangeRead, ReadEnd, Throttle
+from kafka_s3_platform.core.kafka.record_reader import EpochEnd, RangeRead, ReadEnd, RecordReader, Throttle
 from kafka_s3_platform.core.model.batches import count_record_bytes, cut_batches
 from kafka_s3_platform.core.model.gaps import UNREADABLE, Gap, Unreadable
 from kafka_s3_platform.core.model.offsets import OffsetRange, TopicPartition
@@ -100,7 +100,7 @@ class _Progress:
 
 
 @final
-class FetchReader:
+class FetchReader(RecordReader):
     """The RecordReader on FETCH responses. Its arguments and the errors it raises are those of `ConfluentReader`."""
 
     def __init__(
@@ -136,12 +136,6 @@ class FetchReader:
         self._connection: BrokerConnection | None = None
         self._connected_to: TopicPartition | None = None
         self._fallback: ConfluentReader | None = None
-
-    def __enter__(self) -> "FetchReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release connections."""
