@@ -284,7 +284,7 @@ def create_topic(kafka_settings: KafkaSettings) -> Iterator[CreateTopic]:
             return name
 
         yield create
-        left = list(created & admin.topics())
+        left = list(created & admin.list_topics())
     if left:
         client = AdminClient({"bootstrap.servers": kafka_settings.bootstrap_servers})
         for answer in client.delete_topics(left).values():

@@ -279,7 +279,7 @@ def test_a_file_of_production_is_archived_unchanged_as_its_own_sink_does_it(
     config = load_connector(path, path.parent / "worker.properties", env).config
     assert config.store.bucket == case.bucket
     with ClusterAdmin(lab.kafka) as admin:
-        topics = config.topics or match_topics(config, admin.topics())
+        topics = config.topics or match_topics(config, admin.list_topics())
     assert sorted(topics) == sorted(case.topics)
     reports = [
         archive_topic(ArchiveRequest(config, topic, f"run-{uuid4()}", None), InProcessRunner()) for topic in topics

@@ -48,7 +48,7 @@ def test_a_topic_is_described_with_its_id_kafka_partitions_and_own_configs(lab: 
         assert (found.topic, found.kafka_partitions) == (lab.topic, (0, 1, 2))
         assert dict(found.configs) == {"retention.ms": "-1"}
         assert found.topic_id == admin.describe_topic(lab.topic).topic_id != ""
-        assert admin.topic_configs(lab.topic)["message.timestamp.type"] == "CreateTime"
+        assert admin.read_topic_configs(lab.topic)["message.timestamp.type"] == "CreateTime"
         assert found.replication_factor == 1
         assert found.operations is not None
         assert {"READ", "WRITE", "DESCRIBE"} <= found.operations
@@ -64,15 +64,15 @@ def test_a_cluster_is_described_with_its_brokers_and_rights(lab: Lab) -> None:
 
 def test_a_closed_client_has_ended_whoever_still_holds_it(lab: Lab) -> None:
     with ClusterAdmin(lab.kafka) as admin:
-        admin.topics()
+        admin.list_topics()
     with pytest.raises(RuntimeError, match="closed"):
-        admin.topics()
+        admin.list_topics()
 
 
 def test_the_acls_of_a_cluster_that_keeps_none_are_unknown(lab: Lab) -> None:
     lab.create_topic()
     with ClusterAdmin(lab.kafka) as admin:
-        assert admin.topic_acls([lab.topic])[lab.topic] is None
+        assert admin.read_topic_acls([lab.topic])[lab.topic] is None
         assert admin.describe_topic(lab.topic).generation.acls is None
         with pytest.raises(PermanentError, match=f"giving topic {lab.topic} an ACL for User:a"):
             admin.create_topic_acls(lab.topic, [TopicAcl("User:a", "*", "READ", "ALLOW")])
@@ -105,10 +105,10 @@ def test_a_new_topic_is_usable_when_its_leaders_answer_what_can_be(lab: Lab) -> 
 def test_all_topics_are_listed(lab: Lab) -> None:
     lab.create_topic()
     with ClusterAdmin(lab.kafka) as admin:
-        assert lab.topic in admin.topics()
+        assert lab.topic in admin.list_topics()
     nowhere = ClusterAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:31699"), 1.0)
     with nowhere, pytest.raises(BrokerUnavailableError, match="listing topics"):
-        nowhere.topics()
+        nowhere.list_topics()
 
 
 def test_a_missing_topic_or_kafka_partition_is_named(lab: Lab) -> None:
@@ -447,8 +447,8 @@ def guarded(stack_settings: StackSettings) -> Iterator[KafkaSettings]:
 def test_acls_of_a_topic_are_given_and_read_back_by_its_literal_name(guarded: KafkaSettings, topic_name: str) -> None:
     with ClusterAdmin(guarded) as admin:
         admin.create_topic(topic_name, 1)
-        assert admin.topic_acls([topic_name])[topic_name] == ()
-        assert admin.topic_acls(["no-such-topic"])["no-such-topic"] == ()
+        assert admin.read_topic_acls([topic_name])[topic_name] == ()
+        assert admin.read_topic_acls(["no-such-topic"])["no-such-topic"] == ()
         before = admin.describe_topic(topic_name)
         assert before.operations is not None
         assert list(check_rights(request(), before.operations, None)) == []
@@ -456,8 +456,8 @@ def test_acls_of_a_topic_are_given_and_read_back_by_its_literal_name(guarded: Ka
         admin.create_topic_acls(topic_name, ACLS)
         admin.create_topic_acls(topic_name, ACLS[:1])
 
-        until(lambda: admin.topic_acls([topic_name])[topic_name] == ACLS)
-        assert admin.topic_acls([topic_name[:-1]])[topic_name[:-1]] == ()
+        until(lambda: admin.read_topic_acls([topic_name])[topic_name] == ACLS)
+        assert admin.read_topic_acls([topic_name[:-1]])[topic_name[:-1]] == ()
 
 
 def test_rights_that_an_acl_takes_away_are_found_missing(guarded: KafkaSettings, topic_name: str) -> None:

@@ -207,7 +207,7 @@ def test_a_created_topic_keeps_letters_of_any_age_with_their_headers(lab: Lab, e
     with DeadLetterQueue(lab.kafka, errors, "c", lab.topic) as letters:
         assert not letters.send(record_batch([{"offset": 1, "value": b"v" * 1_999_900}]), [failure(1, "x" * 700_000)])
     with ClusterAdmin(lab.kafka) as admin:
-        configs = admin.topic_configs(str(errors.dead_letter_topic))
+        configs = admin.read_topic_configs(str(errors.dead_letter_topic))
     assert (configs["retention.ms"], configs["retention.bytes"], configs["cleanup.policy"]) == ("-1", "-1", "delete")
     [letter] = records_of(lab.kafka, str(errors.dead_letter_topic)).to_pylist()
     said = [h["value"] for h in letter["headers"] if h["key"] == "__connect.errors.exception.message"]

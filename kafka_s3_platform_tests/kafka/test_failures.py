@@ -91,10 +91,10 @@ def test_the_clients_exception_is_the_cause() -> None:
 def test_refused_credentials_explain_an_answer_that_does_not_come() -> None:
     reasons = Reasons()
     timed_out = KafkaError(KafkaError.REQUEST_TIMED_OUT)
-    assert isinstance(reasons.failure(timed_out, "asking"), BrokerUnavailableError)
+    assert isinstance(reasons.explain_failure(timed_out, "asking"), BrokerUnavailableError)
     reasons(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "wrong password for alice"))
-    assert isinstance(reasons.failure(timed_out, "asking"), AuthorizationError)
-    assert "alice" in str(reasons.failure(timed_out, "asking"))
+    assert isinstance(reasons.explain_failure(timed_out, "asking"), AuthorizationError)
+    assert "alice" in str(reasons.explain_failure(timed_out, "asking"))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_refused_credentials_explain_an_answer_that_does_not_come() -> None:
 def test_what_a_broker_answers_is_not_explained_by_another_broker_that_is_down(code: int, advice: str) -> None:
     reasons = Reasons()
     reasons(KafkaError(KafkaError._TRANSPORT, "b:9092: Connect to b:9092 failed: Connection refused"))  # noqa: SLF001
-    assert advice in str(reasons.failure(KafkaError(code), "asking"))
+    assert advice in str(reasons.explain_failure(KafkaError(code), "asking"))
 
 
 def test_connections_are_refused_once_each_address_has_failed() -> None:

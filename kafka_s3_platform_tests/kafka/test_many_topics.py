@@ -38,7 +38,7 @@ def count_requests(kafka: KafkaSettings, ask: Callable[[ClusterAdmin], object]) 
         counting_broker(kafka.bootstrap_servers) as broker,
         ClusterAdmin(KafkaSettings(bootstrap_servers=broker.bootstrap_servers)) as admin,
     ):
-        admin.topics()
+        admin.list_topics()
         before = Counter(broker.asked)
         ask(admin)
         return broker.asked - before

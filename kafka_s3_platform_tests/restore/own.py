@@ -95,7 +95,7 @@ def set_configs(kafka: KafkaSettings, topic: str, configs: Mapping[str, str], pa
 
 def read_configs(kafka: KafkaSettings, topic: str) -> Mapping[str, str]:
     with ClusterAdmin(kafka) as admin:
-        return admin.topic_configs(topic)
+        return admin.read_topic_configs(topic)
 
 
 Archive = Callable[..., ConnectorConfig]

@@ -334,7 +334,7 @@ def test_configs_that_the_targets_brokers_do_not_take_are_told_and_left_out(
     assert told.refusals == ()
     assert restored(config).verified
     with ClusterAdmin(config.kafka) as admin:
-        assert admin.topic_configs(f"{topic}-restored")["segment.ms"] == "3600000"
+        assert admin.read_topic_configs(f"{topic}-restored")["segment.ms"] == "3600000"
 
     [refusal] = restored(
         config, restore_id="r2", to_topic=f"{topic}-3", dry_run=True, target_kafka_partitions=2**30

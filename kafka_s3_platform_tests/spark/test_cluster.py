@@ -125,7 +125,7 @@ def has_objects(config: ConnectorConfig, folder: str = "topics/") -> bool:
 def has_restored(config: ConnectorConfig) -> bool:
     with ClusterAdmin(config.kafka) as admin:
         target = target_of(config)
-        logs = admin.frontiers(target, range(KAFKA_PARTITIONS)) if target in admin.topics() else {}
+        logs = admin.frontiers(target, range(KAFKA_PARTITIONS)) if target in admin.list_topics() else {}
     return any(log.high_watermark for log in logs.values())
 
 

@@ -66,7 +66,7 @@ def delete(config: ConnectorConfig, topic: str) -> None:
     client = AdminClient({**config.kafka.properties("admin")})
     client.delete_topics([topic])[topic].result(30)
     with ClusterAdmin(config.kafka) as admin:
-        until(lambda: topic not in admin.topics())
+        until(lambda: topic not in admin.list_topics())
 
 
 def test_topics_that_match_are_found_and_remembered(config: ConnectorConfig, lab: Lab, tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_a_listener_of_another_protocol_is_told_with_the_protocol_to_set(
     given = secured.by_password("PLAIN", security_protocol=protocol or "PLAINTEXT")
     settings = given.model_copy(update={"bootstrap_servers": getattr(secured, listener)})
     with pytest.raises(PlatformError, match=advice), ClusterAdmin(settings, 1.5) as admin:
-        admin.topics()
+        admin.list_topics()
     with pytest.raises(PlatformError, match=advice), ConfluentReader(settings, "t", answer_seconds=1.5) as reader:
         list(reader.read(0, ALL))
 

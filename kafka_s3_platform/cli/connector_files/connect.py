@@ -63,7 +63,7 @@ def _try_kafka(config: ConnectorConfig) -> Iterator[Finding]:
 
 def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Finding]:
     """Ask Kafka for the topics' descriptions and offsets. Yield what works and what does not."""
-    topics = config.topics if config.topics_regex is None else match_topics(config, admin.topics())
+    topics = config.topics if config.topics_regex is None else match_topics(config, admin.list_topics())
     if not topics:
         text = f"none that this user may DESCRIBE matches topics.regex={config.topics_regex}"
         yield Finding("topics", Judgement.WARNING, text)

@@ -101,9 +101,9 @@ class ClusterAdmin(OffsetAdmin):
     def describe_topics(self, topics: Iterable[str]) -> Answers[str, TopicDescription]:
         """Describe topics. As in all calls about many, each has an answer or a failure."""
         described = self.find_topics(topics)
-        entries = self._config_entries(described.results)
+        entries = self._ask_config_entries(described.results)
         try:
-            acls = self.topic_acls(entries.results) if entries.results else {}
+            acls = self.read_topic_acls(entries.results) if entries.results else {}
         except PlatformError as err:
             return Answers({}, {**dict.fromkeys(entries.results, err), **entries.failures, **described.failures})
         return described.zip(entries).checked(lambda topic, both: _build_description(*both, acls.get(topic)))
@@ -111,13 +111,13 @@ class ClusterAdmin(OffsetAdmin):
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, its brokers and the principal's rights on it."""
         future = self._client.describe_cluster(include_authorized_operations=True, request_timeout=self._timeout)
-        cluster = self._answer(future, "describing the cluster")
+        cluster = self._await_answer(future, "describing the cluster")
         addresses = {int(node.id): (str(node.host), int(node.port)) for node in cluster.nodes}
         broker_id = min(addresses, default=-1)
         operations = read_operations(cluster)
         return ClusterDescription(str(cluster.cluster_id), len(addresses), operations, broker_id, addresses)
 
-    def topic_acls(self, topics: Collection[str]) -> dict[str, tuple[TopicAcl, ...] | None]:
+    def read_topic_acls(self, topics: Collection[str]) -> dict[str, tuple[TopicAcl, ...] | None]:
         """Return the ACLs of the topics' literal names, in order; None if the cluster keeps or shows none.
 
         One request brings those of all literal names.
@@ -136,7 +136,7 @@ class ClusterAdmin(OffsetAdmin):
         whose = f"topic {only}" if only is not None else f"{len(topics)} topics"
         try:
             future = self._client.describe_acls(acl_filter, request_timeout=self._timeout)
-            bindings = self._answer(future, f"reading the ACLs of {whose}")
+            bindings = self._await_answer(future, f"reading the ACLs of {whose}")
             # The client also returns an empty list if the cluster refuses to answer, or keeps no ACLs at all.
             if not bindings and not self._shows_acls():
                 return dict.fromkeys(topics)
@@ -154,14 +154,14 @@ class ClusterAdmin(OffsetAdmin):
         cluster = self.describe_cluster()
         if cluster.operations is None or cluster.operations.isdisjoint({"DESCRIBE", "ALL"}):
             return False
-        return bool(self.broker_config(cluster.broker_id, "authorizer.class.name"))
+        return bool(self.read_broker_config(cluster.broker_id, "authorizer.class.name"))
 
-    def broker_config(self, broker_id: int, name: str) -> str | None:
+    def read_broker_config(self, broker_id: int, name: str) -> str | None:
         """Return a config of a broker. None: it has none, or does not show it (DESCRIBE_CONFIGS on the cluster)."""
         resource = ConfigResource(ConfigResource.Type.BROKER, str(broker_id))
         futures = self._client.describe_configs([resource], request_timeout=self._timeout)
         try:
-            entry = self._answer(futures[resource], f"reading {name} of broker {broker_id}").get(name)
+            entry = self._await_answer(futures[resource], f"reading {name} of broker {broker_id}").get(name)
         except PermanentError as err:
             logger.debug("%s", err)
             return None
@@ -184,7 +184,7 @@ class ClusterAdmin(OffsetAdmin):
         if not bindings:
             return
         for binding, future in self._client.create_acls(bindings, request_timeout=self._timeout).items():
-            self._answer(future, f"giving topic {topic} an ACL for {binding.principal}")
+            self._await_answer(future, f"giving topic {topic} an ACL for {binding.principal}")
 
     def topic_exists(self, topic: str) -> bool:
         """Return True if the topic is there."""
@@ -194,13 +194,13 @@ class ClusterAdmin(OffsetAdmin):
             return False
         return True
 
-    def topic_configs(self, topic: str) -> dict[str, str]:
+    def read_topic_configs(self, topic: str) -> dict[str, str]:
         """Return every config in force on the topic, the broker's defaults included."""
-        return self.topic_configs_of([topic]).all_or_raise()[topic]
+        return self.read_topic_configs_of([topic]).all_or_raise()[topic]
 
-    def topic_configs_of(self, topics: Iterable[str]) -> Answers[str, dict[str, str]]:
-        """Do as `topic_configs` for many topics."""
-        return self._config_entries(topics).checked(lambda _, entries: _read_values(entries))
+    def read_topic_configs_of(self, topics: Iterable[str]) -> Answers[str, dict[str, str]]:
+        """Do as `read_topic_configs` for many topics."""
+        return self._ask_config_entries(topics).checked(lambda _, entries: _read_values(entries))
 
     def create_topic(
         self,
@@ -237,7 +237,7 @@ class ClusterAdmin(OffsetAdmin):
             if description.topic_id != topic_id or any(log.high_watermark for log in logs):
                 return False
             futures = self._client.delete_topics([topic], request_timeout=self._timeout)
-            self._answer(futures[topic], f"deleting topic {topic}")
+            self._await_answer(futures[topic], f"deleting topic {topic}")
         except PlatformError as err:
             logger.warning("topic %s, which was created for this, stays: %s", topic, err)
             return False
@@ -257,7 +257,7 @@ class ClusterAdmin(OffsetAdmin):
         except ValueError as err:
             # librdkafka takes no more than 100,000 kafka partitions
             raise ConfigError(f"{what}: {err}") from err
-        self._answer(futures[new.topic], what)
+        self._await_answer(futures[new.topic], what)
 
     def _is_usable(self, topic: str, kafka_partitions: int) -> bool:
         """Return True if the leaders themselves answer: metadata names them before they know that they lead."""
@@ -266,14 +266,16 @@ class ClusterAdmin(OffsetAdmin):
         except (BrokerUnavailableError, MissingTopicError):
             return False
 
-    def _config_entries(self, topics: Iterable[str]) -> Answers[str, Sequence[ConfigEntry]]:
+    def _ask_config_entries(self, topics: Iterable[str]) -> Answers[str, Sequence[ConfigEntry]]:
         """Ask for all configs of the topics, the brokers' defaults included."""
 
         def ask(some: Sequence[str]) -> Answers[str, Sequence[ConfigEntry]]:
             resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in some]
             by_resource = self._client.describe_configs(resources, request_timeout=self._timeout)
             futures = {resource.name: future for resource, future in by_resource.items()}
-            answers = self._answers(futures, lambda topic: f"reading the configs of topic {topic} (DESCRIBE_CONFIGS)")
+            answers = self._await_answers(
+                futures, lambda topic: f"reading the configs of topic {topic} (DESCRIBE_CONFIGS)"
+            )
             return answers.checked(lambda _, entries: [*entries.values()])
 
         return ask_in_parts(tuple(dict.fromkeys(topics)), TOPICS_AT_ONCE, ask)

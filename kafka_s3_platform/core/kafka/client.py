@@ -67,15 +67,15 @@ class Reasons:
         self._failed_addresses.clear()
         self._closed = ""
 
-    def failure(self, error: KafkaException | KafkaError, what: str) -> PlatformError:
+    def explain_failure(self, error: KafkaException | KafkaError, what: str) -> PlatformError:
         """Return the error to raise for `error`; refused credentials explain whatever else went wrong."""
-        return self.refusal(what) or classify_error(error, what, str(self) if self._latest or self._closed else "")
+        return self.find_refusal(what) or classify_error(error, what, str(self) if self._latest or self._closed else "")
 
-    def silence(self, what: str) -> PlatformError:
+    def explain_silence(self, what: str) -> PlatformError:
         """Return the error to raise when no answer came: AuthorizationError if credentials or rights were refused."""
-        return self.refusal(what) or explain_silence(what, str(self))
+        return self.find_refusal(what) or explain_silence(what, str(self))
 
-    def refusal(self, what: str) -> AuthorizationError | None:
+    def find_refusal(self, what: str) -> AuthorizationError | None:
         """Return the error to raise if credentials, rights or a certificate were refused."""
         for error in self._latest.values():
             failure = classify_error(error, what)
@@ -166,13 +166,13 @@ def fetch_metadata(
         metadata = client.list_topics(topic, timeout=seconds)
     except KafkaException as err:
         client.poll(0)
-        raise reasons.failure(err, what) from err
+        raise reasons.explain_failure(err, what) from err
     if topic is not None:
         topic_metadata = metadata.topics.get(topic)
         if topic_metadata is None:
             raise BrokerUnavailableError(f"{what}: the broker answered nothing of the topic, which cannot be")
         if topic_metadata.error is not None:
-            raise reasons.failure(topic_metadata.error, what)
+            raise reasons.explain_failure(topic_metadata.error, what)
     return metadata
 
 
@@ -222,65 +222,65 @@ class AdminCalls:
 
     def ask(self, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:
         """Return the answer to a call, which gets the admin client and its request timeout; `what` is for errors."""
-        answer: T = self._answer(call(self._client, self._timeout), what)
+        answer: T = self._await_answer(call(self._client, self._timeout), what)
         return answer
 
-    def _metadata(self, topic: str | None, what: str) -> ClusterMetadata:
+    def _ask_metadata(self, topic: str | None, what: str) -> ClusterMetadata:
         """Ask for metadata of the topic, or of all. Wait for GRACE_SECONDS first, to report a refusal soon."""
         try:
-            return self._listed(topic, min(GRACE_SECONDS, self._timeout), what)
+            return self._ask_metadata_once(topic, min(GRACE_SECONDS, self._timeout), what)
         except BrokerUnavailableError:
-            return self._listed(topic, self._timeout, what)
+            return self._ask_metadata_once(topic, self._timeout, what)
 
-    def _listed(self, topic: str | None, seconds: float, what: str) -> ClusterMetadata:
+    def _ask_metadata_once(self, topic: str | None, seconds: float, what: str) -> ClusterMetadata:
         """Ask once for metadata, and wait for `seconds`."""
         where = f"{what} at {self._bootstrap_servers}"
-        with self._waiting():
+        with self._note_waiting():
             metadata = fetch_metadata(self._client, topic, seconds, self._reasons, where)
         self._note_answer()
         return metadata
 
-    def _answers(self, calls: "Mapping[K, Future[Any]]", what: Callable[[K], str]) -> Answers[K, Any]:
+    def _await_answers(self, calls: "Mapping[K, Future[Any]]", what: Callable[[K], str]) -> Answers[K, Any]:
         """Return the answer or the failure of each question of one call; `what` describes a question, for errors."""
         results: dict[K, Any] = {}
         failures: dict[K, PlatformError] = {}
         for key, future in calls.items():
             try:
-                results[key] = self._wait(future, what(key))
+                results[key] = self._await_result(future, what(key))
             except KafkaException as err:
-                failures[key] = self._failure(err, what(key))
+                failures[key] = self._translate_error(err, what(key))
                 failures[key].__cause__ = err
         return Answers(results, failures)
 
-    def _answer(self, future: "Future[Any]", what: str) -> Any:
+    def _await_answer(self, future: "Future[Any]", what: str) -> Any:
         try:
-            return self._wait(future, what)
+            return self._await_result(future, what)
         except KafkaException as err:
-            raise self._failure(err, what) from err
+            raise self._translate_error(err, what) from err
 
-    def _wait(self, future: "Future[Any]", what: str) -> Any:
+    def _await_result(self, future: "Future[Any]", what: str) -> Any:
         """Wait for an answer; after a refusal only for GRACE_SECONDS, though librdkafka repeats the call for longer."""
         question = f"{what} at {self._bootstrap_servers}"
-        with self._waiting():
+        with self._note_waiting():
             try:
                 answer = future.result(timeout=GRACE_SECONDS)
             except FutureTimeoutError:
                 self._client.poll(0)
-                if refusal := self._reasons.refusal(question):
+                if refusal := self._reasons.find_refusal(question):
                     raise refusal from None
-                answer = self._late(future, question)
+                answer = self._await_late_result(future, question)
         if not getattr(answer, "errors", ()):  # a listing of groups may hold nothing but the errors of silent brokers
             self._note_answer()
         return answer
 
-    def _waiting(self) -> AbstractContextManager[None]:
+    def _note_waiting(self) -> AbstractContextManager[None]:
         return waiting_for(f"Kafka at {self._bootstrap_servers}")
 
     def _note_answer(self) -> None:
         self._reasons.forget()
         _answered.add(self._bootstrap_servers)
 
-    def _late(self, future: "Future[Any]", question: str) -> Any:
+    def _await_late_result(self, future: "Future[Any]", question: str) -> Any:
         """Wait for an answer that is late, up to the timeout.
 
         If a client that `begins` only meets refused connections, it waits no longer than BEGIN_SECONDS. They are
@@ -297,8 +297,8 @@ class AdminCalls:
             except FutureTimeoutError as err:
                 self._client.poll(0)
                 if is_in_vain or not rest:
-                    raise self._reasons.silence(f"{question}: no answer in time") from err
+                    raise self._reasons.explain_silence(f"{question}: no answer in time") from err
 
-    def _failure(self, err: KafkaException, what: str) -> PlatformError:
+    def _translate_error(self, err: KafkaException, what: str) -> PlatformError:
         self._client.poll(0)
-        return self._reasons.failure(err, f"{what} at {self._bootstrap_servers}")
+        return self._reasons.explain_failure(err, f"{what} at {self._bootstrap_servers}")

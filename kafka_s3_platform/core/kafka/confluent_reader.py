@@ -142,7 +142,7 @@ class ConfluentReader(RecordReader):
         """Return an EpochEnd without the end, which librdkafka does not say, if the log was truncated. Else None."""
         self._stream = None
         tally = RangeTally(offset)
-        stream = self._opened(TopicPartition(self._topic, kafka_partition), offset, leader_epoch)
+        stream = self._open(TopicPartition(self._topic, kafka_partition), offset, leader_epoch)
         try:
             while stream.usable and not stream.at_end:
                 if not stream.waiting:
@@ -178,8 +178,8 @@ class ConfluentReader(RecordReader):
         self._stream = None
         is_new = stream is None or not stream.continues_with(tp, offsets.start_offset)
         if stream is None or is_new:
-            stream = self._opened(tp, offsets.start_offset, leader_epoch)
-        yield from cut_batches(self._chunks(stream, offsets.end_offset, tally))
+            stream = self._open(tp, offsets.start_offset, leader_epoch)
+        yield from cut_batches(self._read_chunks(stream, offsets.end_offset, tally))
         if is_new:
             # Check this last: retention may move the log start while the range is read.
             self._check_start(stream, offsets.end_offset, tally)
@@ -191,7 +191,7 @@ class ConfluentReader(RecordReader):
         self._stream = stream if stream.usable else None
         return ReadEnd(stream.reach, epoch, tuple(tally.gaps), tally.records, tally.bytes, tally.unreadable)
 
-    def _chunks(self, stream: MessageStream, end: int, tally: RangeTally) -> Iterator[pa.RecordBatch]:
+    def _read_chunks(self, stream: MessageStream, end: int, tally: RangeTally) -> Iterator[pa.RecordBatch]:
         """Yield converted runs of records below `end`, of any length, and handle the events between them."""
         while stream.reach < end:
             if not stream.waiting:
@@ -199,9 +199,9 @@ class ConfluentReader(RecordReader):
             elif stream.waiting[0][0].error() is not None:
                 self._handle(stream, stream.waiting.popleft()[0], end, tally)
             else:
-                yield self._converted(stream, stream.take(end), tally)
+                yield self._convert(stream, stream.take(end), tally)
 
-    def _converted(self, stream: MessageStream, messages: list[Message], tally: RangeTally) -> pa.RecordBatch:
+    def _convert(self, stream: MessageStream, messages: list[Message], tally: RangeTally) -> pa.RecordBatch:
         """Convert a run of records, count it, and adapt how much the next pull takes to the records' size."""
         with pause_collector():
             batch, failures = convert_messages(stream.tp, messages)
@@ -234,7 +234,7 @@ class ConfluentReader(RecordReader):
                 for run in split_runs(messages):
                     stream.add(run)
                 return
-        raise self._stalled(stream, end)
+        raise self._explain_stall(stream, end)
 
     def _prove_end(self, stream: MessageStream, end: int, proof: Message) -> None:
         """Read the range's last offset by itself. The broker has to deliver the same record again.
@@ -254,10 +254,10 @@ class ConfluentReader(RecordReader):
         if error is not None or identify_record(message) != identify_record(proof):
             raise make_disorder_error(stream.tp, f"{message.offset()} comes where {proof.offset()} came before")
 
-    def _stalled(self, stream: MessageStream, end: int) -> PlatformError:
+    def _explain_stall(self, stream: MessageStream, end: int) -> PlatformError:
         """Return the error for records that do not come: it says what the broker tells of the log now."""
         if not stream.at_end:
-            return self._reasons.silence(
+            return self._reasons.explain_silence(
                 f"{stream}: no broker answered for {self._answer_seconds:g} s, the range ends at {end}"
             )
         waited = f"{stream}: nothing came for {self._end_seconds:g} s, the range ends at {end}"
@@ -282,19 +282,21 @@ class ConfluentReader(RecordReader):
             stream.position = max(stream.position, get_offset(event))
             stream.at_end = True
         elif error.code() == AUTO_OFFSET_RESET:
-            self._out_of_range(stream, error, end, tally)
+            self._handle_out_of_range(stream, error, end, tally)
         elif error.code() == BAD_COMPRESSION:
-            self._pass_by(stream, f"the Kafka client cannot read a batch: {error.str()}", get_offset(event), end, tally)
+            self._skip_batch(
+                stream, f"the Kafka client cannot read a batch: {error.str()}", get_offset(event), end, tally
+            )
         # The client may lack the right to use the group. A consumer that only assigns does not need it.
         elif error.code() != GROUP_REFUSED:
-            raise self._reasons.failure(error, f"reading {stream}")
+            raise self._reasons.explain_failure(error, f"reading {stream}")
 
-    def _pass_by(self, stream: MessageStream, message: str, base_offset: int, end: int, tally: RangeTally) -> None:
+    def _skip_batch(self, stream: MessageStream, message: str, base_offset: int, end: int, tally: RangeTally) -> None:
         """Report a batch librdkafka cannot decompress, and read on behind it. Without `skip_unreadable`, raise."""
         start = max(stream.position, base_offset)
         if not self._skip_unreadable:
             raise make_unkept_error(stream.tp, {start: message})
-        behind = stream.position = self._end_of(stream.tp, base_offset, end)
+        behind = stream.position = self._find_batch_end(stream.tp, base_offset, end)
         if start < behind:
             tally.unreadable += (Unreadable(start, behind, UNREADABLE, message),)
         stream.waiting.clear()
@@ -302,7 +304,7 @@ class ConfluentReader(RecordReader):
         if stream.usable:
             self._assign(stream, None)
 
-    def _end_of(self, tp: TopicPartition, base_offset: int, end: int) -> int:
+    def _find_batch_end(self, tp: TopicPartition, base_offset: int, end: int) -> int:
         """Return the end of the batch at `base_offset`, `end` at most. All its offsets bring the same error."""
         last = base_offset
         step = 1
@@ -327,11 +329,11 @@ class ConfluentReader(RecordReader):
         error = first.error()
         return error is not None and error.code() == BAD_COMPRESSION and first.offset() == base_offset
 
-    def _out_of_range(self, stream: MessageStream, error: KafkaError, end: int, tally: RangeTally) -> None:
+    def _handle_out_of_range(self, stream: MessageStream, error: KafkaError, end: int, tally: RangeTally) -> None:
         """Read on behind offsets that retention has deleted, or raise because the log does not reach the position."""
-        log_start, log_end = self._watermarks(stream.tp)
+        log_start, log_end = self._ask_log_bounds(stream.tp)
         if log_start > stream.position:
-            self._lose(stream.tp, stream.position, min(log_start, end), tally)
+            self._record_gap(stream.tp, stream.position, min(log_start, end), tally)
             stream.position = min(log_start, end)
             stream.usable = log_start < end
             if stream.usable:
@@ -347,7 +349,7 @@ class ConfluentReader(RecordReader):
                 f"({error.str()}); {self._reasons}"
             )
 
-    def _lose(self, tp: TopicPartition, start: int, end: int, tally: RangeTally) -> None:
+    def _record_gap(self, tp: TopicPartition, start: int, end: int, tally: RangeTally) -> None:
         """Count the offsets as a gap, or raise OffsetGapError unless gaps are allowed."""
         if not self._allow_gaps:
             raise OffsetGapError(
@@ -360,12 +362,12 @@ class ConfluentReader(RecordReader):
 
     def _check_start(self, stream: MessageStream, end: int, tally: RangeTally) -> None:
         """Record a gap if nothing was delivered before the present log start: records there may be deleted unread."""
-        log_start, _ = self._watermarks(stream.tp)
+        log_start, _ = self._ask_log_bounds(stream.tp)
         begun = tally.first_offset is not None and tally.first_offset < log_start
         if tally.unproven < min(log_start, end) and not begun:
-            self._lose(stream.tp, tally.unproven, min(log_start, tally.first_offset or end, end), tally)
+            self._record_gap(stream.tp, tally.unproven, min(log_start, tally.first_offset or end, end), tally)
 
-    def _watermarks(self, tp: TopicPartition) -> tuple[LogStart, LogEnd]:
+    def _ask_log_bounds(self, tp: TopicPartition) -> tuple[LogStart, LogEnd]:
         """Ask a broker for the log's start and end."""
         what = f"reading the log start of topic {tp.topic}, kafka partition {tp.kafka_partition}"
         place = Assignment(tp.topic, tp.kafka_partition)
@@ -374,12 +376,12 @@ class ConfluentReader(RecordReader):
         except KafkaException as err:
             if err.args[0].code() == UNKNOWN_LOCALLY and tp.kafka_partition in self._find_topic():
                 raise BrokerUnavailableError(f"{what}: the client has lost sight of it; run again") from err
-            raise self._reasons.failure(err, what) from err
+            raise self._reasons.explain_failure(err, what) from err
         if bounds is None:
-            raise self._reasons.silence(f"{what}: no answer within {self._answer_seconds:g} s")
+            raise self._reasons.explain_silence(f"{what}: no answer within {self._answer_seconds:g} s")
         return check_log_bounds(bounds, what)
 
-    def _opened(self, tp: TopicPartition, start_offset: int, leader_epoch: int | None) -> MessageStream:
+    def _open(self, tp: TopicPartition, start_offset: int, leader_epoch: int | None) -> MessageStream:
         """Return a new stream, whose first record is that at `start_offset` or later."""
         if tp.kafka_partition not in self._kafka_partitions:
             self._kafka_partitions = self._find_topic()
@@ -412,11 +414,11 @@ class ConfluentReader(RecordReader):
             except KafkaException as err:
                 # Under load a seek that an event of the assignment overtakes is outdated.
                 if err.args[0].code() not in {WRONG_STATE, OUTDATED}:
-                    raise self._reasons.failure(err, f"reading {stream}") from err
+                    raise self._reasons.explain_failure(err, f"reading {stream}") from err
             # The assignment has not begun yet, or has already failed.
             events = self._consumer.consume(1, POLL_SECONDS / 10)
             failed = [m for m in events if (error := m.error()) is not None and error.code() != GROUP_REFUSED]
             if failed:
                 stream.waiting.append(failed)
                 return
-        raise self._reasons.silence(f"{stream}: not assigned within {self._answer_seconds:g} s")
+        raise self._reasons.explain_silence(f"{stream}: not assigned within {self._answer_seconds:g} s")

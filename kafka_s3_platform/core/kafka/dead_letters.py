@@ -146,7 +146,7 @@ class DeadLetterQueue:
         # The first failure of a record is the one that its letter tells.
         first_failures = {failure.offset: failure for failure in reversed(failures)}
         reported = [first_failures[offset] for offset in sorted(first_failures)]
-        failed = records.take(pa.array(self._positions(records, reported)))
+        failed = records.take(pa.array(self._find_rows(records, reported)))
         if self._errors.log_enable:
             self._log(failed, reported)
         if self._errors.dead_letter_topic is None:
@@ -165,9 +165,9 @@ class DeadLetterQueue:
         try:
             if self._opened is None:
                 self._opened = self._open()
-            refused = self._opened.send(self._letters(failed, failures))
+            refused = self._opened.send(self._build_letters(failed, failures))
         except PlatformError as err:
-            raise self._explained(err) from err
+            raise self._explain_error(err) from err
         return [self._add_refusal(failures[row], reason) for row, reason in sorted(refused.items())]
 
     def _find_looping(self, failed: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -191,7 +191,7 @@ class DeadLetterQueue:
         )
         return replace(failure, stage=LETTER_REFUSED, message=message)
 
-    def _positions(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> np.ndarray:
+    def _find_rows(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> np.ndarray:
         """Return the row of each failure's record. An offset that is not among `records` is a defect of ours."""
         batch_offsets = read_offset_column(records)
         failed = np.array([f.offset for f in failures], np.int64)
@@ -210,12 +210,12 @@ class DeadLetterQueue:
         with ClusterAdmin(self._kafka) as admin:
             if not admin.topic_exists(topic):
                 self._create(admin)
-            return _DeadLetterTopic(self._kafka, topic, admin.topic_configs(topic))
+            return _DeadLetterTopic(self._kafka, topic, admin.read_topic_configs(topic))
 
     def _create(self, admin: ClusterAdmin) -> None:
         """Create the dead letter topic so that it keeps letters for good, and takes those of the largest records."""
         factor = self._errors.dead_letter_replication_factor
-        source = int(admin.topic_configs(self._topic)["max.message.bytes"])
+        source = int(admin.read_topic_configs(self._topic)["max.message.bytes"])
         # Letters keep the time of their record: by the brokers' defaults, those of old records were deleted at once.
         configs = {
             "cleanup.policy": "delete",
@@ -239,7 +239,7 @@ class DeadLetterQueue:
     def _dead_letter_topic(self) -> str:
         return str(self._errors.dead_letter_topic)
 
-    def _letters(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> pa.RecordBatch:
+    def _build_letters(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> pa.RecordBatch:
         """Return the records with headers about their failures."""
         columns = {name: failed.column(name) for name in RECORD_SCHEMA.names}
         # librdkafka reads 0 as "now", and cannot send a record without a timestamp.
@@ -248,12 +248,12 @@ class DeadLetterQueue:
         headers = [before or [] for before in columns["headers"].to_pylist()]
         if self._errors.dead_letter_headers:
             contexts = zip(headers, columns["partition"].to_pylist(), failures, strict=True)
-            headers = [_add_headers(before, self._context(failure, p)) for before, p, failure in contexts]
+            headers = [_add_headers(before, self._build_context(failure, p)) for before, p, failure in contexts]
         mark = {"key": LETTER_HEADER, "value": self._connector.encode()}
         columns["headers"] = pa.array([[*before, mark] for before in headers], RECORD_SCHEMA.field("headers").type)
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORD_SCHEMA)
 
-    def _context(self, failure: RecordFailure, kafka_partition: int) -> Iterable[Header]:
+    def _build_context(self, failure: RecordFailure, kafka_partition: int) -> Iterable[Header]:
         """Yield Connect's headers about a failure."""
         reason = f"{failure.exception}: {failure.message}"
         context = {
@@ -277,7 +277,7 @@ class DeadLetterQueue:
             content = f"; key {_show_content(record['key'])}, value {_show_content(record['value'])}"
             logger.error("%s%s", description, content if self._errors.log_include_messages else "")
 
-    def _explained(self, err: PlatformError) -> PlatformError:
+    def _explain_error(self, err: PlatformError) -> PlatformError:
         return err.retell(f"dead letters of connector {self._connector}, topic {self._topic}: {err.text}")
 
 
@@ -351,7 +351,7 @@ class _DeadLetterTopic:
             # without the wait for more letters: after a refusal they are sent one by one
             self.producer.flush(POLL_SECONDS)
         for error in failed.values():
-            cause = self._reasons.failure(error, self._where)
+            cause = self._reasons.explain_failure(error, self._where)
             if not isinstance(cause, PreflightError) and error.code() not in ENTAILED:
                 raise cause
         return failed

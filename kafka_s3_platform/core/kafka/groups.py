@@ -330,9 +330,9 @@ class GroupOffset:
         except KafkaException as err:
             event = self._consumer.poll(0)
             error = event.error() if event is not None else None
-            raise self._reasons.failure(error or err, self._where) from err
+            raise self._reasons.explain_failure(error or err, self._where) from err
         if isinstance(committed.error, KafkaError):
-            raise self._reasons.failure(committed.error, self._where)
+            raise self._reasons.explain_failure(committed.error, self._where)
         offset = check_next_offset(committed.offset, self._where)
         if offset is None:
             return None

@@ -139,7 +139,7 @@ class OffsetAdmin(AdminCalls):
             futures = self._client.describe_topics(
                 TopicCollection([*some]), include_authorized_operations=True, request_timeout=self._timeout
             )
-            return self._answers(futures, lambda topic: f"describing topic {topic}").checked(_read_topic)
+            return self._await_answers(futures, lambda topic: f"describing topic {topic}").checked(_read_topic)
 
         answers = ask_in_parts(tuple(dict.fromkeys(topics)), TOPICS_AT_ONCE, ask)
         now = time.monotonic()
@@ -148,9 +148,9 @@ class OffsetAdmin(AdminCalls):
             answers.results, {topic: self._suggest_topic(topic, err) for topic, err in answers.failures.items()}
         )
 
-    def topics(self) -> frozenset[str]:
+    def list_topics(self) -> frozenset[str]:
         """Return the names of all topics visible to the admin client."""
-        return frozenset(self._metadata(None, "listing topics").topics)
+        return frozenset(self._ask_metadata(None, "listing topics").topics)
 
     def find_near_topic(self, topic: str) -> str | None:
         """Return the name of a topic like this one, None if there is none or no answer."""
@@ -171,7 +171,7 @@ class OffsetAdmin(AdminCalls):
     @cached_property
     def _known_names(self) -> frozenset[str]:
         """All topics, as they were when the first of those asked about was missing."""
-        return self.topics()
+        return self.list_topics()
 
     def frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> dict[int, Frontier]:
         """Return log start, last stable offset and high watermark of each kafka partition, now.
@@ -194,55 +194,47 @@ class OffsetAdmin(AdminCalls):
         retention deleted meanwhile lie below the log start, so that nobody takes the one behind them for the first of
         its time.
         """
-        where = _naming("reading the ends of the logs of topic")
+        where = _name_attempt("reading the ends of the logs of topic")
         observed_at = datetime.now(timezone.utc)
 
-        def ask(some: Iterable[Place]) -> Answers[Place, LogEnds]:
-            return self._led(some, where, lambda led: self._ends(led, observed_at, where))
-
-        return self._of_topics(kafka_partitions, lambda places: ask_again(ask(places), ask))
-
-    def add_log_starts(self, looked: Answers[str, Answers[int, LogEnds]]) -> Answers[str, Answers[int, Frontier]]:
-        """Ask for log starts, and return frontiers: these and the `looked` ends. Failures of ends stay failures."""
-        where = _naming("reading the log starts of topic")
-        ends = {(topic, p): end for topic, logs in looked.results.items() for p, end in logs.results.items()}
-
-        def ask(some: Iterable[Place]) -> Answers[Place, Frontier]:
-            return self._led(
-                some, where, lambda led: self._offsets(self._ask(dict.fromkeys(led, OffsetSpec.earliest())), where)
-            ).checked(lambda place, start: check_frontier(place[1], start.offset, ends[place], where(place)))
-
-        starts = self._of_topics(
-            {topic: tuple(topic_ends.results) for topic, topic_ends in looked.results.items()},
-            lambda places: ask_again(ask(places), ask),
-        )
-        return looked.zip(starts).checked(
-            lambda _, both: Answers(both[1].results, {**both[0].failures, **both[1].failures})
-        )
-
-    def _ends(self, places: Collection[Place], observed_at: datetime, where: Where) -> Answers[Place, LogEnds]:
-        """Return the ends of logs: the last stable offset is asked for after the high watermark is known.
-
-        In this order, only an open transaction puts it below the high watermark, and not new records.
-        """
-        latest = self._ask(dict.fromkeys(places, OffsetSpec.latest()), IsolationLevel.READ_UNCOMMITTED)
-        ends = self._offsets(latest, where)
-        stable = self._offsets(self._ask(dict.fromkeys(ends.results, OffsetSpec.latest())), where)
+        def ask(places: Collection[Place]) -> Answers[Place, LogEnds]:
+            # Asked for after the high watermark, the last stable offset is below it for open transactions alone, and
+            # not for new records.
+            ends = self._ask_offsets(dict.fromkeys(places, OffsetSpec.latest()), where, IsolationLevel.READ_UNCOMMITTED)
+            stable = self._ask_offsets(dict.fromkeys(ends.results, OffsetSpec.latest()), where)
+            return ends.zip(stable).checked(check)
 
         def check(place: Place, infos: tuple[ListOffsetsResultInfo, ListOffsetsResultInfo]) -> LogEnds:
             end, stable_end = infos
             return check_log_ends((end.offset, stable_end.offset), end.leader_epoch, observed_at, where(place))
 
-        return ends.zip(stable).checked(check)
+        return self._ask_by_topic(kafka_partitions, lambda places: ask_again(ask(places), ask))
+
+    def add_log_starts(self, log_ends: Answers[str, Answers[int, LogEnds]]) -> Answers[str, Answers[int, Frontier]]:
+        """Ask for log starts, and return frontiers: these and the `log_ends`. Failures of ends stay failures."""
+        where = _name_attempt("reading the log starts of topic")
+        ends = {(topic, p): end for topic, logs in log_ends.results.items() for p, end in logs.results.items()}
+
+        def ask(places: Collection[Place]) -> Answers[Place, Frontier]:
+            starts = self._ask_offsets(dict.fromkeys(places, OffsetSpec.earliest()), where)
+            return starts.checked(lambda place, info: check_frontier(place[1], info.offset, ends[place], where(place)))
+
+        starts = self._ask_by_topic(
+            {topic: tuple(topic_ends.results) for topic, topic_ends in log_ends.results.items()},
+            lambda places: ask_again(ask(places), ask),
+        )
+        return log_ends.zip(starts).checked(
+            lambda _, both: Answers(both[1].results, {**both[0].failures, **both[1].failures})
+        )
 
     def newest_records(
         self, kafka_partitions: Mapping[str, Iterable[int]]
     ) -> Answers[str, Answers[int, tuple[int, int]]]:
         """Return offset and epoch ms of the record with the latest timestamp, where one is (since Kafka 3.0)."""
-        where = _naming("looking for the newest record of topic")
+        where = _name_attempt("looking for the newest record of topic")
 
         def ask(some: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
-            newest = self._newest(some, IsolationLevel.READ_COMMITTED)
+            newest = self._ask_offsets(dict.fromkeys(some, OffsetSpec.max_timestamp()), where)
             offsets = newest.checked(lambda place, info: check_time_offset(info.offset, info.timestamp, where(place)))
             records: dict[Place, tuple[int, int]] = {}
             for place, offset in offsets.results.items():
@@ -251,7 +243,7 @@ class OffsetAdmin(AdminCalls):
                     records[place] = offset, timestamp_ms
             return Answers(records, offsets.failures)
 
-        return self._of_topics(kafka_partitions, ask)
+        return self._ask_by_topic(kafka_partitions, ask)
 
     def offsets_for_times_of(
         self, questions: Mapping[str, tuple[Iterable[int], Sequence[int]]]
@@ -265,12 +257,12 @@ class OffsetAdmin(AdminCalls):
         for topic_times in times.values():
             if topic_times and topic_times[0] < 0:
                 raise ValueError(f"a timestamp below 0 has a meaning of its own in ListOffsets: {topic_times[0]}")
-        where = _naming("looking for the leaders of topic")
+        where = _name_attempt("looking for the leaders of topic")
 
         def ask(places: Iterable[Place]) -> Answers[Place, Mapping[int, OffsetAtTime]]:
-            leaders = ask_again(self._leaders(places, where), lambda some: self._leaders(some, where))
+            leaders = ask_again(self._find_leaders(places, where), lambda some: self._find_leaders(some, where))
             first_answers = self._search_times(leaders.results, times)
-            doubted = self._doubted(first_answers.results)
+            doubted = self._find_doubted_times(first_answers.results)
             # Records may have come since then. So an answer counts as wrong only if the second one is the same.
             again = self._search_times(doubted, _collect_times(doubted))
             unknown = again.checked(lambda place, offsets: {t: _mark_untold(offsets[t]) for t in doubted[place]})
@@ -278,9 +270,9 @@ class OffsetAdmin(AdminCalls):
             offsets = {p: {**by_time, **unknown.results.get(p, {})} for p, by_time in certain.items()}
             return Answers(offsets, {**leaders.failures, **first_answers.failures, **again.failures})
 
-        return self._of_topics({topic: kafka_partitions for topic, (kafka_partitions, _) in questions.items()}, ask)
+        return self._ask_by_topic({topic: kafka_partitions for topic, (kafka_partitions, _) in questions.items()}, ask)
 
-    def _doubted(self, answers: Mapping[Place, TimeOffsets]) -> dict[Place, list[int]]:
+    def _find_doubted_times(self, answers: Mapping[Place, TimeOffsets]) -> dict[Place, list[int]]:
         """Return the times of each place to ask about again: none is so late, said a broker, but a later record exists.
 
         A record of an open transaction counts, too: as long as it is the newest one, brokers name no committed one.
@@ -292,7 +284,9 @@ class OffsetAdmin(AdminCalls):
                 silent[place] = times
         if not silent:
             return {}
-        newest_infos = self._newest(silent, IsolationLevel.READ_UNCOMMITTED)
+        where = _name_attempt("looking for the newest record of topic")
+        specs = dict.fromkeys(silent, OffsetSpec.max_timestamp())
+        newest_infos = self._ask_offsets(specs, where, IsolationLevel.READ_UNCOMMITTED)
         # A broker before Kafka 3.0 cannot tell the newest record. Then every such answer of it is doubted.
         newest = {place: max(times) for place, times in silent.items()}
         newest |= {place: info.timestamp if info.offset >= 0 else -1 for place, info in newest_infos.results.items()}
@@ -303,16 +297,6 @@ class OffsetAdmin(AdminCalls):
                 doubted[place] = earlier
         return doubted
 
-    def _newest(
-        self, places: Iterable[Place], isolation_level: IsolationLevel
-    ) -> Answers[Place, ListOffsetsResultInfo]:
-        """Ask for the record with the latest timestamp of each place, with `isolation_level`."""
-        where = _naming("looking for the newest record of topic")
-        spec = OffsetSpec.max_timestamp()
-        return self._led(
-            places, where, lambda led: self._offsets(self._ask(dict.fromkeys(led, spec), isolation_level), where)
-        )
-
     def _search_times(self, places: Iterable[Place], times: Mapping[str, Sequence[int]]) -> Answers[Place, TimeOffsets]:
         """Run a search (`search_offsets`) for each topic's times. All take their steps together, in shared requests."""
         open_places: Mapping[str, Sequence[int]] = _group_places(places)
@@ -321,7 +305,7 @@ class OffsetAdmin(AdminCalls):
         results: dict[Place, TimeOffsets] = {}
         failures: dict[Place, PlatformError] = {}
         while steps:
-            topic_answers = _sort_by_topic(open_places, self._at_times(_list_questions(open_places, steps)))
+            topic_answers = _sort_by_topic(open_places, self._ask_times(_list_questions(open_places, steps)))
             open_places = {topic: tuple(topic_answers[topic].results) for topic in steps}
             for topic in tuple(steps):
                 try:
@@ -333,7 +317,7 @@ class OffsetAdmin(AdminCalls):
                     failures |= {(topic, p): failure for p, failure in last.failures.items()}
         return Answers(results, failures)
 
-    def _at_times(self, questions: Mapping[Place, Sequence[int]]) -> Answers[Place, TimeOffsets]:
+    def _ask_times(self, questions: Mapping[Place, Sequence[int]]) -> Answers[Place, TimeOffsets]:
         """Ask for the offset at each of a place's times. After a failure, the place fails: no more is asked of it."""
         results: dict[Place, dict[int, RecordOffset | None]] = {place: {} for place in questions}
         failures: dict[Place, PlatformError] = {}
@@ -341,57 +325,54 @@ class OffsetAdmin(AdminCalls):
         at_once = max(1, min(CALLS_IN_FLIGHT, ANSWERS_IN_FLIGHT // max(1, len(questions))))
         for start in range(0, len(layers), at_once):
             some = [{p: t for p, t in layer.items() if p not in failures} for layer in layers[start : start + at_once]]
-            futures_of_layers = [self._ask_layer(layer) for layer in some]
+            futures_of_layers = [self._list_offsets(_build_time_specs(layer)) for layer in some]
             for layer, futures in zip(some, futures_of_layers, strict=True):
-                answers = self._at_layer(layer, futures)
+                answers = self._await_layer(layer, futures)
                 failures |= answers.failures
                 for place, offset in answers.results.items():
                     results[place][layer[place]] = offset
         return Answers({place: offsets for place, offsets in results.items() if place not in failures}, failures)
 
-    def _ask_layer(self, layer: Mapping[Place, int]) -> OffsetFutures:
-        return self._ask({place: OffsetSpec.for_timestamp(time_ms) for place, time_ms in layer.items()})
-
-    def _at_layer(self, layer: Mapping[Place, int], futures: OffsetFutures) -> Answers[Place, RecordOffset | None]:
+    def _await_layer(self, layer: Mapping[Place, int], futures: OffsetFutures) -> Answers[Place, RecordOffset | None]:
         """Await the answers to a layer: one timestamp for each place. Ask again for a short time where it failed."""
 
         def where(place: Place) -> str:
-            return _naming(f"looking for timestamp {layer[place]} ms in topic")(place)
+            return _name_attempt(f"looking for timestamp {layer[place]} ms in topic")(place)
 
-        def answered(futures: OffsetFutures) -> Answers[Place, RecordOffset | None]:
-            return self._offsets(futures, where).checked(
-                lambda place, info: check_time_offset(info.offset, info.timestamp, where(place))
-            )
+        def check(place: Place, info: ListOffsetsResultInfo) -> RecordOffset | None:
+            return check_time_offset(info.offset, info.timestamp, where(place))
 
-        def ask(places: Iterable[Place]) -> Answers[Place, RecordOffset | None]:
-            return self._led(
-                places, where, lambda led: answered(self._ask_layer({place: layer[place] for place in led}))
-            )
+        def ask(places: Collection[Place]) -> Answers[Place, RecordOffset | None]:
+            return self._ask_offsets(_build_time_specs({place: layer[place] for place in places}), where).checked(check)
 
-        return ask_again(answered(futures), ask)
+        return ask_again(self._await_offsets(futures, where).checked(check), ask)
 
-    def _of_topics(
+    def _ask_by_topic(
         self,
         kafka_partitions: Mapping[str, Iterable[int]],
         ask: Callable[[Sequence[Place]], Answers[Place, A]],
     ) -> Answers[str, Answers[int, A]]:
         """Call `ask` for PLACES_AT_ONCE places at a time. Return the answers by topic and kafka partition."""
         numbers = {topic: tuple(some) for topic, some in kafka_partitions.items()}
-        described = self._known(dict.fromkeys(numbers, ()))
+        described = self._find_recent_topics(dict.fromkeys(numbers, ()))
         places = [(topic, p) for topic in described.results for p in numbers[topic]]
         answers = ask_in_parts(places, PLACES_AT_ONCE, ask)
         by_topic = _sort_by_topic({topic: numbers[topic] for topic in described.results}, answers)
         return Answers(by_topic, described.failures)
 
-    def _led(
-        self, places: Iterable[Place], where: Where, ask: Callable[[Collection[Place]], Answers[Place, A]]
-    ) -> Answers[Place, A]:
-        """Call `ask` with the places that have a leader. The others get an error of their own."""
-        leaders = self._leaders(places, where)
-        answers = ask(tuple(leaders.results))
+    def _ask_offsets(
+        self,
+        specs: Mapping[Place, OffsetSpec],
+        where: Where,
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> Answers[Place, ListOffsetsResultInfo]:
+        """Ask the leader of each place for an offset, and await the answers. A place without a leader has a failure."""
+        leaders = self._find_leaders(specs, where)
+        futures = self._list_offsets({place: specs[place] for place in leaders.results}, isolation_level)
+        answers = self._await_offsets(futures, where)
         return Answers(answers.results, {**leaders.failures, **answers.failures})
 
-    def _leaders(self, places: Iterable[Place], where: Where) -> Answers[Place, int]:
+    def _find_leaders(self, places: Iterable[Place], where: Where) -> Answers[Place, int]:
         """Return the id of each kafka partition's leader, then in librdkafka's cache.
 
         ListOffsets is asked only of kafka partitions that had one some seconds ago at most. For any other, librdkafka
@@ -400,7 +381,7 @@ class OffsetAdmin(AdminCalls):
         (`rd_kafka_topic_partition_list_query_leaders_async_worker` of librdkafka 2.16).
         """
         by_topic = _group_places(places)
-        described = self._known(by_topic)
+        described = self._find_recent_topics(by_topic)
         leaders: dict[Place, int] = {}
         failures: dict[Place, PlatformError] = {}
         for topic, kafka_partitions in by_topic.items():
@@ -416,7 +397,7 @@ class OffsetAdmin(AdminCalls):
                     failures[place] = MissingTopicError(f"{where(place)}: the topic has no such kafka partition")
         return Answers(leaders, failures)
 
-    def _known(self, needed: Mapping[str, Collection[int]]) -> Answers[str, FoundTopic]:
+    def _find_recent_topics(self, needed: Mapping[str, Collection[int]]) -> Answers[str, FoundTopic]:
         """Return the topics' metadata: from a few seconds ago, if it has leaders for all `needed`, or asked for now."""
         since = time.monotonic() - LEADERS_SECONDS
         recent: dict[str, FoundTopic] = {}
@@ -427,7 +408,7 @@ class OffsetAdmin(AdminCalls):
         answers = self.find_topics(topic for topic in needed if topic not in recent)
         return Answers({**recent, **answers.results}, answers.failures)
 
-    def _ask(
+    def _list_offsets(
         self,
         specs: Mapping[Place, OffsetSpec],
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
@@ -438,29 +419,33 @@ class OffsetAdmin(AdminCalls):
             return {}
         return self._client.list_offsets(requests, isolation_level=isolation_level, request_timeout=self._timeout)
 
-    def _offsets(self, futures: OffsetFutures, where: Where) -> Answers[Place, ListOffsetsResultInfo]:
+    def _await_offsets(self, futures: OffsetFutures, where: Where) -> Answers[Place, ListOffsetsResultInfo]:
         """Await the answers to ListOffsets. A place that a broker refused has a failure."""
         infos: dict[Place, ListOffsetsResultInfo] = {}
         failures: dict[Place, PlatformError] = {}
         for tp, future in futures.items():
             place = tp.topic, tp.partition
             try:
-                infos[place] = self._wait(future, where(place))
+                infos[place] = self._await_result(future, where(place))
             except KafkaException as err:
-                failures[place] = self._refusal(err, where(place))
+                failures[place] = self._translate_refusal(err, where(place))
         return Answers(infos, failures)
 
-    def _refusal(self, err: KafkaException, where: str) -> PlatformError:
+    def _translate_refusal(self, err: KafkaException, where: str) -> PlatformError:
         # After any error, the leaders may have changed.
         self._seen.clear()
         # librdkafka looks for leaders itself. If one is gone since we looked, this code is all that it tells.
         leaderless = err.args[0].code() == NO_LEADER
-        failure = BrokerUnavailableError(f"{where} has no leader any more") if leaderless else self._failure(err, where)
+        failure = (
+            BrokerUnavailableError(f"{where} has no leader any more")
+            if leaderless
+            else self._translate_error(err, where)
+        )
         failure.__cause__ = err
         return failure
 
 
-def _naming(what: str) -> Where:
+def _name_attempt(what: str) -> Where:
     """Return a function that describes the attempt `what` on a place, for errors."""
     return lambda place: f"{what} {place[0]}, kafka partition {place[1]}"
 
@@ -489,6 +474,10 @@ def read_operations(described: Any) -> frozenset[str] | None:
     if operations:
         return frozenset(operation.name for operation in operations)
     return None
+
+
+def _build_time_specs(times: Mapping[Place, int]) -> dict[Place, OffsetSpec]:
+    return {place: OffsetSpec.for_timestamp(time_ms) for place, time_ms in times.items()}
 
 
 def _mark_untold(offset: RecordOffset | None) -> OffsetAtTime:

@@ -104,10 +104,10 @@ class DeliveryTrack:
         self.acknowledged += 1
         offset = message.offset()
         if offset is None or offset < 0 or self._made_up is not None:
-            offset = self._believe(offset)
+            offset = self._check_offset(offset)
         self._target_offset = offset
 
-    def _believe(self, offset: int | None) -> int | None:
+    def _check_offset(self, offset: int | None) -> int | None:
         """Return the offset, or None if the broker has forgotten the batch's place: librdkafka then counts from -1."""
         if offset is None or offset < 0:
             self._made_up = -1
@@ -115,7 +115,7 @@ class DeliveryTrack:
             self._made_up = offset if self._made_up is not None and offset == self._made_up + 1 else None
         return offset if self._made_up is None else None
 
-    def queued(self, sources: npt.NDArray[np.int64]) -> None:
+    def note_queued(self, sources: npt.NDArray[np.int64]) -> None:
         """Remember the source offsets of queued records. Forget offsets acknowledged earlier."""
         while self._sources and self._forgotten + len(self._sources[0]) < self.acknowledged:
             self._forgotten += len(self._sources.popleft())
@@ -126,13 +126,13 @@ class DeliveryTrack:
         """Remember the size of the records queued since the last call, and the time."""
         self._weighed.append((self.sent, size, time.monotonic()))
 
-    def arrived(self) -> Iterator[tuple[int, float]]:
+    def take_acknowledged(self) -> Iterator[tuple[int, float]]:
         """Yield size and time of each weighed part acknowledged since the last call."""
         while self._weighed and self._weighed[0][0] <= self.acknowledged:
             _, size, sent_at = self._weighed.popleft()
             yield size, sent_at
 
-    def source_offset(self, index: int) -> int:
+    def find_source_offset(self, index: int) -> int:
         """Return the source offset of the record with this index in the order of sending."""
         index -= self._forgotten
         for sources in self._sources:
@@ -141,22 +141,22 @@ class DeliveryTrack:
             index -= len(sources)
         raise AssertionError(f"no record {index} was sent")
 
-    def cause(self) -> tuple[int, int, KafkaError]:
+    def find_cause(self) -> tuple[int, int, KafkaError]:
         """Return first and last source offset of the first refused record batch, and its error, not its effects."""
         codes = [error.code() for error in self.failures]
         first = next((i for i, code in enumerate(codes) if code not in ENTAILED), 0)
         last = first + sum(1 for _ in takewhile(lambda code: code == codes[first], codes[first:])) - 1
         # Records are acknowledged in order, so the first failure belongs to the record after the last success.
         start = self.acknowledged
-        return self.source_offset(start + first), self.source_offset(start + last), self.failures[first]
+        return self.find_source_offset(start + first), self.find_source_offset(start + last), self.failures[first]
 
-    def delivered(self) -> Delivered:
+    def summarize(self) -> Delivered:
         """Return the state of the deliveries, for reports and errors."""
         lost = sum(error.code() not in POSSIBLY_PERSISTED for error in self.failures)
         return Delivered(
             kafka_partition=self.kafka_partition,
             records=self.acknowledged,
-            source_offset=self.source_offset(self.acknowledged - 1) if self.acknowledged else None,
+            source_offset=self.find_source_offset(self.acknowledged - 1) if self.acknowledged else None,
             target_offset=self._target_offset,
             in_doubt=self.sent - self.acknowledged - lost,
         )
@@ -277,7 +277,7 @@ class ReplayProducer:
     @property
     def delivered(self) -> dict[int, Delivered]:
         """The acknowledged deliveries to each kafka partition of the target."""
-        return {p: track.delivered() for p, track in sorted(self._tracks.items())}
+        return {p: track.summarize() for p, track in sorted(self._tracks.items())}
 
     def send(self, batch: pa.RecordBatch, target_kafka_partition: int) -> None:
         """Queue the records of `batch` (RECORD_SCHEMA), in order; wait while the queue is full.
@@ -304,7 +304,8 @@ class ReplayProducer:
             first = batch.filter(pc.equal(read_milliseconds(batch), 0)).column("offset")[0]
             raise PreflightError(
                 f"{self._where}: {count} records from source offset {first} on have timestamp 0, which the Kafka "
-                f"client would replace by the time of sending; allow that, or leave them out; {self._positions()}"
+                f"client would replace by the time of sending; allow that, or leave them out; "
+                f"{self._describe_deliveries()}"
             )
 
     def _queue(self, part: pa.RecordBatch, track: DeliveryTrack) -> None:
@@ -333,10 +334,10 @@ class ReplayProducer:
             logger.debug("%s: the queue is full", self._where)
         except KafkaException as err:
             refusal = err
-        track.queued(sources[:queued])
+        track.note_queued(sources[:queued])
         if refusal is not None:
             self._raise_fatal_error(refusal.args[0])
-            raise self._refused(refusal.args[0], track, int(sources[queued])) from refusal
+            raise self._build_refusal(refusal.args[0], track, int(sources[queued])) from refusal
         return queued
 
     def _raise_fatal_error(self, refusal: KafkaError) -> None:
@@ -365,7 +366,7 @@ class ReplayProducer:
                 deadline = time.monotonic() + self._answer_seconds
                 before = now
             elif time.monotonic() > deadline:
-                raise self._unanswered()
+                raise self._build_silence_error()
 
     def _poll(self, seconds: float, serve: Callable[[float], int] | None = None) -> None:
         """Serve delivery reports, for `seconds` at most. Raise the error of a refused record or of the client."""
@@ -375,10 +376,10 @@ class ReplayProducer:
         for track in self._tracks.values():
             if track.failures:
                 self._settle()
-                first, last, error = track.cause()
-                raise self._refused(error, track, first, last)
+                first, last, error = track.find_cause()
+                raise self._build_refusal(error, track, first, last)
         if self._fatal is not None:
-            raise self._reasons.failure(self._fatal, f"{self._where} ({self._positions()})")
+            raise self._reasons.explain_failure(self._fatal, f"{self._where} ({self._describe_deliveries()})")
 
     def _serve(self, seconds: float, serve: Callable[[float], int] | None = None) -> None:
         """Let librdkafka report deliveries."""
@@ -388,7 +389,9 @@ class ReplayProducer:
             # librdkafka raises a fatal error here once, before it reports the records that failed with it.
             self._fatal = err.args[0]
 
-    def _refused(self, error: KafkaError, track: DeliveryTrack, first: int, last: int | None = None) -> PlatformError:
+    def _build_refusal(
+        self, error: KafkaError, track: DeliveryTrack, first: int, last: int | None = None
+    ) -> PlatformError:
         """Return the error for a refused record, or for one of a refused batch from source offset `first` to `last`."""
         self._settle()
         which = (
@@ -397,15 +400,15 @@ class ReplayProducer:
             else f"one of source offsets {first} to {last}"
         )
         to = f"for kafka partition {track.kafka_partition} was refused"
-        failure = self._reasons.failure(error, f"{self._where}: {which} {to} ({self._positions()})")
+        failure = self._reasons.explain_failure(error, f"{self._where}: {which} {to} ({self._describe_deliveries()})")
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and self._is_plain:
             failure.args = (f"{failure.text}. {COMPRESS}",)
         return failure
 
-    def _unanswered(self) -> PlatformError:
+    def _build_silence_error(self) -> PlatformError:
         self._settle()
         silent = f"{self._where}: nothing was acknowledged for {self._answer_seconds:g} s"
-        return self._reasons.silence(f"{silent} ({self._positions()})")
+        return self._reasons.explain_silence(f"{silent} ({self._describe_deliveries()})")
 
     def _settle(self) -> None:
         """Take back unsent records. Wait for the reports of sent ones, SETTLE_SECONDS at most."""
@@ -426,5 +429,5 @@ class ReplayProducer:
             self._producer.purge(in_queue=True, in_flight=True)
             self._serve(POLL_SECONDS)
 
-    def _positions(self) -> str:
+    def _describe_deliveries(self) -> str:
         return "; ".join(map(str, self.delivered.values())) or "nothing was sent"

@@ -54,10 +54,10 @@ class Pace:
         self._forget()
         return min(max(FIRST_BYTES, self._total), self._most)
 
-    def sent(self, size: int) -> None:
+    def note_sent(self, size: int) -> None:
         self.on_its_way += size
 
-    def acknowledged(self, size: int, sent_at: float) -> None:
+    def note_acknowledged(self, size: int, sent_at: float) -> None:
         now = time.monotonic()
         self.on_its_way -= size
         self.delay = now - sent_at
@@ -170,7 +170,7 @@ class TransactionalReplayProducer(ReplayProducer):
 
     def wait_for_room(self, size: int) -> None:
         """Wait until `size` bytes may be sent."""
-        self._acknowledge()
+        self._note_acknowledged()
         if not self._pace.admits(size):
             self._wait_until(lambda: self._pace.admits(size), self._serve_soon)
 
@@ -179,7 +179,7 @@ class TransactionalReplayProducer(ReplayProducer):
         self._open()
         super().send(batch, target_kafka_partition)
         self._tracks[target_kafka_partition].weigh(log_bytes)
-        self._pace.sent(log_bytes)
+        self._pace.note_sent(log_bytes)
 
     def commit(self, group: GroupOffset, progress: Committed) -> None:
         """Wait until all sent records are acknowledged, and commit them together with the group's progress."""
@@ -207,14 +207,14 @@ class TransactionalReplayProducer(ReplayProducer):
         """Send partly filled batches, for want of room, and let librdkafka report deliveries."""
         self._producer.flush(FLUSH_SECONDS)
         queued = self._producer.poll(seconds)
-        self._acknowledge()
+        self._note_acknowledged()
         return queued
 
-    def _acknowledge(self) -> None:
+    def _note_acknowledged(self) -> None:
         """Tell the pace which bytes were acknowledged since the last call, and how long they took."""
         for track in self._tracks.values():
-            for size, sent_at in track.arrived():
-                self._pace.acknowledged(size, sent_at)
+            for size, sent_at in track.take_acknowledged():
+                self._pace.note_acknowledged(size, sent_at)
 
     def _open(self) -> None:
         """Open a transaction, unless one is open."""
@@ -231,18 +231,20 @@ class TransactionalReplayProducer(ReplayProducer):
             except KafkaException as err:
                 if not err.args[0].retriable() or time.monotonic() > deadline:
                     self._settle()
-                    raise self._reasons.failure(err, f"{self._where}: {what}") from err
+                    raise self._reasons.explain_failure(err, f"{self._where}: {what}") from err
 
-    def _refused(self, error: KafkaError, track: DeliveryTrack, first: int, last: int | None = None) -> PlatformError:
+    def _build_refusal(
+        self, error: KafkaError, track: DeliveryTrack, first: int, last: int | None = None
+    ) -> PlatformError:
         # In a failed transaction produce() reports only that it failed. The commit reports why.
-        return super()._refused(self._why() if error.code() == WRONG_STATE else error, track, first, last)
+        return super()._build_refusal(self._find_cause() if error.code() == WRONG_STATE else error, track, first, last)
 
-    def _positions(self) -> str:
+    def _describe_deliveries(self) -> str:
         if self._committed is None:
             return "nothing was committed by this try"
         return f"committed are the records below source offset {self._committed}"
 
-    def _why(self) -> KafkaError:
+    def _find_cause(self) -> KafkaError:
         """Return the error that made the open transaction fail: only a commit reports it."""
         try:
             self._producer.commit_transaction(CALL_SECONDS)

@@ -257,7 +257,7 @@ class Backlogs:
 
     def _read_configs(self, topic: str, topic_id: str) -> Mapping[str, str]:
         if not self._has_fresh_configs(topic_id):
-            configs = self._deadline.limit_broker(self._admin.topic_configs)(topic)
+            configs = self._deadline.limit_broker(self._admin.read_topic_configs)(topic)
             _configs[self._servers, topic_id] = time.monotonic(), configs
         return _configs[self._servers, topic_id][1]
 
@@ -273,7 +273,7 @@ class Backlogs:
             if any(b.lag.values()) and not self._has_fresh_configs(b.topic_id)
         }
         if topic_ids:
-            configs = self._deadline.limit_broker(self._admin.topic_configs_of)(topic_ids).results
+            configs = self._deadline.limit_broker(self._admin.read_topic_configs_of)(topic_ids).results
             now = time.monotonic()
             _configs.update(
                 {

@@ -78,7 +78,7 @@ def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
     Raises the errors of the `kafka` package, and OSError if the answer cannot be written.
     """
     with ClusterAdmin(config.kafka, BROKER_SECONDS) as admin:
-        all_topics = admin.topics()
+        all_topics = admin.list_topics()
     present = match_topics(config, all_topics)
     topics = match_topics(config, {*present, *recall_topics(config, folder).topics, *_find_archived(config)})
     gone_topics = tuple(t for t in topics if t not in present)

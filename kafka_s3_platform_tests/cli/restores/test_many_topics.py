@@ -182,7 +182,7 @@ def test_all_refusals_are_told_by_topic_before_anything_is_made(
 
 def topics_of(config: ConnectorConfig) -> set[str]:
     with ClusterAdmin(config.kafka) as admin:
-        return set(admin.topics())
+        return set(admin.list_topics())
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_a_killed_restore_of_several_topics_goes_on_as_one(kafka_s3: KafkaS3, co
     slowly = ["restore", "c", *everything, "--create-topic", "--restore-id", "r1", "--records-per-second", "4"]
     killed = start(kafka_s3, slowly)
     with ClusterAdmin(config.kafka) as admin:
-        while f"copy.{orders}" not in admin.topics() or not committed(admin, f"copy.{orders}"):
+        while f"copy.{orders}" not in admin.list_topics() or not committed(admin, f"copy.{orders}"):
             assert killed.poll() is None, "it ended before it was killed"
             time.sleep(0.1)
     os.killpg(killed.pid, signal.SIGKILL)

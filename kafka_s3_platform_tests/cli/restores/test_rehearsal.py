@@ -67,7 +67,7 @@ def check_gone(config: ConnectorConfig, folder: Path) -> None:
     assert list(folder.glob("kafka-s3-rehearsal-*")) == []
     assert keys(config.store, f"{config.archive.restore_dir}/rehearsal=") == []
     with ClusterAdmin(config.kafka) as admin:
-        assert [topic for topic in admin.topics() if topic.startswith("rehearsal-")] == []
+        assert [topic for topic in admin.list_topics() if topic.startswith("rehearsal-")] == []
 
 
 def rehearse(kafka_s3: KafkaS3, *options: str, status: int = 0) -> Any:
@@ -245,9 +245,9 @@ def test_a_cluster_of_the_users_is_left_as_it_was(
 ) -> None:
     worker = kafka_s3.folder / "connectors" / "worker.properties"
     with ClusterAdmin(config.kafka) as admin:
-        before = set(admin.topics())
+        before = set(admin.list_topics())
         found = rehearse(kafka_s3, "--target-worker", str(worker))
-        assert set(admin.topics()) - {"__transaction_state", "__consumer_offsets"} == before - {
+        assert set(admin.list_topics()) - {"__transaction_state", "__consumer_offsets"} == before - {
             "__transaction_state",
             "__consumer_offsets",
         }

@@ -88,7 +88,7 @@ def test_an_hour_before_which_another_is_missing_is_refused_and_goes_on_after_it
     assert f"{keys[1]} has to follow {keys[0]}" in told
     assert f"re-execute backfill {BACKFILL} from failure" in told
     with ClusterAdmin(config.kafka) as admin:
-        assert f"{config.topics[0]}.replay-{BACKFILL}" not in admin.topics()
+        assert f"{config.topics[0]}.replay-{BACKFILL}" not in admin.list_topics()
     again = {BACKFILL_ID_TAG: OTHER, ROOT_BACKFILL_ID_TAG: BACKFILL}
     assert all(replay(config, instance, key, tags=again).success for key in keys)
     done = replay(config, instance, keys[1], tags=again)
@@ -128,7 +128,7 @@ def test_nothing_is_sent_where_the_backfill_or_the_first_run_is_deleted(
     assert not execute_run(InMemoryJob(job), again, instance, raise_on_error=False).success
     assert f"run {gone}, which this one executes again, is deleted" in read_run_error(instance, again.run_id)
     with ClusterAdmin(config.kafka) as admin:
-        assert not [topic for topic in admin.topics() if topic.startswith(f"{config.topics[0]}.replay-")]
+        assert not [topic for topic in admin.list_topics() if topic.startswith(f"{config.topics[0]}.replay-")]
 
 
 def test_another_backfill_of_the_same_day_makes_another_topic(

@@ -156,7 +156,7 @@ def test_a_run_that_picks_a_topic_without_an_archive_is_refused_as_a_whole(
     for name in ("other-1", "other-2"):
         assert f". connector c has archived nothing of topic {name}" in told
     with ClusterAdmin(config.kafka) as admin:
-        assert f"{config.topics[0]}-restored" not in admin.topics()
+        assert f"{config.topics[0]}-restored" not in admin.list_topics()
 
 
 def test_a_run_of_several_topics_shows_on_each_what_it_restored(

@@ -176,7 +176,7 @@ def test_a_login_that_is_missing_or_refused_is_told_with_what_to_set(
     given = {**user.common, **{name: SecretStr(value) for name, value in changed.items()}}
     settings = user.model_copy(update={"common": given})
     with pytest.raises(PlatformError, match=advice) as raised, ClusterAdmin(settings, 1.5) as admin:
-        admin.topics()
+        admin.list_topics()
     assert given["sasl.password"].get_secret_value() not in str(raised.value)
 
 
@@ -272,7 +272,7 @@ def test_a_restore_that_creates_its_target_and_its_acls(
     assert restored(config, **asked, target=guarded.user_with(acls)).verified
 
     with ClusterAdmin(guarded.anyone) as admin:
-        assert TopicAcl("User:alice", "*", "READ", "ALLOW") in (admin.topic_acls([topic_name])[topic_name] or ())
+        assert TopicAcl("User:alice", "*", "READ", "ALLOW") in (admin.read_topic_acls([topic_name])[topic_name] or ())
 
 
 def test_a_target_that_may_not_be_created_is_named(guarded: Guarded, config: ConnectorConfig, topic_name: str) -> None:

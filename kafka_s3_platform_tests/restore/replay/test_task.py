@@ -340,13 +340,13 @@ def test_what_is_on_its_way_begins_small_and_is_bounded_whatever_was_acknowledge
     pace = Pace(60)
     assert pace.room == FIRST_BYTES
     assert pace.admits(10**9)
-    pace.sent(FIRST_BYTES)
+    pace.note_sent(FIRST_BYTES)
     assert not pace.admits(1)
-    pace.acknowledged(FIRST_BYTES, time.monotonic() - 2)
+    pace.note_acknowledged(FIRST_BYTES, time.monotonic() - 2)
     assert 2 <= pace.delay < 60
     for size in (FIRST_BYTES, 10**9):
-        pace.sent(size)
-        pace.acknowledged(size, time.monotonic())
+        pace.note_sent(size)
+        pace.note_acknowledged(size, time.monotonic())
     assert pace.room == 60 * MOST_BYTES_PER_SECOND
     assert not pace.on_its_way
 

@@ -53,7 +53,7 @@ TOPIC = [event for event in (*events("customers", "orders"), *FEED, *UNION) if e
 def s3_topic(lab: Lab, registry: RegistrySettings) -> Iterator[str]:
     """The topic of the quickstarts, archived by that of the sink: value1 to value9, twice."""
     with ClusterAdmin(lab.kafka) as admin:
-        if "s3_topic" in admin.topics():
+        if "s3_topic" in admin.list_topics():
             delete_topic(lab.kafka, "s3_topic")
             time.sleep(1)
     topic = lab.create("s3_topic")
@@ -64,7 +64,7 @@ def s3_topic(lab: Lab, registry: RegistrySettings) -> Iterator[str]:
     yield topic
     for name in ("s3_topic", "copy_of_s3_topic", "json_of_s3_topic", "schema_of_s3_topic"):
         with ClusterAdmin(lab.kafka) as admin:
-            found = name in admin.topics()
+            found = name in admin.list_topics()
         if found:
             delete_topic(lab.kafka, name)
 
@@ -234,7 +234,7 @@ def test_a_window_over_objects_that_overlap_sends_nothing(lab: SourceLab) -> Non
     with pytest.raises(PreflightError, match="a window of offsets would choose others"):
         restored(config, (), "{topic}-copy", from_offset=2, to_offset=12)
     with ClusterAdmin(lab.kafka) as admin:
-        assert f"{lab.topic}-copy" not in admin.topics()
+        assert f"{lab.topic}-copy" not in admin.list_topics()
     report = restored(config, (), "{topic}-all")
     assert report.record_count == 20
     assert any("order differs from the source's" in note for note in report.notes)
@@ -385,7 +385,7 @@ def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad
     refused = restored(config, (), "{topic}-copy", dry_run=True, create_topic=False)
     assert "does not exist" in refused.refusals[0]
     with ClusterAdmin(lab.kafka) as admin:
-        assert f"{lab.topic}-copy" not in admin.topics()
+        assert f"{lab.topic}-copy" not in admin.list_topics()
         admin.create_topic(f"{lab.topic}-limited", 1, configs={"retention.bytes": "1000000000000"})
     [unsure] = restored(config, (), "{topic}-limited", dry_run=True).refusals
     assert "the bytes of restored records in a kafka partition's log are unknown" in unsure
@@ -541,7 +541,7 @@ def test_nothing_is_created_where_no_record_can_be_written_and_a_dry_run_says_so
             planned = restored(config, (lab.topic,), "{topic}-copy", dry_run=True, exact=exact, **asked_for)
             assert "can be written: " in planned.refusals[0]
     with ClusterAdmin(lab.kafka) as admin:
-        assert f"{lab.topic}-copy" not in admin.topics()
+        assert f"{lab.topic}-copy" not in admin.list_topics()
 
 
 def test_an_exact_dry_run_writes_every_record_and_names_the_one_that_cannot_be(lab: SourceLab) -> None:

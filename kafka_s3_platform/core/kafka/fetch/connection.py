@@ -134,21 +134,21 @@ def write_offset_delete_request(group: str, topic: str, kafka_partitions: Collec
 def read_leader(frame: memoryview, tp: TopicPartition) -> tuple[str, int] | None:
     """Read host and port of the kafka partition's leader from a Metadata answer, None if it names none."""
     answer = _Answer(frame)
-    answer.number(4)
-    brokers = dict(answer.array(_read_broker))
-    answer.text()
-    answer.number(4)
-    leaders = dict(chain.from_iterable(answer.array(_read_topic_leaders)))
+    answer.read_number(4)
+    brokers = dict(answer.read_array(_read_broker))
+    answer.read_text()
+    answer.read_number(4)
+    leaders = dict(chain.from_iterable(answer.read_array(_read_topic_leaders)))
     return brokers.get(leaders.get(tp.kafka_partition, -1))
 
 
 def read_fetch_answer(frame: memoryview) -> FetchAnswer:
     """Read the only kafka partition of a Fetch answer; with the answer's own error if it has one."""
     answer = _Answer(frame)
-    answer.number(4)
-    error = answer.number(2)
-    answer.number(4)
-    places = list(chain.from_iterable(answer.array(_read_fetched_topic)))
+    answer.read_number(4)
+    error = answer.read_number(2)
+    answer.read_number(4)
+    places = list(chain.from_iterable(answer.read_array(_read_fetched_topic)))
     if error or not places:
         return FetchAnswer(error or -1, -1, -1, (), None, memoryview(b""))
     return places[0]
@@ -156,25 +156,25 @@ def read_fetch_answer(frame: memoryview) -> FetchAnswer:
 
 def read_handshake_error(frame: memoryview) -> int:
     """Read the error code of a SaslHandshake answer."""
-    return _Answer(frame, flexible=False).number(2)
+    return _Answer(frame, flexible=False).read_number(2)
 
 
 def read_authenticate_answer(frame: memoryview) -> tuple[int, bytes]:
     """Read the error code of a SaslAuthenticate answer, and the mechanism's token."""
     answer = _Answer(frame)
-    error = answer.number(2)
-    answer.data()
-    return error, bytes(answer.data())
+    error = answer.read_number(2)
+    answer.read_bytes()
+    return error, bytes(answer.read_bytes())
 
 
 def read_offset_delete_errors(frame: memoryview) -> dict[int | None, int]:
     """Read the error codes of an OffsetDelete answer by kafka partition; None has the answer's own. 0 is no error."""
     answer = _Answer(frame, flexible=False)
-    errors: dict[int | None, int] = {None: answer.number(2)}
-    answer.number(4)
-    for _ in range(answer.number(4)):
-        answer.take(answer.number(2))
-        places = ((answer.number(4), answer.number(2)) for _ in range(answer.number(4)))
+    errors: dict[int | None, int] = {None: answer.read_number(2)}
+    answer.read_number(4)
+    for _ in range(answer.read_number(4)):
+        answer.take(answer.read_number(2))
+        places = ((answer.read_number(4), answer.read_number(2)) for _ in range(answer.read_number(4)))
         errors |= dict(places)
     return errors
 
@@ -186,12 +186,12 @@ class _Answer:
         self._frame = frame
         self._at = 4
         if flexible:
-            self.tags()
+            self.read_tags()
 
-    def number(self, size: int) -> int:
+    def read_number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "big", signed=True)
 
-    def unsigned(self) -> int:
+    def read_unsigned(self) -> int:
         """Read an unsigned varint."""
         value = 0
         for shift in range(0, _MOST_SHIFT + 7, 7):
@@ -209,75 +209,75 @@ class _Answer:
         self._at += size
         return taken
 
-    def data(self) -> memoryview:
+    def read_bytes(self) -> memoryview:
         """Read compact bytes; none if they are null."""
-        return self.take(max(self.unsigned() - 1, 0))
+        return self.take(max(self.read_unsigned() - 1, 0))
 
-    def text(self) -> str:
-        return bytes(self.data()).decode()
+    def read_text(self) -> str:
+        return bytes(self.read_bytes()).decode()
 
-    def array(self, item: "Callable[[_Answer], T]") -> Iterator[T]:
+    def read_array(self, item: "Callable[[_Answer], T]") -> Iterator[T]:
         """Yield the items of a compact array, which `item` reads."""
         for _ in range(self._count(_MOST_ITEMS) - 1):
             yield item(self)
 
-    def tags(self) -> dict[int, memoryview]:
+    def read_tags(self) -> dict[int, memoryview]:
         """Read tagged fields by their number."""
-        return {self.unsigned(): self.take(self.unsigned()) for _ in range(self._count(_MOST_TAGS))}
+        return {self.read_unsigned(): self.take(self.read_unsigned()) for _ in range(self._count(_MOST_TAGS))}
 
     def _count(self, most: int) -> int:
-        count = self.unsigned()
+        count = self.read_unsigned()
         if count > most:
             raise ValueError(f"the broker's answer has {count:,} items, where {most:,} are the most")
         return count
 
 
 def _read_broker(answer: _Answer) -> tuple[int, tuple[str, int]]:
-    node_id = answer.number(4)
-    host = answer.text()
-    port = answer.number(4)
-    answer.data()
-    answer.tags()
+    node_id = answer.read_number(4)
+    host = answer.read_text()
+    port = answer.read_number(4)
+    answer.read_bytes()
+    answer.read_tags()
     return node_id, (host, port)
 
 
 def _read_topic_leaders(answer: _Answer) -> list[tuple[int, int]]:
     """Read a topic of a Metadata answer: kafka partition and leader id of each."""
-    answer.number(2)
-    answer.data()
-    answer.number(1)
-    leaders = list(answer.array(_read_place_leader))
-    answer.number(4)
-    answer.tags()
+    answer.read_number(2)
+    answer.read_bytes()
+    answer.read_number(1)
+    leaders = list(answer.read_array(_read_place_leader))
+    answer.read_number(4)
+    answer.read_tags()
     return leaders
 
 
 def _read_place_leader(answer: _Answer) -> tuple[int, int]:
     """Read a kafka partition of a Metadata answer, and its leader's id. The replicas are passed over."""
-    answer.number(2)
-    kafka_partition, leader_id, _ = (answer.number(4) for _ in range(3))
+    answer.read_number(2)
+    kafka_partition, leader_id, _ = (answer.read_number(4) for _ in range(3))
     for _ in range(3):
-        list(answer.array(lambda a: a.number(4)))
-    answer.tags()
+        list(answer.read_array(lambda a: a.read_number(4)))
+    answer.read_tags()
     return kafka_partition, leader_id
 
 
 def _read_fetched_topic(answer: _Answer) -> list[FetchAnswer]:
-    answer.data()
-    places = list(answer.array(_read_fetched_place))
-    answer.tags()
+    answer.read_bytes()
+    places = list(answer.read_array(_read_fetched_place))
+    answer.read_tags()
     return places
 
 
 def _read_fetched_place(answer: _Answer) -> FetchAnswer:
     """Read a kafka partition of a Fetch answer."""
-    answer.number(4)
-    error = answer.number(2)
-    _, stable, log_start = (answer.number(8) for _ in range(3))
-    aborted = tuple(answer.array(_read_aborted))
-    answer.number(4)
-    records = answer.data()
-    differing = answer.tags().get(_DIVERGING_EPOCH)
+    answer.read_number(4)
+    error = answer.read_number(2)
+    _, stable, log_start = (answer.read_number(8) for _ in range(3))
+    aborted = tuple(answer.read_array(_read_aborted))
+    answer.read_number(4)
+    records = answer.read_bytes()
+    differing = answer.read_tags().get(_DIVERGING_EPOCH)
     divergence = None if differing is None else _read_epoch_end(differing)
     return FetchAnswer(error, log_start, stable, aborted, divergence, records)
 
@@ -290,9 +290,9 @@ def _read_epoch_end(field: memoryview) -> EpochEnd:
 
 
 def _read_aborted(answer: _Answer) -> tuple[int, int]:
-    producer_id = answer.number(8)
-    first_offset = answer.number(8)
-    answer.tags()
+    producer_id = answer.read_number(8)
+    first_offset = answer.read_number(8)
+    answer.read_tags()
     return producer_id, first_offset
 
 

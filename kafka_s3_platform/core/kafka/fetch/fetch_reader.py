@@ -153,7 +153,7 @@ class FetchReader(RecordReader):
         tp = TopicPartition(self._topic, kafka_partition)
         try:
             if is_supported(self._properties):
-                connection = self._connected(tp)
+                connection = self._connect(tp)
                 connection.ask(tp, offset, leader_epoch, 1, 0)
                 answer = connection.answer()
                 if not answer.error_code:
@@ -171,7 +171,7 @@ class FetchReader(RecordReader):
         tp = TopicPartition(self._topic, kafka_partition)
         try:
             if is_supported(self._properties):
-                connection = self._connected(tp)
+                connection = self._connect(tp)
                 connection.ask(tp, offset, -1, 1, 0)
                 answer = connection.answer()
                 if answer.error_code == KafkaError.OFFSET_OUT_OF_RANGE:
@@ -184,7 +184,7 @@ class FetchReader(RecordReader):
         return self._confluent.find_timestamp(kafka_partition, offset)
 
     def _read(self, tp: TopicPartition, progress: _Progress) -> Generator[pa.RecordBatch, None, ReadEnd]:
-        yield from cut_batches(self._chunks(tp, progress))
+        yield from cut_batches(self._read_chunks(tp, progress))
         return ReadEnd(
             progress.position,
             progress.epoch_at_end,
@@ -194,22 +194,22 @@ class FetchReader(RecordReader):
             progress.unreadable,
         )
 
-    def _chunks(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
+    def _read_chunks(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
         """Yield the range's records, as they come. After anything doubtful, confluent-kafka reads the rest of them."""
         try:
-            for batches, aborted in self._fetched(tp, progress):
-                yield from self._records(tp, batches, aborted, progress)
+            for batches, aborted in self._fetch_batches(tp, progress):
+                yield from self._select_records(tp, batches, aborted, progress)
                 progress.pass_over(batches)
         except (UnsupportedError, OSError, ValueError, IndexError) as err:
             logger.info("%s, offset %d: confluent-kafka reads on (%s)", tp, progress.position, err)
             self._disconnect()
-            yield from self._rest(tp, progress)
+            yield from self._read_rest(tp, progress)
         finally:
             if self._connection is not None and self._connection.unanswered:
                 # The answer that is under way is no longer needed.
                 self._disconnect()
 
-    def _fetched(self, tp: TopicPartition, progress: _Progress) -> Iterator[tuple[list[LogBatch], Aborted]]:
+    def _fetch_batches(self, tp: TopicPartition, progress: _Progress) -> Iterator[tuple[list[LogBatch], Aborted]]:
         """Yield the batches of each answer. While they are used, the next answer is under way."""
         if progress.position >= progress.end:
             return
@@ -218,7 +218,7 @@ class FetchReader(RecordReader):
         self._ask(tp, progress.position, progress.asked_epoch)
         doubted = None
         while True:
-            batches, aborted = self._credible(tp, progress)
+            batches, aborted = self._await_credible_answer(tp, progress)
             last = batches[-1]
             if last.fault and last.base_offset != doubted:
                 # Maybe it was damaged on its way. If another connection brings it so again, it is so in the log.
@@ -233,7 +233,7 @@ class FetchReader(RecordReader):
             if progress.position >= progress.end:
                 return
 
-    def _credible(self, tp: TopicPartition, progress: _Progress) -> tuple[list[LogBatch], Aborted]:
+    def _await_credible_answer(self, tp: TopicPartition, progress: _Progress) -> tuple[list[LogBatch], Aborted]:
         """Return the next answer that can be what the log holds. After any other answer, connect and ask again.
 
         Raises UnsupportedError or BrokerUnavailableError if MAX_AGAIN more answers are no better.
@@ -245,7 +245,7 @@ class FetchReader(RecordReader):
                 time.sleep(AGAIN_SECONDS)
                 self._ask(tp, progress.position, progress.asked_epoch)
             try:
-                batches, answer = self._answered(tp, progress.position)
+                batches, answer = self._await_answer(tp, progress.position)
             except (PassingError, BrokerUnavailableError) as err:
                 doubt = err
                 continue
@@ -259,13 +259,13 @@ class FetchReader(RecordReader):
             )
         raise doubt or AssertionError("an answer is credible or doubted")
 
-    def _answered(self, tp: TopicPartition, position: int) -> tuple[list[LogBatch], FetchAnswer]:
+    def _await_answer(self, tp: TopicPartition, position: int) -> tuple[list[LogBatch], FetchAnswer]:
         """Return the batches of the next answer, and the answer.
 
         Raises PassingError if it may be better in a moment, UnsupportedError if it is for confluent-kafka to
         understand, and BrokerUnavailableError if no log can hold it.
         """
-        answer = self._connected(tp).answer()
+        answer = self._connect(tp).answer()
         # While a leader moves or starts, its next answer may be another. All other errors are for confluent-kafka.
         if answer.error_code in ERROR_CLASSES and issubclass(ERROR_CLASSES[answer.error_code], TransientError):
             raise PassingError(f"Kafka's error {answer.error_code}")
@@ -287,13 +287,13 @@ class FetchReader(RecordReader):
         return batches, answer
 
     def _ask(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
-        self._connected(tp).ask(tp, offset, leader_epoch, FETCH_BYTES, WAIT_MS)
+        self._connect(tp).ask(tp, offset, leader_epoch, FETCH_BYTES, WAIT_MS)
 
-    def _records(
+    def _select_records(
         self, tp: TopicPartition, batches: Sequence[LogBatch], aborted: Aborted, progress: _Progress
     ) -> Iterator[pa.RecordBatch]:
         """Yield the committed records from the position to the end of the range."""
-        for group in self._groups(tp, select_committed([b for b in batches if not b.fault], aborted), progress):
+        for group in self._group_batches(tp, select_committed([b for b in batches if not b.fault], aborted), progress):
             records, failures = build_record_batch(tp, group)
             offsets = records.column("offset").to_numpy()
             first, last = np.searchsorted(offsets, [progress.position, progress.end])
@@ -309,9 +309,9 @@ class FetchReader(RecordReader):
                 self._throttle.take(records.num_rows, size)
                 yield records
         if batches[-1].fault:
-            self._pass_by(tp, batches[-1], batches[-1].fault, progress)
+            self._skip_batch(tp, batches[-1], batches[-1].fault, progress)
 
-    def _groups(
+    def _group_batches(
         self, tp: TopicPartition, batches: Iterable[LogBatch], progress: _Progress
     ) -> Iterator[list[OpenedBatch]]:
         """Yield the batches in the range, as many at once as memory allows. An unreadable one ends its group."""
@@ -326,7 +326,7 @@ class FetchReader(RecordReader):
                 yield from [group] if group else []
                 group = []
                 weight = 0
-                self._pass_by(tp, batch, str(err), progress)
+                self._skip_batch(tp, batch, str(err), progress)
                 continue
             if group and weight + opened.weight > GROUP_BYTES:
                 yield group
@@ -336,7 +336,7 @@ class FetchReader(RecordReader):
             weight += opened.weight
         yield from [group] if group else []
 
-    def _pass_by(self, tp: TopicPartition, batch: LogBatch, fault: str, progress: _Progress) -> None:
+    def _skip_batch(self, tp: TopicPartition, batch: LogBatch, fault: str, progress: _Progress) -> None:
         """Report a batch that cannot be read, or raise if unreadable batches are not to be skipped."""
         start = max(batch.base_offset, progress.start)
         end = min(batch.last_offset + 1, progress.end)
@@ -349,7 +349,7 @@ class FetchReader(RecordReader):
         progress.position = batch.last_offset + 1
         progress.leader_epoch = None if batch.fault else batch.leader_epoch
 
-    def _rest(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
+    def _read_rest(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
         """Yield the rest of the range from confluent-kafka, and add its result to ours."""
         offsets = OffsetRange(progress.position, progress.end)
         read = self._confluent.read(tp.kafka_partition, offsets, progress.leader_epoch)
@@ -369,7 +369,7 @@ class FetchReader(RecordReader):
             self._fallback = self._new_fallback()
         return self._fallback
 
-    def _connected(self, tp: TopicPartition) -> BrokerConnection:
+    def _connect(self, tp: TopicPartition) -> BrokerConnection:
         """Return a connection to the leader: the open one, or a new one if that is for another kafka partition."""
         if self._connection is not None and self._connected_to == tp:
             return self._connection

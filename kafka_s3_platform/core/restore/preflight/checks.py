@@ -67,7 +67,7 @@ def observe_targets(
     described = answers.results
     logs = admin.frontiers_of({topic: d.kafka_partitions for topic, d in described.items()}).all_or_raise()
     new_topics = [p.to_topic for p in plans if p.to_topic not in described and p.request.restore_acls]
-    acls = admin.topic_acls(new_topics) if new_topics else {}
+    acls = admin.read_topic_acls(new_topics) if new_topics else {}
     targets: list[Target] = []
     for plan in plans:
         topic = plan.to_topic

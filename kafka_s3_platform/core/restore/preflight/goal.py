@@ -152,7 +152,7 @@ def observe_goals(plans: Sequence[TargetPlan], admin: ClusterAdmin) -> list[Goal
     if not plans:
         return []
     cluster = admin.describe_cluster()
-    most = admin.broker_config(cluster.broker_id, "transaction.max.timeout.ms")
+    most = admin.read_broker_config(cluster.broker_id, "transaction.max.timeout.ms")
     observed = observe_targets(plans, admin, cluster, most)
 
     def observe(plan: TargetPlan, target: Target) -> Goal:
