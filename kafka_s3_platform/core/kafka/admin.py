@@ -221,16 +221,11 @@ class ClusterAdmin(OffsetAdmin):
                 )
             time.sleep(POLL_SECONDS)
 
-    def delete_unused_topic(self, topic: str, topic_id: str) -> bool:
-        """Delete the topic if it has this id and was never written to. Return True if it was deleted.
-
-        A restore that fails before it sends takes back the topic that it created. An error is logged, and the topic
-        stays.
-        """
-        return self.delete_topic(topic, topic_id, only_unused=True)
-
     def delete_topic(self, topic: str, topic_id: str, *, only_unused: bool = False) -> bool:
-        """Delete the topic if it has this id: no other of its name. Return True if it was deleted."""
+        """Delete the topic if it has this id, and no other of its name. Return True if it was deleted.
+
+        With `only_unused` it stays if it was written to. If it cannot be deleted, it stays too, and that is logged.
+        """
         try:
             description = self.describe_topic(topic)
             logs = self.frontiers(topic, description.kafka_partitions).values() if only_unused else ()
@@ -288,7 +283,7 @@ def _build_description(
         topic=topic.topic,
         topic_id=topic.topic_id,
         kafka_partitions=topic.kafka_partitions,
-        configs=_read_values(entry for entry in entries if _is_set_on_topic(entry)),
+        configs=_read_values(e for e in entries if ConfigSource(e.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG),
         acls=acls,
         operations=topic.operations,
         replication_factor=min(map(len, topic.replicas.values()), default=None),
@@ -298,7 +293,3 @@ def _build_description(
 
 def _read_values(entries: Iterable[ConfigEntry]) -> dict[str, str]:
     return {entry.name: str(entry.value) for entry in entries if entry.value is not None}
-
-
-def _is_set_on_topic(entry: ConfigEntry) -> bool:
-    return ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG

@@ -167,7 +167,7 @@ class DeadLetterQueue:
                 self._opened = self._open()
             refused = self._opened.send(self._build_letters(failed, failures))
         except PlatformError as err:
-            raise self._explain_error(err) from err
+            raise err.retell(f"dead letters of connector {self._connector}, topic {self._topic}: {err.text}") from err
         return [self._add_refusal(failures[row], reason) for row, reason in sorted(refused.items())]
 
     def _find_looping(self, failed: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -276,9 +276,6 @@ class DeadLetterQueue:
             description = _describe_failure(failure, self._topic, record["partition"])
             content = f"; key {_show_content(record['key'])}, value {_show_content(record['value'])}"
             logger.error("%s%s", description, content if self._errors.log_include_messages else "")
-
-    def _explain_error(self, err: PlatformError) -> PlatformError:
-        return err.retell(f"dead letters of connector {self._connector}, topic {self._topic}: {err.text}")
 
 
 class _DeadLetterTopic:

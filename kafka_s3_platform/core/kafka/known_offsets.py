@@ -35,7 +35,8 @@ class KnownOffsets:
         """Ask the cluster for those offsets of `questions` that are not here yet."""
         missing: dict[str, tuple[list[int], Sequence[int]]] = {}
         for topic, (kafka_partitions, times) in questions.items():
-            unknown = [p for p in kafka_partitions if not self._knows((topic, p), times)]
+            unanswered = [p for p in kafka_partitions if (topic, p) not in self._failures]
+            unknown = [p for p in unanswered if not self._found.get((topic, p), {}).keys() >= {*times}]
             if unknown:
                 missing[topic] = (unknown, times)
         if not missing:
@@ -68,6 +69,3 @@ class KnownOffsets:
         failures = {p: self._failures[topic, p] for p in numbers if (topic, p) in self._failures}
         answered = [p for p in numbers if p not in failures]
         return Answers({p: {t: self._found.get((topic, p), {})[t] for t in times} for p in answered}, failures)
-
-    def _knows(self, place: Place, times: Sequence[int]) -> bool:
-        return place in self._failures or self._found.get(place, {}).keys() >= {*times}

@@ -265,7 +265,9 @@ class OffsetAdmin(AdminCalls):
             doubted = self._find_doubted_times(first_answers.results)
             # Records may have come since then. So an answer counts as wrong only if the second one is the same.
             again = self._search_times(doubted, _collect_times(doubted))
-            unknown = again.checked(lambda place, offsets: {t: _mark_untold(offsets[t]) for t in doubted[place]})
+            unknown = again.checked(
+                lambda place, offsets: {t: Untold.UNTOLD if offsets[t] is None else offsets[t] for t in doubted[place]}
+            )
             certain = {p: offsets for p, offsets in first_answers.results.items() if p not in again.failures}
             offsets = {p: {**by_time, **unknown.results.get(p, {})} for p, by_time in certain.items()}
             return Answers(offsets, {**leaders.failures, **first_answers.failures, **again.failures})
@@ -305,7 +307,8 @@ class OffsetAdmin(AdminCalls):
         results: dict[Place, TimeOffsets] = {}
         failures: dict[Place, PlatformError] = {}
         while steps:
-            topic_answers = _sort_by_topic(open_places, self._ask_times(_list_questions(open_places, steps)))
+            questions = {(topic, p): times for topic, times in steps.items() for p in open_places[topic]}
+            topic_answers = _sort_by_topic(open_places, self._ask_times(questions))
             open_places = {topic: tuple(topic_answers[topic].results) for topic in steps}
             for topic in tuple(steps):
                 try:
@@ -480,10 +483,6 @@ def _build_time_specs(times: Mapping[Place, int]) -> dict[Place, OffsetSpec]:
     return {place: OffsetSpec.for_timestamp(time_ms) for place, time_ms in times.items()}
 
 
-def _mark_untold(offset: RecordOffset | None) -> OffsetAtTime:
-    return Untold.UNTOLD if offset is None else offset
-
-
 def _group_places(places: Iterable[Place]) -> dict[str, list[int]]:
     grouped: dict[str, list[int]] = {}
     for topic, kafka_partition in places:
@@ -500,12 +499,6 @@ def _sort_by_topic(by_topic: Mapping[str, Iterable[int]], answers: Answers[Place
     for (topic, kafka_partition), failure in answers.failures.items():
         failures[topic][kafka_partition] = failure
     return {topic: Answers(results[topic], failures[topic]) for topic in by_topic}
-
-
-def _list_questions(
-    by_topic: Mapping[str, Iterable[int]], steps: Mapping[str, Sequence[int]]
-) -> dict[Place, Sequence[int]]:
-    return {(topic, p): times for topic, times in steps.items() for p in by_topic[topic]}
 
 
 def _collect_times(doubted: Mapping[Place, Iterable[int]]) -> dict[str, list[int]]:

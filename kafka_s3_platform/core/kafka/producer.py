@@ -366,7 +366,9 @@ class ReplayProducer:
                 deadline = time.monotonic() + self._answer_seconds
                 before = now
             elif time.monotonic() > deadline:
-                raise self._build_silence_error()
+                self._settle()
+                silent = f"{self._where}: nothing was acknowledged for {self._answer_seconds:g} s"
+                raise self._reasons.explain_silence(f"{silent} ({self._describe_deliveries()})")
 
     def _poll(self, seconds: float, serve: Callable[[float], int] | None = None) -> None:
         """Serve delivery reports, for `seconds` at most. Raise the error of a refused record or of the client."""
@@ -404,11 +406,6 @@ class ReplayProducer:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and self._is_plain:
             failure.args = (f"{failure.text}. {COMPRESS}",)
         return failure
-
-    def _build_silence_error(self) -> PlatformError:
-        self._settle()
-        silent = f"{self._where}: nothing was acknowledged for {self._answer_seconds:g} s"
-        return self._reasons.explain_silence(f"{silent} ({self._describe_deliveries()})")
 
     def _settle(self) -> None:
         """Take back unsent records. Wait for the reports of sent ones, SETTLE_SECONDS at most."""

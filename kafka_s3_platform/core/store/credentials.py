@@ -117,13 +117,11 @@ def describe_credentials(settings: StoreSettings) -> str:
     """Describe the provider and its access key id, masked. Raises the errors of `find_credentials`."""
     credentials = _require_credentials(settings)
     method = credentials.method
-    source = _describe_chain(method, settings.chain) if _build_loader(_Method.of(settings)) is None else method
+    source = method
+    if _build_loader(_Method.of(settings)) is None:
+        setting = "s3.credentials.provider.class" if settings.chain else "AWS's default chain"
+        source = f"{setting}: {_CHAIN.get(method, method)}"
     return f"{source}; access key id {_mask_key(find_credentials(settings).access_key)}"
-
-
-def _describe_chain(method: str, members: tuple[str, ...]) -> str:
-    setting = "AWS's default chain" if not members else "s3.credentials.provider.class"
-    return f"{setting}: {_CHAIN.get(method, method)}"
 
 
 def _mask_key(access_key: str) -> str:
@@ -135,7 +133,9 @@ def _mask_key(access_key: str) -> str:
 def _require_credentials(settings: StoreSettings) -> Any:
     """Return botocore's credentials for these settings. Raises AuthorizationError if there are none."""
     with _LOCK:
-        credentials = _resolve_credentials(_get_session(_Method.of(settings)))
+        session = _get_session(_Method.of(settings))
+        with _translate_refusals("looking for AWS credentials"):
+            credentials = session.get_credentials()
     if credentials is None:
         raise AuthorizationError(_explain_no_credentials(settings.chain), code=ErrorCode.STORE_LOGIN)
     return credentials
@@ -150,12 +150,6 @@ def _explain_no_credentials(chain: tuple[str, ...]) -> str:
         "no AWS credentials: none in the connector file, the environment, a profile, the container or the instance."
         " Set aws.access.key.id and aws.secret.access.key, or one of the others"
     )
-
-
-def _resolve_credentials(session: Any) -> Any:
-    """Return the session's credentials. Return None if the default chain finds none."""
-    with _translate_refusals("looking for AWS credentials"):
-        return session.get_credentials()
 
 
 @dataclass(frozen=True)

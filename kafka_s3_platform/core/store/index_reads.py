@@ -319,7 +319,10 @@ class _Reader:
         store = ObjectStore(self.table.store)
         try:
             if file.is_read_whole:
-                return _decode_file(store.get(key))
+                # Read in this thread, from memory. The threads of a dataset may outlive Python and abort it
+                # (apache/arrow 34314).
+                content = pa.BufferReader(store.get(key))
+                return complete_columns(pq.ParquetFile(content).read(use_threads=False))
             return self._decode_row_groups(pq.ParquetFile(store.open(key)))
         except (NotFoundError, pa.ArrowException, OSError) as err:
             # the store's answer was complete, so the file is broken
@@ -343,8 +346,3 @@ class _Reader:
             if column.statistics is not None and column.statistics.has_min_max:
                 bounds[column.path_in_schema] = (column.statistics.min, column.statistics.max)
         return _may_meet(bounds, (), self.terms)
-
-
-def _decode_file(content: bytes) -> pa.Table:
-    # Read in this thread, from memory. The threads of a dataset may outlive Python and abort it (apache/arrow 34314).
-    return complete_columns(pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False))

@@ -322,7 +322,8 @@ def _encode_kind(kind: str, items: Sequence[tuple[TopicRows, IndexRow]], common:
     columns["run_id"] = [rows.run_id for rows, _ in items]
     for name in (f.name for f in fields(items[0][1])):
         values = [getattr(item, name) for _, item in items]
-        columns[name] = [_encode_json(value) for value in values] if name in TUPLES else values
+        # in JSON, dataclasses are objects and tuples are lists
+        columns[name] = [json.dumps(value, default=asdict) for value in values] if name in TUPLES else values
     columns["topic"] = [rows.topic for rows, _ in items]
     starts = columns["chunk_start"] if kind in SEGMENT_KINDS else [None] * len(items)
     columns[PERIOD] = [find_period(kind, start) for start in starts]
@@ -384,11 +385,6 @@ def _decode_segment(row: Mapping[str, Any]) -> Segment:
     segment = Segment(**values)
     _ = segment.format, segment.zone  # parses the JSON of its settings, to refuse what is no JSON now
     return segment
-
-
-def _encode_json(value: object) -> str:
-    """Encode a value for a column of JSON: dataclasses as objects, tuples as lists."""
-    return json.dumps(value, default=asdict)
 
 
 def _decode_kind(kind: str, rows: pa.Table) -> Iterator[IndexRow]:

@@ -288,6 +288,8 @@ def build_delta_options(store: StoreSettings) -> dict[str, str]:
     Raises as `find_credentials`, and ConfigError if a variable of the environment would change them.
     """
     url = find_bucket_url(store)
+    proxy = find_proxy(store)
+    credentials = find_credentials(store)
     options = {
         **_COMMON_OPTIONS,
         "aws_bucket": store.bucket,
@@ -299,9 +301,11 @@ def build_delta_options(store: StoreSettings) -> dict[str, str]:
         "allow_http": str(url.startswith("http:")).lower(),
         "max_retries": str(store.max_retries),
         "backoff_config.init_backoff": f"{store.retry_backoff_ms}ms",
-        **_build_proxy_options(store),
+        **({"proxy_url": proxy, "proxy_excludes": ""} if proxy else _NO_PROXY),
         **_build_encryption_options(store),
-        **_build_access_options(store),
+        "aws_access_key_id": credentials.access_key,
+        "aws_secret_access_key": credentials.secret_key,
+        **({_TOKEN: credentials.token} if credentials.token else {}),
     }
     _refuse_variables(options)
     return options
@@ -322,17 +326,6 @@ def _explain_refusal(option: str) -> str:
     if option == _TOKEN:
         return "it would be sent as the session token of an access key that has none"
     return "the connector file does not set it, and the library that writes the index (delta-rs) reads it by itself"
-
-
-def _build_proxy_options(store: StoreSettings) -> dict[str, str]:
-    proxy = find_proxy(store)
-    return {"proxy_url": proxy, "proxy_excludes": ""} if proxy else _NO_PROXY
-
-
-def _build_access_options(store: StoreSettings) -> dict[str, str]:
-    credentials = find_credentials(store)
-    options = {"aws_access_key_id": credentials.access_key, "aws_secret_access_key": credentials.secret_key}
-    return options | ({_TOKEN: credentials.token} if credentials.token else {})
 
 
 def _build_encryption_options(store: StoreSettings) -> dict[str, str]:

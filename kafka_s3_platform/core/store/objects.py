@@ -203,20 +203,15 @@ class ObjectStore:
         """Read bytes `[start, end)` of the object with `etag`. Raises IntegrityError if it was replaced or deleted."""
         return self._read(key, {"Range": f"bytes={start}-{end - 1}", "IfMatch": etag})
 
-    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """List the objects under `prefix` in the store's order. Not every store uses the order of bytes.
-
-        `start_after` leaves out keys up to it in byte order. This is done here, not by the store: SeaweedFS compares
-        folder by folder and would leave out other keys.
-        """
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """List the objects under `prefix` in the store's order. Not every store uses the order of bytes."""
         for item in self._list_items("ListObjectsV2", "Contents", Prefix=prefix):
-            if start_after is None or item["Key"] > start_after:
-                yield _read_entry(item)
+            yield _read_entry(item)
 
     def list_from(self, folder: str, begin: str) -> Iterator[ObjectInfo]:
         """List the objects of a folder without folders, from the first name after `begin` on. The store skips others.
 
-        `folder` ends in `/`. In one folder SeaweedFS compares as `list` does.
+        `folder` ends in `/`. In one folder, all stores compare names alike.
         """
         for item in self._list_items("ListObjectsV2", "Contents", Prefix=folder, StartAfter=f"{folder}{begin}"):
             yield _read_entry(item)
@@ -225,7 +220,7 @@ class ObjectStore:
         """List objects and folders under `prefix`, one request for each page. With a delimiter, list that folder alone.
 
         `start_after` is a key of the same folder, or without a delimiter the last one of an earlier listing: every
-        store goes on behind it. For other keys SeaweedFS leaves out some objects, see `list`.
+        store goes on behind it. For other keys SeaweedFS leaves out some objects: it compares folder by folder.
         """
         options = {"Prefix": prefix, "Delimiter": delimiter, "StartAfter": start_after}
         request = {name: value for name, value in options.items() if value or name == "Prefix"}

@@ -230,7 +230,8 @@ class SegmentUpload:
 
     def _send_part(self, size: int) -> None:
         """Upload `size` bytes of the buffer as the next part, in the background, after the last one has arrived."""
-        self._await_part()
+        if self._parts:
+            self._parts[-1].result()
         if self._uploader is None:
             metadata = {**self._begun, **self._provenance.metadata(self._key), WRITE_ID: self._write_id}
             self._upload_id = self._store.create_upload(self._key, metadata)
@@ -241,10 +242,6 @@ class SegmentUpload:
         self._parts.append(
             self._uploader.submit(self._store.upload_part, self._key, str(self._upload_id), number, body)
         )
-
-    def _await_part(self) -> None:
-        if self._parts:
-            self._parts[-1].result()
 
     def _prepare_completion(self) -> Callable[[str | None], str]:
         """Send the last part. Return the function that ends the upload, under a condition, and returns the ETag."""

@@ -365,7 +365,9 @@ def _remove_files(table: IndexTable, plan: _CleanupPlan) -> list[int]:
     """Remove everything in the plan. Return the sizes of the data files that still existed."""
     try:
         with ThreadPoolExecutor(DELETES_AT_ONCE, thread_name_prefix="delete") as pool:
-            sizes = list(pool.map(lambda path: _delete_data_file(table, path), plan.dead))
+            infos = list(pool.map(lambda path: table.objects.head(f"{table.folder}/{path}"), plan.dead))
+            present = [info for info in infos if info is not None]
+            list(pool.map(lambda info: _delete_object(table, info), present))
         # One after the other: a commit on a version without an entry is refused, so no younger entry may go before it.
         for info in (*plan.entries, *plan.checkpoints):
             _delete_object(table, info)
@@ -374,15 +376,7 @@ def _remove_files(table: IndexTable, plan: _CleanupPlan) -> list[int]:
             f"{err.text}. Only the removal of dead files needs the right s3:DeleteObject on {table.folder}/*; all "
             f"other steps of the upkeep are done. The policy is in docs/iam.md, under Upkeep"
         ) from err
-    return [size for size in sizes if size is not None]
-
-
-def _delete_data_file(table: IndexTable, path: str) -> int | None:
-    info = table.objects.head(f"{table.folder}/{path}")
-    if info is None:
-        return None
-    _delete_object(table, info)
-    return info.size
+    return [info.size for info in present]
 
 
 def _delete_object(table: IndexTable, info: ObjectInfo) -> None:

@@ -1,6 +1,6 @@
 """Record decisions: skip offsets that cannot be archived, accept a truncated log, or begin at a later offset."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_s3_platform.core.archive.failures import format_end_command
@@ -169,7 +169,11 @@ class _DecisionStep:
                     if isinstance(decision, Skip)
                     else self._find_missing_below(decision.offset)
                 )
-                gaps = [*self._build_skip_gaps(offsets)]
+                gaps = []
+                for skipped in offsets:
+                    epoch = read_epoch_of_gap(self.config.kafka, self.topic, self.frontier, skipped)
+                    place = (self.frontier.kafka_partition, skipped.start_offset, skipped.end_offset)
+                    gaps.append(Gap(*place, "skipped", epoch))
         gap_offsets = RangeSet(g.offsets for g in gaps)
         end = self.frontier.high_watermark
         in_log = gap_offsets & make_span(self.frontier.log_start_offset, end)
@@ -185,11 +189,6 @@ class _DecisionStep:
     @property
     def _coverage(self) -> RangeSet:
         return self.state.coverage(self.frontier.kafka_partition)
-
-    def _build_skip_gaps(self, offsets: RangeSet) -> Iterator[Gap]:
-        for r in offsets:
-            epoch = read_epoch_of_gap(self.config.kafka, self.topic, self.frontier, r)
-            yield Gap(self.frontier.kafka_partition, r.start_offset, r.end_offset, "skipped", epoch)
 
     def _refuse_unreadable_end(self, end_offset: int) -> None:
         if end_offset > self.frontier.high_watermark:

@@ -219,7 +219,11 @@ class _Vacuum:
             findings.unknown.append(orphan)
             if provenance.topic_id not in topic_ids:
                 findings.foreign.append(info.key)
-            elif not findings.missing and self._is_old_and_closed(orphan, provenance.epoch, snapshot):
+            elif (
+                not findings.missing
+                and info.last_modified < self._before
+                and self._is_closed(provenance.epoch, places, snapshot)
+            ):
                 findings.orphans.append(orphan)
             else:
                 findings.retained += 1
@@ -253,9 +257,6 @@ class _Vacuum:
             and Provenance.is_in_place(info, self._index.index_dir)
             and info.last_modified >= _truncate_to_second(snapshot.created_at)
         )
-
-    def _is_old_and_closed(self, orphan: _Orphan, epoch: int, snapshot: IndexSnapshot) -> bool:
-        return orphan.info.last_modified < self._before and self._is_closed(epoch, orphan.begins, snapshot)
 
     def _is_closed(self, epoch: int, begins: Sequence[tuple[int, int]], snapshot: IndexSnapshot) -> bool:
         """Return True if no run can still commit the object: neither the run of its epoch, nor one with its offsets.

@@ -115,11 +115,6 @@ def write_fetch_request(tp: TopicPartition, offset: int, leader_epoch: int, max_
     return head + topics + b"\1" + b"\1" + _NO_TAGS
 
 
-def write_handshake_request(mechanism: str) -> bytes:
-    """Write a request that names the SASL mechanism."""
-    return _write_short_string(mechanism)
-
-
 def write_authenticate_request(token: bytes) -> bytes:
     """Write a request with the token of the SASL mechanism."""
     return _write_unsigned(len(token) + 1) + token + _NO_TAGS
@@ -152,11 +147,6 @@ def read_fetch_answer(frame: memoryview) -> FetchAnswer:
     if error or not places:
         return FetchAnswer(error or -1, -1, -1, (), None, memoryview(b""))
     return places[0]
-
-
-def read_handshake_error(frame: memoryview) -> int:
-    """Read the error code of a SaslHandshake answer."""
-    return _Answer(frame, flexible=False).read_number(2)
 
 
 def read_authenticate_answer(frame: memoryview) -> tuple[int, bytes]:
@@ -435,8 +425,8 @@ class BrokerConnection:
         """Log in by the mechanism of the properties. UnsupportedError if the broker refuses."""
         is_msk = is_msk_login(properties)
         mechanism = "OAUTHBEARER" if is_msk else _read_mechanism(properties)
-        self._send(SASL_HANDSHAKE, write_handshake_request(mechanism))
-        _check_authenticated(read_handshake_error(self._receive(_UNTRUSTED_BYTES)))
+        self._send(SASL_HANDSHAKE, _write_short_string(mechanism))
+        _check_authenticated(_Answer(self._receive(_UNTRUSTED_BYTES), flexible=False).read_number(2))
         if is_msk:
             token, _ = sign_msk_token(properties)
             # RFC 7628; an answer says why it is refused

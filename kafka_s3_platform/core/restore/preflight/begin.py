@@ -40,7 +40,7 @@ def take_back(created: Iterable[Target], admin: ClusterAdmin) -> str:
     remaining: list[str] = []
     for description in (target.description for target in created):
         if description is not None:
-            is_deleted = admin.delete_unused_topic(description.topic, description.topic_id)
+            is_deleted = admin.delete_topic(description.topic, description.topic_id, only_unused=True)
             (deleted if is_deleted else remaining).append(description.topic)
     sentences = [f"created to learn this, and deleted again: {', '.join(deleted)}"] * bool(deleted)
     sentences += [f"created, and left there: {', '.join(remaining)}"] * bool(remaining)

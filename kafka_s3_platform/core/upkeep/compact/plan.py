@@ -91,7 +91,8 @@ def plan_span(segments: Sequence[Segment], span: Span, segment_bytes: int) -> li
     inputs = [s for s in mergeable if not is_month or s.chunk != "hourly"]
     finer: Chunk = "daily" if is_month else "hourly"
     merges: list[Merge] = []
-    for _, group in groupby(sorted(inputs, key=_get_order), key=_get_merge_key):
+    inputs.sort(key=lambda s: (*_get_merge_key(s), s.start_offset, s.end_offset))
+    for _, group in groupby(inputs, key=_get_merge_key):
         for run in _split_runs(list(group), finer, segment_bytes):
             merges += _split_merges(run, finer, segment_bytes)
     return merges
@@ -115,10 +116,6 @@ def list_due_months(
 
 def _get_merge_key(segment: Segment) -> tuple[int, str]:
     return segment.kafka_partition, segment.zone.key
-
-
-def _get_order(segment: Segment) -> tuple[int, str, int, int]:
-    return (*_get_merge_key(segment), segment.start_offset, segment.end_offset)
 
 
 def build_merged_layout(layout: LayoutSettings, span: Span, zone: ZoneInfo, segment_bytes: int) -> LayoutSettings:
