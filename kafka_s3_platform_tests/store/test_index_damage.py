@@ -117,7 +117,7 @@ def test_a_version_that_another_one_took_the_place_of_is_to_be_read_again(
     files.delete(entry)
     files.delete(f"{entry.partition('/_delta_log')[0]}/{added}")
     forget_rows()
-    flights_of(index.store).open().commit(Change((scan,)))
+    flights_of(index.within_connector.store).open().commit(Change((scan,)))
     with pytest.raises(IndexConflictError, match=r"so late|Read the index again"):
         snapshot.commit(Change((scan,))) if read else snapshot.state
     assert index.open().state.coverage(0) == make_span(0, (COMMITS - 1) * 10)
@@ -125,7 +125,7 @@ def test_a_version_that_another_one_took_the_place_of_is_to_be_read_again(
 
 @pytest.mark.parametrize("damage", [Files.delete, Files.cut, Files.spoil])
 def test_a_missing_or_broken_checkpoint_is_damage_too(index: TopicIndex, files: Files, damage: Damage) -> None:
-    DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
+    DeltaTable(index.uri, storage_options=index.within_connector.table.options).create_checkpoint()
     damage(files, files.named(".checkpoint.parquet")[0])
     with pytest.raises(IndexDamagedError):
         _ = index.open().state
@@ -187,10 +187,10 @@ def test_a_file_out_of_the_index_s_folder_is_refused_by_name_and_not_read(
 
 
 def test_it_is_refused_in_a_checkpoint_too(index: TopicIndex, files: Files, bucket: str, s3_client: Any) -> None:
-    table = DeltaTable(index.uri, storage_options=index.options)
+    table = DeltaTable(index.uri, storage_options=index.within_connector.table.options)
     add = AddAction("../outside.parquet", 1, {"period": "state"}, 0, True, "{}")
     table.create_write_transaction([add], "append", table.schema(), ["period"])
-    DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
+    DeltaTable(index.uri, storage_options=index.within_connector.table.options).create_checkpoint()
     with pytest.raises(IndexDamagedError, match=r"names '\.\./outside\.parquet'"):
         index.open()
 
@@ -222,7 +222,7 @@ def test_a_deletion_vector_is_refused_by_name_and_not_read(
     key = f"{log}{COMMITS + 1:020d}.json"
     s3_client.put_object(Bucket=bucket, Key=key, Body="\n".join(lines).encode())
     if in_checkpoint:
-        DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
+        DeltaTable(index.uri, storage_options=index.within_connector.table.options).create_checkpoint()
     for read in (index.open, index.peek, lambda: index.within_connector.table.open(COMMITS + 1)):
         with pytest.raises(PlatformError, match=r"names a deletion vector|could not open") as caught:
             read()
@@ -249,7 +249,7 @@ def test_an_index_of_many_versions_is_looked_at_from_its_last_checkpoint_on_and_
     index = TopicIndex(ConnectorIndex(store_settings, "_index", "flights"), "topic.b")
     for n in range(104):
         index.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
-    DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
+    DeltaTable(index.uri, storage_options=index.within_connector.table.options).create_checkpoint()
     for n in range(104, 107):
         index.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
     version, store = index.open().version, ObjectStore(store_settings)
@@ -270,7 +270,7 @@ def test_a_process_that_runs_for_years_remembers_only_what_the_index_is_made_of_
 
     index.open()
     assert remembered() == {".json", *(f"{n}.json" for n in range(1, COMMITS + 1))}
-    DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
+    DeltaTable(index.uri, storage_options=index.within_connector.table.options).create_checkpoint()
     index.open().commit(Change((Scan(0, 100, 110, 10, None, 1),)))
     index.open()
     assert remembered() == {f"{COMMITS}.checkpoint.parquet", f"{COMMITS + 1}.json"}
@@ -280,7 +280,7 @@ def test_rows_that_nothing_of_ours_writes_are_damage(index: TopicIndex) -> None:
     """Whoever writes to that folder chooses them. `test_index_rows` has what no row may hold."""
     [(segment, _, _)] = [each for each in WRITTEN if each[1] == "segment"]
     table = changed(changed(encode(segment), "siblings", "{"), "topic", "topic.a")
-    write_deltalake(index.uri, table, mode="append", storage_options=index.options)
+    write_deltalake(index.uri, table, mode="append", storage_options=index.within_connector.table.options)
     with pytest.raises(IndexDamagedError, match=r"has rows of topic topic\.a that nothing of ours writes"):
         _ = index.open().segments
 
@@ -291,7 +291,9 @@ def test_an_index_of_another_format_is_refused_and_says_what_to_do(
 ) -> None:
     index = TopicIndex(ConnectorIndex(store_settings, "_index", "other"), "t")
     description = json.dumps({"connector": "other", **said})
-    DeltaTable.create(index.uri, TABLE_SCHEMA, description=description, storage_options=index.options)
+    DeltaTable.create(
+        index.uri, TABLE_SCHEMA, description=description, storage_options=index.within_connector.table.options
+    )
     advice = f"the index {index.uri} has {found}, and this version reads format 4: use the version that wrote it, or"
     for read in (index.open, index.peek):
         with pytest.raises(ConfigError, match=rf"\] {advice} archive under another archive.index.dir$"):
@@ -301,6 +303,8 @@ def test_an_index_of_another_format_is_refused_and_says_what_to_do(
 @pytest.mark.parametrize("description", [None, "{", "[]", "5", '{"format": 1}'])
 def test_a_table_that_is_no_index_is_damage(store_settings: StoreSettings, description: str | None) -> None:
     index = TopicIndex(ConnectorIndex(store_settings, "_index", "other"), "t")
-    DeltaTable.create(index.uri, TABLE_SCHEMA, description=description, storage_options=index.options)
+    DeltaTable.create(
+        index.uri, TABLE_SCHEMA, description=description, storage_options=index.within_connector.table.options
+    )
     with pytest.raises(IndexDamagedError, match="is a Delta table, but no index"):
         index.open()

@@ -107,7 +107,7 @@ def test_the_accelerated_endpoint_is_asked_by_both_clients(store_settings: Store
     url = client.generate_presigned_url("get_object", Params={"Bucket": settings.bucket, "Key": "key"})
     assert url.startswith(f"https://{settings.bucket}.s3-accelerate.amazonaws.com/key?")
     assert find_bucket_url(settings) == f"https://{settings.bucket}.s3-accelerate.amazonaws.com"
-    assert TopicIndex(ConnectorIndex(settings, "i", "c"), "t").options["aws_virtual_hosted_style_request"] == "true"
+    assert ConnectorIndex(settings, "i", "c").table.options["aws_virtual_hosted_style_request"] == "true"
 
 
 # Retries

@@ -1,7 +1,7 @@
 """The health of connectors' topics: their lag, lateness and risk, and the errors of unknown values."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import datetime
 from enum import IntEnum
 from typing import Literal
@@ -38,28 +38,39 @@ class Risk:
 
 
 @dataclass(frozen=True)
-class ArchivedTotals:
-    """The archived and left-out records of a topic, since the beginning.
+class SegmentSums:
+    """Sums of a topic's segments, for pages and metrics.
 
-    `record_bytes` counts keys, values and headers before archiving. `segments` counts segments that readers need now:
-    an hour merged into its day counts in the day, of which there are `day_segments`. `segment_bytes` are the bytes of
-    their objects, without the objects beside them. `gap_offsets` counts offsets by the reason of the gap,
-    `yesterday_records` the records of the last full day (UTC). `day_bytes` are those of `day_segments`, `merged_bytes`
-    those of hours that a day holds. `expired_records` were removed by a rule of retention.
+    `records`, `late_records`, `record_bytes` and `expired_records` count hours, merged or not. `record_bytes` are those
+    of keys, values and headers before archiving; `expired_records` were removed by a rule of retention. `segments`
+    counts live segments, `segment_bytes` the bytes of their main objects; `day_segments` and `day_bytes` are of merged
+    ones. `merged_bytes` are of hours that a day holds, and of days that a month holds, until retention removes them.
     """
 
-    records: int
-    late_records: int
-    record_bytes: int
-    segments: int
-    segment_bytes: int
-    dead_letters: int
-    gap_offsets: Mapping[str, int] = field(default_factory=dict)
+    records: int = 0
+    late_records: int = 0
+    record_bytes: int = 0
+    segments: int = 0
+    segment_bytes: int = 0
     day_segments: int = 0
-    yesterday_records: int = 0
     day_bytes: int = 0
     merged_bytes: int = 0
     expired_records: int = 0
+
+    def __add__(self, other: "SegmentSums") -> "SegmentSums":
+        return SegmentSums(*(number + its for number, its in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True)
+class ArchivedTotals(SegmentSums):
+    """The archived and left-out records of a topic, since the beginning.
+
+    `gap_offsets` counts offsets by the reason of the gap, `yesterday_records` the records of the last full day (UTC).
+    """
+
+    dead_letters: int = 0
+    gap_offsets: Mapping[str, int] = field(default_factory=dict)
+    yesterday_records: int = 0
 
 
 @dataclass(frozen=True)

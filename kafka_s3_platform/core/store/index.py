@@ -24,6 +24,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from kafka_s3_platform.core.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.core.errors import IndexConflictError, IndexDamagedError, StoreUnavailableError
 from kafka_s3_platform.core.lazy import lazy_property
+from kafka_s3_platform.core.model.health import SegmentSums
 from kafka_s3_platform.core.model.segment import Fold, Segment, StoredChunk
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.store.delta_errors import is_expired
@@ -35,7 +36,6 @@ from kafka_s3_platform.core.store.index_reads import (
     LATE_COLUMNS,
     DataFile,
     Part,
-    SegmentSums,
     collect_chunks,
     list_data_files,
     list_late_terms,
@@ -419,27 +419,8 @@ class TopicIndex:
         return cls(ConnectorIndex.of(config), topic)
 
     @property
-    def store(self) -> StoreSettings:
-        return self.within_connector.store
-
-    @property
-    def index_dir(self) -> str:
-        return self.within_connector.index_dir
-
-    @property
-    def connector(self) -> str:
-        return self.within_connector.connector
-
-    @property
     def uri(self) -> str:
         return self.within_connector.uri
-
-    @property
-    def options(self) -> dict[str, str]:
-        return self.within_connector.table.options
-
-    def exists(self) -> bool:
-        return self.peek() is not None
 
     def open(self) -> "IndexSnapshot":
         """Return the index as it is now, created if absent. Raises store errors."""

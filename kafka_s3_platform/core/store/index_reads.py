@@ -7,7 +7,7 @@ Delta's own queries are not used: they read one file after another, three reques
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from threading import Lock
 from typing import Any, Literal, TypeAlias
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kafka_s3_platform.core.errors import IndexDamagedError
+from kafka_s3_platform.core.model.health import SegmentSums
 from kafka_s3_platform.core.model.segment import StoredChunk
 from kafka_s3_platform.core.store.delta_errors import DAMAGE_ADVICE
 from kafka_s3_platform.core.store.errors import NotFoundError
@@ -200,29 +201,6 @@ def sum_hours(rows: pa.Table) -> Mapping[str, Mapping[datetime, tuple[int, int]]
     for topic, hour, records, late in zip(*columns, strict=True):
         sums[topic][hour] = records, late
     return sums
-
-
-@dataclass(frozen=True)
-class SegmentSums:
-    """Sums of a topic's segments, for pages and metrics.
-
-    `records`, `late_records`, `record_bytes` and `expired_records` count hours, merged or not. `segments` counts live
-    segments, `segment_bytes` the bytes of their main objects; `day_segments` and `day_bytes` are of merged ones.
-    `merged_bytes` are of hours that a day holds, and of days that a month holds, until retention removes them.
-    """
-
-    records: int = 0
-    late_records: int = 0
-    record_bytes: int = 0
-    segments: int = 0
-    segment_bytes: int = 0
-    day_segments: int = 0
-    day_bytes: int = 0
-    merged_bytes: int = 0
-    expired_records: int = 0
-
-    def __add__(self, other: "SegmentSums") -> "SegmentSums":
-        return SegmentSums(*(number + its for number, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 SUMMED_COLUMNS = ("topic", "kind", "chunk", "record_count", "late_count", "record_bytes", "size")

@@ -254,7 +254,7 @@ class _Vacuum:
         return (
             (provenance.connector, provenance.topic) == (self._config.name, self._topic)
             and provenance.index_id == snapshot.index_id
-            and Provenance.is_in_place(info, self._index.index_dir)
+            and Provenance.is_in_place(info, self._index.within_connector.index_dir)
             and info.last_modified >= _truncate_to_second(snapshot.created_at)
         )
 

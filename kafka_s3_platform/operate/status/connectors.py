@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import islice
@@ -15,7 +15,7 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.gaps import count_reasons
-from kafka_s3_platform.core.model.health import ArchivedTotals, ConnectorHealth, Level, TopicHealth
+from kafka_s3_platform.core.model.health import ArchivedTotals, ConnectorHealth, Level, SegmentSums, TopicHealth
 from kafka_s3_platform.core.model.silence import NO_ANSWER, Silence
 from kafka_s3_platform.core.restore.evidence import EvidenceFolder, Standing
 from kafka_s3_platform.core.status.backlog import Archived, Backlog
@@ -32,7 +32,6 @@ from kafka_s3_platform.core.status.index_look import IndexLook
 from kafka_s3_platform.core.status.risk import RetentionLeft, find_retention_left, find_risk
 from kafka_s3_platform.core.status.topic import ArchivedTopic, find_newest_closed_hour
 from kafka_s3_platform.core.store.index import IndexSnapshot
-from kafka_s3_platform.core.store.index_reads import SegmentSums
 
 logger = logging.getLogger(__name__)
 
@@ -224,18 +223,10 @@ def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
     today = datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
     hours = snapshot.connector_snapshot.count_hours(topic, today - timedelta(days=1))
     return ArchivedTotals(
-        sums.records,
-        sums.late_records,
-        sums.record_bytes,
-        sums.segments,
-        sums.segment_bytes,
-        sum(scan.dead_letter_count for scan in snapshot.state.all_scans),
-        count_reasons(snapshot.state.judge.left_out),
-        sums.day_segments,
-        sum(records for hour, (records, _) in hours.items() if hour < today),
-        sums.day_bytes,
-        sums.merged_bytes,
-        sums.expired_records,
+        **asdict(sums),
+        dead_letters=sum(scan.dead_letter_count for scan in snapshot.state.all_scans),
+        gap_offsets=count_reasons(snapshot.state.judge.left_out),
+        yesterday_records=sum(records for hour, (records, _) in hours.items() if hour < today),
     )
 
 

@@ -233,7 +233,7 @@ def list_due_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, 
 def report_day(snapshot: IndexSnapshot, span: Span) -> DayReport:
     """Return the facts on a day's page, or of a month."""
     segments = read_day_segments(snapshot, span)
-    bucket = snapshot.index.store.bucket
+    bucket = snapshot.index.within_connector.store.bucket
     is_in_month = not isinstance(span, Month) and bool(read_month_segments(snapshot, span))
     return DayReport(span, segments, tuple(f"s3://{bucket}/{s.key}" for s in segments), is_in_month)
 
