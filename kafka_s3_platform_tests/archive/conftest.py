@@ -16,6 +16,6 @@ def _led_at_epoch_nine(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def later(admin: ClusterAdmin, ends: Answers[str, Answers[int, LogEnds]]) -> Answers[str, Answers[int, Frontier]]:
         looked = look(admin, ends)
-        return looked.checked(lambda _, look: look.checked(lambda _, frontier: replace(frontier, leader_epoch=9)))
+        return looked.convert(lambda _, look: look.convert(lambda _, frontier: replace(frontier, leader_epoch=9)))
 
     monkeypatch.setattr(ClusterAdmin, "add_log_starts", later)

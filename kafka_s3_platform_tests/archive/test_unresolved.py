@@ -230,7 +230,7 @@ def test_a_kafka_partition_without_a_leader_leaves_the_others_archived_and_the_h
         admin: ClusterAdmin, ends: Answers[str, Answers[int, LogEnds]]
     ) -> Answers[str, Answers[int, Frontier]]:
         failure = BrokerUnavailableError("kafka partition 1 has no leader")
-        return look(admin, ends).checked(lambda _, seen: Answers({0: seen.results[0]}, {1: failure}))
+        return look(admin, ends).convert(lambda _, seen: Answers({0: seen.results[0]}, {1: failure}))
 
     monkeypatch.setattr(ClusterAdmin, "add_log_starts", without_a_leader)
     report = tried(config, [NOON])

@@ -142,7 +142,7 @@ class _TakeOver:
         """Return the current frontiers (ends of logs) by topic and kafka partition, with the time of observation."""
         observed_at = self.clock.earlier_now()
         frontiers = admin.frontiers_of({topic: described.kafka_partitions for topic, described in descriptions.items()})
-        return frontiers.checked(
+        return frontiers.convert(
             lambda topic, answers: complete_frontiers(descriptions[topic], observed_at, answers.all_or_raise())
         )
 

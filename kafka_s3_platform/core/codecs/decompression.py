@@ -146,6 +146,7 @@ def _join(decompress: "_Stream", data: _Bytes, most: int) -> _Bytes:
 
 
 def _require_at_most(size: int, most: int) -> int:
+    """Return the size. Raise TooLargeError if it is larger than allowed."""
     if size > most:
         raise TooLargeError
     return size
@@ -347,6 +348,7 @@ def _decompress_raw_lz4(data: _Bytes, most: int) -> _Bytes:
 
 
 def _decompress_lz4_frames(data: _Bytes, most: int) -> _Bytes:
+    """Decompress frames of LZ4: small ones at once, others piece by piece, to at most `most` bytes."""
     # Arrow's stream takes a fifth more time for 16 KiB.
     if _LZ4_MOST * len(data) <= most:
         return memoryview(cramjam.lz4.decompress(data))
@@ -366,6 +368,7 @@ def _decompress_deflate(data: _Bytes, most: int) -> _Bytes:
 
 
 def _mask_crc(body: bytes) -> int:
+    """Return the CRC-32C as snappy's framing format stores it: rotated, with a constant added."""
     # As the framing format masks its CRC-32C.
     crc: int = google_crc32c.value(body)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

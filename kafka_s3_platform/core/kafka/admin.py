@@ -106,7 +106,7 @@ class ClusterAdmin(OffsetAdmin):
             acls = self.read_topic_acls(entries.results) if entries.results else {}
         except PlatformError as err:
             return Answers({}, {**dict.fromkeys(entries.results, err), **entries.failures, **described.failures})
-        return described.zip(entries).checked(lambda topic, both: _build_description(*both, acls.get(topic)))
+        return described.zip(entries).convert(lambda topic, both: _build_description(*both, acls.get(topic)))
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, its brokers and the principal's rights on it."""
@@ -200,7 +200,7 @@ class ClusterAdmin(OffsetAdmin):
 
     def read_topic_configs_of(self, topics: Iterable[str]) -> Answers[str, dict[str, str]]:
         """Do as `read_topic_configs` for many topics."""
-        return self._ask_config_entries(topics).checked(lambda _, entries: _read_values(entries))
+        return self._ask_config_entries(topics).convert(lambda _, entries: _read_values(entries))
 
     def create_topic(
         self,
@@ -271,7 +271,7 @@ class ClusterAdmin(OffsetAdmin):
             answers = self._await_answers(
                 futures, lambda topic: f"reading the configs of topic {topic} (DESCRIBE_CONFIGS)"
             )
-            return answers.checked(lambda _, entries: [*entries.values()])
+            return answers.convert(lambda _, entries: [*entries.values()])
 
         return ask_in_parts(tuple(dict.fromkeys(topics)), TOPICS_AT_ONCE, ask)
 
@@ -279,6 +279,7 @@ class ClusterAdmin(OffsetAdmin):
 def _build_description(
     topic: FoundTopic, entries: Sequence[ConfigEntry], acls: tuple[TopicAcl, ...] | None
 ) -> TopicDescription:
+    """Build the description of a topic from its metadata, its configs (also defaults) and its ACLs (None: unknown)."""
     return TopicDescription(
         topic=topic.topic,
         topic_id=topic.topic_id,

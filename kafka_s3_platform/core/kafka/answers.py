@@ -83,13 +83,13 @@ class Answers(Generic[K, A]):
     results: Mapping[K, A]
     failures: Mapping[K, PlatformError]
 
-    def checked(self, check: Callable[[K, A], B]) -> "Answers[K, B]":
-        """Apply `check` to key and answer of each. One for which it raises BrokerUnavailableError becomes a failure."""
+    def convert(self, function: Callable[[K, A], B]) -> "Answers[K, B]":
+        """Convert each answer by a function of key and answer. One that raises BrokerUnavailableError fails."""
         results: dict[K, B] = {}
         failures = dict(self.failures)
         for key, answer in self.results.items():
             try:
-                results[key] = check(key, answer)
+                results[key] = function(key, answer)
             except BrokerUnavailableError as err:
                 failures[key] = err
         return Answers(results, failures)
@@ -226,12 +226,14 @@ def _check_order(start: LogStart, end: LogEnd, verb: str, where: str) -> None:
 
 
 def _check_offset(number: int, what: str, where: str) -> int:
+    """Return the offset or epoch. Raise BrokerUnavailableError, with `what` it is and `where`, if it is negative."""
     if number < 0:
         raise _make_answer_error(f"{number} as {what}", where)
     return number
 
 
 def _make_answer_error(answer: str, where: str) -> BrokerUnavailableError:
+    """Return the error for an impossible answer of a broker: `where` it was asked, and what it said."""
     return BrokerUnavailableError(
         f"{where}: the broker answered {answer}, which cannot be. One that is going down or coming up answers so for a "
         f"moment; the next try asks again"

@@ -253,6 +253,7 @@ class AdminCalls:
         return Answers(results, failures)
 
     def _await_answer(self, future: "Future[Any]", what: str) -> Any:
+        """Wait for the answer to a call of the admin client. Raise its error as ours; `what` names the attempt."""
         try:
             return self._await_result(future, what)
         except KafkaException as err:

@@ -42,7 +42,7 @@ from kafka_s3_platform.core.kafka.messages import (
     get_offset,
     identify_record,
     make_disorder_error,
-    make_unkept_error,
+    make_unreadable_error,
     split_runs,
 )
 from kafka_s3_platform.core.kafka.record_reader import EpochEnd, RangeRead, ReadEnd, RecordReader, Throttle
@@ -206,7 +206,7 @@ class ConfluentReader(RecordReader):
         with pause_collector():
             batch, failures = convert_messages(stream.tp, messages)
         if failures and not self._skip_unreadable:
-            raise make_unkept_error(stream.tp, failures)
+            raise make_unreadable_error(stream.tp, failures)
         tally.failures.update(failures)
         stream.last = messages[-1]
         stream.position = get_offset(messages[-1]) + 1
@@ -295,7 +295,7 @@ class ConfluentReader(RecordReader):
         """Report a batch librdkafka cannot decompress, and read on behind it. Without `skip_unreadable`, raise."""
         start = max(stream.position, base_offset)
         if not self._skip_unreadable:
-            raise make_unkept_error(stream.tp, {start: message})
+            raise make_unreadable_error(stream.tp, {start: message})
         behind = stream.position = self._find_batch_end(stream.tp, base_offset, end)
         if start < behind:
             tally.unreadable += (Unreadable(start, behind, UNREADABLE, message),)
@@ -392,11 +392,13 @@ class ConfluentReader(RecordReader):
         return stream
 
     def _find_topic(self) -> frozenset[int]:
+        """Return the numbers of the topic's kafka partitions. Raise MissingTopicError, or the broker's other error."""
         what = f"looking for topic {self._topic} at {self._settings.bootstrap_servers}"
         metadata = fetch_metadata(self._consumer, self._topic, self._answer_seconds, self._reasons, what)
         return frozenset(metadata.topics[self._topic].partitions)
 
     def _assign(self, stream: MessageStream, leader_epoch: int | None) -> None:
+        """Have the consumer read from the stream's position on, after a check of the leader epoch if there is one."""
         tp = stream.tp
         epoch = -1 if leader_epoch is None else leader_epoch
         place = Assignment(tp.topic, tp.kafka_partition, stream.position, leader_epoch=epoch)

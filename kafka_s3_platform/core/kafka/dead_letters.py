@@ -185,6 +185,7 @@ class DeadLetterQueue:
         return replace(failure, stage=LETTER_RETURNED, message=message)
 
     def _add_refusal(self, failure: RecordFailure, reason: str) -> RecordFailure:
+        """Return the failure of a record whose letter was refused, with that as its reason."""
         message = (
             f"the dead letter topic {self._dead_letter_topic} does not take or keep its letter: {reason}. The record "
             f"failed because {failure.message}"
@@ -271,6 +272,7 @@ class DeadLetterQueue:
         return ({"key": HEADER_PREFIX + name, "value": text.encode()} for name, text in context.items())
 
     def _log(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> None:
+        """Log each failure, with the beginning of key and value if the connector asks for that."""
         contents = failed.select(["partition", "key", "value"]).to_pylist()
         for failure, record in zip(failures, contents, strict=True):
             description = _describe_failure(failure, self._topic, record["partition"])
@@ -374,6 +376,7 @@ def _add_headers(headers: list[Header], context: Iterable[Header]) -> list[Heade
 
 
 def _describe_failure(failure: RecordFailure, topic: str, kafka_partition: int) -> str:
+    """Describe a failed record and its failure in one line, for logs and errors."""
     return (
         f"{topic}-{kafka_partition}@{failure.offset}: the record cannot be archived as asked, {failure.stage} by "
         f"{failure.executing_class} failed: {failure.exception}: {failure.message}"

@@ -47,7 +47,7 @@ def convert_messages(tp: TopicPartition, messages: Sequence[Message]) -> tuple[p
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), failures
 
 
-def make_unkept_error(tp: TopicPartition, failures: Mapping[int, str]) -> IntegrityError:
+def make_unreadable_error(tp: TopicPartition, failures: Mapping[int, str]) -> IntegrityError:
     """Return the error for records that the client library alters. `failures` is offset -> how the record differs."""
     offset, reason = next(iter(failures.items()))
     return IntegrityError(

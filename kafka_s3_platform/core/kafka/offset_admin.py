@@ -58,7 +58,7 @@ def search_offsets(times: Sequence[int]) -> OffsetSearch:
         if not halves:
             break
         middles = yield [times[middle] for _, middle, _ in halves]
-        answers = answers.zip(middles).checked(lambda _, both: {**both[0], **both[1]})
+        answers = answers.zip(middles).convert(lambda _, both: {**both[0], **both[1]})
         spans = []
         for low, middle, high in halves:
             spans += [(low, middle), (middle, high)]
@@ -74,7 +74,7 @@ def _fill_spans(
     for low, high in spans:
         if all(offsets[times[low]] == offsets[times[high]] for offsets in offsets_by_time):
             inside |= dict.fromkeys(times[low + 1 : high], times[low])
-    return answers.checked(lambda _, offsets: {**offsets, **{t: offsets[at] for t, at in inside.items()}})
+    return answers.convert(lambda _, offsets: {**offsets, **{t: offsets[at] for t, at in inside.items()}})
 
 
 LEADERS_SECONDS = 5.0
@@ -139,7 +139,7 @@ class OffsetAdmin(AdminCalls):
             futures = self._client.describe_topics(
                 TopicCollection([*some]), include_authorized_operations=True, request_timeout=self._timeout
             )
-            return self._await_answers(futures, lambda topic: f"describing topic {topic}").checked(_read_topic)
+            return self._await_answers(futures, lambda topic: f"describing topic {topic}").convert(_read_topic)
 
         answers = ask_in_parts(tuple(dict.fromkeys(topics)), TOPICS_AT_ONCE, ask)
         now = time.monotonic()
@@ -202,7 +202,7 @@ class OffsetAdmin(AdminCalls):
             # not for new records.
             ends = self._ask_offsets(dict.fromkeys(places, OffsetSpec.latest()), where, IsolationLevel.READ_UNCOMMITTED)
             stable = self._ask_offsets(dict.fromkeys(ends.results, OffsetSpec.latest()), where)
-            return ends.zip(stable).checked(check)
+            return ends.zip(stable).convert(check)
 
         def check(place: Place, infos: tuple[ListOffsetsResultInfo, ListOffsetsResultInfo]) -> LogEnds:
             end, stable_end = infos
@@ -217,13 +217,13 @@ class OffsetAdmin(AdminCalls):
 
         def ask(places: Collection[Place]) -> Answers[Place, Frontier]:
             starts = self._ask_offsets(dict.fromkeys(places, OffsetSpec.earliest()), where)
-            return starts.checked(lambda place, info: check_frontier(place[1], info.offset, ends[place], where(place)))
+            return starts.convert(lambda place, info: check_frontier(place[1], info.offset, ends[place], where(place)))
 
         starts = self._ask_by_topic(
             {topic: tuple(topic_ends.results) for topic, topic_ends in log_ends.results.items()},
             lambda places: ask_again(ask(places), ask),
         )
-        return log_ends.zip(starts).checked(
+        return log_ends.zip(starts).convert(
             lambda _, both: Answers(both[1].results, {**both[0].failures, **both[1].failures})
         )
 
@@ -235,7 +235,7 @@ class OffsetAdmin(AdminCalls):
 
         def ask(some: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
             newest = self._ask_offsets(dict.fromkeys(some, OffsetSpec.max_timestamp()), where)
-            offsets = newest.checked(lambda place, info: check_time_offset(info.offset, info.timestamp, where(place)))
+            offsets = newest.convert(lambda place, info: check_time_offset(info.offset, info.timestamp, where(place)))
             records: dict[Place, tuple[int, int]] = {}
             for place, offset in offsets.results.items():
                 timestamp_ms = newest.results[place].timestamp
@@ -265,7 +265,7 @@ class OffsetAdmin(AdminCalls):
             doubted = self._find_doubted_times(first_answers.results)
             # Records may have come since then. So an answer counts as wrong only if the second one is the same.
             again = self._search_times(doubted, _collect_times(doubted))
-            unknown = again.checked(
+            unknown = again.convert(
                 lambda place, offsets: {t: Untold.UNTOLD if offsets[t] is None else offsets[t] for t in doubted[place]}
             )
             certain = {p: offsets for p, offsets in first_answers.results.items() if p not in again.failures}
@@ -346,9 +346,9 @@ class OffsetAdmin(AdminCalls):
             return check_time_offset(info.offset, info.timestamp, where(place))
 
         def ask(places: Collection[Place]) -> Answers[Place, RecordOffset | None]:
-            return self._ask_offsets(_build_time_specs({place: layer[place] for place in places}), where).checked(check)
+            return self._ask_offsets(_build_time_specs({place: layer[place] for place in places}), where).convert(check)
 
-        return ask_again(self._await_offsets(futures, where).checked(check), ask)
+        return ask_again(self._await_offsets(futures, where).convert(check), ask)
 
     def _ask_by_topic(
         self,
@@ -435,6 +435,7 @@ class OffsetAdmin(AdminCalls):
         return Answers(infos, failures)
 
     def _translate_refusal(self, err: KafkaException, where: str) -> PlatformError:
+        """Return our error for a broker's refusal of ListOffsets, and forget the leaders known so far."""
         # After any error, the leaders may have changed.
         self._seen.clear()
         # librdkafka looks for leaders itself. If one is gone since we looked, this code is all that it tells.

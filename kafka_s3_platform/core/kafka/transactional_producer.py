@@ -58,6 +58,7 @@ class Pace:
         self.on_its_way += size
 
     def note_acknowledged(self, size: int, sent_at: float) -> None:
+        """Note that `size` bytes, sent at a time of the monotonic clock, were acknowledged now."""
         now = time.monotonic()
         self.on_its_way -= size
         self.delay = now - sent_at

@@ -114,6 +114,7 @@ class RecordExtractor(ABC):
         return ExtractedTimes(pa.array(times, pa.int64()), reasons)
 
     def _extract_one(self, record: Record) -> tuple[int | None, str]:
+        """Return the time of a record, or None with the reason. Only the platform's own errors are raised."""
         try:
             time = self.timestamp(record)
             if time is None:

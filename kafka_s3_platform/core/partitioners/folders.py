@@ -195,6 +195,7 @@ class TimeSpans:
 
 
 def _new_level(layout: LayoutSettings, path_format: str) -> Folders | None:
+    """Return the reader of the folders down to one level of `path.format`. None if the level ends inside of quotes."""
     try:
         return TimeFolders(layout.model_copy(update={"path_format": path_format}))
     except ValueError:
@@ -369,6 +370,7 @@ def _find_shared_folder(
 
 
 def _list_samples(span: timedelta) -> Iterator[datetime]:
+    """Yield times to try a pattern with: each day of nine years, and each step of the first day."""
     yield from (FIRST + n * DAY for n in range(DAYS))
     step = max(span, SHORTEST_STEP)
     yield from (FIRST + n * step for n in range(DAY // step))

@@ -125,6 +125,7 @@ def describe_credentials(settings: StoreSettings) -> str:
 
 
 def _mask_key(access_key: str) -> str:
+    """Return the ends of an access key id, for people to recognise it. A short one is hidden completely."""
     if len(access_key) >= 16:
         return f"{access_key[:4]}****{access_key[-4:]}"
     return "****"

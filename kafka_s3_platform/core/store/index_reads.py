@@ -286,6 +286,7 @@ class _Reader:
         return self._select(rows)
 
     def _select(self, rows: pa.Table) -> pa.Table:
+        """Return the rows of the reader's part (state, segments or all) that meet its conditions."""
         if self.part != "all":
             is_segment = pc.is_in(rows.column("kind"), value_set=pa.array(SEGMENT_KINDS))
             rows = rows.filter(is_segment if self.part == "segments" else pc.invert(is_segment))

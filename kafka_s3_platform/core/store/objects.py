@@ -387,6 +387,7 @@ class ObjectStore:
         raise AssertionError("unreachable")
 
     def _read_body(self, key: str, options: Mapping[str, str]) -> bytes:
+        """Get an object, and read its body to the end. Raises botocore's errors, also for a wrong checksum."""
         answer = self._client.get_object(Bucket=self.bucket, Key=key, **options, **self._customer_key)
         # as a context manager, botocore's body is urllib3's, which compares nothing
         with closing(answer["Body"]) as body:

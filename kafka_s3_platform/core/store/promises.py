@@ -129,6 +129,7 @@ class _PromiseCheck:
             raise _OvertakenError from err
 
     def _can_read(self, body: bytes) -> bool:
+        """Return True if a read brings the bytes just written."""
         try:
             return self._store.get(self._key) == body
         except NotFoundError:
@@ -166,6 +167,7 @@ class _PromiseCheck:
             logger.warning("an unfinished upload of %s stays: %s", self._store.uri(self._key), err)
 
     def _build_broken_error(self, effect: str, condition: str, loss: str, request: str = "a PUT") -> ConfigError:
+        """Return the error for a store that ignores a condition: the effect it had, and what an archive would lose."""
         return ConfigError(
             f"{self._place}: {request} with {condition} {effect}: the store ignores conditions. {loss} {_ADVICE}"
         )

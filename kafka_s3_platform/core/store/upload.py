@@ -347,6 +347,7 @@ class SegmentUpload:
         return info
 
     def _release(self) -> None:
+        """Wait for the parts in flight, end their thread, and free the buffer."""
         if self._uploader is not None:
             self._uploader.shutdown(wait=True, cancel_futures=True)
         self._buffer.clear()

@@ -203,6 +203,7 @@ class _Erasure:
                 return
 
     def _read(self, segments: Sequence[Segment], retired: Sequence[Segment]) -> None:
+        """Search segments, each with the retired segments that may have been merged into it, and keep the results."""
         merged: dict[Place, list[Segment]] = defaultdict(list)
         for segment in retired:
             merged[self._find_place(segment)].append(segment)
@@ -255,6 +256,7 @@ class _Erasure:
         return unequal
 
     def _is_on_hold(self, segment: Segment) -> bool:
+        """Return True if a hold forbids to erase from the segment. Records out of range may be of any day on hold."""
         rules = self._config.archive.retention
         topic = self._request.topic
         span = find_span(segment)
@@ -306,6 +308,7 @@ class _Erasure:
         return take_leases(snapshot.connector_snapshot, {topic: change}, {topic: superseded})[topic]
 
     def _replace(self, lease: Lease) -> None:
+        """Write the due segments anew and commit them; try again if others changed them. IndexConflictError at last."""
         for _ in range(MAX_ROUNDS):
             failed_keys = self._rewrite(lease)
             # what another run has replaced meanwhile is searched and written anew, as what replaced it
@@ -367,6 +370,7 @@ class _Erasure:
         return commit_planned(self._index.within_connector, plan)
 
     def _build_change(self, snapshot: IndexSnapshot, lease: Lease) -> Change:
+        """Build the index rows of the erasure: new segments for the due ones, and the numbers of the erased records."""
         # retention may have removed some of the merged segments meanwhile
         merged = frozenset(_list_merged(self._due.values())).intersection(snapshot.retired)
         hours = tuple(s for s in merged if s.chunk == "hourly")
@@ -520,6 +524,7 @@ class _Matches:
         self._is_touched = np.zeros(len(task.merged), bool)
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Count the records of a batch with a key, and note the offsets and times that they span."""
         places = find_keys(batch, self._task.keys)
         if places.null_count == len(places):
             return
@@ -581,6 +586,7 @@ def rewrite_segment(task: ErasureTask, attempt: Attempt) -> tuple[str, tuple[Seg
 
 
 def _rewrite(task: ErasureTask, attempt: Attempt) -> tuple[Segment, ...]:
+    """Write the records that stay to new segments, and read them back. IntegrityError if they are not the same."""
     assert task.writer is not None  # noqa: S101 - it is a task to rewrite
     store = ObjectStore(task.store)
     expected = _Contents()
@@ -609,6 +615,7 @@ _DEFECT = "This is a defect of the platform"
 
 
 def _drop_matches(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches without the records that have one of the keys."""
     for batch in batches:
         others = batch.filter(find_keys(batch, keys).is_null())
         if others.num_rows:

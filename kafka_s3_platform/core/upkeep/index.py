@@ -235,6 +235,7 @@ def _find_row_months(rows: pa.Table, state: IndexState) -> pa.Array:
 
 
 def _encode_fold(topic: str, folding: Folding, version: int, now: datetime) -> pa.Table:
+    """Encode the rows that take the place of the folded rows of a topic, as rows of version `version`."""
     fold = folding.fold
     rows = TopicRows(topic, (*fold.scans, *fold.frontiers, *fold.hours), {}, "upkeep")
     common = {"version": version, "commit_id": str(uuid4()), "committed_at": now}
@@ -244,6 +245,7 @@ def _encode_fold(topic: str, folding: Folding, version: int, now: datetime) -> p
 def _write_months(
     index: ConnectorIndex, snapshot: ConnectorSnapshot, moved: Mapping[str, Sequence[pa.Table]]
 ) -> Iterator[NewFile]:
+    """Write the moved rows to data files, one period for each month. No commit names them yet."""
     for month, tables in sorted(moved.items()):
         rows = sort_rows(pa.concat_tables(tables))
         yield from write_index_files(index.table, snapshot.handle, rows, f"{FOLDED}{month}", MONTH_FILE_BYTES)
@@ -380,6 +382,7 @@ def _remove_files(table: IndexTable, plan: _CleanupPlan) -> list[int]:
 
 
 def _delete_object(table: IndexTable, info: ObjectInfo) -> None:
+    """Delete a file of the index as it was listed. Raise IndexDamagedError if it was replaced since."""
     try:
         table.objects.delete(info.key, info.etag)
     except PreconditionError as err:

@@ -111,12 +111,13 @@ def _observe_kafka_partition(
 
     def observe(topics: Mapping[str, TopicDescription]) -> Answers[str, Frontier]:
         answers = admin.frontiers_of(dict.fromkeys(topics, (kafka_partition,)))
-        return answers.checked(lambda _, frontiers: frontiers.all_or_raise()[kafka_partition])
+        return answers.convert(lambda _, frontiers: frontiers.all_or_raise()[kafka_partition])
 
     return observe_until_unchanged(admin, {topic: admin.describe_topic(topic)}, observe).all_or_raise()[topic]
 
 
 def _refuse_reserved(connector: str, topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
+    """Raise BusyError if a run has reserved offsets of the gaps: it may be archiving them now."""
     offsets = RangeSet(g.offsets for g in gaps)
     ranges = dict.fromkeys((g.kafka_partition for g in gaps), offsets)
     for reservation in state.conflicting(ranges):
@@ -191,6 +192,7 @@ class _DecisionStep:
         return self.state.coverage(self.frontier.kafka_partition)
 
     def _refuse_unreadable_end(self, end_offset: int) -> None:
+        """Raise an error if offsets below `end_offset` are not written yet, or lie in an open transaction."""
         if end_offset > self.frontier.high_watermark:
             raise PermanentError(
                 f"{self._place}: the log ends at offset {self.frontier.high_watermark}: what is not written yet cannot "
@@ -217,6 +219,7 @@ class _DecisionStep:
         return requested
 
     def _find_missing_below(self, offset: int) -> RangeSet:
+        """Return the offsets below `offset` that are not archived. PermanentError if there are none."""
         self._refuse_unreadable_end(offset)
         missing = make_span(0, offset) - self._coverage
         if not missing:
@@ -226,6 +229,7 @@ class _DecisionStep:
         return missing
 
     def _find_truncation(self, logs: ArchivedLogs) -> Truncation:
+        """Find where the log was truncated below what is archived. PermanentError if it was not."""
         truncation = logs.find_truncation(self.frontier)
         if truncation is None:
             raise PermanentError(

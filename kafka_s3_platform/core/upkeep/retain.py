@@ -182,6 +182,7 @@ class _Planner:
         self._fresh_days = self._find_fresh_days()
 
     def plan(self) -> RetentionPlan:
+        """Choose the days whose objects go, the oldest first, and those that would go but for a hold."""
         undated = self._live.pop(None, ())
         object_bytes = sum(map(_sum_bytes, (undated, *self._live.values(), *self._merged.values())))
         days = sorted((day for day in {*self._live, *self._merged} if day is not None), key=find_first_day)
@@ -293,6 +294,7 @@ def _is_same(snapshot: IndexSnapshot, removal: DayRemoval) -> bool:
 
 
 def _build_change(snapshot: IndexSnapshot, removals: Sequence[DayRemoval], run_id: str) -> Change:
+    """Build the index rows of the removals: the hours keep a row with their numbers, merged segments keep none."""
     emptied: list[Segment] = []
     expired: list[Segment] = []
     dropped: list[Segment] = []

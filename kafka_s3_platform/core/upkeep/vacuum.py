@@ -143,6 +143,7 @@ class _Vacuum:
         self._folders = _list_folders(snapshot, layouts, topic)
 
     def set_aside(self, run_id: str) -> tuple[str, ...]:
+        """Commit that no run may write to the keys of objects that the index does not have. Return these keys."""
         objects = self._list_objects()
 
         def condemn(snapshot: IndexSnapshot) -> tuple[str, ...]:
@@ -251,6 +252,7 @@ class _Vacuum:
         return tuple(places)
 
     def _is_ours(self, info: ObjectInfo, provenance: Provenance, snapshot: IndexSnapshot) -> bool:
+        """Return True if the object was written at this place for this topic and index, and not before the index."""
         return (
             (provenance.connector, provenance.topic) == (self._config.name, self._topic)
             and provenance.index_id == snapshot.index_id
@@ -281,6 +283,7 @@ class _Vacuum:
         return has_age and any(self._is_segment_key(*layout, upload.key, snapshot) for layout in self._layouts)
 
     def _is_segment_key(self, layout: LayoutSettings, keys: SegmentLayout, key: str, snapshot: IndexSnapshot) -> bool:
+        """Return True if the key is one of the layout for this topic, and no run can still write the object."""
         parsed = keys.parse(key)
         return (
             parsed is not None
@@ -313,6 +316,7 @@ class _Vacuum:
                 yield orphan.info
 
     def _delete(self, orphan: ObjectInfo) -> bool:
+        """Delete the object if it is as it was classified. Return False if it was written again."""
         current = self._store.head(orphan.key)
         if current is None:
             return True

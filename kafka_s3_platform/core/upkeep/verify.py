@@ -233,12 +233,14 @@ def overlaps_hours(segment: Segment, hours: Collection[datetime]) -> bool:
 
 
 def _compare_objects(store: ObjectStore, segments: Sequence[Segment]) -> list[Damage]:
+    """Compare the objects of the segments with their rows in the index, several at once."""
     with ThreadPoolExecutor(HEAD_THREADS, thread_name_prefix="verify") as pool:
         damages = pool.map(lambda s: list(_compare_segment(store, s)), segments)
         return list(chain.from_iterable(damages))
 
 
 def _compare_segment(store: ObjectStore, segment: Segment) -> Iterator[Damage]:
+    """Yield a damage for each object of the segment that is missing, or differs from its row in size or ETag."""
     for item in segment.objects:
         info = store.head(item.key)
         if info is None:
@@ -285,6 +287,7 @@ def _find_holes(snapshot: IndexSnapshot) -> Iterator[Hole]:
 
 
 def _read_all(config: ConnectorConfig, topic: str, segments: Sequence[Segment], runner: TaskRunner) -> list[Damage]:
+    """Read the segments to their ends in tasks of the runner. Return the damages found."""
     tasks = [VerifyTask(config.store, tuple(group)) for group in _group_for_tasks(segments)]
     progress = Progress(logger, f"verify {topic}", len(tasks), sum(t.size for t in tasks))
     damages: list[Damage] = []
@@ -314,6 +317,7 @@ def _group_for_tasks(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 
 
 def _cluster_segments(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
+    """Yield groups of segments that overlap in offsets, each group of one kafka partition."""
     by_kafka_partition: dict[int, list[Segment]] = defaultdict(list)
     for segment in segments:
         by_kafka_partition[segment.kafka_partition].append(segment)
@@ -337,6 +341,7 @@ def _read_cluster(store: ObjectStore, segments: Sequence[Segment]) -> Iterator[D
 
 
 def _check_sha256(store: ObjectStore, item: StoredObject) -> None:
+    """Read an object, and raise IntegrityError if its SHA-256 is not the one in the index."""
     digest = hashlib.sha256()
     with store.open_stored(item) as source:
         while part := source.read(READ_BYTES):

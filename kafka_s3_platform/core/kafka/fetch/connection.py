@@ -193,6 +193,7 @@ class _Answer:
         raise ValueError("the broker's answer has a number of more than five bytes")
 
     def take(self, size: int) -> memoryview:
+        """Return the next `size` bytes. Raise ValueError if there are fewer."""
         taken = self._frame[self._at : self._at + size]
         if len(taken) != size:
             raise ValueError("the broker's answer ends too early")
@@ -216,6 +217,7 @@ class _Answer:
         return {self.read_unsigned(): self.take(self.read_unsigned()) for _ in range(self._count(_MOST_TAGS))}
 
     def _count(self, most: int) -> int:
+        """Read the number of items that follow. Raise ValueError above `most`, so that it cannot take all memory."""
         count = self.read_unsigned()
         if count > most:
             raise ValueError(f"the broker's answer has {count:,} items, where {most:,} are the most")
@@ -223,6 +225,7 @@ class _Answer:
 
 
 def _read_broker(answer: _Answer) -> tuple[int, tuple[str, int]]:
+    """Read a broker of a Metadata answer: its id, and its host and port. The rack is passed over."""
     node_id = answer.read_number(4)
     host = answer.read_text()
     port = answer.read_number(4)
@@ -253,6 +256,7 @@ def _read_place_leader(answer: _Answer) -> tuple[int, int]:
 
 
 def _read_fetched_topic(answer: _Answer) -> list[FetchAnswer]:
+    """Read a topic of a Fetch answer: the answers about its kafka partitions."""
     answer.read_bytes()
     places = list(answer.read_array(_read_fetched_place))
     answer.read_tags()
@@ -280,6 +284,7 @@ def _read_epoch_end(field: memoryview) -> EpochEnd:
 
 
 def _read_aborted(answer: _Answer) -> tuple[int, int]:
+    """Read an aborted transaction of a Fetch answer: producer id and first offset."""
     producer_id = answer.read_number(8)
     first_offset = answer.read_number(8)
     answer.read_tags()
@@ -487,6 +492,7 @@ def _check_authenticated(error: int) -> None:
 
 
 def _new_tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    """Build the TLS settings of Python's sockets from librdkafka's `ssl.` properties."""
     context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem"))
     load_pem(context, properties)
     context.check_hostname = properties.get("ssl.endpoint.identification.algorithm") != "none"

@@ -35,7 +35,7 @@ from kafka_s3_platform.core.kafka.fetch.log_batches import (
     parse_batches,
     select_committed,
 )
-from kafka_s3_platform.core.kafka.messages import make_unkept_error
+from kafka_s3_platform.core.kafka.messages import make_unreadable_error
 from kafka_s3_platform.core.kafka.record_reader import EpochEnd, RangeRead, ReadEnd, RecordReader, Throttle
 from kafka_s3_platform.core.model.batches import count_record_bytes, cut_batches
 from kafka_s3_platform.core.model.gaps import UNREADABLE, Gap, Unreadable
@@ -184,6 +184,7 @@ class FetchReader(RecordReader):
         return self._confluent.find_timestamp(kafka_partition, offset)
 
     def _read(self, tp: TopicPartition, progress: _Progress) -> Generator[pa.RecordBatch, None, ReadEnd]:
+        """Yield the range's records in batches that end where every reader's do. Return the result of reading."""
         yield from cut_batches(self._read_chunks(tp, progress))
         return ReadEnd(
             progress.position,
@@ -301,7 +302,7 @@ class FetchReader(RecordReader):
             if first < last:
                 escaped = {o: reason for o, reason in failures.items() if offsets[first] <= o <= offsets[last - 1]}
                 if escaped and not self._skip_unreadable:
-                    raise make_unkept_error(tp, escaped)
+                    raise make_unreadable_error(tp, escaped)
                 progress.failures.update(escaped)
                 records = records.slice(first, last - first)
                 size = int(count_record_bytes(records).sum())
@@ -344,7 +345,7 @@ class FetchReader(RecordReader):
             return
         message = f"the record batch at offset {batch.base_offset}, up to {batch.last_offset}, cannot be read: {fault}"
         if not self._skip_unreadable:
-            raise make_unkept_error(tp, {start: message})
+            raise make_unreadable_error(tp, {start: message})
         progress.unreadable += (Unreadable(start, end, UNREADABLE, message),)
         progress.position = batch.last_offset + 1
         progress.leader_epoch = None if batch.fault else batch.leader_epoch

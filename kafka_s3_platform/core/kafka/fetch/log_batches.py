@@ -355,6 +355,7 @@ class _Strings:
         return self._ends, self._valid, self._data
 
     def array(self) -> pa.BinaryArray:
+        """Return the filled buffers as an array of Arrow, without copying."""
         rows = len(self._valid)
         nulls = int((~self._valid).sum())
         bits = pa.py_buffer(np.packbits(self._valid, bitorder="little")) if nulls else None

@@ -208,6 +208,7 @@ def list_merged_months(segments: Iterable[Segment]) -> frozenset[Span | None]:
 
 
 def _build_span_filter(span: Span) -> SegmentFilter:
+    """Return the filter of segments that may begin in the day or month, in any timezone."""
     start = datetime.combine(find_first_day(span), time(), timezone.utc)
     end = datetime.combine(find_next_day(span), time(), timezone.utc)
     return SegmentFilter(chunk_starts=(shift_time(start, -FARTHEST_ZONE), shift_time(end, FARTHEST_ZONE)))
@@ -296,6 +297,7 @@ def summarize_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta)
 def _summarize_span(
     state: IndexState, span: Span | None, segments: tuple[Segment, ...], zone: ZoneInfo, lateness: timedelta
 ) -> DaySummary:
+    """Summarize a day or month from its segments, and count its complete hours. None: records of no day."""
     if span is None:
         return DaySummary(None, segments, 0, 0)
     hours = list_day_hours(span, zone)

@@ -37,6 +37,7 @@ class MergeTask:
     """Compacted topic and day or month. The day in `merge.zone` may be another span of time."""
 
     def target(self, attempt: Attempt) -> SegmentTarget:
+        """Return where and as what merged segments are written: by this attempt, with the inputs' schema ids."""
         writer = replace(self.writer, attempt=attempt.attempt_id)
         return SegmentTarget(
             self.layout,

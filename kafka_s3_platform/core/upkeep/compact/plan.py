@@ -254,6 +254,7 @@ def _reserve(
 
 
 def _plan_topic(requests: Sequence[CompactRequest], snapshot: IndexSnapshot) -> Plans:
+    """Plan the merges of a topic's requested days and months. Those with nothing to merge are left out."""
     _ = snapshot.state  # a topic with damaged rows fails here, alone
     plans = {r.span: tuple(plan_span(read_day_segments(snapshot, r.span), r.span, r.segment_bytes)) for r in requests}
     return {span: merges for span, merges in plans.items() if merges}
@@ -262,6 +263,7 @@ def _plan_topic(requests: Sequence[CompactRequest], snapshot: IndexSnapshot) -> 
 def _commit_plans(
     by_topic: Mapping[str, Sequence[CompactRequest]], plans: Mapping[str, Plans], snapshot: ConnectorSnapshot
 ) -> Mapping[str, Lease]:
+    """Reserve the planned days of all topics in one commit, and end earlier reservations of them. Return the leases."""
     now = datetime.now(timezone.utc)
     changes: dict[str, Change] = {}
     superseded: dict[str, list[Compaction]] = {}
@@ -279,6 +281,7 @@ def _commit_plans(
 def _build_days(
     requests: Sequence[CompactRequest], plans: Plans, lease: Lease, snapshot: IndexSnapshot
 ) -> Iterator[ReservedDay]:
+    """Yield the requested days of a topic that have a plan, with the lease under which they may be merged."""
     state = snapshot.state
     topic_id = state.topic.topic_id if state.topic else ""
     for request in requests:

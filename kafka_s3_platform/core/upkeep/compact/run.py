@@ -210,6 +210,7 @@ class _Run:
         return retries
 
     def _note(self, task: MergeTask, outcome: MergeResult | FailedMerge) -> None:
+        """Note the outcome of a merge for its day. Raise errors that all topics share; another one fails the day."""
         day_run = self._days[task.topic_day]
         if isinstance(outcome, FailedMerge):
             if isinstance(outcome.error, SHARED_ERRORS):
