@@ -151,7 +151,7 @@ def test_anothers_object_in_the_way_is_moved_or_another_topics_dir_is_taken(conf
     assert key in str(raised.value)
     assert scanned(config, 1) == (OffsetRange(0, 5),)
     assert archived(changed(config, "layout", topics_dir="other")).record_count == 5
-    store.delete(key, foreign.etag)
+    store.delete(key, foreign)
     produce(config.kafka, config.topics[0], numbered(5))
     assert archived(config).record_count == 5
     assert scanned(config) == (OffsetRange(0, 20),)

@@ -34,7 +34,6 @@ from kafka_s3_platform.core.model.schema import ArchivedSchema, SubjectVersion
 from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings
 from kafka_s3_platform.core.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
 from kafka_s3_platform.core.spark.runner import Attempt
-from kafka_s3_platform.core.store.objects import WrittenObject
 from kafka_s3_platform.core.store.upload import Provenance
 from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.sources.memory import MemoryStore
@@ -79,10 +78,10 @@ NOON_MS = 1_767_268_800_000
 class Bucket(MemoryStore):
     """A bucket that can be written to."""
 
-    def put_new(self, key: str, body: bytes, metadata: Mapping[str, str] | None = None) -> WrittenObject:
+    def put_new(self, key: str, body: bytes, metadata: Mapping[str, str] | None = None) -> str:
         assert key not in self.objects
         self.objects[key], self.metadata[key] = body, metadata or {}
-        return WrittenObject(key, len(body), self._info(key).etag)
+        return self._info(key).etag
 
     def refuses(self, key: str, control: str) -> str | None:  # noqa: ARG002
         return None

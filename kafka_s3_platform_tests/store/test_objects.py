@@ -44,7 +44,7 @@ def test_an_object_comes_back_with_its_metadata(store: ObjectStore) -> None:
     metadata = {"connector": "Flüge 100%", "run-id": "a b+c/d", "epoch": "7"}
     written = store.put_new("a/b c+ü", b"body", metadata)
     found = present(store.head("a/b c+ü"))
-    assert (found.key, found.size, found.etag) == (written.key, 4, written.etag)
+    assert (found.key, found.size, found.etag) == ("a/b c+ü", 4, written)
     assert metadata.items() <= found.metadata.items()
     assert store.get("a/b c+ü") == b"body"
 
@@ -65,24 +65,24 @@ def test_what_exists_is_not_created_again(store: ObjectStore) -> None:
 
 def test_only_the_object_that_was_seen_is_replaced(store: ObjectStore) -> None:
     first = store.put_new("key", b"first")
-    second = store.replace("key", b"second", first.etag)
+    second = store.replace("key", b"second", first)
     with pytest.raises(PreconditionError):
-        store.replace("key", b"third", first.etag)
+        store.replace("key", b"third", first)
     assert store.get("key") == b"second"
-    store.delete("key", second.etag)
+    store.delete("key", second)
     with pytest.raises((PreconditionError, NotFoundError)):
-        store.replace("key", b"third", second.etag)
+        store.replace("key", b"third", second)
     assert store.head("key") is None
 
 
 def test_only_the_object_that_was_seen_is_deleted(store: ObjectStore) -> None:
     first = store.put_new("key", b"first")
-    second = store.replace("key", b"second", first.etag)
+    second = store.replace("key", b"second", first)
     with pytest.raises(PreconditionError):
-        store.delete("key", first.etag)
+        store.delete("key", first)
     assert store.get("key") == b"second"
-    store.delete("key", second.etag)
-    store.delete("key", second.etag)
+    store.delete("key", second)
+    store.delete("key", second)
     assert store.head("key") is None
 
 
@@ -94,9 +94,9 @@ def test_a_write_whose_response_was_lost_is_known_as_done(
     proxy.lose_response("PUT", "/key")
     created = store.put_new("key", b"first")
     proxy.lose_response("PUT", "/key")
-    replaced = store.replace("key", b"second", created.etag)
+    replaced = store.replace("key", b"second", created)
     assert store.get("key") == b"second"
-    assert present(store.head("key")).etag == replaced.etag
+    assert present(store.head("key")).etag == replaced
 
 
 def test_listing_gives_every_object_over_many_pages(store: ObjectStore) -> None:
@@ -168,21 +168,21 @@ def test_parquet_is_read_with_few_requests(proxy: FaultyProxy, through: StoreSet
 
 def test_a_file_of_another_object_than_expected_is_refused(store: ObjectStore) -> None:
     written = store.put_new("key", b"first")
-    store.open("key", written.etag).close()
-    store.replace("key", b"other", written.etag)
+    store.open("key", written).close()
+    store.replace("key", b"other", written)
     with pytest.raises(IntegrityError, match=r"key has etag .* was replaced or damaged"):
-        store.open("key", written.etag)
+        store.open("key", written)
 
 
 def test_an_object_replaced_or_deleted_while_it_is_read_is_an_error(store: ObjectStore) -> None:
     first = store.put_new("key", b"x" * 3 * READ_AHEAD)
     with store.open("key") as file:
         file.read(1)
-        second = store.replace("key", b"y" * 3 * READ_AHEAD, first.etag)
+        second = store.replace("key", b"y" * 3 * READ_AHEAD, first)
         with pytest.raises(IntegrityError, match="key was replaced while it was read"):
             file.read()
     with store.open("key") as file:
-        store.delete("key", second.etag)
+        store.delete("key", second)
         with pytest.raises(IntegrityError, match="key"):
             file.read()
 

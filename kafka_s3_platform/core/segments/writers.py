@@ -29,7 +29,7 @@ from kafka_s3_platform.core.segments.schemas import load_id_collector
 from kafka_s3_platform.core.segments.target import Bucket, BucketPart, RecordId, SegmentTarget
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import WRITE_CHECK
-from kafka_s3_platform.core.store.upload import SegmentUpload, UploadedObject, abort_on_error
+from kafka_s3_platform.core.store.upload import SegmentUpload, abort_on_error
 
 
 class ObjectWriter:
@@ -68,7 +68,7 @@ class ObjectWriter:
         """Encode the buffered records, and `facts` if the format has a place for them."""
         self._writer.close(facts)
 
-    def upload(self, facts: Mapping[str, str], offsets: str | None) -> Iterator[UploadedObject]:
+    def upload(self, facts: Mapping[str, str], offsets: str | None) -> Iterator[StoredObject]:
         """Finish the object, then the small objects beside it. Everything is encoded by then.
 
         The `offsets` of its records go to its metadata, or to an object beside it if there is no room.
@@ -84,7 +84,7 @@ class ObjectWriter:
             upload.write(body)
             yield upload.finish()
 
-    def _upload_offsets(self, key: str, offsets: str) -> Iterator[UploadedObject]:
+    def _upload_offsets(self, key: str, offsets: str) -> Iterator[StoredObject]:
         """Upload the offsets as an object beside the one at `key`."""
         offsets_key = make_offsets_key(key, self._target.layout.directory_delim)
         # If the key for them would be too long, no object is written: readers then count positions, as in an object of
@@ -247,7 +247,7 @@ class SegmentWriter:
             max_timestamp=max(high for _, high in self._times),
             settings=self._target.layout.model_dump_json(),
             epoch=self._target.provenance.epoch,
-            siblings=tuple(StoredObject(s.key, s.size, s.etag, s.sha256) for s in siblings),
+            siblings=tuple(siblings),
             schema_ids=tuple(sorted(self._schema_ids, key=str)),
             start_hour=self._target.start_hour if self._bucket.hour_ms is None else None,
         )

@@ -65,7 +65,6 @@ from kafka_s3_platform.core.store.row_filter import (
     EVERY_SEGMENT,
     AtLeast,
     OneOf,
-    RowPredicate,
     SegmentFilter,
     Term,
     match_values,
@@ -367,13 +366,8 @@ class ConnectorSnapshot:
         }
         rows = encode_rows([list_topic_rows(topic, change) for topic, change in changes.items()], common)
         predicates = [p for topic, change in changes.items() for p in list_predicates(topic, change)]
-        self.commit_rows(rows, predicates)
+        self._commit_once(lambda table: write_rows(table, rows, predicates, version))
         return version
-
-    def commit_rows(self, rows: pa.Table, removed: Sequence[RowPredicate] = ()) -> None:
-        """Add encoded rows in one commit, and remove those matched by a predicate. Raises as `commit`."""
-        version = self.version + 1
-        self._commit_once(lambda table: write_rows(table, rows, removed, version))
 
     def swap_files(self, added: Sequence[NewFile], removed: Sequence[DataFile], *, same_rows: bool) -> None:
         """Put files in the place of others in one commit. Raises as `commit`."""

@@ -98,15 +98,6 @@ class UnfinishedUpload:
     initiated: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenObject:
-    """The result of a write."""
-
-    key: str
-    size: int
-    etag: str
-
-
 class ObjectStore:
     """Reads and writes objects of the bucket in `settings`. It is pickled as its settings.
 
@@ -241,12 +232,15 @@ class ObjectStore:
         for item in self._list_items("ListMultipartUploads", "Uploads", Prefix=prefix):
             yield UnfinishedUpload(item["Key"], item["UploadId"], item["Initiated"])
 
-    def put_new(self, key: str, body: bytes, metadata: Mapping[str, str] | None = None) -> WrittenObject:
-        """Create an object. Raises PreconditionError if there is one from another call."""
+    def put_new(self, key: str, body: bytes, metadata: Mapping[str, str] | None = None) -> str:
+        """Create an object, and return its ETag. Raises PreconditionError if there is one from another call."""
         return self._put(key, body, metadata or {}, None)
 
-    def replace(self, key: str, body: bytes, if_match: str, metadata: Mapping[str, str] | None = None) -> WrittenObject:
-        """Replace the object with etag `if_match`. PreconditionError if another is there, NotFoundError if none."""
+    def replace(self, key: str, body: bytes, if_match: str, metadata: Mapping[str, str] | None = None) -> str:
+        """Replace the object with etag `if_match`. Return the new etag.
+
+        Raises PreconditionError if another object is there, NotFoundError if none.
+        """
         return self._put(key, body, metadata or {}, if_match)
 
     def refuses(self, key: str, control: str) -> str | None:
@@ -349,8 +343,8 @@ class ObjectStore:
         except NotFoundError:
             logger.debug("multipart upload %s of %s is gone already", upload_id, self.uri(key))
 
-    def _put(self, key: str, body: bytes, metadata: Mapping[str, str], if_match: str | None) -> WrittenObject:
-        """Write an object in one request: create it, or replace the one with etag `if_match`."""
+    def _put(self, key: str, body: bytes, metadata: Mapping[str, str], if_match: str | None) -> str:
+        """Write an object in one request: create it, or replace the one with etag `if_match`. Return the new ETag."""
         write_id = new_write_id()
         encoded_metadata = _encode_metadata({**metadata, WRITE_ID: write_id})
         request = {"Bucket": self.bucket, "Key": key, "Metadata": encoded_metadata, **_write_condition(if_match)}
@@ -358,8 +352,7 @@ class ObjectStore:
         if key.endswith(".html"):
             # else browsers save it instead of showing it
             request["ContentType"] = "text/html; charset=utf-8"
-        etag = self._write_once("PutObject", key, write_id, lambda: self._client.put_object(**request))
-        return WrittenObject(key, len(body), etag)
+        return self._write_once("PutObject", key, write_id, lambda: self._client.put_object(**request))
 
     def _write_once(self, operation: str, key: str, write_id: str, write: Callable[[], Mapping[str, Any]]) -> str:
         """Make a conditional write. Return the etag, also if the write succeeded and only its response was lost."""

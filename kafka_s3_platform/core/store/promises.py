@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from kafka_s3_platform.core.errors import AuthorizationError, ConfigError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.core.store.errors import NotFoundError, PreconditionError
-from kafka_s3_platform.core.store.objects import NO_ETAG, WRITE_ID, ObjectStore, WrittenObject, new_write_id
+from kafka_s3_platform.core.store.objects import NO_ETAG, WRITE_ID, ObjectStore, new_write_id
 
 logger = logging.getLogger(__name__)
 
@@ -79,28 +79,28 @@ class _PromiseCheck:
 
         If another process writes the object meanwhile, `_overwrite` raises _OvertakenError: the caller begins again.
         """
-        first = self._overwrite(self._find_or_create())
+        first_etag = self._overwrite(self._find_or_create())
         if self._is_written(NO_ETAG):
             raise self._build_broken_error("overwrote an object of another ETag", "`If-Match`", _LOST_REPLACED)
         body = _make_body()
-        second = self._overwrite(first.etag, body)
+        second_etag = self._overwrite(first_etag, body)
         for problem, loss, is_so in (
             ("the object read just after it was written is an older one", _LOST_READ, self._can_read(body)),
             (
                 "the object listed just after it was written is missing or an older one",
                 _LOST_LISTED,
-                self._can_list(second),
+                self._can_list(second_etag),
             ),
         ):
             if not is_so:
                 # succeeds only if no other process wrote meanwhile: else its write was read
-                self._overwrite(second.etag)
+                self._overwrite(second_etag)
                 raise ConfigError(f"{self._place}: {problem}. {loss} {_ADVICE}")
 
     def _find_or_create(self) -> str:
         """Return the object's ETag. Create the object if there is none."""
         try:
-            created = self._store.put_new(self._key, _make_body())
+            created_etag = self._store.put_new(self._key, _make_body())
         except PreconditionError:
             info = self._store.head(self._key)
             if info is None:
@@ -108,7 +108,7 @@ class _PromiseCheck:
             return info.etag
         if self._is_written(None):
             raise self._build_broken_error("overwrote an object that was there", "`If-None-Match: *`", _LOST_CREATED)
-        return created.etag
+        return created_etag
 
     def _is_written(self, if_match: str | None) -> bool:
         """Return True if the store does a conditional write in spite of its false condition."""
@@ -121,8 +121,8 @@ class _PromiseCheck:
             return False
         return True
 
-    def _overwrite(self, etag: str, body: bytes | None = None) -> WrittenObject:
-        """Replace the object of this ETag, as the store has to. Raises _OvertakenError if another one is there."""
+    def _overwrite(self, etag: str, body: bytes | None = None) -> str:
+        """Replace the object of this ETag, and return the new one. Raises _OvertakenError if another one is there."""
         try:
             return self._store.replace(self._key, body or _make_body(), etag)
         except (PreconditionError, NotFoundError) as err:
@@ -135,7 +135,7 @@ class _PromiseCheck:
         except NotFoundError:
             return False
 
-    def _can_list(self, written: WrittenObject) -> bool:
+    def _can_list(self, written_etag: str) -> bool:
         """Return True if a listing has the object just written. So it is assumed without the right to list."""
         try:
             etags = {o.key: o.etag for o in self._store.list(self._key)}
@@ -143,7 +143,7 @@ class _PromiseCheck:
             # archiving objects takes no right to list
             logger.debug("no right to list bucket %s, so listings are not tried", self._store.bucket)
             return True
-        return etags.get(self._key) == written.etag
+        return etags.get(self._key) == written_etag
 
     def _check_upload(self) -> None:
         """Raise ConfigError if the end of a multipart upload overwrites the object that is there."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_s3_platform.core.errors import ForeignObjectError, PlatformError, StoreUnavailableError, SupersededError
+from kafka_s3_platform.core.model.segment import StoredObject
 from kafka_s3_platform.core.store.errors import NotFoundError, PreconditionError
 from kafka_s3_platform.core.store.objects import (
     MAX_METADATA_BYTES,
@@ -129,16 +130,6 @@ def abort_on_error(abort: Callable[[], None]) -> Iterator[None]:
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class UploadedObject:
-    """A finished object. `sha256` is in hex, `etag` as the store returns it."""
-
-    key: str
-    size: int
-    sha256: str
-    etag: str
-
-
 class SegmentUpload:
     """A binary sink that becomes the object `key` when it is finished. Before that, nothing is visible at the key.
 
@@ -197,7 +188,7 @@ class SegmentUpload:
         object_metadata = self._describe_object(metadata, "0" * _SHA256_DIGITS)
         return self._upload_id is None and measure_metadata(object_metadata) <= MAX_METADATA_BYTES
 
-    def finish(self, metadata: Mapping[str, str] | None = None) -> UploadedObject:
+    def finish(self, metadata: Mapping[str, str] | None = None) -> StoredObject:
         """Make the object visible. `metadata` is added if it is one PUT: a multipart upload fixed its own at its start.
 
         Tag the object if `tagging` is set.
@@ -214,7 +205,7 @@ class SegmentUpload:
             )
             self._tag(metadata or {})
         self._release()
-        return UploadedObject(self._key, self._size, self._hash.hexdigest(), etag)
+        return StoredObject(self._key, self._size, etag, self._hash.hexdigest())
 
     def abort(self) -> None:
         """Abort the upload. Never raises: if the store cannot abort it now, it is left for the vacuum."""
@@ -258,8 +249,8 @@ class SegmentUpload:
 
         def put(if_match: str | None) -> str:
             if if_match is None:
-                return self._store.put_new(self._key, body, object_metadata).etag
-            return self._store.replace(self._key, body, if_match, object_metadata).etag
+                return self._store.put_new(self._key, body, object_metadata)
+            return self._store.replace(self._key, body, if_match, object_metadata)
 
         return put
 

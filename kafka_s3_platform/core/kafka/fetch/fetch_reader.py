@@ -150,16 +150,9 @@ class FetchReader(RecordReader):
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
         """Do as `ConfluentReader.find_divergence`, and find also the latest epoch that the log still has."""
-        tp = TopicPartition(self._topic, kafka_partition)
-        try:
-            if is_supported(self._properties):
-                connection = self._connect(tp)
-                connection.ask(tp, offset, leader_epoch, 1, 0)
-                answer = connection.answer()
-                if not answer.error_code:
-                    return answer.divergence if answer.divergence and answer.divergence.end_offset < offset else None
-        except (UnsupportedError, OSError, ValueError, IndexError) as err:
-            logger.info("%s, offset %d: confluent-kafka checks its leader epoch (%s)", tp, offset, err)
+        answer = self._fetch_once(TopicPartition(self._topic, kafka_partition), offset, leader_epoch)
+        if answer is not None and not answer.error_code:
+            return answer.divergence if answer.divergence and answer.divergence.end_offset < offset else None
         self._disconnect()
         return self._confluent.find_divergence(kafka_partition, offset, leader_epoch)
 
@@ -169,19 +162,24 @@ class FetchReader(RecordReader):
         None if the log has no record there. Raises what `ConfluentReader.find_timestamp` raises.
         """
         tp = TopicPartition(self._topic, kafka_partition)
+        answer = self._fetch_once(tp, offset, -1)
+        if answer is not None and answer.error_code == KafkaError.OFFSET_OUT_OF_RANGE:
+            return None
+        if answer is not None and not answer.error_code:
+            return _find_timestamp(tp, answer, offset, self._batch_bytes)
+        self._disconnect()
+        return self._confluent.find_timestamp(kafka_partition, offset)
+
+    def _fetch_once(self, tp: TopicPartition, offset: int, leader_epoch: int) -> FetchAnswer | None:
+        """Fetch the batch at one offset. None if the broker cannot be asked, or its answer not be understood."""
         try:
             if is_supported(self._properties):
                 connection = self._connect(tp)
-                connection.ask(tp, offset, -1, 1, 0)
-                answer = connection.answer()
-                if answer.error_code == KafkaError.OFFSET_OUT_OF_RANGE:
-                    return None
-                if not answer.error_code:
-                    return _find_timestamp(tp, answer, offset, self._batch_bytes)
+                connection.ask(tp, offset, leader_epoch, 1, 0)
+                return connection.answer()
         except (UnsupportedError, OSError, ValueError, IndexError) as err:
-            logger.info("%s, offset %d: confluent-kafka reads its timestamp (%s)", tp, offset, err)
-        self._disconnect()
-        return self._confluent.find_timestamp(kafka_partition, offset)
+            logger.info("%s, offset %d: confluent-kafka asks for it (%s)", tp, offset, err)
+        return None
 
     def _read(self, tp: TopicPartition, progress: _Progress) -> Generator[pa.RecordBatch, None, ReadEnd]:
         """Yield the range's records in batches that end where every reader's do. Return the result of reading."""

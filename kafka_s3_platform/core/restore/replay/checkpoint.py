@@ -52,15 +52,14 @@ class Checkpoint:
         body = json.dumps(asdict(position) | {"owner": self._owner}, indent=1).encode()
         try:
             if self._etag is None:
-                written = self._store.put_new(self._key, body)
+                self._etag = self._store.put_new(self._key, body)
             else:
-                written = self._store.replace(self._key, body, self._etag)
+                self._etag = self._store.replace(self._key, body, self._etag)
         except (PreconditionError, NotFoundError) as err:
             raise SupersededError(
                 f"restore checkpoint {self._key} is no longer the one that {self._owner} wrote: another run of this "
                 f"restore id is at work. Let that one finish, or end it and run again"
             ) from err
-        self._etag = written.etag
         self.position = position
 
     @property
