@@ -199,7 +199,7 @@ class ClusterAdmin(OffsetAdmin):
         return self.read_topic_configs_of([topic]).all_or_raise()[topic]
 
     def read_topic_configs_of(self, topics: Iterable[str]) -> Answers[str, dict[str, str]]:
-        """Do as `read_topic_configs` for many topics."""
+        """Return every config in force on each topic, the broker's defaults included."""
         return self._ask_config_entries(topics).convert(lambda _, entries: _read_values(entries))
 
     def create_topic(

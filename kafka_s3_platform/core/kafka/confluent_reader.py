@@ -192,7 +192,7 @@ class ConfluentReader(RecordReader):
         return ReadEnd(stream.reach, epoch, tuple(tally.gaps), tally.records, tally.bytes, tally.unreadable)
 
     def _read_chunks(self, stream: MessageStream, end: int, tally: RangeTally) -> Iterator[pa.RecordBatch]:
-        """Yield converted runs of records below `end`, of any length, and handle the events between them."""
+        """Yield the records below `end` as they come, in Arrow batches of any length. Handle events between them."""
         while stream.reach < end:
             if not stream.waiting:
                 self._pull(stream, end)
@@ -361,7 +361,7 @@ class ConfluentReader(RecordReader):
         tally.unproven = end
 
     def _check_start(self, stream: MessageStream, end: int, tally: RangeTally) -> None:
-        """Record a gap if nothing was delivered before the present log start: records there may be deleted unread."""
+        """Record a gap if no record below the log start of now was delivered: retention may have deleted some."""
         log_start, _ = self._ask_log_bounds(stream.tp)
         begun = tally.first_offset is not None and tally.first_offset < log_start
         if tally.unproven < min(log_start, end) and not begun:

@@ -274,7 +274,7 @@ def raise_kafka_error(error: KafkaException | KafkaError, what: str, connections
 
 
 def _find_kind(error: KafkaError) -> type[PlatformError]:
-    """Find the class in the table, or else ask librdkafka if it passes."""
+    """Return the class to raise for an error of Kafka: by the table of codes, else by what librdkafka says of it."""
     # One code, _SSL, stands for a refused certificate, which stays refused, and a broken handshake, which passes.
     if _UNTRUSTED.search(error.str()):
         return AuthorizationError

@@ -132,7 +132,7 @@ def read_committed(
 def read_committed_of(
     admin: ClusterAdmin, group: str, kafka_partitions: Mapping[str, Iterable[int]]
 ) -> dict[str, dict[int, Committed]]:
-    """Do as `read_committed` for many topics in one request. Raises the first error."""
+    """Read the group's commits by topic and kafka partition, in one request. Raises the first error."""
     committed: dict[str, dict[int, Committed]] = {topic: {} for topic in kafka_partitions}
     places = [TopicPartition(topic, p) for topic, numbers in kafka_partitions.items() for p in numbers]
     of = f"topic {next(iter(committed))}" if len(committed) == 1 else f"{len(committed)} topics"
@@ -234,7 +234,7 @@ def publish_offsets(
 
 
 def publish_offsets_of(admin: ClusterAdmin, group: str, offsets: Mapping[str, Mapping[int, Committed]]) -> None:
-    """Do as `publish_offsets` for many topics in one request."""
+    """Set the group's offsets of these topics in one request. Raises BusyError while the group has members."""
     places: list[TopicPartition] = []
     for topic, committed in sorted(offsets.items()):
         places += (TopicPartition(topic, p, c.offset, c.metadata) for p, c in sorted(committed.items()))
@@ -255,7 +255,7 @@ def publish_offsets_of(admin: ClusterAdmin, group: str, offsets: Mapping[str, Ma
 
 
 def _ask_coordinator(admin: ClusterAdmin, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:
-    """Do as `admin.ask`, and ask again while the coordinator moves, or is made for the cluster's first group."""
+    """Ask about a group. Ask again while its coordinator moves, or is made for the cluster's first group."""
     deadline = time.monotonic() + COORDINATOR_SECONDS
     while True:
         try:

@@ -84,7 +84,7 @@ def _read_headers(messages: Sequence[Message]) -> tuple[list[MessageHeaders], di
 
 
 def _build_headers(headers: Sequence[MessageHeaders]) -> pa.Array:
-    """Build the headers column. A message without headers is null there."""
+    """Build the Arrow column of headers from those of each message. It is null for a message without headers."""
     if not any(headers):
         return pa.nulls(len(headers), _HEADERS)
     present = list(chain.from_iterable(filter(None, headers)))

@@ -153,7 +153,7 @@ class OffsetAdmin(AdminCalls):
         return frozenset(self._ask_metadata(None, "listing topics").topics)
 
     def find_near_topic(self, topic: str) -> str | None:
-        """Return the name of a topic like this one, None if there is none or no answer."""
+        """Return the topic with the most similar name, for "Did you mean". None if there is none, or no answer."""
         try:
             return find_nearest(topic, self._known_names)
         except PlatformError:
@@ -181,9 +181,9 @@ class OffsetAdmin(AdminCalls):
         return dict(self.frontiers_of({topic: kafka_partitions}).all_or_raise()[topic].all_or_raise())
 
     def frontiers_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, Frontier]]:
-        """Do as `frontiers` for many topics. Each kafka partition has an answer or a failure.
+        """Return log start, last stable offset and high watermark by topic and kafka partition, or a failure.
 
-        A topic is a failure if it is absent, or if no broker answers.
+        All of a topic fails if it is absent, or if no broker answers.
         """
         return self.add_log_starts(self.log_ends_of(kafka_partitions))
 
@@ -416,14 +416,14 @@ class OffsetAdmin(AdminCalls):
         specs: Mapping[Place, OffsetSpec],
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> OffsetFutures:
-        """Send ListOffsets for the places, if any, and return what their answers will be in."""
+        """Send Kafka's ListOffsets request for each topic and kafka partition. Return the futures of the answers."""
         requests = {TopicPartition(*place): spec for place, spec in specs.items()}
         if not requests:
             return {}
         return self._client.list_offsets(requests, isolation_level=isolation_level, request_timeout=self._timeout)
 
     def _await_offsets(self, futures: OffsetFutures, where: Where) -> Answers[Place, ListOffsetsResultInfo]:
-        """Await the answers to ListOffsets. A place that a broker refused has a failure."""
+        """Await the answers to ListOffsets. A kafka partition that a broker refused has a failure."""
         infos: dict[Place, ListOffsetsResultInfo] = {}
         failures: dict[Place, PlatformError] = {}
         for tp, future in futures.items():
@@ -503,7 +503,7 @@ def _sort_by_topic(by_topic: Mapping[str, Iterable[int]], answers: Answers[Place
 
 
 def _collect_times(doubted: Mapping[Place, Iterable[int]]) -> dict[str, list[int]]:
-    """Return the times of each topic that any of its kafka partitions is asked about, in ascending order."""
+    """Return, by topic, the ascending timestamps that any of its kafka partitions is to be asked about again."""
     times: dict[str, set[int]] = {}
     for (topic, _), place_times in doubted.items():
         times.setdefault(topic, set()).update(place_times)

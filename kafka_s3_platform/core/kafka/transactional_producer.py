@@ -205,7 +205,7 @@ class TransactionalReplayProducer(ReplayProducer):
             )
 
     def _serve_soon(self, seconds: float) -> int:
-        """Send partly filled batches, for want of room, and let librdkafka report deliveries."""
+        """Have librdkafka send batches that are not full, and report deliveries. Return how many reports it served."""
         self._producer.flush(FLUSH_SECONDS)
         queued = self._producer.poll(seconds)
         self._note_acknowledged()

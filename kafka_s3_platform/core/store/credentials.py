@@ -223,7 +223,7 @@ def _build_default_chain(region: str, members: tuple[str, ...]) -> botocore.sess
 
 
 def _build_loader(method: _Method) -> Callable[[], Any] | None:
-    """Return the function that gets botocore's credentials for a method, None for AWS's default chain."""
+    """Return a function that gets credentials as botocore's objects: by a user's class, a role, or a key. Else None."""
     if (provider := method.provider) is not None:
         return lambda: _build_refreshable(
             f"s3.credentials.provider.class {provider.class_name}", _make_provider_fetcher(provider)

@@ -548,7 +548,7 @@ class IndexSnapshot:
         return self.connector_snapshot.created_at
 
     def commit(self, change: Change, commit_id: str | None = None) -> int:
-        """Apply `change` as `ConnectorSnapshot.commit` does."""
+        """Commit the topic's change on this version of the index. Return the new version. Raises IndexConflictError."""
         return self.connector_snapshot.commit({self.index.topic: change}, commit_id)
 
 

@@ -163,7 +163,7 @@ class Openable(Protocol[S_co]):
 
 
 def retry_commit(index: Openable[S_co], step: Callable[[S_co], R]) -> R:
-    """Call `step` to commit on the snapshot. Call it again on a newer snapshot if another commit came first.
+    """Call `step` with the newest snapshot of the index, to commit on it. Call it again if another commit came first.
 
     A step must do no harm if an earlier try of it was committed, and only the response was lost: see `commit_planned`.
     Raises IndexConflictError after `MAX_CONFLICTS` tries, and the store's error after `MAX_LOST` of them.

@@ -239,7 +239,7 @@ def _find_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
 
 
 def _find_checkpoint_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
-    """Do as `_find_flaw` for a checkpoint: it must name no deletion vector and no other log file."""
+    """Return what a checkpoint names that it must not, as the end of a sentence. None if it is as it has to be."""
     with store.open(info.key) as source:
         # Read in this thread. The threads of a dataset may outlive Python and abort it (apache/arrow 34314).
         file = pq.ParquetFile(source)
@@ -255,7 +255,7 @@ def _find_checkpoint_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
 
 
 def _find_commit_flaw(content: bytes) -> str | None:
-    """Do as `_find_flaw` for a commit: it must name no deletion vector."""
+    """Return what a commit has that it must not, as the end of a sentence. None if it is as it has to be."""
     # JSON may write a name with escapes. It may also have a name twice, and readers use the first or the last: all
     # pairs are checked.
     if _VECTOR.encode() not in content and b"\\u" not in content:
@@ -283,7 +283,7 @@ def _list_pairs(value: Any) -> Sequence[tuple[str, Any]]:
 
 
 def build_delta_options(store: StoreSettings) -> dict[str, str]:
-    """Return storage options with the current credentials, secrets included.
+    """Return the options by which delta-rs reaches the bucket, with the current credentials, secrets included.
 
     Raises as `find_credentials`, and ConfigError if a variable of the environment would change them.
     """

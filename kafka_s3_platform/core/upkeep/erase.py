@@ -267,7 +267,7 @@ class _Erasure:
         return is_named if span is None else rules.is_on_hold(topic, find_first_day(span), find_next_day(span))
 
     def apply(self) -> ErasureReport:
-        """Rewrite what is due, commit that, and delete the old objects, also those that a killed run has left."""
+        """Rewrite segments without the records to erase, commit that, and delete old objects, also of killed runs."""
         if self._due:
             refuse_wrong_clock(self._config, self._store)
             refuse_without_right(self._config, self._store)
@@ -385,7 +385,7 @@ class _Erasure:
         )
 
     def report(self) -> ErasureReport:
-        """Return what was searched, and what is due of it, or was written anew."""
+        """Return the report: what was searched, what of it is to be erased, and what was written anew for that."""
         due = self._due
         counts = np.zeros(len(self._request.keys), np.int64)
         for result in self._results:
@@ -420,7 +420,7 @@ class _Erasure:
             )
 
     def list_unreached(self) -> Iterator[str]:
-        """Yield where records with a key may be beside what is searched."""
+        """Yield, for the report, each place beside the archive where records with the keys may still be."""
         snapshot = self._index.open()
         yield f"objects that the index does not name: `kafka-s3 vacuum {self._config.name} --dry-run` lists them"
         yield "archives of the topic by other connectors"
@@ -442,7 +442,7 @@ class _Erasure:
         )
 
     def _list_later(self, snapshot: IndexSnapshot) -> Iterator[str]:
-        """Yield what was archived since the search."""
+        """Yield a sentence about objects that runs have archived since the search: they may hold such records too."""
         searched_keys = {r.segment.key for r in self._results}
         searched_keys.update(s.key for s in chain.from_iterable(self._outputs.values()))
         later = [s for s in snapshot.segments if is_mergeable(s) and s.key not in searched_keys]

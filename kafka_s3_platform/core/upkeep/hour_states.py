@@ -230,7 +230,7 @@ def make_hour_grid(
     *,
     by_kafka_partition: bool = False,
 ) -> list[GridDay]:
-    """Return each hour's state for `days` (ascending). See `describe_hours`."""
+    """Return each hour's state for `days` (ascending), with its state in each kafka partition if requested."""
     by_day = {day: list_day_hours(day, zone) for day in days}
     hours = [hour for day_hours in by_day.values() for hour in day_hours]
     stated = iter(describe_hours(snapshot, hours, lateness, now, at_risk, by_kafka_partition=by_kafka_partition))

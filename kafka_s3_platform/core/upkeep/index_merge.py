@@ -42,9 +42,10 @@ _ORDER = ("topic", "chunk_start", "kafka_partition", "start_offset")
 def swap_files(
     index: ConnectorIndex, added: Sequence[NewFile], removed: Sequence[DataFile], *, same_rows: bool
 ) -> bool:
-    """Commit on the newest version as long as all files to be removed are live. Return False if one is not any more.
+    """Put new data files of the index in the place of others, in one commit on the newest version.
 
-    `same_rows`: the new files hold the same rows as the others. Raises store errors.
+    Return False, and change nothing, if another commit has removed one of the old files. `same_rows`: the new files
+    hold the same rows as the old ones. Raises store errors.
     """
     old_paths = {file.path for file in removed}
     new_paths = {file.path for file in added}
@@ -139,7 +140,7 @@ def _choose_size(period: str) -> int:
 
 
 def _group_files(files: Iterable[DataFile]) -> Iterator[tuple[DataFile, ...]]:
-    """Yield the files in groups of at most MERGE_ROWS rows, or of one file."""
+    """Yield the files in groups of at most MERGE_ROWS rows: memory holds a group. A larger file is alone."""
     group: list[DataFile] = []
     rows = 0
     for file in files:

@@ -278,7 +278,7 @@ def _find_fault(snapshot: IndexSnapshot, store: ObjectStore, removal: DayRemoval
 
 
 def _commit(index: TopicIndex, removals: Sequence[DayRemoval], run_id: str) -> list[DayRemoval]:
-    """Commit what goes, without days that changed since they were planned. Return what was committed."""
+    """Commit in the index that objects of days go, but of no day that changed since the plan. Return what goes."""
 
     def plan(connector_snapshot: ConnectorSnapshot) -> tuple[Mapping[str, Change], list[DayRemoval]]:
         snapshot = connector_snapshot.topic(index.topic)

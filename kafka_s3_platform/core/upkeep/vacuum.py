@@ -292,7 +292,7 @@ class _Vacuum:
         )
 
     def _condemn(self, orphans: Sequence[_Orphan], snapshot: IndexSnapshot, run_id: str) -> None:
-        """Commit that the objects' keys are never used again, and that the old runs have ended."""
+        """Commit that no run may write to these keys any more, and that runs older than the limit have ended."""
         state = snapshot.state
         epoch = snapshot.version + 1
         condemned_rows = {(c.key, c.kafka_partition, c.start_offset) for c in state.condemned}
@@ -330,7 +330,7 @@ class _Vacuum:
 
 
 def _collect_layouts(snapshot: IndexSnapshot, config: ConnectorConfig) -> list[LayoutSettings]:
-    """Return the layouts of all segments of the connector, removed ones too, and of the hours and days of its config.
+    """Return every layout that keys of the topic's objects may have: of its segments, removed ones too, and its config.
 
     Each layout of hours also has its layout of days: a killed compaction may have left objects of days, but no segment
     of that layout.

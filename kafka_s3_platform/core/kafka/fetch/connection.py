@@ -411,7 +411,7 @@ class BrokerConnection:
         return leader
 
     def ask(self, tp: TopicPartition, offset: int, leader_epoch: int, max_bytes: int, wait_ms: int) -> None:
-        """Ask for committed records from `offset` on, as `write_fetch_request` does."""
+        """Send a Fetch request for committed records from `offset` on. The epoch is of the record before, or -1."""
         self._send(FETCH, write_fetch_request(tp, offset, leader_epoch, max_bytes, wait_ms))
         self.unanswered += 1
 

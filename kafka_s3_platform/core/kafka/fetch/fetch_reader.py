@@ -101,7 +101,7 @@ class _Progress:
 
 @final
 class FetchReader(RecordReader):
-    """The RecordReader on FETCH responses. Its arguments and the errors it raises are those of `ConfluentReader`."""
+    """The RecordReader on FETCH responses. It has the arguments of `ConfluentReader`, and raises the same errors."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class FetchReader(RecordReader):
         return RangeRead(self._read(TopicPartition(self._topic, kafka_partition), progress), progress.failures)
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Do as `ConfluentReader.find_divergence`, and find also the latest epoch that the log still has."""
+        """Return where the log ends its epochs up to this one, if below `offset`: it was truncated. Else None."""
         answer = self._fetch_once(TopicPartition(self._topic, kafka_partition), offset, leader_epoch)
         if answer is not None and not answer.error_code:
             return answer.divergence if answer.divergence and answer.divergence.end_offset < offset else None
