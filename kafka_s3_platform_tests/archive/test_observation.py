@@ -31,7 +31,7 @@ from kafka_s3_platform.core.errors import BrokerUnavailableError, LogTruncatedEr
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.core.kafka.answers import Answers, LogEnds, OffsetAtTime
 from kafka_s3_platform.core.kafka.groups import publish_offsets
-from kafka_s3_platform.core.kafka.known_offsets import Wanted
+from kafka_s3_platform.core.kafka.known_offsets import TimeQuestions
 from kafka_s3_platform.core.kafka.record_reader import EpochEnd
 from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.model.gaps import Gap
@@ -377,7 +377,9 @@ def deleting(monkeypatch: pytest.MonkeyPatch) -> Callable[[ConnectorConfig, int]
         pending = [before_offset]
         ask = ClusterAdmin.offsets_for_times_of
 
-        def delete(admin: ClusterAdmin, wanted: Wanted) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]:
+        def delete(
+            admin: ClusterAdmin, wanted: TimeQuestions
+        ) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]:
             if pending:
                 delete_records(config.kafka, config.topics[0], pending.pop())
             return ask(admin, wanted)

@@ -34,7 +34,7 @@ from kafka_s3_platform.core.kafka.groups import (
     read_group_state,
     refuse_active_group,
 )
-from kafka_s3_platform.core.kafka.known_offsets import KnownOffsets, Wanted
+from kafka_s3_platform.core.kafka.known_offsets import KnownOffsets, TimeQuestions
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import committing, consuming, produce, until
 
@@ -191,7 +191,7 @@ class Cluster:
     def __init__(self) -> None:
         self.asked: list[dict[str, tuple[list[int], list[int]]]] = []
 
-    def __call__(self, wanted: Wanted, /) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]:
+    def __call__(self, wanted: TimeQuestions, /) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]:
         self.asked.append({topic: ([*each], [*times]) for topic, (each, times) in wanted.items()})
         found: dict[str, Answers[int, Mapping[int, OffsetAtTime]]] = {}
         for topic, (kafka_partitions, times) in self.asked[-1].items():

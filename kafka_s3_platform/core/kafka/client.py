@@ -225,20 +225,20 @@ class AdminCalls:
         answer: T = self._await_answer(call(self._client, self._timeout), what)
         return answer
 
-    def _ask_metadata(self, topic: str | None, what: str) -> ClusterMetadata:
-        """Ask for metadata of the topic, or of all. Wait for GRACE_SECONDS first, to report a refusal soon."""
-        try:
-            return self._ask_metadata_once(topic, min(GRACE_SECONDS, self._timeout), what)
-        except BrokerUnavailableError:
-            return self._ask_metadata_once(topic, self._timeout, what)
+    def _ask_metadata(self, what: str) -> ClusterMetadata:
+        """Ask for metadata of all topics. Wait for GRACE_SECONDS first, to report a refusal soon, then longer."""
 
-    def _ask_metadata_once(self, topic: str | None, seconds: float, what: str) -> ClusterMetadata:
-        """Ask once for metadata, and wait for `seconds`."""
-        where = f"{what} at {self._bootstrap_servers}"
-        with self._note_waiting():
-            metadata = fetch_metadata(self._client, topic, seconds, self._reasons, where)
-        self._note_answer()
-        return metadata
+        def ask(seconds: float) -> ClusterMetadata:
+            with self._note_waiting():
+                where = f"{what} at {self._bootstrap_servers}"
+                metadata = fetch_metadata(self._client, None, seconds, self._reasons, where)
+            self._note_answer()
+            return metadata
+
+        try:
+            return ask(min(GRACE_SECONDS, self._timeout))
+        except BrokerUnavailableError:
+            return ask(self._timeout)
 
     def _await_answers(self, calls: "Mapping[K, Future[Any]]", what: Callable[[K], str]) -> Answers[K, Any]:
         """Return the answer or the failure of each question of one call; `what` describes a question, for errors."""

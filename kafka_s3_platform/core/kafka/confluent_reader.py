@@ -242,17 +242,22 @@ class ConfluentReader(RecordReader):
         A record may claim a later offset than its own, since the broker does not check that. Without this proof, such a
         record would hide the next ones: librdkafka does not show a record's batch.
         """
-        probe = MessageStream(stream.tp, end, end - 1, None, end - 1)
         stream.usable = False
-        self._assign(probe, None)
-        while not probe.waiting:
-            self._pull(probe, end)
+        probe = self._read_again(stream.tp, end - 1)
         message = probe.waiting[0][0]
         error = message.error()
         if error is not None and error.code() != PARTITION_EOF:
             raise BrokerUnavailableError(f"{probe}: it cannot be asked for again ({error.str()}); run again")
         if error is not None or identify_record(message) != identify_record(proof):
             raise make_disorder_error(stream.tp, f"{message.offset()} comes where {proof.offset()} came before")
+
+    def _read_again(self, tp: TopicPartition, offset: int) -> MessageStream:
+        """Seek to one offset, and return a stream of its own with the first record or event that comes there."""
+        probe = MessageStream(tp, offset, offset, None, offset)
+        self._assign(probe, None)
+        while not probe.waiting:
+            self._pull(probe, offset + 1)
+        return probe
 
     def _explain_stall(self, stream: MessageStream, end: int) -> PlatformError:
         """Return the error for records that do not come: it says what the broker tells of the log now."""
@@ -321,11 +326,7 @@ class ConfluentReader(RecordReader):
 
     def _is_refused(self, tp: TopicPartition, base_offset: int, offset: int) -> bool:
         """Return True if reading at `offset` brings the same error of the batch at `base_offset`: it is part of it."""
-        probe = MessageStream(tp, offset, offset, None, offset)
-        self._assign(probe, None)
-        while not probe.waiting:
-            self._pull(probe, offset + 1)
-        first = probe.waiting[0][0]
+        first = self._read_again(tp, offset).waiting[0][0]
         error = first.error()
         return error is not None and error.code() == BAD_COMPRESSION and first.offset() == base_offset
 

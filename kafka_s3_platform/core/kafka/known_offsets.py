@@ -1,21 +1,18 @@
 """Offsets of timestamps in many topics, asked about ahead and together."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from kafka_s3_platform.core.errors import PlatformError
 from kafka_s3_platform.core.kafka.answers import Answers, OffsetAtTime, Untold
 from kafka_s3_platform.core.kafka.offset_admin import Place
 
-Wanted: TypeAlias = Mapping[str, tuple[Iterable[int], Sequence[int]]]
+TimeQuestions: TypeAlias = Mapping[str, tuple[Iterable[int], Sequence[int]]]
 """Topic -> its kafka partitions, and the timestamps in epoch ms, to ask about."""
 
-
-class AskOffsets(Protocol):
-    """Asks a cluster for o(t) of many topics, as `OffsetAdmin.offsets_for_times_of`."""
-
-    def __call__(self, questions: Wanted, /) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]: ...
+AskOffsets: TypeAlias = Callable[[TimeQuestions], Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]]
+"""Asks a cluster for o(t) of many topics, as `OffsetAdmin.offsets_for_times_of` does."""
 
 
 class KnownOffsets:
@@ -31,7 +28,7 @@ class KnownOffsets:
         self._found: dict[Place, dict[int, OffsetAtTime]] = {}
         self._failures: dict[Place, PlatformError] = {}
 
-    def ask_ahead(self, questions: Wanted) -> None:
+    def ask_ahead(self, questions: TimeQuestions) -> None:
         """Ask the cluster for those offsets of `questions` that are not here yet."""
         missing: dict[str, tuple[list[int], Sequence[int]]] = {}
         for topic, (kafka_partitions, times) in questions.items():

@@ -30,7 +30,6 @@ from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.store.delta_errors import is_expired
 from kafka_s3_platform.core.store.errors import PreconditionError
 from kafka_s3_platform.core.store.index_commit import Change, list_predicates, list_topic_rows, write_rows
-from kafka_s3_platform.core.store.index_files import NewFile, write_swap
 from kafka_s3_platform.core.store.index_reads import (
     CHUNK_COLUMNS,
     LATE_COLUMNS,
@@ -366,15 +365,11 @@ class ConnectorSnapshot:
         }
         rows = encode_rows([list_topic_rows(topic, change) for topic, change in changes.items()], common)
         predicates = [p for topic, change in changes.items() for p in list_predicates(topic, change)]
-        self._commit_once(lambda table: write_rows(table, rows, predicates, version))
+        self.commit_by(lambda table: write_rows(table, rows, predicates, version))
         return version
 
-    def swap_files(self, added: Sequence[NewFile], removed: Sequence[DataFile], *, same_rows: bool) -> None:
-        """Put files in the place of others in one commit. Raises as `commit`."""
-        self._commit_once(lambda table: write_swap(table, added, removed, same_rows=same_rows))
-
-    def _commit_once(self, write: Callable[[DeltaTable], None]) -> None:
-        """Commit by `write` on top of this version, and follow it. IndexConflictError if another run was first."""
+    def commit_by(self, write: Callable[[DeltaTable], None]) -> None:
+        """Have `write` commit to the table on top of this version. IndexConflictError if another run was first."""
         handle = self.handle
         if handle.table.version() != self.version:
             raise IndexConflictError(

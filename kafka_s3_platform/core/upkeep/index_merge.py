@@ -18,7 +18,7 @@ from kafka_s3_platform.core.errors import IndexDamagedError
 from kafka_s3_platform.core.store.delta_errors import DAMAGE_ADVICE
 from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.core.store.index_commit import retry_commit
-from kafka_s3_platform.core.store.index_files import NewFile, write_index_files
+from kafka_s3_platform.core.store.index_files import NewFile, write_index_files, write_swap
 from kafka_s3_platform.core.store.index_reads import WHOLE_FILE_BYTES, DataFile, list_data_files, read_rows
 from kafka_s3_platform.core.store.index_rows import STATE_PERIOD, find_month
 
@@ -56,7 +56,7 @@ def swap_files(
             return True  # the response of an earlier try was lost
         if not old_paths <= live:
             return False
-        snapshot.swap_files(added, removed, same_rows=same_rows)
+        snapshot.commit_by(lambda table: write_swap(table, added, removed, same_rows=same_rows))
         return True
 
     return retry_commit(index, step)

@@ -238,7 +238,7 @@ def _fold_until(config: ConnectorConfig, owner: type, method: str, nth: int) -> 
     [
         (ObjectStore, "put_new", 1, False),
         (ObjectStore, "put_new", 3, False),
-        (ConnectorSnapshot, "swap_files", 1, True),
+        (ConnectorSnapshot, "commit_by", 1, True),
     ],
 )
 def test_killed_by_a_signal_it_has_folded_all_or_nothing(
