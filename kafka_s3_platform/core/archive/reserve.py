@@ -127,15 +127,7 @@ class ReservedPlan:
     @property
     def writer(self) -> Provenance:
         """The provenance of this run's objects."""
-        return Provenance(
-            self.request.config.name,
-            self.description.topic,
-            self.description.topic_id,
-            self.index_id,
-            self.lease.run_id,
-            self.lease.epoch,
-            index_dir=self.request.config.archive.index_dir,
-        )
+        return self.lease.build_provenance(self.request.config, self.description.topic_id, self.index_id)
 
 
 @dataclass(frozen=True)

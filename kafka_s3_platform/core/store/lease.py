@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import SupersededError
 from kafka_s3_platform.core.model.segment import Compaction, Reservation
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.core.store.row_filter import RowPredicate, match_run
+from kafka_s3_platform.core.store.upload import Provenance
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,11 @@ class Lease:
     def end(self) -> tuple[RowPredicate, ...]:
         """The predicates by which the run's last commit removes its rows."""
         return end_runs(self.rows)
+
+    def build_provenance(self, config: ConnectorConfig, topic_id: str, index_id: str) -> Provenance:
+        """Return the metadata of the objects that the run writes: who wrote them, for which topic and index."""
+        ids = (config.name, self.topic, topic_id, index_id)
+        return Provenance(*ids, self.run_id, self.epoch, index_dir=config.archive.index_dir)
 
     def refuse_superseded(self, state: IndexState) -> None:
         """Raise SupersededError if the current index has lost the rows."""

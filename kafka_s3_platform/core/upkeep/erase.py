@@ -326,15 +326,8 @@ class _Erasure:
         Return the keys of those that could not be read: nothing of their places goes.
         """
         snapshot = self._index.open()
-        writer = Provenance(
-            self._config.name,
-            self._request.topic,
-            snapshot.state.topic.topic_id if snapshot.state.topic else "",
-            snapshot.index_id,
-            self._request.run_id,
-            lease.epoch,
-            index_dir=self._config.archive.index_dir,
-        )
+        topic = snapshot.state.topic
+        writer = lease.build_provenance(self._config, topic.topic_id if topic else "", snapshot.index_id)
         due = {key: result for key, result in self._due.items() if key not in self._outputs}
         tasks = [
             ErasureTask(self._config.store, self._request.keys, r.segment, late_count=_count_late(r), writer=writer)

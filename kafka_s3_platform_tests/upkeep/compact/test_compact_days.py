@@ -158,7 +158,7 @@ def test_a_merge_that_fails_in_a_group_for_a_while_is_tried_again_alone(
     tried: list[TopicDay] = []
     do = merge.merge_segments
 
-    def fail_once(task: merge.MergeTask, attempt: Any) -> merge.MergeResult:
+    def fail_once(task: merge.MergeTask, attempt: Any) -> merge.Outcome:
         tried.append(task.topic_day)
         if len(tried) == 1:
             raise StoreUnavailableError("no answer")

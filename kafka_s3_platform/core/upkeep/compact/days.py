@@ -76,7 +76,7 @@ def is_mergeable(segment: Segment | StoredChunk) -> bool:
 
 @dataclass(frozen=True)
 class DayReport(SegmentTotals):
-    """One day or month in the index: its live segments, and their places.
+    """One day or month in the index: its live segments.
 
     Hourly segments among them came after the day's last compaction: the day is due again. Segments of a format for
     values only are never merged. `is_in_month`: the day's month has objects, whose records `segments` does not count.
@@ -84,7 +84,6 @@ class DayReport(SegmentTotals):
 
     span: Span
     segments: tuple[Segment, ...]
-    uris: tuple[str, ...]
     is_in_month: bool
 
     @property
@@ -234,9 +233,8 @@ def list_due_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, 
 def report_day(snapshot: IndexSnapshot, span: Span) -> DayReport:
     """Return the facts on a day's page, or of a month."""
     segments = read_day_segments(snapshot, span)
-    bucket = snapshot.index.within_connector.store.bucket
     is_in_month = not isinstance(span, Month) and bool(read_month_segments(snapshot, span))
-    return DayReport(span, segments, tuple(f"s3://{bucket}/{s.key}" for s in segments), is_in_month)
+    return DayReport(span, segments, is_in_month)
 
 
 @dataclass(frozen=True)

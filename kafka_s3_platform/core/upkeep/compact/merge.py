@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -50,19 +51,8 @@ class MergeTask:
         )
 
 
-@dataclass(frozen=True)
-class MergeResult:
-    """The segments with the records of `merge`; they start to exist when their rows are committed."""
-
-    merge: Merge
-    segments: tuple[Segment, ...]
-
-
-@dataclass(frozen=True)
-class FailedMerge:
-    """A merge that failed. Nothing of it is committed."""
-
-    error: PlatformError
+Outcome: TypeAlias = tuple[Segment, ...] | PlatformError
+"""The segments with the records of a merge, which start to exist when their rows are committed; or its error."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +63,7 @@ class MergeGroup:
     tasks: tuple[MergeTask, ...]
 
 
-def try_merges(group: MergeGroup, attempt: Attempt) -> tuple[int, list[MergeResult | FailedMerge]]:
+def try_merges(group: MergeGroup, attempt: Attempt) -> tuple[int, list[Outcome]]:
     """Merge one after the other. An error of one is its result, so that the others go on.
 
     A transient error is raised while Spark tries the task again, if there is no other in the group. In a group it is
@@ -82,7 +72,7 @@ def try_merges(group: MergeGroup, attempt: Attempt) -> tuple[int, list[MergeResu
     return group.number, [_try_merge(task, attempt, is_alone=len(group.tasks) == 1) for task in group.tasks]
 
 
-def _try_merge(task: MergeTask, attempt: Attempt, *, is_alone: bool) -> MergeResult | FailedMerge:
+def _try_merge(task: MergeTask, attempt: Attempt, *, is_alone: bool) -> Outcome:
     """Merge one of the merges of a Spark task. A failure is returned, so that the others are still done.
 
     An error that may pass is raised while Spark has attempts left, if the merge `is_alone` in its task: with others in
@@ -93,12 +83,12 @@ def _try_merge(task: MergeTask, attempt: Attempt, *, is_alone: bool) -> MergeRes
     except TransientError as err:
         if is_alone and not attempt.is_last:
             raise
-        return FailedMerge(err)
+        return err
     except PermanentError as err:
-        return FailedMerge(err)
+        return err
 
 
-def merge_segments(task: MergeTask, attempt: Attempt) -> MergeResult:
+def merge_segments(task: MergeTask, attempt: Attempt) -> tuple[Segment, ...]:
     """Merge, streaming. Objects of a failed merge are left for the vacuum.
 
     Raises:
@@ -111,7 +101,7 @@ def merge_segments(task: MergeTask, attempt: Attempt) -> MergeResult:
     batches = ((records, late_counts.up_to(records)) for records in merge_by_offset(sources))
     segments = write_segments(task.target(attempt), store, task.bucket, batches)
     _check_output(task, segments)
-    return MergeResult(task.merge, tuple(segments))
+    return tuple(segments)
 
 
 def write_segments(

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from itertools import groupby
 from typing import TypeAlias
 from zoneinfo import ZoneInfo
@@ -26,6 +25,7 @@ from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.core.store.index_commit import Change, retry_commit
 from kafka_s3_platform.core.store.lease import Lease, take_leases
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
+from kafka_s3_platform.core.store.upload import Provenance
 from kafka_s3_platform.core.upkeep.compact.days import (
     CompactRequest,
     Month,
@@ -200,8 +200,7 @@ class ReservedDay:
 
     request: CompactRequest
     lease: Lease
-    topic_id: str
-    index_id: str
+    writer: Provenance
     merges: tuple[Merge, ...]
 
     @property
@@ -230,27 +229,28 @@ def reserve_days(requests: Sequence[CompactRequest], index: ConnectorIndex, runn
     by_topic: dict[str, list[CompactRequest]] = {}
     for request in requests:
         by_topic.setdefault(request.topic, []).append(request)
-    return retry_commit(index, partial(_reserve, by_topic, runner))
 
+    def reserve(snapshot: ConnectorSnapshot) -> ReservedDays:
+        snapshot.load_states(by_topic)
+        for span in {request.span for request in requests}:
+            load_day_segments(snapshot, by_topic, span)
+        all_plans, failures = try_topics(by_topic, lambda topic: _plan_topic(by_topic[topic], snapshot.topic(topic)))
+        plans = {topic: topic_plans for topic, topic_plans in all_plans.items() if topic_plans}
+        if plans:
+            runner.start()
+        leases = _commit_plans(by_topic, plans, snapshot) if plans else {}
+        days: list[ReservedDay] = []
+        for topic, merges in plans.items():
+            topic_snapshot = snapshot.topic(topic)
+            generation = topic_snapshot.state.topic
+            topic_id = generation.topic_id if generation else ""
+            for request in by_topic[topic]:
+                if request.span in merges:
+                    writer = leases[topic].build_provenance(request.config, topic_id, topic_snapshot.index_id)
+                    days.append(ReservedDay(request, leases[topic], writer, merges[request.span]))
+        return ReservedDays(tuple(days), failures)
 
-def _reserve(
-    by_topic: Mapping[str, Sequence[CompactRequest]], runner: TaskRunner, snapshot: ConnectorSnapshot
-) -> ReservedDays:
-    """Plan the days of all topics on this version of the index, and commit a lease for each topic with a plan."""
-    snapshot.load_states(by_topic)
-    for span in {request.span for requests in by_topic.values() for request in requests}:
-        load_day_segments(snapshot, by_topic, span)
-    all_plans, failures = try_topics(by_topic, lambda topic: _plan_topic(by_topic[topic], snapshot.topic(topic)))
-    plans = {topic: topic_plans for topic, topic_plans in all_plans.items() if topic_plans}
-    if plans:
-        runner.start()
-    leases = _commit_plans(by_topic, plans, snapshot) if plans else {}
-    days = [
-        day
-        for topic in plans
-        for day in _build_days(by_topic[topic], plans[topic], leases[topic], snapshot.topic(topic))
-    ]
-    return ReservedDays(tuple(days), failures)
+    return retry_commit(index, reserve)
 
 
 def _plan_topic(requests: Sequence[CompactRequest], snapshot: IndexSnapshot) -> Plans:
@@ -276,14 +276,3 @@ def _commit_plans(
         changes[topic] = Change(added=rows, run_id=request.run_id)
         superseded[topic] = [c for c in snapshot.topic(topic).state.compactions if c.chunk_start in starts]
     return take_leases(snapshot, changes, superseded)
-
-
-def _build_days(
-    requests: Sequence[CompactRequest], plans: Plans, lease: Lease, snapshot: IndexSnapshot
-) -> Iterator[ReservedDay]:
-    """Yield the requested days of a topic that have a plan, with the lease under which they may be merged."""
-    state = snapshot.state
-    topic_id = state.topic.topic_id if state.topic else ""
-    for request in requests:
-        if request.span in plans:
-            yield ReservedDay(request, lease, topic_id, snapshot.index_id, plans[request.span])

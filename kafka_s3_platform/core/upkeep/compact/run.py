@@ -25,7 +25,6 @@ from kafka_s3_platform.core.store.index_commit import Change, commit_planned
 from kafka_s3_platform.core.store.lease import Lease, release_leases, released_on_failure
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import WRITE_CHECK, check_promises
-from kafka_s3_platform.core.store.upload import Provenance
 from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.core.upkeep.compact.days import (
     CompactReport,
@@ -38,7 +37,7 @@ from kafka_s3_platform.core.upkeep.compact.days import (
     read_day_segments,
     report_day,
 )
-from kafka_s3_platform.core.upkeep.compact.merge import FailedMerge, MergeGroup, MergeResult, MergeTask, try_merges
+from kafka_s3_platform.core.upkeep.compact.merge import MergeGroup, MergeTask, Outcome, try_merges
 from kafka_s3_platform.core.upkeep.compact.plan import (
     Merge,
     ReservedDay,
@@ -202,29 +201,27 @@ class _Run:
         numbered = [MergeGroup(n, group) for n, group in enumerate(groups_left) if group]
         for number, outcomes in self._runner.run(try_merges, numbered, self._config.tasks_max):
             for task, outcome in zip(groups_left[number], outcomes, strict=True):
-                is_transient = isinstance(outcome, FailedMerge) and isinstance(outcome.error, TransientError)
-                if is_transient and len(groups_left[number]) > 1:
+                if isinstance(outcome, TransientError) and len(groups_left[number]) > 1:
                     retries.append(task)
                 else:
                     self._note(task, outcome)
         return retries
 
-    def _note(self, task: MergeTask, outcome: MergeResult | FailedMerge) -> None:
+    def _note(self, task: MergeTask, outcome: Outcome) -> None:
         """Note the outcome of a merge for its day. Raise errors that all topics share; another one fails the day."""
         day_run = self._days[task.topic_day]
-        if isinstance(outcome, FailedMerge):
-            if isinstance(outcome.error, SHARED_ERRORS):
-                raise outcome.error
-            logger.warning("%s, day %s: %s", *task.topic_day, outcome.error)
-            day_run.error = day_run.error or outcome.error
+        if isinstance(outcome, PlatformError):
+            if isinstance(outcome, SHARED_ERRORS):
+                raise outcome
+            logger.warning("%s, day %s: %s", *task.topic_day, outcome)
+            day_run.error = day_run.error or outcome
             return
-        merge = outcome.merge
         day_run.pending_merges -= 1
         self._merged_count += not day_run.pending_merges
-        record_bytes = sum(s.record_bytes for s in outcome.segments)
+        record_bytes = sum(s.record_bytes for s in outcome)
         days_text = f"{self._merged_count} of {len(self._days)} days"
-        self._progress.advance(merge.size, merge.record_count, record_bytes, days_text)
-        day_run.outputs += outcome.segments
+        self._progress.advance(task.merge.size, task.merge.record_count, record_bytes, days_text)
+        day_run.outputs += outcome
 
     def _commit(self) -> None:
         """Commit the completely merged days of all topics in one commit, and end the leases of topics without others.
@@ -282,15 +279,7 @@ def _build_task(reserved: ReservedDay, merge: Merge) -> MergeTask:
     return MergeTask(
         store=config.store,
         layout=build_merged_layout(config.layout, request.span, merge.zone, merge.segment_bytes),
-        writer=Provenance(
-            config.name,
-            request.topic,
-            reserved.topic_id,
-            reserved.index_id,
-            request.run_id,
-            reserved.lease.epoch,
-            index_dir=config.archive.index_dir,
-        ),
+        writer=reserved.writer,
         bucket=Bucket(to_epoch_ms(start), encode_span(config.layout, merge.zone, request.span)),
         merge=merge,
         topic_day=(request.topic, request.span),
