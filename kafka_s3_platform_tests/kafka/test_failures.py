@@ -28,7 +28,6 @@ from kafka_s3_platform.core.kafka.failures import (
     MOVING,
     POSSIBLY_PERSISTED,
     classify_error,
-    raise_kafka_error,
 )
 from kafka_s3_platform.core.model.frontier import Frontier
 
@@ -79,13 +78,6 @@ def test_a_transaction_that_only_has_to_be_aborted_may_be_tried_again() -> None:
     assert type(classify_error(error, "sending")) is TransientError
     refused = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "large", False, False, True)
     assert type(classify_error(refused, "sending")) is PreflightError
-
-
-def test_the_clients_exception_is_the_cause() -> None:
-    error = KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT))
-    with pytest.raises(BrokerUnavailableError) as raised:
-        raise_kafka_error(error, "asking")
-    assert raised.value.__cause__ is error
 
 
 def test_refused_credentials_explain_an_answer_that_does_not_come() -> None:

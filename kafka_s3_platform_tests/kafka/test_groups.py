@@ -29,7 +29,7 @@ from kafka_s3_platform.core.kafka.groups import (
     Committed,
     GroupOffset,
     publish_offsets,
-    read_committed,
+    read_committed_of,
     read_committed_offsets,
     read_group_state,
     refuse_active_group,
@@ -70,7 +70,7 @@ def test_an_offset_that_a_transaction_is_about_to_commit_is_waited_for(
                 patch.setattr(groups, "STABLE_SECONDS", 0.5)
                 with pytest.raises(TransientError, match=f"consumer group {group}, {topic}-1.*UNSTABLE_OFFSET_COMMIT"):
                     read_committed_offsets(admin, group, topic, range(3))
-            assert read_committed(admin, group, topic, range(3)).keys() == before.keys()
+            assert read_committed_of(admin, group, {topic: range(3)})[topic].keys() == before.keys()
             ending = Timer(1, lambda: producer.commit_transaction(30))
             ending.start()
             assert read_committed_offsets(admin, group, topic, range(3)) == {**before, 1: 5}
@@ -95,11 +95,11 @@ def test_a_number_that_is_no_offset_is_not_taken_for_nothing_committed(
     answer.set_result(ConsumerGroupTopicPartitions("g", [TopicPartition(topic, 0, told)]))
     monkeypatch.setattr(AdminClient, "list_consumer_group_offsets", lambda *_, **__: {"g": answer})
     with ClusterAdmin(lab.kafka) as admin:
-        for ask in (read_committed_offsets, read_committed):
-            with pytest.raises(
-                BrokerUnavailableError, match=f"{topic}-0: the broker answered {told} as what the group"
-            ):
-                ask(admin, "g", topic, [0])
+        message = f"{topic}-0: the broker answered {told} as what the group"
+        with pytest.raises(BrokerUnavailableError, match=message):
+            read_committed_offsets(admin, "g", topic, [0])
+        with pytest.raises(BrokerUnavailableError, match=message):
+            read_committed_of(admin, "g", {topic: [0]})
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

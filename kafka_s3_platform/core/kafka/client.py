@@ -18,7 +18,7 @@ from kafka_s3_platform.core.aws_login import replace_msk_login
 from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.errors import AuthorizationError, BrokerUnavailableError, PlatformError
 from kafka_s3_platform.core.kafka.answers import Answers
-from kafka_s3_platform.core.kafka.failures import BROKERS_DOWN, classify_error, explain_silence, raise_kafka_error
+from kafka_s3_platform.core.kafka.failures import BROKERS_DOWN, classify_error, explain_silence
 from kafka_s3_platform.core.waits import waiting_for
 
 logger = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ def open_client(
     try:
         return client_class({**defaults, **configured, **fixed, **ours})
     except KafkaException as err:
-        raise_kafka_error(err, f"configuring the {role} client of {settings.bootstrap_servers}")
+        raise classify_error(err, f"configuring the {role} client of {settings.bootstrap_servers}") from err
 
 
 def fetch_metadata(
@@ -225,12 +225,12 @@ class AdminCalls:
         answer: T = self._await_answer(call(self._client, self._timeout), what)
         return answer
 
-    def _ask_metadata(self, what: str) -> ClusterMetadata:
+    def _ask_metadata(self) -> ClusterMetadata:
         """Ask for metadata of all topics. Wait for GRACE_SECONDS first, to report a refusal soon, then longer."""
 
         def ask(seconds: float) -> ClusterMetadata:
             with self._note_waiting():
-                where = f"{what} at {self._bootstrap_servers}"
+                where = f"listing topics at {self._bootstrap_servers}"
                 metadata = fetch_metadata(self._client, None, seconds, self._reasons, where)
             self._note_answer()
             return metadata

@@ -8,7 +8,7 @@ Another one gives the remedy, by the words of brokers and librdkafka.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -266,11 +266,6 @@ def _add_advice(failure: E, name: str, message: str) -> E:
     """Return the failure with the remedy in its text, and the remedy's code, if the table has one."""
     advice = advise_on_error(name, message)
     return type(failure)(f"{failure.text}. {advice.text}", code=advice.code) if advice else failure
-
-
-def raise_kafka_error(error: KafkaException | KafkaError, what: str, connections: str = "") -> NoReturn:
-    """Raise `classify_error`, with the client's exception as its cause."""
-    raise classify_error(error, what, connections) from (error if isinstance(error, KafkaException) else None)
 
 
 def _find_kind(error: KafkaError) -> type[PlatformError]:

@@ -122,13 +122,6 @@ def list_groups(admin: ClusterAdmin) -> GroupListing:
     return GroupListing({g.group_id: g.state.name for g in listing.valid}, tuple(map(str, listing.errors)))
 
 
-def read_committed(
-    admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Iterable[int]
-) -> dict[int, Committed]:
-    """Read the group's commits for these kafka partitions; none for those without, or in an open transaction."""
-    return read_committed_of(admin, group, {topic: kafka_partitions})[topic]
-
-
 def read_committed_of(
     admin: ClusterAdmin, group: str, kafka_partitions: Mapping[str, Iterable[int]]
 ) -> dict[str, dict[int, Committed]]:
@@ -195,34 +188,28 @@ def delete_offsets(admin: ClusterAdmin, group: str, topic: str, kafka_partitions
     Raises BusyError while it has members, and PermanentError if only librdkafka can connect: it has no call for it.
     """
     what = f"removing offsets of topic {topic} from consumer group {group}"
-    if not read_committed(admin, group, topic, kafka_partitions):
+    if not read_committed_of(admin, group, {topic: kafka_partitions})[topic]:
         return
     refuse_active_group(admin, group, what)
     coordinator = _ask_coordinator(admin, _call_describe(group), what).coordinator
-    address = str(coordinator.host), int(coordinator.port)
-    codes = _delete_at_coordinator(admin.settings, address, what, (group, topic, kafka_partitions))
-    for kafka_partition, code in codes.items():
-        if code:
-            place = "" if kafka_partition is None else f", kafka partition {kafka_partition}"
-            raise classify_error(KafkaError(code), f"{what}{place}")
-
-
-def _delete_at_coordinator(
-    settings: KafkaSettings, address: tuple[str, int], what: str, arguments: tuple[str, str, Collection[int]]
-) -> dict[int | None, int]:
-    """Send OffsetDelete, which librdkafka lacks. Return error codes (0: none) by kafka partition; None: of all."""
-    properties = settings.properties("admin")
+    where = f"{what} at {coordinator.host}:{coordinator.port}"
+    properties = admin.settings.properties("admin")
     if not is_supported(properties):
         raise PermanentError(
             f"{what}: the security settings are such that only librdkafka connects, which cannot do it"
         )
     try:
-        with BrokerConnection(*address, properties, COORDINATOR_SECONDS) as connection:
-            return connection.delete_offsets(*arguments)
+        # librdkafka has no OffsetDelete
+        with BrokerConnection(coordinator.host, coordinator.port, properties, COORDINATOR_SECONDS) as connection:
+            codes = connection.delete_offsets(group, topic, kafka_partitions)
     except UnsupportedError as err:
-        raise PermanentError(f"{what} at {address[0]}:{address[1]}: {err}") from err
+        raise PermanentError(f"{where}: {err}") from err
     except (OSError, ValueError, IndexError) as err:
-        raise BrokerUnavailableError(f"{what} at {address[0]}:{address[1]}: {err}") from err
+        raise BrokerUnavailableError(f"{where}: {err}") from err
+    for kafka_partition, code in codes.items():
+        if code:
+            place = "" if kafka_partition is None else f", kafka partition {kafka_partition}"
+            raise classify_error(KafkaError(code), f"{what}{place}")
 
 
 def publish_offsets(

@@ -150,7 +150,7 @@ class OffsetAdmin(AdminCalls):
 
     def list_topics(self) -> frozenset[str]:
         """Return the names of all topics visible to the admin client."""
-        return frozenset(self._ask_metadata("listing topics").topics)
+        return frozenset(self._ask_metadata().topics)
 
     def find_near_topic(self, topic: str) -> str | None:
         """Return the topic with the most similar name, for "Did you mean". None if there is none, or no answer."""

@@ -410,12 +410,12 @@ class ReplayProducer:
     def _settle(self) -> None:
         """Take back unsent records. Wait for the reports of sent ones, SETTLE_SECONDS at most."""
         self._producer.purge(in_queue=True, in_flight=False)
-        self._serve_all(SETTLE_SECONDS)
+        self._serve_all()
         self._take_back()
 
-    def _serve_all(self, seconds: float, serve: Callable[[float], int] | None = None) -> None:
-        """Let librdkafka report until it has no more to report, for `seconds` at most."""
-        deadline = time.monotonic() + seconds
+    def _serve_all(self, serve: Callable[[float], int] | None = None) -> None:
+        """Let librdkafka report until it has no more to report, for SETTLE_SECONDS at most."""
+        deadline = time.monotonic() + SETTLE_SECONDS
         while len(self._producer) and time.monotonic() < deadline:
             self._serve(POLL_SECONDS, serve)
 

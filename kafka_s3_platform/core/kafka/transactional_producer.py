@@ -263,7 +263,7 @@ class TransactionalReplayProducer(ReplayProducer):
         try:
             if self._fatal is None and not any(track.failures for track in self._tracks.values()):
                 # Flush first: before the first batch is acknowledged, the cluster may not know of the transaction.
-                self._serve_all(SETTLE_SECONDS, self._producer.flush)
+                self._serve_all(self._producer.flush)
             self._producer.abort_transaction(SETTLE_SECONDS)
         except KafkaException as err:
             logger.info("%s: the transaction was left to be aborted by the cluster: %s", self._where, err.args[0].str())

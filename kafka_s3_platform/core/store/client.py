@@ -97,9 +97,7 @@ def new_s3_client(settings: StoreSettings) -> Any:
         max_pool_connections=_MAX_CONNECTIONS,
     )
     try:
-        client = new_client(
-            settings, "s3", region_name=settings.region, endpoint_url=settings.endpoint_url, config=config
-        )
+        client = new_client(settings, region_name=settings.region, endpoint_url=settings.endpoint_url, config=config)
     except ValueError as err:
         raise ConfigError(f"store.url {settings.endpoint_url} or s3.region {settings.region}: {err}") from err
     except BotoCoreError as err:

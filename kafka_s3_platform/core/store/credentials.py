@@ -92,8 +92,8 @@ class CredentialsProvider(Protocol):
         ...
 
 
-def new_client(settings: StoreSettings, service: str, **options: Any) -> Any:
-    """Return a boto3 client with the provider's credentials.
+def new_client(settings: StoreSettings, **options: Any) -> Any:
+    """Return a boto3 client of S3 with the provider's credentials.
 
     Raises:
         AuthorizationError: the provider refuses, or there are no credentials.
@@ -102,7 +102,7 @@ def new_client(settings: StoreSettings, service: str, **options: Any) -> Any:
     """
     with _LOCK:
         _require_credentials(settings)
-        return _get_session(_Method.of(settings)).client(service, **options)
+        return _get_session(_Method.of(settings)).client("s3", **options)
 
 
 def find_credentials(settings: StoreSettings) -> Credentials:
