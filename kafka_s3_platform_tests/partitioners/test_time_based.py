@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.model.times import HOUR_MS
-from kafka_s3_platform.core.partitioners.partitioners import NO_HOUR, TimePaths, find_hour_starts
+from kafka_s3_platform.core.partitioners.partitioners import NO_HOUR, TimeBasedPartitioner, find_hour_starts
 
 JODA = Path(__file__).parent.parent / "golden" / "joda_partitions.csv"
 ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kathmandu", "Australia/Lord_Howe"])
@@ -21,8 +22,9 @@ def encode(layout: LayoutSettings, *timestamps: int) -> list[tuple[int | None, s
     """The (hour, encoded partition) of each timestamp."""
     times = np.array(timestamps, np.int64)
     hours = find_hour_starts(times, layout.timezone).tolist()
-    names, codes = TimePaths(layout).encode(times)
-    return [(None if hour == NO_HOUR else hour, names[code]) for hour, code in zip(hours, codes, strict=True)]
+    encoded = TimeBasedPartitioner(layout).encode(cast("Any", None), times)
+    names = [encoded.names[code] for code in encoded.codes]
+    return [(None if hour == NO_HOUR else hour, name) for hour, name in zip(hours, names, strict=True)]
 
 
 def ms(text: str) -> int:

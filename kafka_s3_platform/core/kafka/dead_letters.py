@@ -45,6 +45,7 @@ from kafka_s3_platform.core.model.connect import (
     LETTER_REFUSED,
     LETTER_RETURNED,
     RecordFailure,
+    Stage,
 )
 from kafka_s3_platform.core.model.gaps import FOR_EVER, parse_retention_ms
 
@@ -152,8 +153,14 @@ class DeadLetterQueue:
         if self._errors.dead_letter_topic is None:
             return ()
         is_looping = self._find_looping(failed)
+        reason = (
+            f"the record was a dead letter of connector {self._connector} {MAX_LETTERS} times, so no other letter is "
+            f"made of it"
+        )
         without_letter = [
-            self._explain_loop(failure) for failure, loops in zip(reported, is_looping, strict=True) if loops
+            _add_reason(failure, LETTER_RETURNED, reason)
+            for failure, loops in zip(reported, is_looping, strict=True)
+            if loops
         ]
         new_failures = [failure for failure, loops in zip(reported, is_looping, strict=True) if not loops]
         if new_failures:
@@ -168,29 +175,17 @@ class DeadLetterQueue:
             refused = self._opened.send(self._build_letters(failed, failures))
         except PlatformError as err:
             raise err.retell(f"dead letters of connector {self._connector}, topic {self._topic}: {err.text}") from err
-        return [self._add_refusal(failures[row], reason) for row, reason in sorted(refused.items())]
+        refusal = f"the dead letter topic {self._dead_letter_topic} does not take or keep its letter"
+        return [
+            _add_reason(failures[row], LETTER_REFUSED, f"{refusal}: {reason}")
+            for row, reason in sorted(refused.items())
+        ]
 
     def _find_looping(self, failed: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Return the mask of records that have been letters of this connector as often as allowed."""
         mark = {"key": LETTER_HEADER, "value": self._connector.encode()}
         headers_of_records = failed.column("headers").to_pylist()
         return np.array([(headers or []).count(mark) >= MAX_LETTERS for headers in headers_of_records], bool)
-
-    def _explain_loop(self, failure: RecordFailure) -> RecordFailure:
-        """Return the failure of a record that gets no other letter, with that as its reason."""
-        message = (
-            f"the record was a dead letter of connector {self._connector} {MAX_LETTERS} times, so no other letter is "
-            f"made of it. The record failed because {failure.message}"
-        )
-        return replace(failure, stage=LETTER_RETURNED, message=message)
-
-    def _add_refusal(self, failure: RecordFailure, reason: str) -> RecordFailure:
-        """Return the failure of a record whose letter was refused, with that as its reason."""
-        message = (
-            f"the dead letter topic {self._dead_letter_topic} does not take or keep its letter: {reason}. The record "
-            f"failed because {failure.message}"
-        )
-        return replace(failure, stage=LETTER_REFUSED, message=message)
 
     def _find_rows(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> np.ndarray:
         """Return the row of each failure's record. An offset that is not among `records` is a defect of ours."""
@@ -373,6 +368,11 @@ def _add_headers(headers: list[Header], context: Iterable[Header]) -> list[Heade
     """Add headers. As in Connect, the record's own ones stay."""
     names = {header["key"] for header in headers}
     return [*headers, *(header for header in context if header["key"] not in names)]
+
+
+def _add_reason(failure: RecordFailure, stage: Stage, reason: str) -> RecordFailure:
+    """Return the failure of a record that gets no letter, with that stage, and the reason before its message."""
+    return replace(failure, stage=stage, message=f"{reason}. The record failed because {failure.message}")
 
 
 def _describe_failure(failure: RecordFailure, topic: str, kafka_partition: int) -> str:

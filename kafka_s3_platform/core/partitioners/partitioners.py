@@ -32,41 +32,6 @@ def find_hour_starts(times_ms: Int64s, timezone: str) -> Int64s:
     return starts if in_calendar is None else np.where(in_calendar, starts, NO_HOUR)
 
 
-class TimePaths:
-    """Encodes times as Connect's `TimeBasedPartitioner` does. Its Hourly and Daily forms have a fixed duration."""
-
-    def __init__(self, layout: LayoutSettings) -> None:
-        self._format = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
-        self._duration_ms = layout.partition_duration_ms
-        self._zone = ZoneInfo(layout.timezone)
-        self._out_of_range = layout.out_of_range_folder
-        self._names: dict[int, str] = {}
-
-    def encode(self, times_ms: Int64s) -> tuple[list[str], Int32s]:
-        """Return the distinct encoded partitions, and for each time (epoch ms, in any order) its index in them.
-
-        Times outside of the years 1 to 9999 get the folder of records out of range.
-        """
-        in_calendar, times = _replace_unknown(times_ms)
-        local = times + find_utc_offsets(times, self._zone)
-        # fmod keeps the sign of its dividend, as `%` of Java's longs does: before 1970 Connect rounds up.
-        starts, codes = factorize_values(local - np.fmod(local, self._duration_ms))
-        names = [self._name_folder(start) for start in starts]
-        if in_calendar is None:
-            return names, codes
-        return [*names, self._out_of_range], np.where(in_calendar, codes, np.int32(len(names)))
-
-    def _name_folder(self, local_ms: int) -> str:
-        """Name the encoded partition from a local time on. If clocks skip this time, it begins after it."""
-        if local_ms not in self._names:
-            # Times of many centuries must not fill the memory.
-            if len(self._names) > 100_000:
-                self._names.clear()
-            start_ms = int(convert_local_times(np.array([local_ms], np.int64), self._zone)[0])
-            self._names[local_ms] = self._format((EPOCH + start_ms * ONE_MS).astimezone(self._zone))
-        return self._names[local_ms]
-
-
 def _replace_unknown(times_ms: Int64s) -> tuple[np.ndarray | None, Int64s]:
     """Return a mask of the times in the calendar (None: all are), and the times with 0 in place of the others."""
     in_calendar = (times_ms >= MIN_MS) & (times_ms < MAX_MS)
@@ -132,11 +97,36 @@ class TimeBasedPartitioner:
 
     def __init__(self, layout: LayoutSettings) -> None:
         self.layout = layout
-        self._paths = TimePaths(layout)
+        self._format = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
+        self._duration_ms = layout.partition_duration_ms
+        self._zone = ZoneInfo(layout.timezone)
+        self._out_of_range = layout.out_of_range_folder
+        self._names: dict[int, str] = {}
 
     def encode(self, _: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:
-        names, codes = self._paths.encode(times_ms)
-        return EncodedPartitions(names, codes)
+        """Return the folder of each time (epoch ms, in any order), as Connect's `TimeBasedPartitioner` names it.
+
+        Times outside of the years 1 to 9999 get the folder of records out of range.
+        """
+        in_calendar, times = _replace_unknown(times_ms)
+        local = times + find_utc_offsets(times, self._zone)
+        # fmod keeps the sign of its dividend, as `%` of Java's longs does: before 1970 Connect rounds up.
+        starts, codes = factorize_values(local - np.fmod(local, self._duration_ms))
+        names = [self._name_folder(start) for start in starts]
+        if in_calendar is None:
+            return EncodedPartitions(names, codes)
+        names.append(self._out_of_range)
+        return EncodedPartitions(names, np.where(in_calendar, codes, np.int32(len(names) - 1)))
+
+    def _name_folder(self, local_ms: int) -> str:
+        """Name the encoded partition from a local time on. If clocks skip this time, it begins after it."""
+        if local_ms not in self._names:
+            # Times of many centuries must not fill the memory.
+            if len(self._names) > 100_000:
+                self._names.clear()
+            start_ms = int(convert_local_times(np.array([local_ms], np.int64), self._zone)[0])
+            self._names[local_ms] = self._format((EPOCH + start_ms * ONE_MS).astimezone(self._zone))
+        return self._names[local_ms]
 
 
 _CLASSES: Mapping[str, Callable[[LayoutSettings], Partitioner]] = {
