@@ -7,6 +7,7 @@ them. Secrets are `SecretStr`: no repr, log or page shows them.
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from typing import Annotated, Literal, TypeAlias, get_args
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, SecretStr
 
@@ -221,6 +222,11 @@ class LayoutSettings(Settings):
         """True if keys tell records out of range by a folder of their own."""
         has_times = self.partitioner not in {"Default", "Field"} and self.timestamp_extractor != "Wallclock"
         return has_times and self.key_layout not in {"template", "lenses"}
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The timezone of its folders, and of the hours and days that Dagster shows."""
+        return ZoneInfo(self.timezone)
 
     @property
     def daily_dir(self) -> str:

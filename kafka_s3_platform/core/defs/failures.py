@@ -85,12 +85,6 @@ def _log_if_stopped(context: StepContext, results_note: str) -> Iterator[None]:
         raise
 
 
-def raise_all(failures: Mapping[str, PlatformError]) -> None:
-    """Raise the failures as one error, if there are any."""
-    if failures:
-        raise join_errors(failures)
-
-
 def join_errors(failures: Mapping[str, PlatformError]) -> PlatformError:
     """Return the only error, or one error that names them all. It is transient if one of them is.
 

@@ -2,8 +2,9 @@
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 import dagster as dg
@@ -17,7 +18,6 @@ from kafka_s3_platform.core.text import count_noun, format_size
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Metadata = dict[str, dg.MetadataValue]
 
 
@@ -76,7 +76,7 @@ def make_segments_metadata(segments: Sequence[Segment], bucket: str, removed_key
         "objects": dg.MetadataValue.int(object_count),
         "object_bytes": dg.MetadataValue.int(object_bytes),
         **({"removed_objects": dg.MetadataValue.int(n)} if (n := len(segments) - len(present)) else {}),
-        "uris": dg.MetadataValue.json([make_uri(bucket, s) for s in present]),
+        "uris": dg.MetadataValue.json([f"s3://{bucket}/{s.key}" for s in present]),
     }
 
 
@@ -104,12 +104,12 @@ def make_totals_metadata(report: ArchiveReport, *, can_drop: bool) -> Metadata:
 
 def make_kafka_partitions_table(segments: Iterable[Segment], gaps: Iterable[Gap] = ()) -> dg.TableMetadataValue:
     """Make a row for each kafka partition: records, bytes, offsets, objects and gaps."""
-    by_kafka_partition = group_items(segments, lambda s: s.kafka_partition)
-    gaps_by_kafka_partition = group_items(gaps, lambda g: g.kafka_partition)
-    rows = [
-        _make_row(p, by_kafka_partition.get(p, []), gaps_by_kafka_partition.get(p, []))
-        for p in sorted({*by_kafka_partition, *gaps_by_kafka_partition})
-    ]
+    segments_by_number: defaultdict[int, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        segments_by_number[segment.kafka_partition].append(segment)
+    gap_counts = Counter(gap.kafka_partition for gap in gaps)
+    numbers = sorted({*segments_by_number, *gap_counts})
+    rows = [_make_row(number, segments_by_number[number], gap_counts[number]) for number in numbers]
     return make_metadata_table(
         rows, ["kafka_partition", "records", "record_bytes", "objects", "start_offset", "end_offset", "gaps"]
     )
@@ -121,20 +121,7 @@ def make_metadata_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str
     return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], schema)
 
 
-def group_items(items: Iterable[T], key: Callable[[T], int]) -> dict[int, list[T]]:
-    """Group the items by the integer of `key`."""
-    groups: dict[int, list[T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
-
-
-def make_uri(bucket: str, segment: Segment) -> str:
-    """Return the URI of a segment's object."""
-    return f"s3://{bucket}/{segment.key}"
-
-
-def _make_row(kafka_partition: int, segments: Sequence[Segment], gaps: Sequence[Gap]) -> dict[str, int | None]:
+def _make_row(kafka_partition: int, segments: Sequence[Segment], gap_count: int) -> dict[str, int | None]:
     return {
         "kafka_partition": kafka_partition,
         "records": sum(s.record_count for s in segments),
@@ -142,7 +129,7 @@ def _make_row(kafka_partition: int, segments: Sequence[Segment], gaps: Sequence[
         "objects": len(segments),
         "start_offset": min((s.start_offset for s in segments), default=None),
         "end_offset": max((s.end_offset for s in segments), default=None),
-        "gaps": len(gaps),
+        "gaps": gap_count,
     }
 
 

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import dagster as dg
 
@@ -11,7 +11,11 @@ from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import BrokerUnavailableError, StoreUnavailableError, TransientError
 from kafka_s3_platform.core.model.silence import NO_ANSWER, Silence
 from kafka_s3_platform.core.status.deadline import Deadline
+from kafka_s3_platform.core.status.index_look import IndexLook
+from kafka_s3_platform.core.store.index import IndexSnapshot
 from kafka_s3_platform.core.text import count_noun
+
+R = TypeVar("R")
 
 TICK_SECONDS = 40.0
 """A tick begins no further topic after this time. Dagster ends a tick after 60 seconds and drops its results."""
@@ -63,6 +67,10 @@ class Tick(Deadline):
                 self._store_next_topic(what, names, index if self.is_over() and n else (index + 1) % len(topics))
                 return False
         return True
+
+    def read_index(self, topic: TopicAssets, index: IndexLook, use: Callable[[IndexSnapshot], R]) -> R | None:
+        """Return what `use` reads of the topic's index, None if nothing of it is archived. Raises as `read_store`."""
+        return self.read_store(f"the index of topic {topic.topic}", lambda: index.read(topic, use))
 
     def result(self) -> dg.SensorResult:
         """Return the tick's result for Dagster. Raise the first error if there is nothing else to return."""

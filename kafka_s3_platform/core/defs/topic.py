@@ -14,7 +14,7 @@ import dagster as dg
 
 from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.config.settings import ConnectorConfig
-from kafka_s3_platform.core.defs.failures import raise_all
+from kafka_s3_platform.core.defs.failures import join_errors
 from kafka_s3_platform.core.errors import PlatformError
 from kafka_s3_platform.core.instance.names import make_name, make_op_name
 from kafka_s3_platform.core.instance.windows import Days, Hours, define_days, define_hours
@@ -160,7 +160,7 @@ def make_topic_checks(
 
 
 def pick_topics(
-    context: dg.AssetCheckExecutionContext, topics: Sequence[TopicAssets], group: Group
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, topics: Sequence[TopicAssets], group: Group
 ) -> list[TopicAssets]:
     """Return the topics with selected checks on their assets of the group."""
     selected = {key.asset_key for key in context.selected_asset_check_keys}
@@ -180,7 +180,8 @@ def check_each(topics: Sequence[TopicAssets], check: Callable[[TopicAssets], R])
             failures[topic.topic] = err
         else:
             yield result
-    raise_all(failures)
+    if failures:
+        raise join_errors(failures)
 
 
 def _name_checks(checks: Sequence[dg.AssetCheckSpec]) -> dict[str, dg.AssetCheckSpec]:

@@ -10,11 +10,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka_s3_platform.core.config.settings import (
     ConnectorConfig,
@@ -25,6 +25,10 @@ from kafka_s3_platform.core.config.settings import (
 from kafka_s3_platform.core.errors import PlatformError, TransientError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.store.index import ConnectorIndex
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 
 def find_memory(name: str, env: Mapping[str, str] = os.environ) -> Path:
@@ -40,7 +44,19 @@ def write_remembered(path: Path, document: Any) -> None:
     Path(file.name).replace(path)
 
 
-logger = logging.getLogger(__name__)
+def read_remembered(path: Path, parse: Callable[[Any], R], consequence: str) -> R | None:
+    """Return what `parse` makes of the JSON in a file of `write_remembered`, None if there is no such file.
+
+    A damaged file is as good as none: a warning says so, with the `consequence`.
+    """
+    try:
+        return parse(json.loads(path.read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as err:
+        logger.warning("%s cannot be read, so %s: %s", path, consequence, err)
+        return None
+
 
 BROKER_SECONDS = 5.0
 FIRST_LOOK_SECONDS = 0.5
@@ -90,31 +106,23 @@ def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
 
 def recall_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
     """Read the remembered topics. Leave out those outside of the present pattern."""
-    try:
-        document = json.loads(_name_file(folder, config).read_text())
-        topics = match_topics(config, document["topics"])
-        gone = match_topics(config, document["gone"])
-        letters = list_letter_topics(config, document["letters"])
-    except FileNotFoundError:
-        return FoundTopics(())
-    except (OSError, ValueError, KeyError, TypeError) as err:
-        logger.warning("%s cannot be read, so its topics are looked up anew: %s", _name_file(folder, config), err)
-        return FoundTopics(())
-    return FoundTopics(topics, gone, letters)
+
+    def parse(document: Any) -> FoundTopics:
+        topics, gone = (match_topics(config, document[name]) for name in ("topics", "gone"))
+        return FoundTopics(topics, gone, list_letter_topics(config, document["letters"]))
+
+    return read_remembered(_name_file(folder, config), parse, "its topics are looked up anew") or FoundTopics(())
 
 
 def recall_listed_topics(config: ConnectorConfig, folder: Path) -> tuple[str, ...]:
     """Return the topics of a source connector, from its file, else the remembered topics with objects."""
     if config.topics:
         return config.topics
-    try:
-        topics: list[str] = json.loads(_name_file(folder, config).read_text())["topics"]
-        return tuple(filter(compile_topic_filter(config, ()), topics))
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError, KeyError, TypeError) as err:
-        logger.warning("%s cannot be read, so its topics are found anew: %s", _name_file(folder, config), err)
-        return ()
+
+    def parse(document: Any) -> tuple[str, ...]:
+        return tuple(filter(compile_topic_filter(config, ()), document["topics"]))
+
+    return read_remembered(_name_file(folder, config), parse, "its topics are found anew") or ()
 
 
 def remember_listed_topics(config: ConnectorConfig, topics: Iterable[str], folder: Path) -> None:

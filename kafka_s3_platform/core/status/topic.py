@@ -3,10 +3,9 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from functools import cached_property, lru_cache
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from pydantic import SecretStr
 
@@ -70,7 +69,7 @@ def find_start_day(config: ConnectorConfig) -> datetime:
 
 def find_local_day(hour: datetime, config: ConnectorConfig) -> datetime:
     """Return the start of the hour's day in the connector's timezone."""
-    local = hour.astimezone(ZoneInfo(config.layout.timezone))
+    local = hour.astimezone(config.layout.zone)
     return local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
 
 
@@ -78,6 +77,11 @@ def find_newest_closed_hour(now: datetime, lateness: timedelta, first: datetime)
     """Return the newest hour whose end and allowed lateness have passed, or None if there is no such hour yet."""
     hours = int((now - lateness - first) // HOUR)
     return first + (hours - 1) * HOUR if hours > 0 else None
+
+
+def find_newest_past_day(topic: ArchivedTopic, now: datetime) -> date:
+    """Return the newest day, in the connector's timezone, whose end and allowed lateness have passed."""
+    return (now - topic.lateness).astimezone(topic.config.layout.zone).date() - timedelta(days=1)
 
 
 def fingerprint_inputs(inputs: Any) -> str:

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
-from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import StoreUnavailableError
@@ -72,7 +71,7 @@ def _read_hours(topic: ArchivedTopic, day_count: int, at_risk: AtRisk) -> HoursO
     snapshot = topic.index.peek()
     if snapshot is None or snapshot.is_empty:
         return HoursOfTopic(topic, (), now)
-    zone = ZoneInfo(topic.config.layout.timezone)
+    zone = topic.config.layout.zone
     days = list_grid_days(snapshot, day_count, zone, now, topic.config.archive.start_hour)
     grid = make_hour_grid(snapshot, days, zone, topic.lateness, now, at_risk, by_kafka_partition=True)
     return HoursOfTopic(topic, grid, now)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from itertools import groupby, pairwise
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import dagster as dg
 
@@ -65,8 +64,8 @@ def make_evaluation(
         description=risk.text or None,
         metadata={
             **({} if silence is None else {SILENT_METADATA: _name_server(topic, silence)}),
-            **({} if risk.lost_at is None else {LOST_METADATA: _show_time(risk.lost_at)}),
-            **({} if risk.hours is None else dict(zip(_HOURS_METADATA, map(_show_time, risk.hours), strict=True))),
+            **({} if risk.lost_at is None else {LOST_METADATA: dg.MetadataValue.timestamp(risk.lost_at)}),
+            **dict(zip(_HOURS_METADATA, map(dg.MetadataValue.timestamp, risk.hours or ()), strict=False)),
         },
     )
 
@@ -94,10 +93,6 @@ def read_reported_time(metadata: Mapping[str, dg.MetadataValue[Any]], name: str)
         return datetime.fromtimestamp(float(str(metadata[name].value)), timezone.utc)
     except (LookupError, ValueError, OverflowError, OSError):
         return None
-
-
-def _show_time(moment: datetime) -> dg.TimestampMetadataValue:
-    return dg.MetadataValue.timestamp(moment)
 
 
 def _name_server(topic: TopicAssets, silence: BrokerUnavailableError | StoreUnavailableError) -> str:
@@ -152,7 +147,7 @@ def draw_hours(
     topic: TopicAssets, snapshot: IndexSnapshot, now: datetime, at_risk: tuple[datetime, datetime] | None
 ) -> str:
     """Return Markdown of the last days of a topic, the newest first. `at_risk` is as in `describe_hours`."""
-    zone = ZoneInfo(topic.config.layout.timezone)
+    zone = topic.config.layout.zone
     days = list_grid_days(snapshot, PICTURE_DAYS, zone, now, topic.config.archive.start_hour)
     by_day = {day: list_day_hours(day, zone) for day in days}
     hours = [hour for hours_of_day in by_day.values() for hour in hours_of_day]
@@ -243,7 +238,18 @@ def evaluate_hourly(
 
     A result would be one event more, and a run that fails would show its checks as failed, without why.
     """
-    findings = index_look.read(topic, lambda snapshot: list(_evaluate_parts(topic, snapshot)))
+    since = datetime.now(timezone.utc) - RECENT
+
+    def find_all(snapshot: IndexSnapshot) -> list[_Finding]:
+        return [
+            _find_unresolved(snapshot),
+            _find_lost(snapshot),
+            _find_holes(snapshot),
+            _find_incomplete(topic, snapshot, since),
+            _find_late(snapshot, since),
+        ]
+
+    findings = index_look.read(topic, find_all)
     picture = index_look.read(topic, lambda snapshot: draw_hours(topic, snapshot, datetime.now(timezone.utc), at_risk))
     failed = [finding for finding in findings or () if finding.rows or finding.is_wrong]
     metadata: dict[str, Any] = {"hours": dg.MetadataValue.md(picture)} if picture else {}
@@ -273,15 +279,6 @@ class _Finding:
     rows: Sequence[Mapping[str, Any]] = ()
     is_wrong: bool = False
     is_error: bool = False
-
-
-def _evaluate_parts(topic: TopicAssets, snapshot: IndexSnapshot) -> Iterator[_Finding]:
-    since = datetime.now(timezone.utc) - RECENT
-    yield _find_unresolved(snapshot)
-    yield _find_lost(snapshot)
-    yield _find_holes(snapshot)
-    yield _find_incomplete(topic, snapshot, since)
-    yield _find_late(snapshot, since)
 
 
 def _find_holes(snapshot: IndexSnapshot) -> _Finding:

@@ -47,25 +47,21 @@ class EmptyWindows:
         if newest is None or topic.first_hour is None or room <= 0:
             return
 
-        what = f"the index of topic {topic.topic}"
-        version = tick.read_store(what, lambda: index_look.read(topic, lambda snapshot: snapshot.state.version))
+        version = tick.read_index(topic, index_look, lambda snapshot: snapshot.state.version)
         if version is None or self._reported.get(topic.topic) == (version, newest):
             return
         windows = [*list_windows()]
         hours = [hour for _, hours_of_window in windows for hour in hours_of_window]
-        read = partial(find_empty_hours, hours=hours, lateness=topic.lateness)
-        empty_hours = tick.read_store(what, lambda: index_look.read(topic, read))
+        list_empty = partial(find_empty_hours, hours=hours, lateness=topic.lateness)
+        empty_hours = tick.read_index(topic, index_look, list_empty)
         if empty_hours is None:
             return  # not read: the next tick tries again
         empty = {*empty_hours}
         starts = [start for start, hours_of_window in windows if empty.issuperset(hours_of_window)]
-        self._add_materializations(topic, starts[:room], version, tick)
+        window_keys = topic.hours if self.group == "hourly" else topic.days
+        metadata = {"dagster/partition_row_count": 0, "complete": True, "index_version": version}
+        asset = topic.key(self.group)
+        for partition_key in map(window_keys.key, starts[:room]):
+            tick.observations.append(dg.AssetMaterialization(asset, DESCRIPTION, metadata, partition_key))
         if len(starts) <= room:
             self._reported[topic.topic] = version, newest
-
-    def _add_materializations(self, topic: TopicAssets, starts: Sequence[datetime], version: int, tick: Tick) -> None:
-        windows = topic.hours if self.group == "hourly" else topic.days
-        metadata = {"dagster/partition_row_count": 0, "complete": True, "index_version": version}
-        keys = map(windows.key, starts)
-        asset = topic.key(self.group)
-        tick.observations += [dg.AssetMaterialization(asset, DESCRIPTION, metadata, key) for key in keys]

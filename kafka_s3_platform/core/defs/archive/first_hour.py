@@ -4,13 +4,12 @@ Every process of Dagster loads the definitions, also when nobody answers. So loa
 writes it, in the code server, whose definitions are those that Dagster shows. Nothing that is archived depends on it.
 """
 
-import json
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -21,11 +20,9 @@ from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import PlatformError
 from kafka_s3_platform.core.instance.reload import reload_code_location
 from kafka_s3_platform.core.status.backlog import Backlog
-from kafka_s3_platform.core.status.discovery import write_remembered
+from kafka_s3_platform.core.status.discovery import read_remembered, write_remembered
 from kafka_s3_platform.core.status.topic import find_local_day
 from kafka_s3_platform.core.store.index import ConnectorIndex
-
-logger = logging.getLogger(__name__)
 
 FIRST_HOURS = "kafka_s3_first_hours"
 """The folder of the files, in Dagster's home."""
@@ -33,16 +30,12 @@ FIRST_HOURS = "kafka_s3_first_hours"
 
 def recall_first_hour(config: ConnectorConfig, folder: Path) -> datetime | None:
     """Read the connector's earliest hour from the file. None if the file has none for the connector's present index."""
-    path = _name_file(folder, config)
-    try:
-        document = json.loads(path.read_text())
+
+    def parse(document: Any) -> datetime | None:
         hour = datetime.fromisoformat(document["first_hour"])
         return hour if document["index"] == _name_index(config) and hour.tzinfo else None
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as err:
-        logger.warning("%s cannot be read, so Dagster offers hours from archive.start.hour on: %s", path, err)
-        return None
+
+    return read_remembered(_name_file(folder, config), parse, "Dagster offers hours from archive.start.hour on")
 
 
 @dataclass
@@ -106,6 +99,7 @@ class FirstHourSearch:
 
 
 def _name_index(config: ConnectorConfig) -> list[str]:
+    """Return the endpoint and the URI of the connector's index: of another index, the earliest hour is another one."""
     return [config.store.endpoint_url or "", ConnectorIndex.of(config).uri]
 
 

@@ -26,7 +26,7 @@ from kafka_s3_platform.core.defs.metadata import NOT_COMPLETE, make_hour_metadat
 from kafka_s3_platform.core.defs.resources import SparkResource
 from kafka_s3_platform.core.defs.restore.form import make_form_metadata
 from kafka_s3_platform.core.defs.run_config import make_plain_schema, read_config
-from kafka_s3_platform.core.defs.topic import TopicAssets, make_topic_assets
+from kafka_s3_platform.core.defs.topic import TopicAssets, make_topic_assets, pick_topics
 from kafka_s3_platform.core.errors import PlatformError, TransientError
 from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.spark.progress import Snapshot, call_watchers
@@ -172,7 +172,6 @@ class _HourlyRun:
     def __init__(self, context: dg.AssetExecutionContext, spark: SparkResource) -> None:
         self._context = context
         self._spark = spark
-        self._checked = {key.asset_key for key in context.selected_asset_check_keys}
         has_keys = context.has_partition_key or context.has_partition_key_range
         self._keys = frozenset(context.partition_keys if has_keys else ())
         self._until_now = not self._keys or read_config(context, ArchiveConfig).until_now
@@ -193,7 +192,7 @@ class _HourlyRun:
 
     def check(self, topics: Sequence[TopicAssets]) -> Iterator[dg.AssetCheckEvaluation]:
         """Evaluate the selected checks of these topics. An index that cannot be read is the topic's failure."""
-        checked_topics = [topic for topic in topics if topic.key("hourly") in self._checked]
+        checked_topics = pick_topics(self._context, topics, "hourly")
         if not checked_topics:
             return
         at_risk = read_hours_at_risk(self._context.instance, checked_topics)

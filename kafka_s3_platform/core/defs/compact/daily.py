@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date, datetime, timezone
 from typing import TypeAlias
-from zoneinfo import ZoneInfo
 
 import dagster as dg
 
 from kafka_s3_platform.core.defs.archive.checks import DAILY_CHECK, ERROR, MAX_ROWS, WARN
-from kafka_s3_platform.core.defs.failures import count_retries, join_errors, make_assets_failure, raise_dagster_failures
+from kafka_s3_platform.core.defs.failures import join_errors, make_assets_failure, may_retry, raise_dagster_failures
 from kafka_s3_platform.core.defs.metadata import (
     Metadata,
     make_kafka_partitions_table,
@@ -18,7 +17,7 @@ from kafka_s3_platform.core.defs.metadata import (
 )
 from kafka_s3_platform.core.defs.resources import SparkResource
 from kafka_s3_platform.core.defs.restore.form import make_form_metadata
-from kafka_s3_platform.core.defs.topic import TopicAssets, make_topic_assets
+from kafka_s3_platform.core.defs.topic import TopicAssets, make_topic_assets, pick_topics
 from kafka_s3_platform.core.errors import PlatformError, TransientError
 from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.status.index_look import IndexLook
@@ -84,7 +83,7 @@ def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) ->
 
 
 def _find_due_days(topic: TopicAssets, snapshot: IndexSnapshot) -> list[date]:
-    zone = ZoneInfo(topic.config.layout.timezone)
+    zone = topic.config.layout.zone
     return list_due_days(snapshot, zone, topic.lateness, datetime.now(timezone.utc))
 
 
@@ -115,7 +114,7 @@ def make_daily_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
             _raise_transient(context, outcomes)
             failures = _join_failures(picked_topics, outcomes)
             # evaluated before the first event, so that a retry yields no event twice
-            evaluations = _evaluate_all(context, topics, days, has_failed=bool(failures))
+            evaluations = _evaluate_selected(context, topics, days, has_failed=bool(failures))
         yield from _make_events(context.run, picked_topics, outcomes)
         yield from evaluations
         if failures:
@@ -171,7 +170,7 @@ def _log_months(context: dg.AssetExecutionContext, outcomes: Outcomes) -> None:
 
 def _raise_transient(context: dg.AssetExecutionContext, outcomes: Outcomes) -> None:
     """Raise a transient error if Dagster may retry the step. Merging twice does no harm."""
-    if context.op_execution_context.retry_number < count_retries(context):
+    if may_retry(context):
         for outcome in outcomes.values():
             if isinstance(outcome, TransientError):
                 raise outcome
@@ -200,29 +199,21 @@ def _make_events(
             yield dg.AssetMaterialization(topic.key("daily"), partition=day.isoformat(), metadata=metadata)
 
 
-def _evaluate_all(
+def _evaluate_selected(
     context: dg.AssetExecutionContext, topics: Sequence[TopicAssets], days: Sequence[date], *, has_failed: bool
 ) -> list[dg.AssetCheckEvaluation]:
-    """Evaluate the checks. An error of theirs does not replace the error of a failed run."""
+    """Evaluate the selected checks. An error of theirs does not replace the error of a failed run."""
+    selected_topics = pick_topics(context, topics, "daily")
+    if not selected_topics:
+        return []
     try:
-        return list(_evaluate_selected(context, topics, days))
+        with closing(IndexLook("compacted", selected_topics)) as index:
+            return [evaluate_days(topic, index, days) for topic in selected_topics]
     except PlatformError as err:
         if not has_failed:
             raise
         context.log.warning("the checks were not evaluated: %s", err)
         return []
-
-
-def _evaluate_selected(
-    context: dg.AssetExecutionContext, topics: Sequence[TopicAssets], days: Sequence[date]
-) -> Iterator[dg.AssetCheckEvaluation]:
-    """Evaluate the selected checks."""
-    selected_keys = {key.asset_key for key in context.selected_asset_check_keys}
-    selected_topics = [topic for topic in topics if topic.key("daily") in selected_keys]
-    if selected_topics:
-        with closing(IndexLook("compacted", selected_topics)) as index:
-            for topic in selected_topics:
-                yield evaluate_days(topic, index, days)
 
 
 def make_day_metadata(report: CompactReport, bucket: str) -> Metadata:

@@ -7,8 +7,6 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from functools import partial
-from typing import TypeVar
-from zoneinfo import ZoneInfo
 
 import dagster as dg
 
@@ -21,7 +19,7 @@ from kafka_s3_platform.core.errors import StoreUnavailableError
 from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.status.backlog import split_contiguous
 from kafka_s3_platform.core.status.index_look import IndexLook
-from kafka_s3_platform.core.status.topic import fingerprint_inputs
+from kafka_s3_platform.core.status.topic import find_newest_past_day, fingerprint_inputs
 from kafka_s3_platform.core.store.index import IndexSnapshot
 from kafka_s3_platform.core.store.index_rows import LIVE, RETIRED
 from kafka_s3_platform.core.store.objects import ObjectStore
@@ -35,8 +33,6 @@ from kafka_s3_platform.core.upkeep.compact.days import (
     list_due_days,
     read_day_segments,
 )
-
-R = TypeVar("R")
 
 INTERVAL_SECONDS = 300
 MAX_DAYS = 31
@@ -95,8 +91,8 @@ def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.Defau
         def evaluate_topic(topic: TopicAssets) -> None:
             materialized_days = context.instance.get_materialized_partitions(topic.key("daily"))
             request_days(materialized_days, topic, index, requests, tick)
-            newest = _find_newest_day(topic, datetime.now(timezone.utc))
-            start = find_day_start(newest, ZoneInfo(topic.config.layout.timezone))
+            newest = find_newest_past_day(topic, datetime.now(timezone.utc))
+            start = find_day_start(newest, topic.config.layout.zone)
             empty_days.report(topic, start, lambda: list_idle_days(topic, newest, materialized_days), index, tick)
             reached_topics.append(topic)
 
@@ -121,12 +117,12 @@ def request_days(
     """
     key = topic.key("daily")
     since = index.since if topic.topic in tick.cursor else None
-    due_days = _read_days(topic, index, tick, lambda snapshot: _find_due_days(topic, snapshot, since, shown_days)) or []
+    due_days = tick.read_index(topic, index, lambda snapshot: _find_due_days(topic, snapshot, since, shown_days)) or []
     if due_days and requests.is_requested(key):
         tick.reasons.append(f"{topic.name}: a run asked for earlier is queued or under way")
         return
     for days in split_contiguous(due_days[:MAX_DAYS], timedelta(days=1)):
-        fingerprint = _read_days(topic, index, tick, partial(fingerprint_days, topic, days)) or ""
+        fingerprint = tick.read_index(topic, index, partial(fingerprint_days, topic, days)) or ""
         if reason := requests.ask(key, [d.isoformat() for d in days], fingerprint):
             tick.reasons.append(f"{topic.name}: {reason}")
 
@@ -139,7 +135,7 @@ def fingerprint_days(topic: TopicAssets, days: Sequence[date], snapshot: IndexSn
 
 def list_idle_days(topic: TopicAssets, newest: date, shown_days: Container[str]) -> Iterator[Window]:
     """List the days up to `newest` in Dagster's partitions, but without materialization."""
-    zone = ZoneInfo(topic.config.layout.timezone)
+    zone = topic.config.layout.zone
     day = topic.first_offered.astimezone(zone).date()
     while day <= newest:
         if day.isoformat() not in shown_days:
@@ -148,22 +144,13 @@ def list_idle_days(topic: TopicAssets, newest: date, shown_days: Container[str])
         day += timedelta(days=1)
 
 
-def _find_newest_day(topic: TopicAssets, now: datetime) -> date:
-    """Return the newest past day, after the allowed lateness."""
-    return (now - topic.lateness).astimezone(ZoneInfo(topic.config.layout.timezone)).date() - timedelta(days=1)
-
-
-def _read_days(topic: TopicAssets, index: IndexLook, tick: Tick, use: Callable[[IndexSnapshot], R]) -> R | None:
-    return tick.read_store(f"the index of topic {topic.topic}", lambda: index.read(topic, use))
-
-
 def walk_folders(topic: TopicAssets, store: ObjectStore, index: IndexLook, tick: Tick) -> None:
     """Continue the walk over the topic's folders if it is due. At its end, report new findings."""
     now = datetime.now(timezone.utc)
     progress = Pass(**tick.cursor.get(topic.topic, {}))
     if not progress.is_due(now):
         return
-    archived = _read_days(topic, index, tick, IndexSnapshot.list_folders) or frozenset()
+    archived = tick.read_index(topic, index, IndexSnapshot.list_folders) or frozenset()
     root = topic.config.layout.topics_dir
     base = f"{root}/{topic.topic}/" if root else f"{topic.topic}/"
 
@@ -252,7 +239,7 @@ def _make_observation(topic: TopicAssets, folder: str, findings: Pass) -> dg.Ass
 def _find_due_days(
     topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown_days: Container[str]
 ) -> list[date]:
-    zone = ZoneInfo(topic.config.layout.timezone)
+    zone = topic.config.layout.zone
     now = datetime.now(timezone.utc)
     due_days = list_due_days(snapshot, zone, topic.lateness, now)
     days = {*due_days, *_find_unshown_days(topic, snapshot, since, shown_days, now)}
@@ -263,7 +250,7 @@ def _find_unshown_days(
     topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown_days: Container[str], now: datetime
 ) -> Iterator[date]:
     """Yield past days, compacted or merged into their month at `since` or later, without materialization."""
-    zone = ZoneInfo(topic.config.layout.timezone)
+    zone = topic.config.layout.zone
     daily = snapshot.list_chunks(SegmentFilter(chunk="daily", committed_since=since), [LIVE, RETIRED])
     for day in {find_day(chunk) for chunk in daily} - {None}:
         if day is not None and find_day_end(day, zone) + topic.lateness <= now and day.isoformat() not in shown_days:

@@ -9,7 +9,6 @@ from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
-from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.core.config.folder import find_connectors_folder, find_run_file
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
@@ -135,7 +134,7 @@ def make_request(
     topic: TopicAssets, config: AnyRestoreConfig, outgoing: Outgoing, restore_id: str, run_id: str
 ) -> RestoreRequest:
     """Return the request of a restore without its target topic. ConfigError if a value cannot be used."""
-    zone = ZoneInfo(topic.config.layout.timezone)
+    zone = topic.config.layout.zone
     selection = config.what
     return RestoreRequest(
         config=topic.config,
@@ -187,7 +186,7 @@ def _find_selected_windows(topic: TopicAssets, selection: WhatConfig) -> Iterato
 
 
 def _find_chunk(name: str, windows: Windows, topic: TopicAssets, text: str) -> str:
-    zone = ZoneInfo(topic.config.layout.timezone)
+    zone = topic.config.layout.zone
     # a partition key of Dagster's may have minutes, which no hour begins with, or be one that the clocks skip
     is_key = windows.definition.has_partition_key(text)
     moment = windows.start(text) if is_key else read_time(name, text, zone)

@@ -250,11 +250,7 @@ def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
         "skipped": dg.MetadataValue.json(list(report.skipped)),
         "refusals": dg.MetadataValue.json(list(report.refusals)),
         "kafka_partitions": make_metadata_table(rows, columns),
-        **({} if report.dry_run else _make_document_uris(report, bucket)),
+        # a dry run writes no documents
+        **({} if report.dry_run else {"plan": dg.MetadataValue.text(f"s3://{bucket}/{report.plan_key}")}),
+        **({} if report.dry_run else {"report": dg.MetadataValue.text(f"s3://{bucket}/{report.page_key}")}),
     }
-
-
-def _make_document_uris(report: "RestoreReport", bucket: str) -> Metadata:
-    """Return where the plan and the report lie. A dry run writes none."""
-    keys = {"plan": report.plan_key, "report": report.page_key}
-    return {name: dg.MetadataValue.text(f"s3://{bucket}/{key}") for name, key in keys.items()}

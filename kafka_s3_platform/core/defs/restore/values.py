@@ -35,8 +35,14 @@ HEX = "hex:"
 
 
 def read_record_keys(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
-    """Return the bytes of keys in the option `name`: UTF-8 text, or `hex:ff00`."""
-    return tuple(_read_bytes(name, text) for text in texts)
+    """Return the bytes of keys in the option `name`: UTF-8 text, or `hex:ff00`. ConfigError for other digits."""
+    keys = []
+    for text in texts:
+        try:
+            keys.append(bytes.fromhex(text.removeprefix(HEX)) if text.startswith(HEX) else text.encode())
+        except ValueError as err:
+            raise ConfigError(f"{name} {text!r}: {err}") from err
+    return tuple(keys)
 
 
 def read_key_prefixes(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
@@ -45,25 +51,6 @@ def read_key_prefixes(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
     if b"" in prefixes:
         raise ConfigError(f"{name} has an empty text, with which every key begins: leave it out")
     return prefixes
-
-
-def _read_bytes(name: str, text: str) -> bytes:
-    if not text.startswith(HEX):
-        return text.encode()
-    try:
-        return bytes.fromhex(text.removeprefix(HEX))
-    except ValueError as err:
-        raise ConfigError(f"{name} {text!r}: {err}") from err
-
-
-def read_numbers(_: str, numbers: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the kafka partitions that were chosen, None for all of them."""
-    return tuple(numbers) or None
-
-
-def read_first_topics(_: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of topics."""
-    return tuple(names)
 
 
 def read_offsets(name: str, offsets: Mapping[str, int]) -> "Offsets":
