@@ -45,6 +45,7 @@ with leave_out_imports():
     from kafka_s3_platform.core.defs.file_checks import make_file_checks
     from kafka_s3_platform.core.defs.jobs import (
         UPKEEP_TIME,
+        VERIFY_TIME,
         ConnectorJobs,
         make_connector_jobs,
         make_foreign_job,
@@ -56,7 +57,7 @@ with leave_out_imports():
     from kafka_s3_platform.core.defs.restore.replayed import make_replay_jobs
     from kafka_s3_platform.core.defs.restore.restored import make_restored_assets
     from kafka_s3_platform.core.defs.retain import RETAIN_TIME, make_retain_job
-    from kafka_s3_platform.core.defs.schedules import make_daily_schedule, make_hourly_schedule, make_verify_schedule
+    from kafka_s3_platform.core.defs.schedules import make_daily_schedule, make_hourly_schedule
     from kafka_s3_platform.core.defs.topic import TopicAssets, list_topic_assets
     from kafka_s3_platform.core.defs.topics_sensor import make_topic_specs, make_topics_sensor
     from kafka_s3_platform.core.status.discovery import (
@@ -254,7 +255,7 @@ def _define_connector(
         sensors=[make_lag_sensor(topics, jobs.archive, sensing, hours_folder)],
         schedules=[
             make_hourly_schedule(topics, jobs.archive, scheduling),
-            make_verify_schedule(topics, jobs.verify, scheduling),
+            make_nightly_schedule(config, jobs.verify, VERIFY_TIME, scheduling),
             make_nightly_schedule(config, upkeep, UPKEEP_TIME, scheduling),
         ],
     )

@@ -5,7 +5,7 @@ import dagster as dg
 from kafka_s3_platform.connect.converters.registry_contents import name_registry
 from kafka_s3_platform.core.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.core.defs.failures import raise_dagster_failures
-from kafka_s3_platform.core.defs.jobs import make_nightly_schedule
+from kafka_s3_platform.core.defs.jobs import make_asset_job, make_nightly_schedule
 from kafka_s3_platform.core.defs.topic import ASSET_TAG
 from kafka_s3_platform.core.instance.names import make_name, make_op_name
 
@@ -18,11 +18,8 @@ def define_registries(config: ConnectorConfig, status: dg.DefaultScheduleStatus)
     if not registries:
         return dg.Definitions()
     assets = [_make_asset(config, settings) for settings in registries]
-    job = dg.define_asset_job(
-        make_op_name("registry", config.name),
-        dg.AssetSelection.assets(*assets),
-        description=f"Archive the Schema Registries that connector {config.name} names: all subjects and versions.",
-    )
+    text = f"Archive the Schema Registries that connector {config.name} names: all subjects and versions."
+    job = make_asset_job("registry", config.name, dg.AssetSelection.assets(*assets), text)
     schedule = make_nightly_schedule(config, job, REGISTRY_TIME, status)
     return dg.Definitions(assets=assets, jobs=[job], schedules=[schedule])
 

@@ -1,6 +1,6 @@
 """Jobs: archive, compact, verify, restore and nightly upkeep for each connector; verify and restore for a source."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -8,8 +8,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.failures import raise_dagster_failures
-from kafka_s3_platform.core.defs.restore.form import name_restore_job
-from kafka_s3_platform.core.defs.topic import TopicAssets
+from kafka_s3_platform.core.defs.topic import Group, TopicAssets
 from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.instance.work import REPLAY_JOBS
 from kafka_s3_platform.core.upkeep.index import UpkeepReport, keep_up_index
@@ -17,36 +16,44 @@ from kafka_s3_platform.core.upkeep.index import UpkeepReport, keep_up_index
 UPKEEP_TIME = "0 4 * * *"
 """After the night's compaction, and before the check of the objects."""
 
-DESCRIPTION = (
-    "Keep the index of connector {} small: merge files, write a checkpoint, remove dead files. "
-    "Archives go on meanwhile."
-)
+VERIFY_TIME = "0 6 * * *"
+"""After the night's compaction and upkeep."""
+
+Job = UnresolvedAssetJobDefinition
+"""The type of `define_asset_job`'s result. Dagster exports no name for it."""
+
+
+def make_op_job(
+    verb: str, subject: str, connector: str, description: str, body: Callable[..., None]
+) -> dg.JobDefinition:
+    """Make the job `<verb>` of a connector, whose one op `<verb> <subject>` runs `body`.
+
+    Its pool makes a run wait for another run of this job, and for no other.
+    """
+    op = dg.op(
+        name=make_op_name(verb, subject, connector), pool=make_op_name(verb, connector), description=description
+    )(body)
+    return dg.GraphDefinition(make_op_name(verb, connector), node_defs=[op], description=description).to_job()
 
 
 def make_upkeep_job(config: ConnectorConfig) -> dg.JobDefinition:
-    """Make the job of one connector. Its pool makes it wait for another upkeep, and for no other run."""
-    description = DESCRIPTION.format(config.name)
+    """Make the job that keeps the index of a connector small."""
 
-    @dg.op(
-        name=make_op_name("upkeep", "index", config.name),
-        pool=make_op_name("upkeep", config.name),
-        description=description,
-    )
     def keep_up(context: dg.OpExecutionContext) -> None:
         with raise_dagster_failures(context, "Each step is a commit of its own, and finished steps stay."):
             report = keep_up_index(config, dry_run=False)
             context.add_output_metadata(_make_metadata(report))
             report.raise_refusal()
 
-    @dg.job(name=make_op_name("upkeep", config.name), description=description)
-    def upkeep_job() -> None:
-        keep_up()
-
-    return upkeep_job
+    description = (
+        f"Keep the index of connector {config.name} small: merge files, write a checkpoint, remove dead files. "
+        "Archives go on meanwhile."
+    )
+    return make_op_job("upkeep", "index", config.name, description, keep_up)
 
 
 def make_nightly_schedule(
-    config: ConnectorConfig, job: "dg.JobDefinition | Job", cron_schedule: str, status: dg.DefaultScheduleStatus
+    config: ConnectorConfig, job: dg.JobDefinition | Job, cron_schedule: str, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
     """Make the schedule of a job that runs once a night, whatever has happened."""
     return dg.ScheduleDefinition(
@@ -73,10 +80,6 @@ def _make_metadata(report: UpkeepReport) -> dict[str, int]:
     }
 
 
-Job = UnresolvedAssetJobDefinition
-"""The type of `define_asset_job`'s result. Dagster exports no name for it."""
-
-
 @dataclass(frozen=True)
 class ConnectorJobs:
     """The jobs of one connector. `compact` and `restore` exist only if the objects have the native format."""
@@ -92,39 +95,39 @@ class ConnectorJobs:
         return [self.archive, self.verify, *native]
 
 
+def make_asset_job(verb: str, connector: str, selection: dg.AssetSelection, description: str) -> Job:
+    """Make the job `<verb>` of a connector, which materializes the selected assets or evaluates the selected checks."""
+    return dg.define_asset_job(make_op_name(verb, connector), selection, description=description)
+
+
 def make_connector_jobs(topics: Sequence[TopicAssets], slow_checks: dg.AssetChecksDefinition) -> ConnectorJobs:
     """Make the jobs of one connector. Checks that read the store run in `verify`, not after every hour."""
-    connector = topics[0].config.name
-    hourly = dg.AssetSelection.assets(*(topic.key("hourly") for topic in topics))
+    name = topics[0].config.name
+
+    def select(group: Group) -> dg.AssetSelection:
+        return dg.AssetSelection.assets(*(topic.key(group) for topic in topics))
+
     slow = dg.AssetSelection.checks(slow_checks)
-    return ConnectorJobs(
-        archive=dg.define_asset_job(
-            make_op_name("archive", connector), hourly - slow, description=f"Archive hours of connector {connector}."
-        ),
-        compact=_make_compact_job(topics) if topics[0].is_native else None,
-        verify=dg.define_asset_job(
-            make_op_name("verify", connector), slow, description=f"Check the objects of connector {connector} in S3."
-        ),
-        restore=_make_restore_job(topics) if topics[0].is_native else None,
-    )
+    archive = make_asset_job("archive", name, select("hourly") - slow, f"Archive hours of connector {name}.")
+    verify_text = f"Check that the objects of connector {name} are in S3 as the index records them."
+    verify = make_asset_job("verify", name, slow, verify_text)
+    if not topics[0].is_native:
+        return ConnectorJobs(archive, None, verify, None)
+    compact = make_asset_job("compact", name, select("daily"), f"Compact days of connector {name}.")
+    restore_text = f"Restore records of a topic of connector {name} to another topic. Pick the asset of one topic."
+    return ConnectorJobs(archive, compact, verify, make_asset_job("restore", name, select("restored"), restore_text))
 
 
 def make_foreign_job(connector: str, key: dg.AssetKey) -> Job:
-    """Make the job of a source connector."""
-    return dg.define_asset_job(
-        name_restore_job(connector),
-        dg.AssetSelection.assets(key),
-        description=f"Replay to topics the objects that the file of connector {connector} describes.",
-    )
+    """Make the restore job of a source connector, whose one asset is `key`."""
+    text = f"Replay to topics the objects that the file of connector {connector} describes."
+    return make_asset_job("restore", connector, dg.AssetSelection.assets(key), text)
 
 
 def make_readable_job(connector: str, checks: dg.AssetChecksDefinition) -> Job:
     """Make the job that reads the objects of a source connector."""
-    return dg.define_asset_job(
-        make_op_name("verify", connector),
-        dg.AssetSelection.checks(checks),
-        description=f"Read the objects that the file of connector {connector} describes, and list what cannot be read.",
-    )
+    text = f"Read the objects that the file of connector {connector} describes, and list what cannot be read."
+    return make_asset_job("verify", connector, dg.AssetSelection.checks(checks), text)
 
 
 def list_changing_jobs(key: dg.AssetKey) -> frozenset[str]:
@@ -134,21 +137,3 @@ def list_changing_jobs(key: dg.AssetKey) -> frozenset[str]:
     connector, group = key.path[:2]
     verbs = {"hourly": ("archive",), "daily": ("compact",), "restored": ("restore", *REPLAY_JOBS)}.get(group, ())
     return frozenset(make_op_name(verb, connector) for verb in verbs)
-
-
-def _make_compact_job(topics: Sequence[TopicAssets]) -> Job:
-    connector = topics[0].config.name
-    daily = dg.AssetSelection.assets(*(topic.key("daily") for topic in topics))
-    return dg.define_asset_job(
-        make_op_name("compact", connector), daily, description=f"Compact days of connector {connector}."
-    )
-
-
-def _make_restore_job(topics: Sequence[TopicAssets]) -> Job:
-    connector = topics[0].config.name
-    return dg.define_asset_job(
-        name_restore_job(connector),
-        dg.AssetSelection.assets(*(topic.key("restored") for topic in topics)),
-        description=f"Restore records of a topic of connector {connector} to another topic. Pick the asset of one "
-        "topic.",
-    )

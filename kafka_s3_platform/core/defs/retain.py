@@ -6,8 +6,8 @@ from itertools import chain
 import dagster as dg
 
 from kafka_s3_platform.core.defs.failures import raise_dagster_failures
+from kafka_s3_platform.core.defs.jobs import make_op_job
 from kafka_s3_platform.core.defs.topic import TopicAssets
-from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.model.silence import raise_failures, try_each
 from kafka_s3_platform.core.upkeep.retain import RetentionReport, collect_refusals, retain_topic
 
@@ -18,27 +18,18 @@ STAYS = "Each commit is whole by itself. A second run goes on, and `kafka-s3 vac
 
 
 def make_retain_job(topics: Sequence[TopicAssets]) -> dg.JobDefinition:
-    """Make the job of one connector. Its pool makes it wait for another one of it, and for no other run."""
+    """Make the job that removes what the rules of retention of a connector let go."""
     connector = topics[0].config.name
-    description = f"Remove hours and days that the rules of retention of connector {connector} let go."
     configs = {topic.topic: topic.config for topic in topics}
 
-    @dg.op(
-        name=make_op_name("retain", "objects", connector),
-        pool=make_op_name("retain", connector),
-        description=description,
-    )
     def remove(context: dg.OpExecutionContext) -> None:
         with raise_dagster_failures(context, STAYS):
             reports, failures = try_each(configs, lambda name: retain_topic(configs[name], name, context.run_id))
             context.add_output_metadata(_sum_reports(reports.values()))
             raise_failures({**failures, **collect_refusals(reports.values())})
 
-    @dg.job(name=make_op_name("retain", connector), description=description)
-    def retain_job() -> None:
-        remove()
-
-    return retain_job
+    description = f"Remove hours and days that the rules of retention of connector {connector} let go."
+    return make_op_job("retain", "objects", connector, description, remove)
 
 
 def _sum_reports(reports: Collection[RetentionReport]) -> dict[str, int]:

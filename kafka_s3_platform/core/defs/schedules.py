@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
-from zoneinfo import ZoneInfo
 
 import dagster as dg
 
@@ -15,7 +14,7 @@ from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.status.discovery import find_gone_topics, find_topics_folder
 from kafka_s3_platform.core.status.index_look import IndexLook
-from kafka_s3_platform.core.status.topic import find_newest_closed_hour, fingerprint_inputs
+from kafka_s3_platform.core.status.topic import find_newest_closed_hour, find_newest_past_day, fingerprint_inputs
 from kafka_s3_platform.core.store.index import IndexSnapshot
 from kafka_s3_platform.core.upkeep.compact.days import list_due_days
 
@@ -87,22 +86,8 @@ def make_daily_schedule(
     return daily
 
 
-def make_verify_schedule(
-    topics: Sequence[TopicAssets], job: Job, status: dg.DefaultScheduleStatus
-) -> dg.ScheduleDefinition:
-    """Make a schedule that checks the objects once a day, after the night's compaction."""
-    return dg.ScheduleDefinition(
-        name=make_op_name("verify", topics[0].config.name),
-        job=job,
-        cron_schedule="0 6 * * *",
-        execution_timezone=topics[0].config.layout.timezone,
-        default_status=status,
-        description=f"Checks once a day that the objects of connector {topics[0].config.name} are in S3 as the index "
-        "records them.",
-    )
-
-
 def _request_hour(topic: TopicAssets, requests: Requests, shown: ShownHours, now: datetime) -> None:
+    """Request a run of the newest closed hour, if Dagster does not show it and no run is archiving it."""
     key = topic.key("hourly")
     hour = find_newest_closed_hour(now, topic.lateness, topic.first_offered)
     if hour is None or hour in shown.of(topic):
@@ -115,16 +100,15 @@ def _request_hour(topic: TopicAssets, requests: Requests, shown: ShownHours, now
 
 
 def _request_day(topic: TopicAssets, index: IndexLook, requests: Requests, now: datetime, tick: Tick) -> None:
+    """Request a run of the newest past day, if the index holds hourly segments of it that no run is merging."""
     key = topic.key("daily")
-    zone = ZoneInfo(topic.config.layout.timezone)
-    newest = (now - topic.lateness).astimezone(zone).date() - timedelta(days=1)
+    newest = find_newest_past_day(topic, now)
 
-    def read(snapshot: IndexSnapshot) -> str | None:
-        if newest not in list_due_days(snapshot, zone, topic.lateness, datetime.now(timezone.utc)):
-            return None
-        return fingerprint_days(topic, [newest], snapshot)
+    def fingerprint_if_due(snapshot: IndexSnapshot) -> str | None:
+        due_days = list_due_days(snapshot, topic.config.layout.zone, topic.lateness, datetime.now(timezone.utc))
+        return fingerprint_days(topic, [newest], snapshot) if newest in due_days else None
 
-    fingerprint = tick.read_store(f"the index of topic {topic.topic}", lambda: index.read(topic, read))
+    fingerprint = tick.read_index(topic, index, fingerprint_if_due)
     if fingerprint is None:
         return
     busy = list_windows(requests.list_unfinished(key), topic.days)
@@ -134,4 +118,5 @@ def _request_day(topic: TopicAssets, index: IndexLook, requests: Requests, now: 
 
 
 def _holds(windows: Sequence[tuple[datetime, datetime]], moment: datetime) -> bool:
+    """Return True if one of the windows [start, end) holds the moment."""
     return any(start <= moment < end for start, end in windows)

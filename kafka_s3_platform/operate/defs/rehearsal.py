@@ -6,8 +6,8 @@ import dagster as dg
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.failures import raise_dagster_failures
+from kafka_s3_platform.core.defs.jobs import make_op_job
 from kafka_s3_platform.core.defs.resources import SparkResource
-from kafka_s3_platform.core.instance.names import make_op_name
 
 if TYPE_CHECKING:
     from kafka_s3_platform.core.restore.evidence import Evidence
@@ -19,17 +19,8 @@ _STAYS = "A rehearsal changes nothing of the archive. Another one draws the same
 
 
 def make_rehearsal_job(config: ConnectorConfig) -> dg.JobDefinition:
-    """Make the job of one connector. Its pool makes it wait for another one of it, and for no other run."""
-    description = (
-        f"Restore drawn hours of each topic of connector {config.name} to a Kafka that is started for it, compare, and "
-        f"remove them again: each hour once in {config.archive.rehearsal_days} days."
-    )
+    """Make the job that restores drawn hours of a connector's topics, compares them, and removes them again."""
 
-    @dg.op(
-        name=make_op_name("rehearse", "hours", config.name),
-        pool=make_op_name("rehearse", config.name),
-        description=description,
-    )
     def rehearse(context: dg.OpExecutionContext, spark: dg.ResourceParam[SparkResource]) -> None:
         # what restores is not needed to load definitions
         from kafka_s3_platform.operate.rehearsal.rehearse import check_rehearsal, rehearse_archive
@@ -40,11 +31,11 @@ def make_rehearsal_job(config: ConnectorConfig) -> dg.JobDefinition:
                 context.add_output_metadata(_make_metadata(evidence))
                 check_rehearsal(evidence)
 
-    @dg.job(name=make_op_name("rehearse", config.name), description=description)
-    def rehearsal_job() -> None:
-        rehearse()
-
-    return rehearsal_job
+    description = (
+        f"Restore drawn hours of each topic of connector {config.name} to a Kafka that is started for it, compare, and "
+        f"remove them again: each hour once in {config.archive.rehearsal_days} days."
+    )
+    return make_op_job("rehearse", "hours", config.name, description, rehearse)
 
 
 def _make_metadata(evidence: "Evidence") -> dict[str, int | float]:
