@@ -138,26 +138,18 @@ class EnvelopeAvroReader:
 
         Raises IntegrityError if the object is damaged, cut off, or not an envelope. Errors of the source pass through.
         """
-        batches = self._batches()
-        while True:
-            try:
-                batch = next(batches, None)
-            except IntegrityError as err:
-                raise add_remedy(err) from err
-            except PlatformError:
-                raise
-            except Exception as err:  # fastavro raises errors of any type for damaged data
-                raise IntegrityError(
-                    f"object {self._key} cannot be read as Avro: {type(err).__name__}: {err}. It is damaged or cut "
-                    f"off; {HEAL_OBJECT}"
-                ) from err
-            if batch is None:
-                return
-            yield batch
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        for rows in batch_values(self._rows(), _count_bytes):
-            yield build_batch(rows)
+        try:
+            for rows in batch_values(self._rows(), _count_bytes):
+                yield build_batch(rows)
+        except IntegrityError as err:
+            raise add_remedy(err) from err
+        except PlatformError:
+            raise
+        except Exception as err:  # fastavro raises errors of any type for damaged data
+            raise IntegrityError(
+                f"object {self._key} cannot be read as Avro: {type(err).__name__}: {err}. It is damaged or cut off; "
+                f"{HEAL_OBJECT}"
+            ) from err
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield the columns of each record as Python values. Raises for an object that is no envelope."""

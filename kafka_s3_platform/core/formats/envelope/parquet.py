@@ -104,15 +104,10 @@ class EnvelopeReader:
     def _read(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
         """Yield the records of one row group that lie in all windows: column -> half-open range of its values."""
         with name_damage(self._key):
-            batches = self._reader.batches(row_group, BATCH_RECORDS)
-        while True:
-            with name_damage(self._key):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            records = filter_windows(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), windows)
-            if records.num_rows:
-                yield records
+            for batch in self._reader.batches(row_group, BATCH_RECORDS):
+                records = filter_windows(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), windows)
+                if records.num_rows:
+                    yield records
 
     def _may_hold(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> bool:
         """Return False if by its statistics the row group has no record in a window (column -> least, end)."""
@@ -140,11 +135,9 @@ def name_damage(key: str) -> Iterator[None]:
 
 def _read_number(statistic: bytes | None) -> int | None:
     """Read the least or greatest value of a column of 64-bit numbers. None: the file does not hold it."""
-    return (
-        None
-        if statistic is None or len(statistic) != _INT64_BYTES
-        else int.from_bytes(statistic, "little", signed=True)
-    )
+    if statistic is None or len(statistic) != _INT64_BYTES:
+        return None
+    return int.from_bytes(statistic, "little", signed=True)
 
 
 def filter_windows(batch: pa.RecordBatch, windows: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:
