@@ -5,7 +5,6 @@ task but bytes, which a Python worker unpickles. So it never imports what tasks 
 that the server and its JVM are alive.
 """
 
-import fcntl
 import logging
 import os
 import signal
@@ -14,13 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kafka_s3_platform.core.errors import PlatformError
+from kafka_s3_platform.core.folders import lock_folder
 from kafka_s3_platform.core.spark.runner import run_pickled
 from kafka_s3_platform.core.spark.session import end_java
 from kafka_s3_platform.operate.warm_spark.wire import (
@@ -277,7 +276,7 @@ def become_server(start: "Callable[[], tuple[SparkSession, int]]", idle_seconds:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     refuse_foreign_folder(folder)
     path = find_socket(folder, identity)
-    with _lock(folder):
+    with lock_folder(folder):
         if _has_live_server(path):
             return
         _remove_dead(folder)
@@ -305,17 +304,6 @@ def retire_servers(folder: Path, place: str, own_path: Path | None = None) -> in
         except PeerGoneError:
             continue  # it ends, or is gone
     return count
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time make its socket in the folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _has_live_server(path: Path) -> bool:
