@@ -97,7 +97,7 @@ def listening(settings: StackSettings) -> set[int]:
 def test_the_store_listens_where_it_is_told_to_and_nowhere_else(
     stack: StackStatus, stack_settings: StackSettings
 ) -> None:
-    assert listening(stack_settings) == {getattr(stack_settings, name) for name in PORTS}
+    assert listening(stack_settings) == {getattr(stack_settings, name) for name in PORTS.values()}
 
 
 HTTP_WRITES = [
@@ -118,7 +118,7 @@ HTTP_WRITES = [
 ]
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", PORTS.values())
 def test_no_port_of_the_store_takes_a_write_without_credentials(
     stack: StackStatus, stack_settings: StackSettings, s3_client: Any, port: str
 ) -> None:
@@ -139,7 +139,7 @@ def answered(port: int, method: str, path: str) -> int | None:
             return None
 
 
-GRPC = [name for name in PORTS if name.endswith("grpc_port")]
+GRPC = [name for name in PORTS.values() if name.endswith("grpc_port")]
 METHODS = (
     "/filer_pb.SeaweedFiler/CreateEntry",
     "/filer_pb.SeaweedFiler/ListEntries",

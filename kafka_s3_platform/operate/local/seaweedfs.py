@@ -55,16 +55,18 @@ def write_certificate(folder: Path) -> tuple[Path, Path]:
 STOP_SECONDS = 3.0
 REGION = "us-east-1"
 REFUSALS = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
-PORTS = (
-    "s3_port",
-    "s3_grpc_port",
-    "seaweedfs_master_port",
-    "seaweedfs_master_grpc_port",
-    "seaweedfs_volume_port",
-    "seaweedfs_volume_grpc_port",
-    "seaweedfs_filer_port",
-    "seaweedfs_filer_grpc_port",
-)
+PORTS = {
+    "s3.port": "s3_port",
+    "s3.port.grpc": "s3_grpc_port",
+    "master.port": "seaweedfs_master_port",
+    "master.port.grpc": "seaweedfs_master_grpc_port",
+    "volume.port": "seaweedfs_volume_port",
+    "volume.port.grpc": "seaweedfs_volume_grpc_port",
+    "filer.port": "seaweedfs_filer_port",
+    "filer.port.grpc": "seaweedfs_filer_grpc_port",
+}
+"""The options of the server's ports, and the fields of `StackSettings` with the numbers."""
+
 # Each bucket reserves its own volumes: with the default of seven, a dozen buckets use up the server's share of disk.
 ENVIRONMENT = {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "2"}
 
@@ -77,7 +79,7 @@ class SeaweedFS:
 
     @property
     def daemon(self) -> Daemon:
-        ports = {name: getattr(self.settings, name) for name in PORTS}
+        ports = {name: getattr(self.settings, name) for name in PORTS.values()}
         return Daemon("s3", self.settings.data_dir / "s3", ports, STOP_SECONDS)
 
     def start(self) -> None:
@@ -129,20 +131,8 @@ class SeaweedFS:
 
     def _options(self) -> list[str]:
         """Return the options. They set every port (0: none): the defaults would collide with a second server's."""
-        settings = self.settings
         folder = self.daemon.folder
-        ports = {
-            "master.port": settings.seaweedfs_master_port,
-            "master.port.grpc": settings.seaweedfs_master_grpc_port,
-            "volume.port": settings.seaweedfs_volume_port,
-            "volume.port.grpc": settings.seaweedfs_volume_grpc_port,
-            "filer.port": settings.seaweedfs_filer_port,
-            "filer.port.grpc": settings.seaweedfs_filer_grpc_port,
-            "s3.port": settings.s3_port,
-            "s3.port.grpc": settings.s3_grpc_port,
-            "s3.port.iceberg": 0,
-            "s3.port.lance": 0,
-        }
+        ports = {option: getattr(self.settings, name) for option, name in PORTS.items()}
         fixed = {
             "dir": folder / "data",
             "ip": HOST,
@@ -159,6 +149,8 @@ class SeaweedFS:
             "master.volumeSizeLimitMB": 1024,
             "master.telemetry": "false",
             "master.electionTimeout": "1s",
+            "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
         }
         return [f"-{name}={value}" for name, value in {**fixed, **ports}.items()]
 
