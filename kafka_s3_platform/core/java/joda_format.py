@@ -52,13 +52,10 @@ def compile_path_format(path_format: str, locale: str = "en", directory_delim: s
         return "".join(part(local) for part in parts)
 
     # Bad literal text shows at any time, so one sample is enough to refuse it now and not with the first record.
-    _check_folders(formatted(_SAMPLE))
+    folders = formatted(_SAMPLE)
+    if why := explain_bad_folders(folders):
+        raise ValueError(f"it gives the folders {folders!r}, which {why}")
     return formatted
-
-
-def _check_folders(encoded: str) -> None:
-    if why := explain_bad_folders(encoded):
-        raise ValueError(f"it gives the folders {encoded!r}, which {why}")
 
 
 def _compile_token(token: re.Match[str], locale: str) -> Formatter:

@@ -42,7 +42,7 @@ def compile_java_regex(pattern: str) -> re.Pattern[str]:
     in_class = False
     for token in _TOKEN.finditer(pattern):
         translated += _translate_token(token, in_class)
-        in_class = _stays_in_class(token[0], in_class)
+        in_class = token[0] == "[" or (in_class and token[0] != "]")
     try:
         # ASCII: Java's \d, \w and \s match no other characters by default.
         return re.compile(translated, re.ASCII)
@@ -69,10 +69,6 @@ def compile_java_replacement(replacement: str, pattern: re.Pattern[str]) -> Repl
         part, at = _parse_replacement_part(replacement, at, pattern)
         parts.append(part)
     return lambda match: "".join(part if isinstance(part, str) else match[part] or "" for part in parts)
-
-
-def _stays_in_class(text: str, in_class: bool) -> bool:
-    return text == "[" or (in_class and text != "]")
 
 
 def _translate_token(token: re.Match[str], in_class: bool) -> str:
