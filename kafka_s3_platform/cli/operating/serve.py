@@ -1,12 +1,11 @@
 """`kafka-s3 serve`."""
 
-import os
 from collections.abc import Sequence
 
 import click
 
 from kafka_s3_platform.cli.messages import MESSAGES
-from kafka_s3_platform.core.config.environment import DAGSTER_URL, SERVE_PREFIX, read_page_url
+from kafka_s3_platform.core.config.environment import SERVE_PREFIX, read_dagster_url
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.model.health import ConnectorHealth
 
@@ -89,7 +88,7 @@ def serve(
         return overviews.take(configs, broken, {config.name for config in configs})
 
     lookout = Lookout(read_health, make_checks(healthy_lag, checks), interval, PATIENCE_SECONDS)
-    dagster = read_page_url(DAGSTER_URL, os.environ) or "http://127.0.0.1:3000"
+    dagster = read_dagster_url() or "http://127.0.0.1:3000"
     names = allowed_hosts if allowed_hosts or is_loopback(host) else None
     app = make_app(lookout, paths, dagster, interval, names=names)
     with open_socket(host, port) as listening:

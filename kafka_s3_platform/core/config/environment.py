@@ -1,7 +1,6 @@
 """The names of the platform's environment variables, and how some are read. `bench/variables.py` describes them all."""
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -83,19 +82,19 @@ def check_url(text: str) -> str:
     return text
 
 
-def read_page_url(variable: str, env: Mapping[str, str]) -> str | None:
-    """Return the start of the links to some pages, without a slash at its end. None if it is not set, or empty.
+def read_dagster_url() -> str | None:
+    """Return the address of Dagster's UI, with which links begin, without a slash at its end. None if it is not set.
 
     Raises:
         ConfigError: links cannot begin with it.
     """
-    text = env.get(variable)
+    text = os.environ.get(DAGSTER_URL)
     if not text:
         return None
     try:
         url = check_url(text)
     except ValueError as err:
-        raise ConfigError(f"{variable}: {text!r} {err}") from None
+        raise ConfigError(f"{DAGSTER_URL}: {text!r} {err}") from None
     if "?" in url or "#" in url:
-        raise ConfigError(f"{variable}: {text!r} cannot begin a link: it has a query or a fragment; leave them out")
+        raise ConfigError(f"{DAGSTER_URL}: {text!r} cannot begin a link: it has a query or a fragment; leave them out")
     return url.rstrip("/")

@@ -1,7 +1,6 @@
 """Converts reports and index rows to Dagster metadata. Numbers stay numbers, so that Dagster can plot them."""
 
 import logging
-import os
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from urllib.parse import urlsplit
 import dagster as dg
 
 from kafka_s3_platform.core.archive.request import ArchiveReport, HourReport
-from kafka_s3_platform.core.config.environment import DAGSTER_URL, read_page_url
+from kafka_s3_platform.core.config.environment import read_dagster_url
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.model.gaps import Gap
 from kafka_s3_platform.core.model.segment import Segment
@@ -24,7 +23,7 @@ Metadata = dict[str, dg.MetadataValue]
 def find_dagster_path() -> str:
     """Return the path of Dagster's UI, with which links begin. Log a wrong one: a link is no reason to fail."""
     try:
-        return urlsplit(read_page_url(DAGSTER_URL, os.environ) or "").path
+        return urlsplit(read_dagster_url() or "").path
     except ConfigError as err:
         logger.warning("links are made as if it were not set: %s", err)
         return ""

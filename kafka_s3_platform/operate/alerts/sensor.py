@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 import dagster as dg
 from pydantic import TypeAdapter, ValidationError
 
-from kafka_s3_platform.core.config.environment import DAGSTER_URL, read_page_url
+from kafka_s3_platform.core.config.environment import read_dagster_url
 from kafka_s3_platform.core.errors import ConfigError, TransientError
 from kafka_s3_platform.core.instance.work import Subjects, list_subjects
 from kafka_s3_platform.core.text import count_noun
@@ -71,7 +71,7 @@ def make_alert_sensor(connectors: Sequence[str], status: dg.DefaultSensorStatus)
         subjects = list_subjects(connectors, graph.get_all_asset_keys())
         last_state = _read_state(context.cursor, context.log)
         state = _update_state(last_state, context.instance, graph.asset_check_keys, subjects)
-        incidents, errors = _notify_receivers(state.incidents, receivers, read_page_url(DAGSTER_URL, os.environ))
+        incidents, errors = _notify_receivers(state.incidents, receivers, read_dagster_url())
         cursor = _STATE.dump_json(replace(state, incidents=incidents)).decode()
         if errors and cursor == context.cursor:
             # nothing is new to be stored, so the tick may fail: from now on the sensor itself is red

@@ -5,7 +5,6 @@ page with a name that leads to this machine (DNS rebinding) could read the answe
 the arguments of `dagster-webserver`.
 """
 
-import os
 from collections.abc import Collection
 from contextlib import suppress
 from ipaddress import ip_address
@@ -17,7 +16,7 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kafka_s3_platform.core.config.environment import DAGSTER_URL, read_page_url
+from kafka_s3_platform.core.config.environment import DAGSTER_URL, read_dagster_url
 
 
 def guard_webserver() -> None:
@@ -31,7 +30,7 @@ def guard_webserver() -> None:
 
     webserver: Any = DagsterWebserver
     build_original = webserver.build_middleware
-    name = urlsplit(read_page_url(DAGSTER_URL, os.environ) or "").hostname
+    name = urlsplit(read_dagster_url() or "").hostname
 
     def build_middleware(server: object) -> list[Middleware]:
         return [Middleware(OriginGuard, names=[name] if name else []), *build_original(server)]
