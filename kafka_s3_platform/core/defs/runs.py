@@ -21,7 +21,6 @@ from kafka_s3_platform.core.instance.windows import Windows
 from kafka_s3_platform.core.instance.work import (
     FAILURE_TAG,
     FIRST_WINDOW_TAG,
-    KINDS,
     LAST_WINDOW_TAG,
     PRIORITY_TAG,
     REQUEST_TAG,
@@ -334,7 +333,7 @@ def _describe_ended(record: dg.RunRecord) -> _EndedRun:
     # interned: hundreds of runs name the same hundreds of assets
     keys = frozenset(intern(key.to_user_string()) for key in run.asset_selection or ())
     ended_at = datetime.fromtimestamp(end_seconds, timezone.utc)
-    failed_assets = read_failed(run.tags, KINDS)
+    failed_assets = read_failed(run.tags)
     return _EndedRun(
         run.run_id, run.status, ended_at, keys, read_inputs(run.tags), run.tags.get(FAILURE_TAG), failed_assets
     )

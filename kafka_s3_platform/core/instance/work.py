@@ -83,9 +83,9 @@ def read_inputs(tags: Mapping[str, str]) -> frozenset[str]:
     return _read_digests(INPUTS_TAG, tags)
 
 
-def read_failed(tags: Mapping[str, str], kinds: Iterable[str]) -> Mapping[str, frozenset[str]] | None:
+def read_failed(tags: Mapping[str, str]) -> Mapping[str, frozenset[str]] | None:
     """Return digests of the failed assets by the kind of failure, None if there are no such tags."""
-    digests = {kind: _read_digests(f"{FAILED_TAG}.{kind}", tags) for kind in kinds}
+    digests = {kind: _read_digests(f"{FAILED_TAG}.{kind}", tags) for kind in KINDS}
     return digests if any(digests.values()) else None
 
 
@@ -115,11 +115,16 @@ def _split_into_tags(name: str, digests: Iterable[str]) -> dict[str, str]:
     return {f"{name}.{n}" if n else name: part for n, part in enumerate(parts)}
 
 
+def split_digests(text: str) -> list[str]:
+    """Split the digests of assets that a text has one after the other."""
+    return [text[start : start + DIGEST_SIZE] for start in range(0, len(text), DIGEST_SIZE)]
+
+
 def _read_digests(name: str, tags: Mapping[str, str]) -> frozenset[str]:
     digests: set[str] = set()
     parts = 0
     while text := tags.get(f"{name}.{parts}" if parts else name):
-        digests.update(text[start : start + DIGEST_SIZE] for start in range(0, len(text), DIGEST_SIZE))
+        digests.update(split_digests(text))
         parts += 1
     return frozenset(digests)
 
@@ -244,7 +249,7 @@ def find_failed_assets(run: dg.DagsterRun, digests_of_run: Collection[str]) -> d
     """
     if run.status == dg.DagsterRunStatus.SUCCESS:
         return {}
-    failed_digests = read_failed(run.tags, KINDS)
+    failed_digests = read_failed(run.tags)
     if failed_digests is None:
         return dict.fromkeys(digests_of_run, run.tags.get(FAILURE_TAG, ""))
     return {digest: kind for kind, digests in failed_digests.items() for digest in digests if digest in digests_of_run}

@@ -24,7 +24,6 @@ from kafka_s3_platform.core.defs.failures import RETRIES_TAG
 from kafka_s3_platform.core.defs.file_checks import FILES_KEY
 from kafka_s3_platform.core.instance.tables import list_failed_checks
 from kafka_s3_platform.core.instance.work import (
-    DIGEST_SIZE,
     REPEATED_WORK,
     Subjects,
     Work,
@@ -35,6 +34,7 @@ from kafka_s3_platform.core.instance.work import (
     list_picked_keys,
     name_work_jobs,
     read_run_error,
+    split_digests,
 )
 from kafka_s3_platform.operate.alerts.incidents import Finding
 from kafka_s3_platform.operate.status.concerns import CONDITIONS
@@ -88,39 +88,43 @@ def make_check_findings(checks: Sequence[FailedCheck]) -> Iterator[Finding]:
         key = f"outage {check.silent_server}" if check.silent_server else name_check_finding(check.key)
         groups.setdefault(key, []).append(check)
     for key, group in groups.items():
-        group.sort(key=lambda check: check.lost_at)
-        first = group[0]
-        since = min(check.evaluated_at for check in group)
-        if first.silent_server:
-            connectors = tuple(sorted({check.connector for check in group}))
-            title = f"{first.silent_server} does not answer"
-            finding = Finding(
-                key,
-                "outage",
-                title,
-                None,
-                connectors,
-                since,
-                first.description,
-                CONDITIONS["silent"].advice,
-                is_healing=True,
-            )
-        elif first.key.asset_key == FILES_KEY:
-            # the first line names the file, the second one may be its first error
-            lines = "\n".join(first.description.splitlines()[:2])
-            title = f"a connector file does not load: {textwrap.shorten(lines, MOST_TITLE, placeholder=' ...')}"
-            finding = Finding(
-                key, "check", title, None, (), since, first.description, CONDITIONS["unknown"].advice, is_healing=False
-            )
-        else:
-            is_risk = first.key.name == RISK_CHECK
-            title = "topics are at risk" if is_risk else f"check {first.key.name} fails"
-            advice = CONDITIONS["late"].advice if is_risk else _OTHER.format(first.connector)
-            topics = tuple(check.key.asset_key.path[-1] for check in group)
-            title = f"connector {first.connector}: {title}"
-            error = _join_descriptions(group)
-            finding = Finding(key, "check", title, first.connector, topics, since, error, advice, is_healing=False)
-        yield finding if math.isinf(first.lost_at) else replace(finding, lost_at=first.lost_at)
+        yield _make_check_finding(key, sorted(group, key=lambda check: check.lost_at))
+
+
+def _make_check_finding(key: str, group: Sequence[FailedCheck]) -> Finding:
+    """Make the finding of failed checks with the same `key`. The check with the nearest loss is first."""
+    first = group[0]
+    connector = None
+    names: tuple[str, ...] = ()
+    error = first.description
+    if first.silent_server:
+        title = f"{first.silent_server} does not answer"
+        names = tuple(sorted({check.connector for check in group}))
+        advice = CONDITIONS["silent"].advice
+    elif first.key.asset_key == FILES_KEY:
+        # the first line names the file, the second one may be its first error
+        lines = "\n".join(error.splitlines()[:2])
+        title = f"a connector file does not load: {textwrap.shorten(lines, MOST_TITLE, placeholder=' ...')}"
+        advice = CONDITIONS["unknown"].advice
+    else:
+        connector = first.connector
+        names = tuple(check.key.asset_key.path[-1] for check in group)
+        error = _join_descriptions(group)
+        is_risk = first.key.name == RISK_CHECK
+        title = f"connector {connector}: {'topics are at risk' if is_risk else f'check {first.key.name} fails'}"
+        advice = CONDITIONS["late"].advice if is_risk else _OTHER.format(connector)
+    return Finding(
+        key=key,
+        kind="outage" if first.silent_server else "check",
+        title=title,
+        connector=connector,
+        names=names,
+        since=min(check.evaluated_at for check in group),
+        error=error,
+        advice=advice,
+        is_healing=bool(first.silent_server),
+        lost_at=None if math.isinf(first.lost_at) else first.lost_at,
+    )
 
 
 def _join_descriptions(group: Sequence[FailedCheck]) -> str:
@@ -232,7 +236,7 @@ def make_run_findings(instance: dg.DagsterInstance, ended: EndedRuns, subjects: 
             connector,
             tuple(
                 sorted(
-                    filter(None, (names[digest] for failure in failures for digest in _split_digests(failure.failing)))
+                    filter(None, (names[digest] for failure in failures for digest in split_digests(failure.failing)))
                 )
             ),
             min(failure.ended_at for failure in failures),
@@ -273,8 +277,8 @@ def _add_run(
     # what it failed to do is in the same state as before, or a worse one
     reasons = find_failed_assets(run, attempted)
     others = [failure for failure in failures if failure.run_id != run.run_id]
-    failed_before = {digest for failure in others for digest in _split_digests(failure.failed_once)}
-    failed_before |= {digest for failure in failures for digest in _split_digests(failure.failing)}
+    failed_before = {digest for failure in others for digest in split_digests(failure.failed_once)}
+    failed_before |= {digest for failure in failures for digest in split_digests(failure.failing)}
     healing = {digest for digest, reason in reasons.items() if heals_itself(kind, reason)}
     permanent = reasons.keys() - healing
     is_excused = connector in silent
@@ -289,18 +293,14 @@ def _drop_undefined(failure: OpenFailure, subjects: Subjects) -> OpenFailure:
     """Remove assets and work that are not defined any more."""
     names = subjects.get((failure.connector, failure.kind), {})
     return _remove_digests(
-        failure, {*_split_digests(failure.failed_once), *_split_digests(failure.failing)} - names.keys()
+        failure, {*split_digests(failure.failed_once), *split_digests(failure.failing)} - names.keys()
     )
 
 
 def _remove_digests(failure: OpenFailure, digests: Collection[str]) -> OpenFailure:
     texts = failure.failed_once, failure.failing
-    failed_once, failing = ("".join(d for d in _split_digests(text) if d not in digests) for text in texts)
+    failed_once, failing = ("".join(d for d in split_digests(text) if d not in digests) for text in texts)
     return replace(failure, failed_once=failed_once, failing=failing)
-
-
-def _split_digests(text: str) -> list[str]:
-    return [text[start : start + DIGEST_SIZE] for start in range(0, len(text), DIGEST_SIZE)]
 
 
 def _find_end(record: dg.RunRecord) -> datetime:

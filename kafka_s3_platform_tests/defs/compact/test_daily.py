@@ -9,7 +9,7 @@ from kafka_s3_platform.cli.runs import convert_metadata
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.archive.checks import list_index_checks
 from kafka_s3_platform.core.defs.topic import list_topic_assets
-from kafka_s3_platform.core.instance.work import FAILURE_TAG, KINDS, find_failure, read_failed
+from kafka_s3_platform.core.instance.work import FAILURE_TAG, find_failure, read_failed
 from kafka_s3_platform.core.store.index import ConnectorIndex
 from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.core.store.row_filter import match_segments
@@ -171,7 +171,7 @@ def test_a_topic_that_fails_leaves_the_others_merged_and_shown_and_is_named(
     assert checks == {fleet.topics[0]: False, fleet.topics[1]: True, fleet.topics[2]: True}
     run = instance.get_run_by_id(found.run_id)
     assert run is not None
-    failed = read_failed(run.tags, KINDS) or {}
+    failed = read_failed(run.tags) or {}
     kinds = [find_failure(failed, topic.key("daily")) for topic in list_topic_assets([fleet])]
     assert kinds == ["permanent", None, None]
 
