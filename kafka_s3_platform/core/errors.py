@@ -1,28 +1,4 @@
-"""The exception tree.
-
-PlatformError
-|- TransientError            the same call may succeed later: retried with backoff
-|  |- FullDiskError          of this machine
-|  |- BrokerUnavailableError
-|  |- StoreUnavailableError
-|  |- RegistryUnavailableError
-|  |- SparkUnavailableError  what this machine or the cluster of Spark lacks may be there next time
-|  |- IndexConflictError     another commit came first: read the index and plan again
-|  |- BusyError              another run is at work on what this one would touch
-|  |- OpenTransactionError   the last stable offset waits for a producer
-|- PermanentError            the same call fails again until somebody acts: never retried
-   |- ConfigError            a connector or worker file
-   |- AuthorizationError     credentials or rights, Kafka's or S3's
-   |- MissingTopicError, TopicRecreatedError, LogTruncatedError
-   |- MissingBucketError, ForeignObjectError
-   |- ClockError             this machine's clock and another differ
-   |- OffsetGapError         offsets were deleted before they were read
-   |- SupersededError        a later reservation holds this run's ranges
-   |- IntegrityError         an object or a row contradicts another
-   |  |- IndexDamagedError   files of an index are missing or broken
-   |- RecordError            a record cannot be archived or sent as asked, and errors are not tolerated
-   |- UnresolvedOffsetsError some offsets could not be archived; everything else was
-   |- PreflightError         a restore that the target would not keep as it is
+"""The exception tree. A `TransientError` is retried with backoff, a `PermanentError` is not until somebody acts.
 
 Every message says what was tried, on which topic, kafka partition, range or key, and what to do. It begins with a
 code, by which `docs/runbook.md` says more.
