@@ -4,7 +4,7 @@ import json
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,7 @@ def _unwrap_resource(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
     pairs = [*(config if isinstance(config, dict) else {}).items()]
     pairs += [(key, spec[name]) for name, key in _OF_SPEC.items() if name in spec]
     name = document.get("metadata", {}).get("name") if "name" not in spec else None
-    return {"name": name, "config": _refuse_twice(pairs, f"{path}")}
+    return {"name": name, "config": _refuse_twice(path, pairs)}
 
 
 def _parse_yaml(path: Path) -> Any:
@@ -131,7 +131,7 @@ def _parse_yaml(path: Path) -> Any:
     @cache
     def build(node: yaml.Node) -> Any:
         if isinstance(node, yaml.MappingNode):
-            return _refuse_twice([(str(key.value), build(value)) for key, value in node.value], f"{path}")
+            return _refuse_twice(path, [(str(key.value), build(value)) for key, value in node.value])
         return node.value if isinstance(node, yaml.ScalarNode) else [build(value) for value in node.value]
 
     try:
@@ -147,20 +147,17 @@ def _parse_yaml(path: Path) -> Any:
 
 
 def _parse_json(path: Path) -> Any:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        return _refuse_twice(pairs, f"{path}")
-
-    def no_constant(name: str) -> Any:
+    def refuse_constant(name: str) -> Any:
         raise ConfigError(f"{path}: {name} is no JSON value")
 
     try:
         # Numbers keep the digits that the file has: Connect, too, passes them on as text.
         return json.loads(
             _decode_text(read_regular_file(path)),
-            object_pairs_hook=unique,
+            object_pairs_hook=partial(_refuse_twice, path),
             parse_int=str,
             parse_float=str,
-            parse_constant=no_constant,
+            parse_constant=refuse_constant,
         )
     except json.JSONDecodeError as err:
         # Not chained: the error of the decoder holds the whole document, with its secrets.
@@ -171,22 +168,23 @@ def _parse_json(path: Path) -> Any:
 
 
 def _read_texts(path: Path, config: Mapping[str, Any]) -> dict[str, SecretStr]:
-    return {key: _read_text(path, key, value) for key, value in config.items()}
+    """Return the values of a connector's keys as texts. ConfigError for a list, an object or null."""
+    texts = {}
+    for key, value in config.items():
+        if not isinstance(value, bool | str):
+            raise ConfigError(
+                f"{path}: the value of {key} is no string, number or boolean; leave the key out to unset it"
+            )
+        texts[key] = SecretStr(value if isinstance(value, str) else str(value).lower())
+    return texts
 
 
-def _read_text(path: Path, key: str, value: Any) -> SecretStr:
-    if isinstance(value, bool):
-        return SecretStr("true" if value else "false")
-    if isinstance(value, str):
-        return SecretStr(value)
-    raise ConfigError(f"{path}: the value of {key} is no string, number or boolean; leave the key out to unset it")
-
-
-def _refuse_twice(pairs: Iterable[tuple[str, Any]], where: str) -> dict[str, Any]:
+def _refuse_twice(path: Path, pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as a dict. ConfigError if two have the same key."""
     entries: dict[str, Any] = {}
     for key, value in pairs:
         if key in entries:
-            raise ConfigError(f"{where}: the key {key} is set twice; keep one")
+            raise ConfigError(f"{path}: the key {key} is set twice; keep one")
         entries[key] = value
     return entries
 
