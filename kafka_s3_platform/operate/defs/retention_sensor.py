@@ -2,7 +2,6 @@
 
 import logging
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -20,6 +19,7 @@ from kafka_s3_platform.core.instance.tables import (
     list_ended_backfills,
 )
 from kafka_s3_platform.core.instance.work import BACKFILL_TAG, ENDED
+from kafka_s3_platform.core.status.deadline import Deadline
 from kafka_s3_platform.core.text import count_noun
 
 DAYS_VARIABLE = environment.RUN_RETENTION_DAYS
@@ -90,12 +90,7 @@ class Sweep:
     log: logging.Logger
     deleted: int = 0
     errors: list[Exception] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._deadline = time.monotonic() + TICK_SECONDS
-
-    def is_over(self) -> bool:
-        return time.monotonic() > self._deadline
+    deadline: Deadline = field(default_factory=lambda: Deadline(TICK_SECONDS))
 
     def delete_runs(self, last_run_id: str) -> str:
         """Delete old runs, beginning after the run `last_run_id`. Return the run to go on after, empty to begin again.
@@ -109,7 +104,7 @@ class Sweep:
             old_runs, limit=PAGE, cursor=last_run_id or None, ascending=True
         ):
             for record in records:
-                if self.is_over():
+                if self.deadline.is_over():
                     return last_run_id
                 if not self._delete_own_run(record.dagster_run):
                     last_run_id = record.dagster_run.run_id
@@ -118,7 +113,9 @@ class Sweep:
     def delete_observations(self) -> None:
         """Delete the sensors' old observations and check results. The newest of each asset stays."""
         for key in sorted(key for key in self.keys if key.path[1:2] in (["kafka"], ["objects"])):
-            while not self.is_over() and delete_observations(self.instance, key, self.before) == EVENTS_AT_ONCE:
+            while (
+                not self.deadline.is_over() and delete_observations(self.instance, key, self.before) == EVENTS_AT_ONCE
+            ):
                 pass
 
     def delete_backfills(self) -> None:
@@ -128,7 +125,7 @@ class Sweep:
             job = (backfill.partition_set_name or "").removesuffix("_partition_set")
             keys = {*(backfill.asset_selection or ())}
             is_ours = job in self.job_names or (bool(keys) and self.keys >= keys)
-            if is_ours and not self.is_over() and not self.instance.get_runs(runs_of_backfill, limit=1):
+            if is_ours and not self.deadline.is_over() and not self.instance.get_runs(runs_of_backfill, limit=1):
                 delete_backfills(self.instance, [backfill.backfill_id])
 
     def summarize(self, days: int) -> str:
@@ -136,7 +133,7 @@ class Sweep:
         if self.errors and not self.deleted:
             raise self.errors[0]
         sentences = [f"{count_noun(self.deleted, 'run')} deleted, which ended more than {days} days ago"]
-        if self.is_over():
+        if self.deadline.is_over():
             sentences.append("the next tick goes on")
         return "; ".join([*sentences, *map(str, self.errors)])
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 
 import uvicorn
 from starlette.applications import Starlette
@@ -98,12 +99,8 @@ def make_app(
 
         return handle
 
-    reader = HoursReader(interval)
-
-    def show_hours(report: HealthReport, request: Request) -> Response:
-        return _answer_hours(report, request, reader, paths, dagster)
-
-    answers = {
+    show_hours = partial(_show_hours, reader=HoursReader(interval), paths=paths, dagster=dagster)
+    answers: dict[str, Callable[[HealthReport, Request], Response]] = {
         paths.page: show_page,
         f"{paths.hours}/{{connector}}/{{topic}}": show_hours,
         paths.health: tell_health,
@@ -113,7 +110,7 @@ def make_app(
     return Starlette(routes=routes, middleware=[] if names is None else [Middleware(OriginGuard, names=names)])
 
 
-def _answer_hours(
+def _show_hours(
     report: HealthReport, request: Request, reader: HoursReader, paths: ServerPaths, dagster: str
 ) -> Response:
     """Answer with the hours of a topic that a look has found. They are read now: a look reads them of no topic."""

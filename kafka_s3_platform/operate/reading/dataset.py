@@ -432,21 +432,18 @@ def find_objects(
     topics = sorted({*config.topics, *(snapshot.topics if snapshot else ())})
     topic_name = _choose_topic(config.name, topics, topic)
     segments = () if snapshot is None else snapshot.topic(topic_name).select_segments(selection)
+    others = [segment for segment in segments if segment.format != NATIVE_FORMAT]
     return ArchivedObjects(
         config,
         topic_name,
         selection,
         tuple(segment for segment in segments if segment.format == NATIVE_FORMAT),
         (
-            *(EnvelopePart(config.store, segment) for segment in segments if _is_other_envelope(segment)),
-            *make_values_parts(config, (s for s in segments if not find_format(s.format).is_envelope)),
+            *(EnvelopePart(config.store, segment) for segment in others if find_format(segment.format).is_envelope),
+            *make_values_parts(config, (s for s in others if not find_format(s.format).is_envelope)),
         ),
         () if snapshot is None else snapshot.topic(topic_name).state.schemas,
     )
-
-
-def _is_other_envelope(segment: Segment) -> bool:
-    return segment.format != NATIVE_FORMAT and find_format(segment.format).is_envelope
 
 
 def _list_objects(config: ConnectorConfig, topic: str | None, selection: SegmentFilter) -> ArchivedObjects:
@@ -470,12 +467,9 @@ def _list_objects(config: ConnectorConfig, topic: str | None, selection: Segment
     for line in (*listing.report.list_bad(), *warnings):
         logger.warning("connector %s: %s", config.name, line)
     groups = group_objects(selected)
-    parts = (make_listed_part(config, group) for group in groups if _is_wanted(selection, group.kafka_partition))
+    numbers = selection.kafka_partitions
+    parts = [make_listed_part(config, group) for group in groups if numbers is None or group.kafka_partition in numbers]
     return ArchivedObjects(config, topic_name, selection, parts=tuple(parts))
-
-
-def _is_wanted(selection: SegmentFilter, kafka_partition: int) -> bool:
-    return selection.kafka_partitions is None or kafka_partition in selection.kafka_partitions
 
 
 def make_filter(start: datetime | None, end: datetime | None, kafka_partitions: Iterable[int] | None) -> SegmentFilter:

@@ -249,9 +249,9 @@ def connect(path: Path) -> Peer:
     return Peer(connection)
 
 
-def find_folder(env: Mapping[str, str] = os.environ) -> Path:
+def find_folder() -> Path:
     """Return the folder of the user's sockets: of the login session, or else in the home. It may not exist."""
-    session = env.get("XDG_RUNTIME_DIR")
+    session = os.environ.get("XDG_RUNTIME_DIR")
     return Path(session, "kafka-s3") if session else Path.home() / ".cache" / "kafka-s3"
 
 

@@ -89,17 +89,18 @@ def _encode_headers(column: pa.ListArray) -> tuple[pa.BinaryArray, ...]:
     counts = read_headers(column).counts
     branch = pc.if_else(column.is_valid(), _PRESENT, _NULL)
     if not (counts > 0).any():
-        return branch, _repeat_bytes(_END, counts == 0)
+        return branch, _end_arrays(counts == 0)
     keys, values = column.flatten().flatten()
     headers = pc.binary_join_element_wise(*_add_length(keys.cast(pa.binary())), *_encode_nullable(values), b"")
     ends = np.cumsum(np.maximum(counts, 0), dtype=np.int32)
     # Arrow joins the headers of each record as a list of bytes.
     lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int32()), headers)
-    return branch, encode_varints(counts, counts > 0), pc.binary_join(lists, b""), _repeat_bytes(_END, counts >= 0)
+    return branch, encode_varints(counts, counts > 0), pc.binary_join(lists, b""), _end_arrays(counts >= 0)
 
 
-def _repeat_bytes(value: bytes, where: npt.NDArray[np.bool_]) -> pa.BinaryArray:
-    return pc.if_else(pa.array(where), value, b"")
+def _end_arrays(where: npt.NDArray[np.bool_]) -> pa.BinaryArray:
+    """Return the end of an array for the rows in `where`, and no bytes for the others."""
+    return pc.if_else(pa.array(where), _END, b"")
 
 
 def encode_varints(numbers: Int64s, where: npt.NDArray[np.bool_] | None = None) -> pa.BinaryArray:
