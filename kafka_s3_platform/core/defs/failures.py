@@ -63,7 +63,7 @@ def raise_dagster_failures(context: StepContext, results_note: str = "") -> Iter
 
 @contextmanager
 def _explain_full_disks() -> Iterator[None]:
-    """Raise a transient error instead of an OSError that comes from a full disk of this machine."""
+    """Raise a FullDiskError, which is retried, for an OSError of a full disk of this machine."""
     try:
         yield
     except OSError as err:
@@ -99,7 +99,7 @@ def join_errors(failures: Mapping[str, PlatformError]) -> PlatformError:
 
 
 def count_retries(context: StepContext) -> int:
-    """Return the number of retries of transient errors within the run."""
+    """Return how often the run's steps are tried again after a transient error."""
     # the tag may hold anything: anybody who launches a run can set its tags
     tag = context.run.tags.get(RETRIES_TAG, "")
     return int(tag) if re.fullmatch("[0-9]{1,4}", tag) else MAX_RETRIES
@@ -147,14 +147,14 @@ FAILURES = "failures"
 
 
 def classify_failure(err: PlatformError) -> str:
-    """Return the error's value of `FAILURE_TAG`."""
+    """Return `clock`, `transient` or `permanent`, for the run's tag `FAILURE_TAG`."""
     if isinstance(err, ClockError):
         return "clock"
     return "transient" if isinstance(err, TransientError) else "permanent"
 
 
 def _describe_failures(failures: Mapping[dg.AssetKey, PlatformError], selected: int) -> str:
-    """Name each topic and its error. A shared error is named once."""
+    """Return the message of a step: each failed topic with its error. An error that all share is named once."""
     texts = set(map(str, failures.values()))
     if len(texts) == 1 and (selected == 1 or len(failures) > 1):
         of = f"{len(failures)} of {selected} topics" if selected > 1 else ""
@@ -164,6 +164,7 @@ def _describe_failures(failures: Mapping[dg.AssetKey, PlatformError], selected: 
 
 
 def _warn_of_ignored_config(context: StepContext) -> None:
+    """Warn of what somebody wrote into the run's config, and the platform does not read."""
     for section, alternative in _IGNORED.items():
         if names := _list_names(context.run.run_config.get(section), section):
             context.log.warning(
@@ -187,6 +188,7 @@ def _list_names(config: object, path: str) -> list[str]:
 
 
 def _make_failure(context: StepContext, err: PlatformError, results_note: str) -> dg.Failure:
+    """Make the failure that ends the step without a retry, and tag the run with the kind of the error."""
     kind = classify_failure(err)
     context.instance.add_run_tags(context.run.run_id, {FAILURE_TAG: kind})
     return dg.Failure(str(err), metadata=_make_metadata(err, kind, results_note), allow_retries=False)

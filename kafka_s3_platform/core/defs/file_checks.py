@@ -43,6 +43,8 @@ def name_file_check(path: Path) -> str:
 
 
 def _make_check(path: Path, problems: Problems) -> dg.AssetChecksDefinition:
+    """Make the check of one connector file, which passes if the file loads."""
+
     @dg.asset_check(asset=FILES_KEY, name=name_file_check(path), description=escape_unprintable(f"`{path}` loads."))
     def loads() -> dg.AssetCheckResult:
         problem = problems().get(path)
@@ -52,6 +54,8 @@ def _make_check(path: Path, problems: Problems) -> dg.AssetChecksDefinition:
 
 
 def _make_sensor(files: Sequence[Path], problems: Problems, are_old: AreOld) -> dg.SensorDefinition:
+    """Make the sensor that reads the files again each minute, and reports the checks that change."""
+
     @dg.sensor(
         name="connector_files",
         minimum_interval_seconds=INTERVAL_SECONDS,
@@ -82,6 +86,7 @@ def _make_sensor(files: Sequence[Path], problems: Problems, are_old: AreOld) -> 
 
 
 def _make_evaluation(path: Path, problem: str) -> dg.AssetCheckEvaluation:
+    """Make the result of a file's check. An empty `problem`: the file loads."""
     return dg.AssetCheckEvaluation(
         asset_key=FILES_KEY,
         check_name=name_file_check(path),

@@ -67,6 +67,7 @@ def make_nightly_schedule(
 
 
 def _make_metadata(report: UpkeepReport) -> dict[str, int]:
+    """Make the metadata of an upkeep's op: how much of the index it folded, merged and removed."""
     return {
         "version": report.version or 0,
         "folded_hours": report.fold.hours,

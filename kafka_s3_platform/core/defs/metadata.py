@@ -21,7 +21,7 @@ Metadata = dict[str, dg.MetadataValue]
 
 
 def find_dagster_path() -> str:
-    """Return the path of Dagster's UI, with which links begin. Log a wrong one: a link is no reason to fail."""
+    """Return the path of Dagster's UI, with which links begin. Log a wrong address: a link is no reason to fail."""
     try:
         return urlsplit(read_dagster_url() or "").path
     except ConfigError as err:
@@ -121,6 +121,7 @@ def make_metadata_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str
 
 
 def _make_row(kafka_partition: int, segments: Sequence[Segment], gap_count: int) -> dict[str, int | None]:
+    """Make the table's row of one kafka partition."""
     return {
         "kafka_partition": kafka_partition,
         "records": sum(s.record_count for s in segments),
@@ -133,5 +134,6 @@ def _make_row(kafka_partition: int, segments: Sequence[Segment], gap_count: int)
 
 
 def _make_waiting(waiting: Mapping[int, int]) -> dg.TableMetadataValue:
+    """Make a table of the kafka partitions where an open transaction holds records back, from the offset on."""
     rows = [{"kafka_partition": p, "last_stable_offset": offset} for p, offset in sorted(waiting.items())]
     return make_metadata_table(rows, ["kafka_partition", "last_stable_offset"])

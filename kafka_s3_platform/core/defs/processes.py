@@ -79,7 +79,7 @@ def find_unfinished_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
 
 
 def describe_place(run: dg.DagsterRun) -> str:
-    """Name the process and the host of the run, for messages."""
+    """Return where the run is executed, for messages: its processes and their host."""
     process = _find_process(run)
     if process is None:
         return "in no process that is known"
@@ -87,7 +87,7 @@ def describe_place(run: dg.DagsterRun) -> str:
 
 
 def describe_end(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
-    """Describe the end of a run with a lost process, as the end of a message's sentence."""
+    """Return how a run ends whose process may be lost, as the end of a message. Empty if it is seen from here."""
     process = _find_process(run)
     if process is not None and _is_here(process):
         return ""
@@ -99,6 +99,7 @@ def describe_end(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
 
 
 def _extend_until(instance: dg.DagsterInstance, run_id: str, stop: Event) -> None:
+    """Extend the run's lease once a minute, until `stop` is set. The thread of `keep_alive` runs this."""
     while not stop.wait(BEAT_SECONDS):
         try:
             extend_life(instance, run_id)
@@ -123,6 +124,7 @@ def _fail_if_gone(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
 
 
 def _is_gone(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
+    """Return True if no process executes the run any more. On another host, the end of its lease tells."""
     run = record.dagster_run
     process = _find_process(run)
     if process is None:
@@ -141,6 +143,7 @@ def _is_here(process: Mapping[str, Any]) -> bool:
 
 
 def _find_namespace() -> str:
+    """Return the namespace of this process's pids: in another container they name other processes."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -148,7 +151,7 @@ def _find_namespace() -> str:
 
 
 def _find_process(run: dg.DagsterRun) -> Mapping[str, Any] | None:
-    """Read the process tag. Return None if it is absent or not ours: anybody who launches a run can set tags."""
+    """Read the host and processes of a run from its tag. None if that is absent or not ours: anybody can set tags."""
     try:
         tag = json.loads(run.tags.get(PROCESS_TAG, "{}"))
         processes = [[int(pid), float(started)] for pid, started in tag["processes"]]

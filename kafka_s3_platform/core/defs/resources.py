@@ -113,10 +113,12 @@ def start_session() -> "SparkSession":
 
 @cache
 def _start_once() -> "SparkSession":
+    """Start Spark at the first call in this process. Later calls return the same session."""
     return start_spark(read_deployed_conf(os.environ), {})
 
 
 def _has_ended(session: "SparkSession") -> bool:
+    """Return True if the cluster has ended the session, so that another one is needed."""
     from py4j.protocol import Py4JError
 
     context: Any = session.sparkContext
@@ -127,9 +129,9 @@ def _has_ended(session: "SparkSession") -> bool:
 
 
 def start_spark(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkSession":
-    """Start Spark with the deployment's properties, which `overrides` win over. Its errors are those of this platform.
+    """Start Spark with the deployment's properties, of which `overrides` replace some.
 
-    Raises as `start_session`.
+    An error that is not the platform's becomes one. Raises as `start_session`.
     """
     ignore_other_spark(os.environ)
     try:

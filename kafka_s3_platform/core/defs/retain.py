@@ -33,6 +33,7 @@ def make_retain_job(topics: Sequence[TopicAssets]) -> dg.JobDefinition:
 
 
 def _sum_reports(reports: Collection[RetentionReport]) -> dict[str, int]:
+    """Sum up over all topics what retention removed, as metadata of the op."""
     removals = [*chain.from_iterable(report.removals for report in reports)]
     return {
         "hours": sum(r.hour_count for r in removals if not r.expires),

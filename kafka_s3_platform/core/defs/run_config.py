@@ -51,6 +51,7 @@ def read_config(
 def _make_plain_fields(
     fields: Mapping[str, dg.Field], shown_paths: Container[str] | None, group: str
 ) -> dict[str, dg.Field]:
+    """Make the plain fields of one group of a config. `group` is its path and a dot, such as `to.`, or empty."""
     return {name: _make_plain_field(field, shown_paths, f"{group}{name}") for name, field in fields.items()}
 
 
@@ -66,6 +67,7 @@ def _make_plain_field(field: dg.Field, shown_paths: Container[str] | None, path:
 
 
 def _make_plain_type(kind: Any) -> Any:
+    """Return the type of a field without Dagster's form {"env": NAME}, which reads the environment."""
     if isinstance(kind, dg.Noneable):
         return dg.Noneable(_make_plain_type(kind.inner_type))
     if isinstance(kind, dg.Array):

@@ -100,6 +100,7 @@ class _ShownTopicHours(Collection[datetime]):
         return len(self._hours.starts)
 
     def _read(self) -> None:
+        """Read the hours that were materialized since the last tick. Once in a tick, and only if they are needed."""
         if self._is_read:
             return
         self._is_read = True
@@ -180,7 +181,7 @@ class Requests:
         return None
 
     def ask(self, key: dg.AssetKey, partition_keys: Sequence[str], fingerprint: str) -> str | None:
-        """Ask for a run of the asset. If it has to wait, ask for none and return the reason."""
+        """Note that a run of the asset is due. If it has to wait, note nothing and return the reason."""
         reason = self.find_reason_to_wait(key, fingerprint)
         if reason is None:
             self._due.append(Due(key, tuple(partition_keys), fingerprint))
@@ -195,7 +196,7 @@ class Requests:
         return any(due.key == key for due in self._due)
 
     def make(self, job_name: str, run_config: Mapping[str, Any] | None = None) -> list[dg.RunRequest]:
-        """Make one request for all assets with the same partition keys."""
+        """Make the requests of this tick for Dagster: one run for all assets with the same partition keys."""
         groups: dict[tuple[str, ...], list[Due]] = {}
         for due in self._due:
             groups.setdefault(due.partition_keys[:: max(1, len(due.partition_keys) - 1)], []).append(due)
@@ -204,6 +205,7 @@ class Requests:
     def _make_request(
         self, job_name: str, ends: Sequence[str], group: Sequence[Due], run_config: Mapping[str, Any] | None
     ) -> dg.RunRequest:
+        """Make the request of one run for assets with the same partition keys. `ends` are the first and the last."""
         keys = [due.key for due in group]
         window_tags = {FIRST_WINDOW_TAG: ends[0], LAST_WINDOW_TAG: ends[-1]} if ends else {}
         if priority := max(self._priorities.get(key, 0) for key in keys):
@@ -294,6 +296,7 @@ class _EndedRun:
         return (find_failure(self.failed, key) if self.failed else self.kind) != "permanent"
 
     def describe(self, key: dg.AssetKey) -> str:
+        """Return how the run ended for the asset, and what to do then: the end of a sentence."""
         if self.has_done(key):
             return "succeeded; to do it again, re-execute that run"
         return f"ended as {self.status.value}; fix its cause, then re-execute that run"
@@ -323,11 +326,13 @@ def is_changing(run: dg.DagsterRun, key: dg.AssetKey) -> bool:
 
 
 def _read_ended(instance: dg.DagsterInstance, run_ids: Sequence[str]) -> Mapping[str, _EndedRun]:
+    """Read these ended runs from the instance, by their ids."""
     records = instance.get_run_records(dg.RunsFilter(run_ids=run_ids)) if run_ids else ()
     return {record.dagster_run.run_id: _describe_ended(record) for record in records}
 
 
 def _describe_ended(record: dg.RunRecord) -> _EndedRun:
+    """Return the outcome of a run, from its record and its tags."""
     run = record.dagster_run
     end_seconds = record.end_time or record.create_timestamp.timestamp()
     # interned: hundreds of runs name the same hundreds of assets

@@ -93,6 +93,7 @@ class Tick(Deadline):
         return self.requests or dg.SkipReason(self._join_reasons(otherwise))
 
     def _join_reasons(self, otherwise: str) -> str:
+        """Join errors and reasons to the text that Dagster shows of a tick without requests."""
         return "; ".join([*map(str, self.errors), *self.reasons]) or otherwise
 
     def warn(self, reason: str) -> None:
@@ -101,6 +102,7 @@ class Tick(Deadline):
         self.log.warning("%s", reason)
 
     def _store_next_topic(self, what: str, names: Sequence[str], index: int) -> None:
+        """Have the next tick begin with this topic of `names`, unless it is the first one."""
         if index:
             self.cursor[f"/{what}"] = names[index]
 
@@ -122,6 +124,6 @@ class Tick(Deadline):
         return None
 
     def miss(self, topic: TopicAssets, err: BrokerUnavailableError | StoreUnavailableError) -> None:
-        """Report that the topic's cluster or its store did not answer."""
+        """Note that the topic's cluster or its store did not answer, and warn of it."""
         self.unavailable.append(err)
         self.warn(f"{topic.name}: {err}")

@@ -185,4 +185,5 @@ def check_each(topics: Sequence[TopicAssets], check: Callable[[TopicAssets], R])
 
 
 def _name_checks(checks: Sequence[dg.AssetCheckSpec]) -> dict[str, dg.AssetCheckSpec]:
+    """Return the specs by the names of the op's outputs, which differ for all assets and checks."""
     return {make_op_name(*spec.asset_key.path, spec.name): spec for spec in checks}

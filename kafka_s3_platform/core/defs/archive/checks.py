@@ -55,7 +55,10 @@ RUN_SECONDS = 3_600.0
 def make_evaluation(
     topic: TopicAssets, risk: Risk, silence: BrokerUnavailableError | StoreUnavailableError | None = None
 ) -> dg.AssetCheckEvaluation:
-    """Make the event of the check's outcome. `silence` is a server's error, if it has not answered for some minutes."""
+    """Make the result of a topic's check `at_risk`: whether records may be lost, or hours are late.
+
+    `silence` is the error of Kafka or the store, if that has not answered for some minutes.
+    """
     return dg.AssetCheckEvaluation(
         asset_key=topic.key("kafka"),
         check_name=RISK_CHECK,
@@ -73,7 +76,7 @@ def make_evaluation(
 def read_hours_at_risk(
     instance: dg.DagsterInstance, topics: Iterable[TopicAssets]
 ) -> dict[str, tuple[datetime, datetime]]:
-    """Return [from, to) of the hours that Kafka soon deletes, by topic, from the last result of the check."""
+    """Return [from, to) of the hours that Kafka soon deletes, by topic, from the last result of the check `at_risk`."""
     by_key = {dg.AssetCheckKey(topic.key("kafka"), RISK_CHECK): topic.topic for topic in topics}
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key([*by_key])
     hours_by_topic = {}
@@ -88,7 +91,10 @@ def read_hours_at_risk(
 
 
 def read_reported_time(metadata: Mapping[str, dg.MetadataValue[Any]], name: str) -> datetime | None:
-    """Return a time of a result, None if it has none: whoever reaches Dagster's UI may report any result."""
+    """Return a time in the metadata of a check's result, None if it has none there.
+
+    Anybody in Dagster's UI can report a result, with any metadata.
+    """
     try:
         return datetime.fromtimestamp(float(str(metadata[name].value)), timezone.utc)
     except (LookupError, ValueError, OverflowError, OSError):
@@ -96,13 +102,14 @@ def read_reported_time(metadata: Mapping[str, dg.MetadataValue[Any]], name: str)
 
 
 def _name_server(topic: TopicAssets, silence: BrokerUnavailableError | StoreUnavailableError) -> str:
+    """Name the server that does not answer, for alerts: Kafka by its addresses, or the store by its own."""
     if isinstance(silence, BrokerUnavailableError):
         return f"Kafka at {topic.config.kafka.bootstrap_servers}"
     return f"the store at {topic.config.store.endpoint_url or f'S3 in {topic.config.store.region}'}"
 
 
 def make_risk_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
-    """Make the check of each topic. Run by hand, one op evaluates those that were picked."""
+    """Make the check `at_risk` of each topic. Run by hand, one op evaluates those that were picked."""
     config = topics[0].config
 
     def at_risk(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckEvaluation]:
@@ -123,6 +130,7 @@ def make_risk_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
 
 
 def _make_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
+    """Define the check `at_risk` of a topic. Its description says the thresholds of the connector."""
     settings = topic.config.archive
     warn, fail = (describe_time(ms / 1000) for ms in (settings.risk_age_warn_ms, settings.risk_age_fail_ms))
     return dg.AssetCheckSpec(
@@ -146,7 +154,10 @@ Row = tuple[date, Sequence[HourState]]
 def draw_hours(
     topic: TopicAssets, snapshot: IndexSnapshot, now: datetime, at_risk: tuple[datetime, datetime] | None
 ) -> str:
-    """Return Markdown of the last days of a topic, the newest first. `at_risk` is as in `describe_hours`."""
+    """Return Markdown with the state of each hour in a topic's last days, the newest day first.
+
+    `at_risk` is [from, to) of the hours that Kafka soon deletes, None if it deletes nothing unarchived.
+    """
     zone = topic.config.layout.zone
     days = list_grid_days(snapshot, PICTURE_DAYS, zone, now, topic.config.archive.start_hour)
     by_day = {day: list_day_hours(day, zone) for day in days}
@@ -157,7 +168,7 @@ def draw_hours(
 
 
 def render_picture(rows: Sequence[Row], zone: str) -> str:
-    """Return Markdown of the first rows, as many as fit into MAX_BYTES."""
+    """Return Markdown of the days: numbers, an SVG and a text. Leave out the last rows if it exceeds MAX_BYTES."""
     counts = Counter(state for _, states in rows for state in states)
     summary = ", ".join(f"{counts[state]} {state}" for state, (_, text) in MARKS.items() if counts[state] and text)
     picture = base64.b64encode(_render_svg(rows).encode()).decode()
@@ -169,7 +180,7 @@ def render_picture(rows: Sequence[Row], zone: str) -> str:
 
 
 def _render_svg(rows: Sequence[Row]) -> str:
-    """Render a line for each run of hours of one state: an hour is one unit wide, a day one high."""
+    """Draw the hours as SVG: a line for each run of hours in one state. An hour is one unit wide, a day one high."""
     paths: dict[HourState, list[str]] = {}
     for y, (_, states) in enumerate(rows):
         x = 0
@@ -213,13 +224,13 @@ RESTORED_CHECK = "restored"
 
 
 def list_index_checks(key: dg.AssetKey) -> list[dg.AssetCheckKey]:
-    """Return the checks to run with the asset: those that read the index alone, or what the run knows."""
+    """Return the checks that run together with the asset: they read only the index, or what the run itself knows."""
     name = {"hourly": HOURLY_CHECK, "daily": DAILY_CHECK, "restored": RESTORED_CHECK}.get(key.path[1])
     return [dg.AssetCheckKey(key, name)] if name else []
 
 
 def make_hourly_check(topic: TopicAssets) -> dg.AssetCheckSpec:
-    """Make the spec of the check."""
+    """Define the check `archived` of a topic's hours."""
     return dg.AssetCheckSpec(
         HOURLY_CHECK,
         asset=topic.key("hourly"),
@@ -234,9 +245,10 @@ def make_hourly_check(topic: TopicAssets) -> dg.AssetCheckSpec:
 def evaluate_hourly(
     topic: TopicAssets, index_look: IndexLook, at_risk: tuple[datetime, datetime] | None
 ) -> dg.AssetCheckEvaluation:
-    """Evaluate the check `archived`, as an event of the step that archives. `at_risk` are hours that its picture marks.
+    """Evaluate the check `archived` from the index: is every offset of the topic archived once, and in time?
 
-    A result would be one event more, and a run that fails would show its checks as failed, without why.
+    `at_risk` is [from, to) of the hours that Kafka soon deletes: a picture in the result marks them. An event and no
+    AssetCheckResult, since a run that fails would show its checks as failed, without the reason.
     """
     since = datetime.now(timezone.utc) - RECENT
 
@@ -282,6 +294,7 @@ class _Finding:
 
 
 def _find_holes(snapshot: IndexSnapshot) -> _Finding:
+    """Find the offsets that are not archived and lie between archived ones of their kafka partition."""
     state = snapshot.state
     rows = []
     offsets = 0
@@ -296,7 +309,7 @@ def _find_holes(snapshot: IndexSnapshot) -> _Finding:
 
 
 def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetime) -> _Finding:
-    """Find hours since `since` that are not complete.
+    """Find hours from `since` on that a run was asked to archive, that are over, and that are not complete.
 
     What an older hour lacks is found as a hole, or is missing in all hours after it.
     """
@@ -320,7 +333,7 @@ def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetim
 
 
 def _find_lost(snapshot: IndexSnapshot) -> _Finding:
-    """Find offsets that were lost since archiving began. Those deleted before are counted, but are no failure."""
+    """Find offsets that Kafka deleted, or somebody skipped, since archiving began and before they were archived."""
     counts = count_reasons(snapshot.state.judge.left_out)
     taken_over_count, earlier_count = counts.pop("taken over", 0), counts.pop("before archiving began", 0)
     rows = [
@@ -365,6 +378,7 @@ def _find_unresolved(snapshot: IndexSnapshot) -> _Finding:
 
 
 def _find_late(snapshot: IndexSnapshot, since: datetime) -> _Finding:
+    """Find the share of the records since `since` that came after the allowed lateness of their hour."""
     counts = snapshot.count_hours(since).values()
     records = sum(records for records, _ in counts)
     late = sum(late for _, late in counts)

@@ -38,10 +38,10 @@ class EmptyWindows:
         index_look: IndexLook,
         tick: Tick,
     ) -> None:
-        """Report the topic's empty windows up to `newest`, the oldest first, as materializations without records.
+        """Have Dagster show the topic's complete hours (or days) without records up to `newest` as materialized.
 
-        `list_windows` lists, in order, the windows that Dagster does not show. Nothing is reported until the start of
-        Dagster's partitions is known.
+        `list_windows` lists the hours or days that Dagster does not show, in order. At most MAX_EMPTY are reported in a
+        tick; none before the earliest hour of the connector is known.
         """
         room = MAX_EMPTY - sum(isinstance(event, dg.AssetMaterialization) for event in tick.observations)
         if newest is None or topic.first_hour is None or room <= 0:

@@ -39,7 +39,7 @@ Outcome: TypeAlias = ArchiveReport | PlatformError
 def archive_in_tries(
     context: dg.AssetExecutionContext, requests: Sequence[ArchiveRequest], spark: SparkResource
 ) -> Iterator[Mapping[str, Outcome]]:
-    """Yield the outcomes of the topics that need no further try, after each try.
+    """Archive the topics, try those again that failed for a reason that may pass, and yield outcomes as they are final.
 
     Dagster's own retries would do all topics again. Here the others are reported while one waits for its next try.
     """
@@ -67,7 +67,7 @@ def archive_in_tries(
 
 
 def find_error(outcome: Outcome) -> PlatformError | None:
-    """Return the error of an outcome, None if there is none. A report with an error still counts what was archived."""
+    """Return the error of a topic's try, None if it succeeded. A report with an error counts what was archived."""
     return outcome.failure if isinstance(outcome, ArchiveReport) else outcome
 
 
@@ -83,7 +83,10 @@ def _try_archive(requests: Sequence[ArchiveRequest], spark: SparkResource) -> Ma
 
 
 def _add_earlier_tries(earlier_report: ArchiveReport | None, outcome: Outcome) -> Outcome:
-    """Add the counts of the topic's earlier tries. An hour's numbers are those of the newest try, which has all."""
+    """Return the outcome of a topic's try with the counts of its earlier tries in the same run added.
+
+    The numbers of an hour are those of the newest try, which has all.
+    """
     if earlier_report is None:
         return outcome
     if not isinstance(outcome, ArchiveReport):
@@ -152,6 +155,7 @@ def make_hourly_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
 
 
 def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
+    """Define the asset of a topic's archived hours."""
     return dg.AssetSpec(
         topic.key("hourly"),
         deps=[topic.key("kafka")],
@@ -208,6 +212,10 @@ class _HourlyRun:
     def _archive(
         self, topics: Sequence[TopicAssets], hours: tuple[datetime, ...] | None, *, is_last: bool
     ) -> Iterator[HourEvent]:
+        """Archive `hours` of the topics (None: all up to now). Yield each topic's events when it needs no further try.
+
+        `is_last`: no other call of this run follows, so the checks of topics are evaluated after it.
+        """
         if not topics:
             return
         run_id = self._context.run.run_id

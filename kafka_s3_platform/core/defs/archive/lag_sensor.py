@@ -37,7 +37,7 @@ from kafka_s3_platform.core.text import count_noun
 def request_hours(
     topic: TopicAssets, backlog: Backlog, requests: Requests, shown: ShownHours, tick: Tick, *, priority: int = 0
 ) -> None:
-    """Ask for the topic's due hours that no run is working on: once for each contiguous range.
+    """Request runs that archive the topic's due hours, one for each contiguous range that no run is working on.
 
     Of the runs that are queued, Dagster starts those of a higher `priority` first.
     """
@@ -70,9 +70,10 @@ def request_hours(
 def _find_due_hours(
     topic: TopicAssets, backlog: Backlog, runs: Sequence[dg.DagsterRun], shown: ShownHours
 ) -> list[datetime]:
-    """Find the due hours that no run is working on.
+    """Return the hours that are to be archived and that no run is working on.
 
-    While some kafka partitions are not archived until somebody decides, no hour is asked for twice: it lacks these.
+    If kafka partitions wait for a person's decision, hours that were requested before are left out: they would lack
+    them again.
     """
     busy = list_windows(runs, topic.hours)
     due = backlog.hours_due(shown.of(topic))
@@ -84,7 +85,7 @@ def _find_due_hours(
 def _needs_run_until_now(
     backlog: Backlog, due_hours: Collection[datetime], lost_hours: Collection[datetime], *, is_idle: bool
 ) -> bool:
-    """Return True if records wait that no run of an hour archives."""
+    """Return True if records wait that no run of an hour archives. `is_idle`: no run is requested or under way."""
     # No run is requested for a lost hour, since it would fail. A run up to now archives what is left of the hour.
     if is_idle and backlog.has_left(lost_hours):
         return True
@@ -96,19 +97,21 @@ def _needs_run_until_now(
 def _request_or_wait(
     topic: TopicAssets, partition_keys: Sequence[str], fingerprint: str, requests: Requests, tick: Tick
 ) -> None:
+    """Request a run of these hours (none: of all up to now), or note in the tick why it has to wait."""
     reason = requests.ask(topic.key("hourly"), partition_keys, fingerprint)
     if reason:
         tick.reasons.append(f"{topic.name}: {reason}")
 
 
 def _request_until_now(topic: TopicAssets, backlog: Backlog, requests: Requests, tick: Tick) -> None:
-    """Ask for a run up to now. It archives the records of the open hour and of hours that no run is requested for."""
+    """Request a run of all records up to now: those of the open hour, and of hours that no run is requested for."""
     starts = sorted((p, r.ranges[0].start_offset) for p, r in backlog.uncovered.items())
     fingerprint = fingerprint_inputs([backlog.topic_id, topic.config_digest, starts])
     _request_or_wait(topic, [], fingerprint, requests, tick)
 
 
 def _describe_lost(topic: TopicAssets, count: int) -> str:
+    """Return the warning that Kafka deleted records of so many hours before they were archived."""
     return (
         f"{topic.name}: retention took records of {count_noun(count, 'hour')} before they were archived; they are not "
         f"asked for. Set archive.allow.gaps=true to record the gap. A run up to now archives what is left of them"
@@ -168,9 +171,10 @@ class Observed:
 
 
 def find_due_observation(backlog: Backlog, risk: int, cursor_value: object) -> Observed | None:
-    """Return the facts of an observation if one is due now, else None. `cursor_value` holds those of the last one.
+    """Return the facts about a topic's lag to report to Dagster, None if no report is due.
 
-    `risk` is the level of the check `at_risk`, -1 if it was never evaluated.
+    `cursor_value` holds the facts of the last report. `risk` is the level of the check `at_risk`, -1 if it was never
+    evaluated.
     """
     last = read_observed(cursor_value)
     minute = int(backlog.now.timestamp() // MINUTE.total_seconds())
@@ -194,7 +198,7 @@ def find_due_observation(backlog: Backlog, risk: int, cursor_value: object) -> O
 
 
 def read_observed(cursor_value: object) -> Observed:
-    """Read a topic's value in the cursor. Without one, or with another text, there was no observation yet."""
+    """Read the facts of a topic's last report from the sensor's cursor. Facts of no report if the text is another."""
     try:
         digest, first, since, more, trouble, is_behind, risk, *due = str(cursor_value).split()
         times = int(first), int(since)
@@ -204,19 +208,20 @@ def read_observed(cursor_value: object) -> Observed:
 
 
 def _is_worth_more(last: Observed, now: Observed) -> bool:
-    """Return True if something changed that a person must see at once."""
+    """Return True if something changed since the last report that a person must see at once."""
     if (now.trouble, now.is_behind, now.risk) != (last.trouble, last.is_behind, last.risk):
         return True
     return bool(now.due) and (not last.due or now.due[0] < last.due[0] or now.due[-1] > last.due[-1])
 
 
 def _describe_trouble(backlog: Backlog) -> str:
-    """Return a word that changes with the kafka partitions that do not answer, and with whether there is a hole."""
+    """Return a word that changes with the kafka partitions that do not answer, and when a hole comes or goes."""
     silent = fingerprint_inputs(sorted(backlog.failures)) if backlog.failures else "-"
     return f"{silent}+hole" if backlog.has_hole else silent
 
 
 def _find_due(backlog: Backlog) -> tuple[int, ...]:
+    """Return the first and last hour that is due, in hours since 1970. Empty if nothing waits, or Kafka is silent."""
     # The newest hour of a topic without news is due as well, but an observation would tell nothing new of it. What
     # the broker does not answer is raised by whoever needs it.
     with suppress(PlatformError):
@@ -293,7 +298,7 @@ def make_lag_sensor(
 def evaluate_topic(
     topic: TopicAssets, backlogs: Backlogs, requests: Requests, shown: ShownHours, tick: Tick
 ) -> Backlog | None:
-    """Report the lag of one topic and ask for its due hours. Return what is known of it, None if it is gone."""
+    """Report one topic's lag to Dagster, and request runs of its due hours. None if the topic is gone from Kafka."""
     try:
         backlog = backlogs.read(topic)
     except MissingTopicError:
@@ -315,7 +320,7 @@ def evaluate_topic(
 
 
 def list_idle_hours(topic: TopicAssets, backlog: Backlog, shown: ShownHours) -> Iterator[Window]:
-    """List the closed hours that Dagster offers and does not show, and for which no run is due."""
+    """List the closed hours that Dagster offers but does not show as materialized, and for which no run is due."""
     shown_hours = shown.of(topic)
     due = {*backlog.hours_due(shown_hours)}
     hour, newest = topic.first_offered, backlog.newest_closed
@@ -326,7 +331,7 @@ def list_idle_hours(topic: TopicAssets, backlog: Backlog, shown: ShownHours) -> 
 
 
 def report_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
-    """Count ticks in which Kafka or the store answered for no topic.
+    """Count the ticks in a row in which Kafka or the store answered for no topic.
 
     The tick RED_TICKS makes the topics' checks fail, and each later one raises the error.
     """
@@ -347,7 +352,7 @@ def report_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
 
 
 def observe_lag(topic: TopicAssets, backlog: Backlog, tick: Tick) -> int:
-    """Report the topic's lag, and what is at risk, if that is due. Return the level of the risk.
+    """Report the topic's lag and what is at risk to Dagster, if a report is due. Return the level of the risk.
 
     If the broker does not answer how old the lag is, report the lag and then raise the broker's error.
     """
@@ -376,7 +381,7 @@ def observe_lag(topic: TopicAssets, backlog: Backlog, tick: Tick) -> int:
 
 
 def _find_risk(backlog: Backlog, last: Level, first_tick: datetime) -> Risk | None:
-    """Find what is at risk now. None if Kafka does not answer: then the last result stands."""
+    """Return what is at risk now. None if Kafka does not answer: then the last result of the check stands."""
     try:
         risk = find_risk(backlog, first_tick)
     except PlatformError:
@@ -388,6 +393,7 @@ def _find_risk(backlog: Backlog, last: Level, first_tick: datetime) -> Risk | No
 
 
 def _make_lag_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
+    """Make the metadata of a report: the lag and the offsets of each kafka partition, and what hinders archiving."""
     rows = [
         {
             "kafka_partition": p,
@@ -414,7 +420,7 @@ def _make_lag_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
 
 
 def _make_age_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
-    """Return the hours that are due and the time until retention. It takes many questions to the broker."""
+    """Make the metadata about the hours that wait and the time until Kafka deletes them. It asks the broker often."""
     oldest = backlog.oldest_uncovered
     seconds = backlog.seconds_to_retention_loss
     return {

@@ -41,6 +41,7 @@ def make_object_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinitio
 
 
 def _make_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
+    """Define the check `objects` of a topic."""
     return dg.AssetCheckSpec(
         CHECK,
         asset=topic.key("hourly"),
@@ -53,6 +54,7 @@ def _make_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
 def _check_objects(
     context: dg.AssetCheckExecutionContext, topic: TopicAssets, spark: SparkResource
 ) -> dg.AssetCheckResult:
+    """Compare a topic's objects in S3 with the index: damage is an error, an object unknown to it a warning."""
     # not needed to load definitions
     from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 
@@ -93,6 +95,7 @@ def _find_hours(context: dg.AssetCheckExecutionContext, topic: TopicAssets) -> l
 
 
 def _find_damages(topic: TopicAssets, hours: Sequence[datetime], spark: SparkResource) -> "Sequence[Damage]":
+    """Return the objects that are not as the index records them: of these hours, or of all if there are none."""
     from kafka_s3_platform.core.store.objects import ObjectStore
     from kafka_s3_platform.core.upkeep.verify import verify_archive, verify_hours
 

@@ -45,7 +45,7 @@ IN_MONTH = "objects of the day's month hold records of it too: they are not coun
 
 
 def make_daily_check(topic: TopicAssets) -> dg.AssetCheckSpec:
-    """Make the spec of the check."""
+    """Define the check `compacted` of a topic's days."""
     return dg.AssetCheckSpec(
         DAILY_CHECK,
         asset=topic.key("daily"),
@@ -55,9 +55,9 @@ def make_daily_check(topic: TopicAssets) -> dg.AssetCheckSpec:
 
 
 def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) -> dg.AssetCheckEvaluation:
-    """Evaluate the check after a run of these days; without any, only find days to merge.
+    """Evaluate the check `compacted` after a run of these days. Without days, only look for days to merge.
 
-    Counts no other days: the cost would grow with the age of the archive.
+    Other days are not counted: the cost would grow with the age of the archive.
     """
     findings = index.read(topic, lambda snapshot: (_find_due_days(topic, snapshot), _find_differences(snapshot, days)))
     due_days, differences = findings or ([], [])
@@ -83,11 +83,13 @@ def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) ->
 
 
 def _find_due_days(topic: TopicAssets, snapshot: IndexSnapshot) -> list[date]:
+    """Return the past days with hourly segments that no run has merged."""
     zone = topic.config.layout.zone
     return list_due_days(snapshot, zone, topic.lateness, datetime.now(timezone.utc))
 
 
 def _find_differences(snapshot: IndexSnapshot, days: Sequence[date]) -> list[dict[str, str | int]]:
+    """Return a row for each of the days, or its month, that has not as many records merged as its hours have."""
     rows: list[dict[str, str | int]] = []
     # days that their month holds are counted with it
     for span in dict.fromkeys(find_holder(snapshot, day) for day in days):
@@ -130,6 +132,7 @@ def make_daily_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
 
 
 def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
+    """Define the asset of a topic's merged days."""
     return dg.AssetSpec(
         topic.key("daily"),
         deps=[topic.key("hourly")],
@@ -144,13 +147,14 @@ def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
 
 
 def _read_days(context: dg.AssetExecutionContext, topics: Sequence[TopicAssets]) -> list[date]:
-    """Return the days of the run. Checks may be evaluated without any."""
+    """Return the days that the run is for. A run of checks alone may have none."""
     if not topics and not context.has_partition_key and not context.has_partition_key_range:
         return []
     return [date.fromisoformat(key) for key in context.partition_keys]
 
 
 def _compact(topics: Sequence[TopicAssets], days: Sequence[date], run_id: str, spark: SparkResource) -> Outcomes:
+    """Merge the days of the topics, then the months that are due. Return the report or error of each."""
     # not needed to load definitions
     from kafka_s3_platform.core.upkeep.compact.run import compact_days, compact_due_months
 
@@ -177,7 +181,7 @@ def _raise_transient(context: dg.AssetExecutionContext, outcomes: Outcomes) -> N
 
 
 def _join_failures(topics: Sequence[TopicAssets], outcomes: Outcomes) -> dict[dg.AssetKey, PlatformError]:
-    """Return each failed topic's error. It names all failed days."""
+    """Return one error for each topic that failed, by its asset. It names all failed days."""
     errors: dict[dg.AssetKey, PlatformError] = {}
     for topic in topics:
         days = {day: err for (name, day), err in outcomes.items() if name == topic.topic}
@@ -190,6 +194,7 @@ def _join_failures(topics: Sequence[TopicAssets], outcomes: Outcomes) -> dict[dg
 def _make_events(
     run: dg.DagsterRun, topics: Sequence[TopicAssets], outcomes: Outcomes
 ) -> Iterator[dg.AssetMaterialization]:
+    """Yield a materialization of each merged day. Months are no partitions of the asset."""
     by_name = {topic.topic: topic for topic in topics}
     for (name, day), outcome in outcomes.items():
         if isinstance(outcome, CompactReport) and not isinstance(day, Month):

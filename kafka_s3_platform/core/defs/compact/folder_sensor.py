@@ -128,13 +128,13 @@ def request_days(
 
 
 def fingerprint_days(topic: TopicAssets, days: Sequence[date], snapshot: IndexSnapshot) -> str:
-    """Return a digest of configuration and segments. Under the same digest, compaction ends as before."""
+    """Return a digest of configuration and segments of these days: the same digest means the same merged objects."""
     keys = [s.key for day in days for s in read_day_segments(snapshot, day)]
     return fingerprint_inputs([topic.config_digest, keys])
 
 
 def list_idle_days(topic: TopicAssets, newest: date, shown_days: Container[str]) -> Iterator[Window]:
-    """List the days up to `newest` in Dagster's partitions, but without materialization."""
+    """List the days up to `newest` that Dagster offers and does not show as materialized."""
     zone = topic.config.layout.zone
     day = topic.first_offered.astimezone(zone).date()
     while day <= newest:
@@ -194,7 +194,7 @@ class _Walk:
         """The error that stopped the walk, None if it ended or its time was over."""
 
     def find_unknown(self, prefix: str) -> Iterator[str]:
-        """Yield folders without any folder in them, and without segments of the index."""
+        """Yield the folders below `prefix` that hold no other folder, and no segments of the index."""
         children = self._list_children(prefix)
         if not children and prefix and not self.stopped_at:
             yield prefix
@@ -205,6 +205,7 @@ class _Walk:
                 yield from self.find_unknown(child)
 
     def _list_children(self, prefix: str) -> list[str]:
+        """Return the folders in a folder. Past the limits of a tick, note where to go on, and return none."""
         # Make the first listing in any case: a walk without a listing has no place to go on from.
         if self._listings == MAX_LISTINGS or (self._listings and self._is_over()):
             self.stopped_at = self.stopped_at or prefix
@@ -221,10 +222,12 @@ class _Walk:
         return sorted(folder.removeprefix(self._base) for folder in folders)
 
     def _is_ahead(self, folder: str) -> bool:
+        """Return True if the walk has still to visit the folder: it is behind the last one, or it holds that one."""
         return folder > self._after or self._after.startswith(folder)
 
 
 def _make_observation(topic: TopicAssets, folder: str, findings: Pass) -> dg.AssetObservation:
+    """Make the event that reports the folders in S3 whose objects the index does not know."""
     text = (
         f"{count_noun(findings.unknown, 'folder')} below {folder} with objects not in the index, which are left alone. "
         "To restore objects that another tool wrote, describe them in the file of a source connector."
@@ -239,6 +242,7 @@ def _make_observation(topic: TopicAssets, folder: str, findings: Pass) -> dg.Ass
 def _find_due_days(
     topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown_days: Container[str]
 ) -> list[date]:
+    """Return the days that need a run: to merge their hours, or to show in Dagster what a killed run had merged."""
     zone = topic.config.layout.zone
     now = datetime.now(timezone.utc)
     due_days = list_due_days(snapshot, zone, topic.lateness, now)
@@ -249,7 +253,7 @@ def _find_due_days(
 def _find_unshown_days(
     topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown_days: Container[str], now: datetime
 ) -> Iterator[date]:
-    """Yield past days, compacted or merged into their month at `since` or later, without materialization."""
+    """Yield the past days that were merged at `since` or later, and that Dagster does not show as materialized."""
     zone = topic.config.layout.zone
     daily = snapshot.list_chunks(SegmentFilter(chunk="daily", committed_since=since), [LIVE, RETIRED])
     for day in {find_day(chunk) for chunk in daily} - {None}:

@@ -92,6 +92,7 @@ def make_replay_jobs(topics: Sequence[TopicAssets]) -> list[dg.JobDefinition]:
 
 
 def _make_config(op: str, windows: str, definition: dg.PartitionsDefinition) -> dg.PartitionedConfig:
+    """Make the run config of each picked hour or day: it restores that one to the backfill's new topic."""
     to = {"topic": f"{{topic}}.replay-{BACKFILL}", "create_topic": True}
     return dg.PartitionedConfig(
         definition,
@@ -134,6 +135,7 @@ def find_picked_topic(topics: Sequence[TopicAssets], picked_keys: Collection[dg.
 
 
 def _name_restore(backfill: str, window_key: str) -> str:
+    """Return the restore id of one hour or day of a backfill. All runs of it have the same."""
     return f"{backfill}.{re.sub('[^0-9A-Za-z-]', '', window_key)}"
 
 

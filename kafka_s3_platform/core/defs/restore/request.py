@@ -100,7 +100,7 @@ def make_archive_source(
 
 
 def _list_topics(connector: str, regex: str | None) -> list[TopicAssets]:
-    """Return the topics of one more connector of a restore."""
+    """Return the topics of another connector that a restore includes by `what.connectors`."""
     if regex is None:
         raise ConfigError("what.connectors: topics of several connectors are chosen by what.topics_regex (--topics)")
     config = resolve_now(load_extension("find_connector")(connector, os.environ), find_topics_folder())
@@ -155,7 +155,7 @@ def make_request(
 
 
 def _read_request_values(config: AnyRestoreConfig, part: str = "") -> dict[str, Any]:
-    """Return the fields of the request that options fill, or those of its field `part`."""
+    """Return the fields of a `RestoreRequest` that options of the config fill, or those of its field `part`."""
     values = {}
     for path, option in find_options(type(config)).items():
         group, _, name = path.partition(".")
@@ -186,6 +186,7 @@ def _find_selected_windows(topic: TopicAssets, selection: WhatConfig) -> Iterato
 
 
 def _find_chunk(name: str, windows: Windows, topic: TopicAssets, text: str) -> str:
+    """Return the partition key of the hour or day that begins at `text`, a value of option `name`. Else ConfigError."""
     zone = topic.config.layout.zone
     # a partition key of Dagster's may have minutes, which no hour begins with, or be one that the clocks skip
     is_key = windows.definition.has_partition_key(text)
@@ -201,7 +202,7 @@ def _find_chunk(name: str, windows: Windows, topic: TopicAssets, text: str) -> s
 
 
 def read_outgoing_values(config: AnyRestoreConfig) -> Outgoing:
-    """Return what becomes of records on their way to the target."""
+    """Return how records are changed on their way to the target: transforms, converters, kafka partitions."""
     outgoing = Outgoing()
     values = config.values
     if values.outgoing or values.outgoing_file is not None:
@@ -213,7 +214,7 @@ def read_outgoing_values(config: AnyRestoreConfig) -> Outgoing:
 
 
 def _name_target(rule: Rename | None, outgoing: Outgoing, topic: str) -> str:
-    """Return the name that the config gives to the target. ConfigError where it gives none."""
+    """Return the name of the topic's target, by the rule of the config or by a RegexRouter. ConfigError without one."""
     if rule is not None:
         return name_target_topic(rule, topic)
     if not routes_by_topic(outgoing.transforms):
@@ -222,7 +223,7 @@ def _name_target(rule: Rename | None, outgoing: Outgoing, topic: str) -> str:
 
 
 def read_rename(to: ArchivedTargetConfig | ForeignTargetConfig) -> Rename | None:
-    """Return the rule that a config gives, or None. ConfigError where it gives several."""
+    """Return the rule by which targets are named, None if the config has none. ConfigError if it has several."""
     if (to.rename_regex is None) != (to.rename_replacement is None):
         raise ConfigError("to.rename_regex and to.rename_replacement are a pair: set both, or none")
     rules: list[Rename] = []
@@ -239,6 +240,7 @@ def read_rename(to: ArchivedTargetConfig | ForeignTargetConfig) -> Rename | None
 
 
 def _read_target(worker: str | None) -> KafkaSettings | None:
+    """Read the cluster of the target from a worker.properties file. None: the connector's own cluster."""
     if worker is None:
         return None
     read_target_cluster = load_extension("read_target_cluster")
@@ -246,6 +248,7 @@ def _read_target(worker: str | None) -> KafkaSettings | None:
 
 
 def _find_file(key: str, name: str) -> Path:
+    """Return the file that field `key` names: any path if a person started the run here, else one of a safe folder."""
     if takes_paths():
         return Path(name)
     return find_run_file(name, key, os.environ)

@@ -79,7 +79,7 @@ def make_restored_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
 
 
 def make_restored_check(key: dg.AssetKey) -> dg.AssetCheckSpec:
-    """Make the spec of the check of a restore's asset."""
+    """Define the check `restored` of a restore's asset."""
     return dg.AssetCheckSpec(
         RESTORED_CHECK,
         asset=key,
@@ -93,7 +93,7 @@ def make_restored_check(key: dg.AssetKey) -> dg.AssetCheckSpec:
 def _yield_parts(
     context: dg.AssetExecutionContext, configs: Mapping[str, ConnectorConfig], report: "RestoreReport"
 ) -> Iterator[RestoreEvent]:
-    """Yield the events of each topic. If topics are not restored, the run fails then, and names each.
+    """Yield the events of each restored topic. If topics were not restored, the run fails then, and names each.
 
     `configs` is topic -> its connector.
     """
@@ -154,6 +154,11 @@ def _yield_events(
     report: "RestoreReport",
     metadata: Metadata,
 ) -> Iterator[RestoreEvent]:
+    """Yield what Dagster shows of a restore: a materialization, and the result of its check.
+
+    A dry or failed restore is an observation. The check of an asset that the run did not pick is reported without the
+    run.
+    """
     from kafka_s3_platform.core.restore.request import judge_report
 
     verdict = judge_report(report)
@@ -180,6 +185,7 @@ def _yield_events(
 
 
 def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
+    """Define the asset of a topic's restores."""
     return dg.AssetSpec(
         topic.key("restored"),
         # Not the days too: before each restore Dagster would warn of a dependency that was never materialized.
