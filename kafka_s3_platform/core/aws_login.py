@@ -72,6 +72,7 @@ def sign_msk_token(properties: Mapping[str, str]) -> tuple[str, float]:
 
 
 def _find_region(bootstrap_servers: str, profile: str | None) -> str:
+    """Return the AWS region: by the brokers' names, else of the environment, else of the profile."""
     from botocore.session import Session
 
     if named := _OF_AMAZON.search(bootstrap_servers):

@@ -69,6 +69,7 @@ def _ask(parameters: Mapping[str, str], service: str, name: str) -> str:
 
 
 def _open_client(parameters: Mapping[str, str], service: str) -> Any:
+    """Open a client of an AWS service. ValueError if the parameters or the environment do not do for one."""
     import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError

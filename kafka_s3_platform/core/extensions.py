@@ -38,5 +38,6 @@ def find_addition(name: str, key: str) -> Any:
 
 
 def _load_object(place: str) -> object:
+    """Import the module of `module:attribute`, and return the attribute."""
     module, _, attribute = place.partition(":")
     return getattr(importlib.import_module(module), attribute)

@@ -13,10 +13,10 @@ that somebody left in the user's folder would run.
 
 
 def build_environment() -> dict[str, str]:
-    """Return all variables that such a process gets: where modules are. Ours may hold credentials.
+    """Return the variables for a process of Python that gets no others, which may be secret: where its modules are.
 
-    Modules are where this process finds them, without its working directory, which it may have for the same reason.
-    An installation in the working directory is found nevertheless.
+    Modules are where this process finds them, without its working directory, which it may have for the same reason. An
+    installation in the working directory is found nevertheless.
     """
     here = Path.cwd()
     package_root = Path(__file__).parents[2]

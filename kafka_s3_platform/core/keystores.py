@@ -60,6 +60,7 @@ def read_key_store(path: Path, password: str, key_password: str = "") -> KeyStor
 
 
 def _read_pkcs12(content: bytes, password: str) -> KeyStore:
+    """Read a PKCS 12 store: a private key with its chain of certificates, or trusted certificates alone."""
     from cryptography.hazmat.primitives.serialization import pkcs12
 
     store = pkcs12.load_pkcs12(content, password.encode() or None)
@@ -74,6 +75,7 @@ def _read_pkcs12(content: bytes, password: str) -> KeyStore:
 
 
 def _read_jks(content: bytes, password: str, key_password: str) -> KeyStore:
+    """Read a JKS store: its first private key with its chain of certificates, and the trusted certificates."""
     from cryptography.hazmat.primitives.serialization import load_der_private_key
 
     body = content[:-_DIGEST]
@@ -100,10 +102,12 @@ def _read_jks(content: bytes, password: str, key_password: str) -> KeyStore:
 
 
 def _read_number(stream: BytesIO, size: int) -> int:
+    """Read an unsigned number of `size` bytes, the high ones first."""
     return int.from_bytes(stream.read(size), "big")
 
 
 def _read_certificate(stream: BytesIO, version: int) -> "x509.Certificate":
+    """Read the next certificate of a JKS store in this version of the format."""
     from cryptography import x509
 
     if version > 1:
@@ -130,16 +134,19 @@ def _uncover_key(covered: bytes, password: str) -> bytes:
 
 
 def _hash(password: str, content: bytes) -> bytes:
+    """Return the digest by which a JKS store checks and covers: SHA-1 of the password and the content."""
     return hashlib.sha1(password.encode("utf-16-be") + content, usedforsecurity=False).digest()
 
 
 def _write_pem(certificates: Iterable["x509.Certificate"]) -> str:
+    """Return the certificates as one PEM text."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
     return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
 
 
 def _write_store(trusted: Iterable["x509.Certificate"], key: Any, chain: Iterable["x509.Certificate"]) -> KeyStore:
+    """Return the key store of a private key, its chain and the trusted certificates."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()

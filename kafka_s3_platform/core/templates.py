@@ -18,6 +18,7 @@ def render_template(name: str, **facts: Any) -> str:
 
 @cache
 def _make_environment() -> "Environment":
+    """Make the environment of all templates, which escapes everything and fails for what was not passed."""
     # few processes render a page, and none of them twice what another version has installed meanwhile
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

@@ -65,7 +65,7 @@ def make_anchor(heading: str) -> str:
 
 
 def guard_logs() -> None:
-    """Apply `format_entry` to all log records of this package, for every handler."""
+    """Have all log records of this package printable, for every handler: names and errors come from others."""
     make = logging.getLogRecordFactory()
 
     def made(*args: Any, **kwargs: Any) -> logging.LogRecord:
@@ -80,6 +80,7 @@ def guard_logs() -> None:
 
 
 def _escape_match(match: "re.Match[str]") -> str:
+    """Return the escape of a character, as Python writes it."""
     code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 

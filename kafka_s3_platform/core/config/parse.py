@@ -68,6 +68,7 @@ def find_property_lines(path: Path) -> dict[str, int]:
 
 
 def _parse_properties(path: Path) -> dict[str, tuple[int, str]]:
+    """Return the line and the value of each key in a Java properties file. Raises as `read_properties`."""
     properties: dict[str, tuple[int, str]] = {}
     line = 1
     try:
@@ -91,6 +92,7 @@ def _parse_properties(path: Path) -> dict[str, tuple[int, str]]:
 
 
 def _read_document(path: Path, document: Any) -> tuple[dict[str, SecretStr], str | None]:
+    """Return the connector's keys of a JSON or YAML document, and the name that stands beside them, if any."""
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: a connector file is an object with keys, this one is {type(document).__name__}")
     if "connectorConfiguration" in document:
@@ -126,6 +128,7 @@ def _unwrap_resource(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_yaml(path: Path) -> Any:
+    """Parse a YAML file with all its values as texts. ConfigError, without what is wrong: it may be secret."""
     import yaml  # connector files of this form are rare
 
     @cache
@@ -147,6 +150,8 @@ def _parse_yaml(path: Path) -> Any:
 
 
 def _parse_json(path: Path) -> Any:
+    """Parse a JSON file with its numbers as texts. ConfigError, with line and column."""
+
     def refuse_constant(name: str) -> Any:
         raise ConfigError(f"{path}: {name} is no JSON value")
 
@@ -190,6 +195,7 @@ def _refuse_twice(path: Path, pairs: Iterable[tuple[str, Any]]) -> dict[str, Any
 
 
 def _find_name(path: Path, outer: str | None, inner: SecretStr | None) -> str:
+    """Return the connector's name: `outer` stands beside its keys, `inner` among them. ConfigError without one."""
     names = {name.strip() for name in (outer, inner.get_secret_value() if inner else None) if name}
     if not names:
         raise ConfigError(f"{path}: the connector has no name; set `name`")
@@ -201,6 +207,7 @@ def _find_name(path: Path, outer: str | None, inner: SecretStr | None) -> str:
 
 
 def _decode_text(content: bytes) -> str:
+    """Decode UTF-8, with or without a byte order mark, or else ISO 8859-1, as old properties files have it."""
     try:
         # Some editors begin a file with a byte order mark.
         return content.decode("utf-8-sig")

@@ -181,10 +181,12 @@ def _find_attribute(dotted: str, where: str) -> object:
 
 
 def _is_within(dotted: str, allowed: tuple[str, ...]) -> bool:
+    """Return True if one of the allowed names is the dotted name, or a module above it."""
     return any(dotted == name or dotted.startswith(f"{name}.") for name in allowed)
 
 
 def _explain_allowance(allowed: tuple[str, ...]) -> str:
+    """Return which names the installation allows and how to allow another, as the end of an error."""
     return (
         f"it allows {', '.join(allowed) or 'none'}. If the module is to be trusted, name it in the environment variable"
         f" {VARIABLE} of Dagster's processes and of the command line, or in its distribution's entry point group"
@@ -193,6 +195,7 @@ def _explain_allowance(allowed: tuple[str, ...]) -> str:
 
 
 def _find_place(dotted: str, attribute: object, kind: str) -> str:
+    """Return what the module has instead of the class or function (`kind`) that was to be loaded, for an error."""
     module_name, _, name = dotted.rpartition(".")
     wrong = "has no" if attribute is None else f"has {type(attribute).__name__}, not a {kind}, as its"
     return f"the module {module_name} {wrong} attribute {name}"

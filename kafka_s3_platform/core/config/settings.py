@@ -449,6 +449,7 @@ def list_letter_topics(config: ConnectorConfig, topics: Iterable[str]) -> tuple[
 
 
 def _match_all(config: ConnectorConfig, topics: Iterable[str]) -> list[str]:
+    """Return the topics that the connector's pattern matches, dead letter topics among them, sorted."""
     if config.topics_regex is None:
         return []
     pattern = compile_java_regex(config.topics_regex)
@@ -456,4 +457,5 @@ def _match_all(config: ConnectorConfig, topics: Iterable[str]) -> list[str]:
 
 
 def _is_of_letters(config: ConnectorConfig, topic: str) -> bool:
+    """Return True if a connector sends its failed records to the topic."""
     return topic == config.records.errors.dead_letter_topic or topic in config.others_dead_letters

@@ -192,6 +192,7 @@ class AvroBlocks:
 
 
 def _encode_string(data: bytes) -> bytes:
+    """Encode bytes or UTF-8 as Avro does: the length, then the bytes."""
     return _encode_long(len(data)) + data
 
 

@@ -94,6 +94,7 @@ class RecordDigest:
         return xxhash.xxh3_128(b"".join(parts)).hexdigest()
 
     def _add_strings(self, name: str, strings: Strings) -> None:
+        """Add the lengths and the bytes of a column to their hashes."""
         self.record_bytes += len(strings.data)
         self._add(f"{name}_lengths", _pack_numbers(strings.lengths))
         self._add(f"{name}_data", strings.data)
@@ -112,4 +113,5 @@ _COMPONENTS = (
 
 
 def _pack_numbers(numbers: Int64s) -> bytes:
+    """Return the numbers as 64 bits each, the low byte first."""
     return numbers.astype("<i8", copy=False).tobytes()

@@ -167,6 +167,7 @@ def load_format_io(row: Format) -> FormatIO:
 
 @cache
 def _load_module(name: str) -> FormatIO:
+    """Import the module of a format once, and return its `FORMAT_IO`."""
     format_io: FormatIO = import_module(name).FORMAT_IO
     return format_io
 

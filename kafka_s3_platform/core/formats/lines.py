@@ -75,6 +75,7 @@ def _is_absent(sought: bytes, values: pa.BinaryArray) -> bool:
 
 
 def _to_mask(unsafe: pa.BooleanArray) -> Mask:
+    """Return the column as a mask of numpy. A null is False."""
     mask: Mask = pc.fill_null(unsafe, False).to_numpy(zero_copy_only=False)  # noqa: FBT003
     return mask
 

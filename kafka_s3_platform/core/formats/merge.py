@@ -171,6 +171,7 @@ def _read_checked(source: MergeSource) -> Generator[pa.RecordBatch, None, None]:
 
 
 def _refuse_repeated(key: str, offsets: Int64s) -> None:
+    """Raise IntegrityError for offsets that two objects hold."""
     raise IntegrityError(
         f"object {key}: offset {offsets[0]} is held by another object too, and one of them must not be in the index: "
         f"run `kafka-s3 verify`, which names both"
@@ -178,6 +179,7 @@ def _refuse_repeated(key: str, offsets: Int64s) -> None:
 
 
 def _join_records(batches: Sequence[pa.RecordBatch], order: Positions) -> list[pa.RecordBatch]:
+    """Return the records at these positions of all batches together, in that order."""
     return [pa.concat_batches(batches).take(pa.array(order))]
 
 

@@ -76,6 +76,7 @@ def list_failures(batch: ConnectBatch, format_name: str, reasons: Mapping[int, s
 
 
 def _describe_place(batch: ConnectBatch, row: int) -> str:
+    """Name the record of a row by topic, kafka partition and offset, for errors."""
     topic = batch.records.column("topic")[row]
     kafka_partition = batch.records.column("partition")[row]
     return f"the record at offset {batch.offsets[row]} of {topic}-{kafka_partition}"
@@ -133,6 +134,7 @@ def encode_bytes(value: Any) -> bytes:
 
 
 def _convert_headers(headers: list[dict[str, Any]] | None) -> list[dict[str, str | None]]:
+    """Return a record's headers as Connect's S3 sink writes them: values as text."""
     return [{"key": header["key"], "value": _make_header_text(header["value"])} for header in headers or ()]
 
 

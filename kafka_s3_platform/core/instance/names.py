@@ -31,5 +31,6 @@ def make_name(name: str) -> str:
 
 
 def _encode(character: str) -> str:
+    """Return the code of a character in a name's suffix."""
     # the bytes of a file's name, which may be no text; each is one `_`
     return _CODES.get(character) or "".join(f"x{byte:02x}" for byte in os.fsencode(character))

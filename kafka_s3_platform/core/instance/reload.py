@@ -25,6 +25,7 @@ def reload_code_location(context: dg.SensorEvaluationContext) -> str:
 
 
 def _request_reload(origin: GrpcServerCodeLocationOrigin, timeout: int) -> None:
+    """Ask the code server to load again, and log it if it does not."""
     try:
         origin.create_client().reload_code(timeout=timeout)
     except dg.DagsterError as err:

@@ -98,9 +98,9 @@ def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, before: datetime) -> int:
-    """Delete observations and check results of the asset without a run, older than `before` (UTC). Keep the newest.
+    """Delete observations and check results of the asset without a run that are older than `before` (UTC).
 
-    Return the number of deleted observations, which may be EVENTS_AT_ONCE of more.
+    The newest of each stays. Return the number of deleted observations, which may be EVENTS_AT_ONCE of more.
     """
     storage = _find_event_log(instance)
     before_utc = before.astimezone(timezone.utc).replace(tzinfo=None)
@@ -117,7 +117,7 @@ def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, before: 
 
 
 def list_ended_backfills(instance: dg.DagsterInstance, before: datetime) -> Sequence[PartitionBackfill]:
-    """List the backfills that ended and were made before a time."""
+    """List the backfills that have ended and were created before a time."""
     return instance.get_backfills(BulkActionsFilter(statuses=BULK_ACTION_TERMINAL_STATUSES, created_before=before))
 
 
@@ -142,12 +142,14 @@ def delete_backfills(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) 
 
 
 def _delete_alive_until(storage: Any, run_id: str) -> None:
+    """Delete the record of the time until which the run counts as alive."""
     if isinstance(storage, SqlRunStorage):
         with storage.connect() as conn:
             conn.execute(KeyValueStoreTable.delete().where(KeyValueStoreTable.c.key == make_alive_key(run_id)))
 
 
 def _find_event_log(instance: dg.DagsterInstance) -> SqlEventLogStorage:
+    """Return Dagster's event log. PermanentError if it is in no SQL database, whose tables this module needs."""
     storage = instance.event_log_storage
     if not isinstance(storage, SqlEventLogStorage):
         raise PermanentError(
@@ -198,7 +200,7 @@ def _detach_events(storage: SqlEventLogStorage, run_id: str) -> int:
 
 
 def _report_without_run(serialized: str) -> str:
-    """Return the event as Dagster stores a reported one, at its own time."""
+    """Return a run's event as Dagster stores one that was reported without a run, at the event's own time."""
     entry = dg.deserialize_value(serialized, dg.EventLogEntry)
     source = entry.get_dagster_event()
     event = dg.DagsterEvent(
@@ -279,6 +281,7 @@ def _delete_events(storage: SqlEventLogStorage, condition: Any) -> int:
 
 
 def _delete_ids(conn: Connection, ids: Sequence[int]) -> None:
+    """Delete the events with these ids, and their tags."""
     conn.execute(_events.delete().where(_events.c.id.in_(ids)))
     conn.execute(AssetEventTagsTable.delete().where(AssetEventTagsTable.c.event_id.in_(ids)))
 

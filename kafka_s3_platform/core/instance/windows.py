@@ -53,6 +53,7 @@ class Windows:
         return {start for start in starts if start is not None and start >= self.first}
 
     def _find_start(self, text: str) -> datetime | None:
+        """Return the start of a partition key's window, None if the text is no key."""
         try:
             return self.start(text)
         except (ValueError, OverflowError):

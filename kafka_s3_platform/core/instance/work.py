@@ -39,7 +39,7 @@ DIGEST_SIZE = 12
 
 
 def find_request_name(key: dg.AssetKey) -> str:
-    """Return the common part of asset keys in one request: `<connector>/<group>`."""
+    """Return what the asset keys in one request have in common: `<connector>/<group>`."""
     return "/".join(key.path[:-1])
 
 
@@ -79,7 +79,7 @@ def is_request_for(tags: Mapping[str, str], key: dg.AssetKey) -> bool:
 
 
 def read_inputs(tags: Mapping[str, str]) -> frozenset[str]:
-    """Return the digests of a run's assets and inputs."""
+    """Return the digests of the assets that the run was requested for, each with the fingerprint of its inputs."""
     return _read_digests(INPUTS_TAG, tags)
 
 
@@ -106,10 +106,12 @@ def digest_key(key: dg.AssetKey) -> str:
 
 
 def _digest(text: str) -> str:
+    """Return the first 12 characters of the text's SHA-256 in base64, for tags."""
     return urlsafe_b64encode(hashlib.sha256(text.encode()).digest()[:9]).decode()
 
 
 def _split_into_tags(name: str, digests: Iterable[str]) -> dict[str, str]:
+    """Return the digests as the value of the tag `name`, and of `name.1` and so on if it is full."""
     text = "".join(digests)
     parts = [text[start : start + TAG_SIZE] for start in range(0, len(text), TAG_SIZE)]
     return {f"{name}.{n}" if n else name: part for n, part in enumerate(parts)}
@@ -121,6 +123,7 @@ def split_digests(text: str) -> list[str]:
 
 
 def _read_digests(name: str, tags: Mapping[str, str]) -> frozenset[str]:
+    """Return the digests in the tag `name` and in those that continue it."""
     digests: set[str] = set()
     parts = 0
     while text := tags.get(f"{name}.{parts}" if parts else name):
@@ -218,6 +221,7 @@ def read_how(run: dg.DagsterRun, op: str) -> Mapping[str, object]:
 
 
 def _read_ops(run: dg.DagsterRun) -> Mapping[str, object]:
+    """Return the section `ops` of the run's config, empty without one: people write it."""
     ops = run.run_config.get("ops")
     return ops if isinstance(ops, Mapping) else {}
 
@@ -268,6 +272,7 @@ def read_run_error(instance: dg.DagsterInstance, run_id: str) -> str:
 
 
 def _describe_step(event: dg.DagsterEvent) -> str:
+    """Return the error of a failed step as one line."""
     data = event.step_failure_data
     failure = data.user_failure_data
     if failure and failure.description:

@@ -84,11 +84,13 @@ def _find_hour_offsets(zone: ZoneInfo, cell: int) -> _Cell:
 
 
 def _find_offset(zone: ZoneInfo, utc_ms: int) -> int:
+    """Return the zone's UTC offset (ms) at an instant (epoch ms)."""
     offset = (EPOCH + utc_ms * ONE_MS).astimezone(zone).utcoffset()
     return (offset or timedelta()) // ONE_MS
 
 
 def _find_local_offset(zone: ZoneInfo, local_ms: int) -> int:
+    """Return the zone's UTC offset (ms) at a local time (ms since 1970-01-01T00:00 there)."""
     offset = (EPOCH + local_ms * ONE_MS).replace(tzinfo=zone).utcoffset()
     return (offset or timedelta()) // ONE_MS
 

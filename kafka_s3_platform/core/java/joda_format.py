@@ -97,6 +97,7 @@ def _compile_zone(width: int) -> Formatter:
 
 
 def _format_offset(offset: timedelta, delim: str) -> str:
+    """Return a UTC offset such as +0100, with `delim` between hours and minutes."""
     hours, minutes = divmod(abs(offset) // timedelta(minutes=1), 60)
     return f"{'-' if offset < timedelta() else '+'}{hours:02d}{delim}{minutes:02d}"
 
@@ -115,6 +116,7 @@ def _compile_name(letter: str, is_wide: bool, locale: str) -> Formatter:
 
 
 def _compile_lookup(names: Mapping[Any, str], field: Callable[[datetime], Any]) -> Formatter:
+    """Compile a field that is written by its name."""
     return lambda local: names[field(local)]
 
 

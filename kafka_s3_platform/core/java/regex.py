@@ -87,6 +87,7 @@ def _translate_token(token: re.Match[str], in_class: bool) -> str:
 
 
 def _translate_in_class(token: re.Match[str]) -> str:
+    """Return a token inside of [...] as Python writes it. ValueError for intersections and classes in classes."""
     if token["intersection"] or token[0] == "[":
         raise ValueError(f"'{token[0]}' inside a character class is not honoured: write the characters out")
     return token[0]
@@ -120,6 +121,7 @@ def _translate_escape(token: re.Match[str], in_class: bool) -> str:
 
 
 def _translate_posix_class(text: str, in_class: bool) -> str:
+    r"""Return a class such as \p{Alpha} as Python writes it. ValueError for one without an equivalent."""
     characters = _CLASSES.get(text[3:-1])
     if characters is None:
         raise ValueError(f"'{text}' is not honoured: write the characters out, such as [A-Za-z]")

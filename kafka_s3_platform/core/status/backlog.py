@@ -98,6 +98,7 @@ class Backlog:
         return self._find_uncovered(self.state)
 
     def _find_uncovered(self, state: IndexState) -> dict[int, RangeSet]:
+        """Return the offsets that a run could read and the index does not cover, by kafka partition."""
         # The index may record offsets as deleted that the log still has. A run would read these, so they count here.
         by_kafka_partition = {
             p: _find_readable(f) - (state.coverage(p) - state.deleted(p)) for p, f in self.frontiers.items()
@@ -129,6 +130,10 @@ class Backlog:
         return self._find_oldest_hour(self.uncovered)
 
     def _find_oldest_hour(self, uncovered: Mapping[int, RangeSet]) -> datetime | None:
+        """Return the hour of the oldest record in these offsets, by questions to Kafka about times.
+
+        None if there is none, or if the record lies before the first hour.
+        """
         search = self.search_oldest(uncovered)
         try:
             timestamp_ms = next(search)
@@ -140,11 +145,12 @@ class Backlog:
     def _find_older_hour(
         self, uncovered: Mapping[int, RangeSet], latest: datetime, offsets: Mapping[int, OffsetAtTime]
     ) -> datetime | None:
-        """Return the hour of an uncovered record that is older than `latest`, else `latest`. `offsets` are its o(t).
+        """Return the hour of an uncovered record that is older than `latest`, else `latest`.
 
-        o(t) may be an archived record, of a time far ahead. Then the first uncovered record is read itself, unless an
-        observation shows that it did not exist before that hour: a topic that is archived in time costs no request.
-        None if it lies before the first hour.
+        `offsets` are o(t) of that hour: the first offset with a timestamp of t or later. It may be an archived record,
+        of a time far ahead. Then the first uncovered record is read itself, unless an observation shows that it did not
+        exist before that hour: a topic that is archived in time costs no request. None if it lies before the first
+        hour.
         """
         oldest = latest_ms = to_epoch_ms(latest)
         for kafka_partition, ranges in uncovered.items():
@@ -162,15 +168,18 @@ class Backlog:
         return self.topic.start_hour + hours * HOUR if hours >= 0 else None
 
     def _read_timestamp(self, kafka_partition: int, offsets: OffsetRange) -> int | None:
+        """Return the timestamp (epoch ms) of the first record in these offsets. UnansweredError without an answer."""
         try:
             return self.read_timestamp(kafka_partition, offsets)
         except PlatformError as err:
             raise UnansweredError({kafka_partition: err}) from err
 
     def search_oldest(self, uncovered: Mapping[int, RangeSet]) -> OldestSearch:
-        """Search the last hour whose o(t) lies at or before the first uncovered offsets. Return the hour and its o(t).
+        """Search the last hour that begins at or before the first uncovered record of every kafka partition.
 
-        The search begins at the newest hour, since most topics are archived up to there, and doubles its steps back.
+        Yield a time t (epoch ms) to ask Kafka about, and receive o(t): by kafka partition, the first offset with a
+        timestamp of t or later. Return the hour and its o(t). The search begins at the newest hour, since most topics
+        are archived up to there, and doubles its steps back.
         """
         first = self.topic.start_hour
         starts = {p: ranges.ranges[0].start_offset for p, ranges in uncovered.items()}
@@ -283,7 +292,7 @@ class Backlog:
         return any(find_deleted_offsets(self.state, frontier) for frontier in self.frontiers.values())
 
     def list_times(self) -> list[int]:
-        """List the timestamps whose o(t) a tick needs if all unarchived hours are due. It may need more."""
+        """List the times (epoch ms) that a tick asks Kafka about if all unarchived hours are due. It may ask more."""
         due = self.hours_left
         times = [(hours[0], self._find_lateness_end(hours[-1])) for hours in split_contiguous(due[:MAX_HOURS])]
         return sorted({to_epoch_ms(edge) for pair in times for edge in pair})
@@ -326,6 +335,7 @@ class Backlog:
         return [min(starts) + n * HOUR for n in range(count)]
 
     def _list_archived(self) -> set[datetime]:
+        """Return the archived hours: those that a run has scanned, and those with segments that are complete."""
         first = self.topic.start_hour
         young = {row.hour for row in self.state.hours}
         scanned = (self.state.folded_hours - young) | {h for h in young if self.state.is_scanned(h)}
@@ -334,22 +344,28 @@ class Backlog:
         return {h for h in scanned | complete_hours if h >= first}
 
     def _look_up_offsets(self, times: Sequence[int]) -> Mapping[int, Mapping[int, OffsetAtTime]]:
-        """Return o(t) by kafka partition and timestamp. UnansweredError if a kafka partition does not answer."""
+        """Return the first offset at or after each time (epoch ms), by kafka partition and time.
+
+        UnansweredError if a kafka partition does not answer.
+        """
         answers = self.lookup(self.frontiers, times)
         if answers.failures:
             raise UnansweredError(answers.failures)
         return answers.results
 
     def _find_lateness_end(self, hour: datetime) -> datetime:
+        """Return the time when no more records of the hour are expected."""
         return hour + HOUR + self.topic.lateness
 
     def _has_unarchived(self, hour: datetime, frontier: Frontier, answers: Mapping[int, OffsetAtTime]) -> bool:
+        """Return True if a kafka partition holds unarchived records of the hour. `answers` are offsets by epoch ms."""
         start = find_hour_start(self.state, frontier, answers[to_epoch_ms(hour)])
         end = find_readable_offset(frontier, answers[to_epoch_ms(self._find_lateness_end(hour))])
         uncovered = self.uncovered.get(frontier.kafka_partition, RangeSet())
         return bool(uncovered & make_span(start, max(start, end)))
 
     def _list_inputs(self, frontier: Frontier, start: OffsetAtTime, end: OffsetAtTime) -> list[int]:
+        """Return the offsets in one kafka partition that decide how archiving from `start` to `end` goes."""
         bounds = [find_hour_start(self.state, frontier, start), find_readable_offset(frontier, end)]
         covered = self.state.coverage(frontier.kafka_partition) & make_span(*bounds)
         edges = [edge for r in covered for edge in (r.start_offset, r.end_offset)]
@@ -385,8 +401,10 @@ def split_contiguous(starts: Sequence[T], step: timedelta = HOUR) -> list[list[T
 
 
 def _find_readable(frontier: Frontier) -> RangeSet:
+    """Return the offsets that a run can read: from the start of the log to its last stable offset."""
     return make_span(frontier.log_start_offset, frontier.last_stable_offset)
 
 
 def _is_after(answer: OffsetAtTime, offset: int) -> bool:
+    """Return True if the answer of Kafka, or the end of the log that has no answer, is after the offset."""
     return not isinstance(answer, int) or answer > offset

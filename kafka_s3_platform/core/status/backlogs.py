@@ -204,6 +204,7 @@ class Backlogs:
     def _find_changed(
         self, topic: ArchivedTopic, state: IndexState, described: FoundTopic, frontiers: Mapping[int, Frontier]
     ) -> Mapping[int, PlatformError]:
+        """Return the errors of kafka partitions whose log is not the archived one: truncated, or of another topic."""
         try:
             refuse_another_topic(described, state)
         except TopicRecreatedError as err:
@@ -212,6 +213,8 @@ class Backlogs:
         return ArchivedLogs(topic.config, topic.topic, state, find_divergence).find_changed(frontiers)
 
     def _find_divergence(self, described: FoundTopic, frontier: Frontier, mark: EpochMark) -> EpochEnd | None:
+        """Return where the log differs from what was archived of a leader epoch, from the cache or the broker."""
+
         def ask() -> EpochEnd | None:
             with open_divergence_finder(self._config.kafka, described.topic) as find_divergence:
                 return find_divergence(frontier, mark)
@@ -219,6 +222,7 @@ class Backlogs:
         return self._ask_log(described, (frontier.kafka_partition, frontier.leader_epoch, mark), ask)
 
     def _read_timestamp(self, described: FoundTopic, kafka_partition: int, offsets: OffsetRange) -> int | None:
+        """Return the timestamp (epoch ms) of the first record in the range, from the cache or the broker."""
         search_range = OffsetRange(offsets.start_offset, min(offsets.end_offset, offsets.start_offset + SEARCHED))
 
         def ask() -> int | None:
@@ -256,12 +260,14 @@ class Backlogs:
         return None
 
     def _read_configs(self, topic: str, topic_id: str) -> Mapping[str, str]:
+        """Return the topic's configs as the broker has them, or as it had them some minutes ago."""
         if not self._has_fresh_configs(topic_id):
             configs = self._deadline.limit_broker(self._admin.read_topic_configs)(topic)
             _configs[self._servers, topic_id] = time.monotonic(), configs
         return _configs[self._servers, topic_id][1]
 
     def _has_fresh_configs(self, topic_id: str) -> bool:
+        """Return True if the topic's configs were read lately."""
         at, _ = _configs.get((self._servers, topic_id), (float("-inf"), {}))
         return time.monotonic() - at < CONFIGS_SECONDS
 
@@ -308,7 +314,10 @@ class Backlogs:
 
 
 def read_archived(topic: ArchivedTopic, index_look: IndexLook, *, is_known: bool) -> Archived:
-    """Read the index of the topic. If `is_known`, list only hours of commits in the last days (`SHOWN_WITHIN`)."""
+    """Read from the index what is archived of the topic: its state, and the hours with segments.
+
+    `is_known`: an earlier tick has listed all hours, so only those of the last days' commits are listed.
+    """
     hourly = SegmentFilter(chunk="hourly", committed_since=index_look.since if is_known else None)
 
     def read(snapshot: IndexSnapshot) -> Archived:
@@ -319,4 +328,5 @@ def read_archived(topic: ArchivedTopic, index_look: IndexLook, *, is_known: bool
 
 
 def _name_place(topic: ArchivedTopic) -> tuple[str, str, str]:
+    """Return the key of the topic's index in the cache: endpoint, place of the index, topic."""
     return topic.config.store.endpoint_url or "", topic.index.uri, topic.topic

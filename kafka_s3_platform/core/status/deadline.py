@@ -52,7 +52,7 @@ class Deadline:
         return reading.answer
 
     def describe_slow_store(self) -> str:
-        """Return a text about a slow store, or an empty one."""
+        """Return the end of an error's text: the store used up the time. Empty if it did not."""
         if self._store_seconds <= self.seconds / 2:
             return ""
         return f": the store answers slowly, reading it took {self._store_seconds:.0f} s of {self.seconds:g} s"

@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 def find_memory(name: str, env: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder `name` of remembered files, in Dagster's home, or in `.dagster` of the working directory."""
+    """Return the folder `name` for files that this platform remembers, in Dagster's home or in `.dagster`."""
     return Path(env.get("DAGSTER_HOME") or ".dagster") / name
 
 
@@ -175,6 +175,7 @@ def give_topics(config: ConnectorConfig, topics: Iterable[str]) -> ConnectorConf
 
 
 def _look_for_first_topics(connectors: Sequence[ConnectorConfig], folder: Path) -> None:
+    """Ask Kafka for the connectors' topics, in threads that may go on. Wait FIRST_LOOK_SECONDS at most."""
     deadline = time.monotonic() + FIRST_LOOK_SECONDS
     threads = [threading.Thread(target=_try_to_look, args=(c, folder), daemon=True) for c in connectors]
     for thread in threads:
@@ -184,6 +185,7 @@ def _look_for_first_topics(connectors: Sequence[ConnectorConfig], folder: Path) 
 
 
 def _try_to_look(config: ConnectorConfig, folder: Path) -> None:
+    """Ask Kafka for the connector's topics, and log an error: nobody waits for this thread."""
     try:
         look_for_topics(config, folder)
     except (PlatformError, OSError) as err:

@@ -66,10 +66,12 @@ class IndexLook:
             self._cache_handle()
 
     def _cache_handle(self) -> None:
+        """Keep the open index for the next IndexLook of this user, if this one is closed and nobody reads."""
         if self._is_closed and not self._reading and self._opened is not None:
             _handles[self._place] = self._config.store, self._opened
 
     def _find_snapshot(self, topic: ArchivedTopic) -> IndexSnapshot | None:
+        """Return the topic's part of the index, None if nothing of it is archived."""
         snapshot = self._snapshot.topic(topic.topic) if self._snapshot else None
         if snapshot is None or snapshot.is_empty:
             return None

@@ -85,7 +85,7 @@ def find_retention_left(backlog: Backlog) -> RetentionLeft | None:
 
 
 def _find_hours(backlog: Backlog, retention_left: RetentionLeft | None) -> tuple[datetime, datetime] | None:
-    """Return the times [from, to) of the unarchived records that Kafka deletes soon. None if there are none."""
+    """Return the times [from, to) of the records that Kafka deletes soon and nobody has archived. None without any."""
     settings = backlog.topic.config.archive
     if retention_left is None or not retention_left.is_age_known or _find_level(settings, retention_left) is Level.FINE:
         return None
@@ -95,6 +95,7 @@ def _find_hours(backlog: Backlog, retention_left: RetentionLeft | None) -> tuple
 
 
 def _find_retention_risk(backlog: Backlog, retention_left: RetentionLeft | None) -> Iterator[Risk]:
+    """Yield the risk that Kafka deletes records by its retention before they are archived."""
     if retention_left is None:
         return
     level = _find_level(backlog.topic.config.archive, retention_left)
@@ -113,11 +114,16 @@ def _find_retention_risk(backlog: Backlog, retention_left: RetentionLeft | None)
 
 
 def _find_level(settings: ArchiveSettings, retention_left: RetentionLeft) -> Level:
+    """Return the level of the time that is left, by its share of the retention."""
     share = retention_left.seconds * 1000 / retention_left.kept_ms if retention_left.kept_ms else 0.0
     return Level((share <= settings.risk_retention_warn) + (share <= settings.risk_retention_fail))
 
 
 def _find_age_risk(backlog: Backlog, new_until: datetime | None) -> Iterator[Risk]:
+    """Yield the risk of lateness: the oldest hour that is not complete ended too long ago.
+
+    Before `new_until` the topic is new: then it is a warning at most.
+    """
     if not backlog.hours_left:
         return
     settings, hour = backlog.topic.config.archive, backlog.hours_left[0]
@@ -135,6 +141,7 @@ def _find_age_risk(backlog: Backlog, new_until: datetime | None) -> Iterator[Ris
 
 
 def _describe_left(seconds: float, bound: str) -> str:
+    """Return how long Kafka keeps the oldest record, as the end of a sentence. `bound` is `at least` or `at most`."""
     if seconds <= 0:
         return "may delete the oldest at any moment"
     return f"keeps the oldest for {describe_time(seconds)} more {bound}"

@@ -91,11 +91,13 @@ def fingerprint_inputs(inputs: Any) -> str:
 
 @lru_cache(maxsize=64)
 def _digest_settings(settings: bytes, salt: bytes) -> str:
+    """Return a digest of a connector's settings, secrets among them. It is slow on purpose."""
     # Run tags show digests made from this one. A slow hash keeps people from guessing a password by them.
     return hashlib.scrypt(settings, salt=salt, n=2**14, r=8, p=1, dklen=16).hex()
 
 
 def _unmask(value: Any) -> str:
+    """Return the text of a secret, or of any other value that is no JSON."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     return str(value)

@@ -74,6 +74,7 @@ _NUMBERS = ("partition", "offset", "timestamp", "timestampType")
 
 
 def _add_length(column: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Return what Avro writes of each value: its length, then its bytes."""
     return encode_varints(read_strings(column).lengths), column
 
 
@@ -203,11 +204,13 @@ def _skip_headers(body: IO[bytes], most: int) -> None:
 
 
 def _skip_nullable(body: IO[bytes]) -> None:
+    """Skip bytes that may be null."""
     if read_zigzag(body):
         _skip_bytes(body)
 
 
 def _skip_bytes(body: IO[bytes]) -> None:
+    """Skip the length and the bytes of a value."""
     size = read_zigzag(body)
     if size < 0:
         raise ValueError(f"a length of {size}")

@@ -146,7 +146,7 @@ class RowGroupReader:
         return fields
 
     def _put_aside(self, batches: Iterator[pa.RecordBatch], target: IO[bytes]) -> Iterator[pa.RecordBatch]:
-        """Write the batches to a temporary file. Return an iterator that reads them from there."""
+        """Write the batches to a temporary file. Return an iterator that reads them back from there."""
         first = next(batches, None)
         if first is None:
             return iter(())
@@ -173,7 +173,7 @@ class RowGroupReader:
             yield pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
     def _next_of(self, parts: Sequence[Iterator[pa.RecordBatch]]) -> dict[str, pa.Array]:
-        """Return the columns of each part's next batch, empty at the end. Here their bytes together are checked."""
+        """Return the columns of each part's next batch by name, empty at the end. Their bytes together are limited."""
         columns = dict[str, pa.Array]()
         size = 0
         for part in parts:
@@ -217,6 +217,7 @@ def _take_out(source: IO[bytes]) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _open_temporary_file() -> Iterator[IO[bytes]]:
+    """Open a temporary file without a name until the block ends. PermanentError if there is no room."""
     with _name_lack_of_room():
         file = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
     try:

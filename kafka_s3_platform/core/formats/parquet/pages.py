@@ -97,6 +97,7 @@ def _read_list(data: memoryview, pos: int, depth: int) -> tuple[list[Any], int]:
 
 
 def _read_zigzag(data: memoryview, pos: int) -> tuple[int, int]:
+    """Read a signed number of Thrift. Return it and the position behind it."""
     value, pos = _read_varint(data, pos)
     return value >> 1 ^ -(value & 1), pos
 

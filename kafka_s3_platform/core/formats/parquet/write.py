@@ -74,17 +74,19 @@ class RowGroupWriter:
         self._sink.write(buffer.getvalue().to_pybytes())
 
     def _end_file(self, writer: pq.ParquetWriter, facts: Mapping[str, str]) -> None:
+        """Write the last row group and the footer with `facts`."""
         self._flush()
         writer.add_key_value_metadata(dict(sorted({**self._metadata, **facts}.items())))
         writer.close()
 
     def _opened(self) -> pq.ParquetWriter:
+        """Return the writer of the sink, made at the first row group."""
         if self._writer is None:
             self._writer = self._open_writer(self._sink)
         return self._writer
 
     def _end(self, sizes: Int64s, start: int) -> tuple[int, bool]:
-        """Return the end of the records from `start` on in the open row group, and True if they fill it."""
+        """Return where the records from `start` on leave the open row group, and True if they fill it."""
         by_bytes = int(np.searchsorted(np.cumsum(sizes[start:]), ROW_GROUP_BYTES - self.buffered_bytes)) + 1
         end = start + min(by_bytes, ROW_GROUP_RECORDS - self._records)
         return min(end, len(sizes)), end <= len(sizes)
