@@ -138,6 +138,7 @@ def _join_descriptions(group: Sequence[FailedCheck]) -> str:
 
 
 def _name_topics(topics: Sequence[str]) -> str:
+    """Return the first topic, and the number of the others."""
     return topics[0] + (f" and {len(topics) - 1:,} more" if len(topics) > 1 else "")
 
 
@@ -267,9 +268,11 @@ def _add_run(
     names: Mapping[str, str],
     silent: Collection[str],
 ) -> list[OpenFailure]:
-    """Return the open failures after one more run has ended.
+    """Return the failures that are still open after one more run has ended.
 
-    The run takes all its assets, or its work as a whole, out of earlier failures, and adds those that it failed to do.
+    The run takes all its assets out of earlier failures, and adds those that it failed to do. `names` is the topic of
+    each asset, by its digest; `silent` are connectors whose server does not answer, so that failures of theirs may
+    heal.
     """
     connector, kind = work
     picked_digests = {digest_key(key) for key in list_picked_keys(run, connector)}
@@ -290,7 +293,7 @@ def _add_run(
 
 
 def _drop_undefined(failure: OpenFailure, subjects: Subjects) -> OpenFailure:
-    """Remove assets and work that are not defined any more."""
+    """Return the failure without assets and work that no file defines any more."""
     names = subjects.get((failure.connector, failure.kind), {})
     return _remove_digests(
         failure, {*split_digests(failure.failed_once), *split_digests(failure.failing)} - names.keys()
@@ -298,10 +301,12 @@ def _drop_undefined(failure: OpenFailure, subjects: Subjects) -> OpenFailure:
 
 
 def _remove_digests(failure: OpenFailure, digests: Collection[str]) -> OpenFailure:
+    """Return the failure without these assets, which a later run has done or which are gone."""
     texts = failure.failed_once, failure.failing
     failed_once, failing = ("".join(d for d in split_digests(text) if d not in digests) for text in texts)
     return replace(failure, failed_once=failed_once, failing=failing)
 
 
 def _find_end(record: dg.RunRecord) -> datetime:
+    """Return when the run ended, or began if Dagster does not know that."""
     return datetime.fromtimestamp(record.end_time or record.create_timestamp.timestamp(), timezone.utc)

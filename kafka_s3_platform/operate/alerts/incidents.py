@@ -127,7 +127,7 @@ def drop_notified(incidents: Incidents, receivers: Collection[str]) -> dict[str,
 
 
 def _note_time_left(incident: Incident, finding: Finding, now: float) -> Incident:
-    """Note the time left until a loss. When it has halved, all receivers are due another message.
+    """Note the time that is left until Kafka deletes records. When it has halved, all receivers are due a message.
 
     That is a few times at most, since a longer time left is not noted before CALM_SECONDS are over.
     """
@@ -144,6 +144,7 @@ def _note_time_left(incident: Incident, finding: Finding, now: float) -> Inciden
 
 
 def _continue_incident(incident: Incident, finding: Finding, now: float) -> Incident:
+    """Return an incident whose finding is still there, with news of it. It begins anew if somebody has to act now."""
     if incident.finding.is_healing and not finding.is_healing:
         # a receiver that read that nobody has to act needs a new message
         return _start_incident(finding, now)
@@ -159,6 +160,7 @@ def _continue_incident(incident: Incident, finding: Finding, now: float) -> Inci
 
 
 def _start_incident(finding: Finding, now: float) -> Incident:
+    """Make the incident of a new finding. The same finding gets the same id, if a tick is repeated."""
     identity = f"{finding.key} {finding.since.isoformat()} {finding.is_healing}"
     digest = hashlib.sha256(identity.encode()).hexdigest()
     seconds = None if finding.lost_at is None else max(0.0, finding.lost_at - now)
@@ -166,5 +168,6 @@ def _start_incident(finding: Finding, now: float) -> Incident:
 
 
 def _shorten(finding: Finding) -> Finding:
+    """Return the finding with less text and fewer names, for the cursor."""
     error = finding.error if len(finding.error) <= MOST_CHARACTERS else finding.error[:MOST_CHARACTERS] + " ..."
     return replace(finding, names=finding.names[:MOST_NAMES], error=error)

@@ -73,6 +73,7 @@ _BEGINS = {"began": "", "nearer": "Nearer to a loss: ", "over": "Over: ", "gone"
 
 
 def _describe_present(incident: Incident) -> dict[str, str]:
+    """Return the lines about an incident that goes on."""
     finding = incident.finding
     return {
         "heals by itself": "yes, as soon as its cause is gone" if finding.is_healing else "no, somebody has to act",
@@ -82,6 +83,7 @@ def _describe_present(incident: Incident) -> dict[str, str]:
 
 
 def _describe_end(incident: Incident, ended_at: datetime) -> dict[str, str]:
+    """Return the lines about an incident that is over, or that nobody watches any more."""
     lasted = describe_time((ended_at - incident.finding.since).total_seconds())
     ended = f"{_format_time(ended_at)}, after {lasted}"
     if incident.is_gone:
@@ -90,6 +92,7 @@ def _describe_end(incident: Incident, ended_at: datetime) -> dict[str, str]:
 
 
 def _describe_names(incident: Incident) -> str:
+    """Return the names of the topics or connectors, and the number of the others."""
     more_count = incident.name_count - len(incident.finding.names)
     return ", ".join(incident.finding.names) + (f" and {more_count:,} more" if more_count else "")
 
@@ -99,4 +102,5 @@ def _format_time(moment: datetime) -> str:
 
 
 def _make_line(text: str) -> str:
+    """Return the text as one printable line."""
     return escape_unprintable(" ".join(text.split()))

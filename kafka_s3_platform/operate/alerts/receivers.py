@@ -59,6 +59,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _post(url: str, message: Message) -> None:
+    """Send the message to a webhook, as Slack reads it. TransientError, without the URL, if it may not have arrived."""
     # as Slack wants it; Mattermost shows the same, and obeys mentions and links unless something is inside of them
     text = message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"(?<!\w)@(?=\w)|\](?=[(\[:])", "\\g<0>\N{WORD JOINER}", text)
@@ -83,6 +84,7 @@ def _post(url: str, message: Message) -> None:
 
 
 def _mail(settings: AlertSettings, message: Message) -> None:
+    """Send the message by SMTP. TransientError, without the login, if it may not have arrived."""
     server_name = f"SMTP server {settings.smtp_host}:{settings.choose_port()}"
     try:
         with _connect(settings) as server:
@@ -100,6 +102,7 @@ def _mail(settings: AlertSettings, message: Message) -> None:
 
 
 def _connect(settings: AlertSettings) -> smtplib.SMTP:
+    """Connect to the SMTP server: with TLS from the start, by STARTTLS, or without."""
     host, port = settings.smtp_host or "", settings.choose_port()
     if settings.smtp_security == "tls":
         return smtplib.SMTP_SSL(host, port, timeout=SEND_SECONDS, context=ssl.create_default_context())
@@ -114,6 +117,7 @@ def _connect(settings: AlertSettings) -> smtplib.SMTP:
 
 
 def _make_email(settings: AlertSettings, message: Message) -> EmailMessage:
+    """Make the email of a message. Later ones about an incident answer the first one."""
     email = EmailMessage()
     email["Subject"] = f"[kafka-s3] {message.subject}"
     email["From"] = settings.email_from

@@ -132,6 +132,7 @@ def _notify_receivers(
 
 
 def _read_state(cursor: str | None, log: logging.Logger) -> AlertState:
+    """Read the sensor's cursor. One of another version counts as none."""
     if not cursor:
         return AlertState()
     try:
@@ -142,6 +143,7 @@ def _read_state(cursor: str | None, log: logging.Logger) -> AlertState:
 
 
 def _describe(incidents: Incidents, errors: Sequence[TransientError]) -> str:
+    """Return the sensor's text for its tick: the open incidents, and messages that were not delivered."""
     titles = [incident.finding.title for incident in incidents.values() if incident.ended_at is None]
     summary = f"{count_noun(len(titles), 'open incident')}: {'; '.join(titles)}" if titles else "no open incident"
     return "; ".join([summary, *(f"not delivered, and tried again: {error}" for error in errors)])

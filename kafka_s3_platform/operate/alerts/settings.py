@@ -75,6 +75,7 @@ def select_alert_variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_email(settings: AlertSettings) -> None:
+    """Raise ConfigError if a setting of email lacks another one that it needs."""
     problem = ""
     if settings.email_to and not settings.smtp_host:
         problem = f"set {environment.ALERT_SMTP_HOST} to the server that takes emails"

@@ -39,6 +39,7 @@ def make_rehearsal_job(config: ConnectorConfig) -> dg.JobDefinition:
 
 
 def _make_metadata(evidence: "Evidence") -> dict[str, int | float]:
+    """Make the metadata of a rehearsal from its evidence, the document that records what came back."""
     turns = evidence.standing.turns.values()
     return {
         "evidence": evidence.number,

@@ -124,6 +124,7 @@ def apply_translations(
 
 
 def _list_targets(offsets: Iterable[TranslatedOffset]) -> dict[int, Committed]:
+    """Return the offsets to commit at the target, by kafka partition. Those without a place are left out."""
     by_kafka_partition: dict[int, Committed] = {}
     for offset in offsets:
         if offset.target_offset is not None:
@@ -152,6 +153,7 @@ def roll_back_groups(admin: ClusterAdmin, rollback: Rollback) -> list[str]:
 def _undo_group(
     admin: ClusterAdmin, group: str, topic: str, earlier_offsets: Mapping[int, Committed | None]
 ) -> Iterator[str]:
+    """Set a group's offsets of a topic back, and yield a sentence for each. None: it had none, which is removed."""
     offsets = {p: c for p, c in earlier_offsets.items() if c is not None}
     _commit_offsets(admin, group, {topic: offsets})
     yield from (f"{group}, kafka partition {p}: back at offset {c.offset}" for p, c in sorted(offsets.items()))
@@ -160,6 +162,7 @@ def _undo_group(
 
 
 def _take_back(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Sequence[int]) -> str:
+    """Delete the group's offsets of these kafka partitions. Return a sentence that says so, or why they stay."""
     numbers = ",".join(map(str, kafka_partitions))
     before = f"{group}: had committed nothing of kafka partitions {numbers} before"
     try:

@@ -133,6 +133,10 @@ def _refuse_place(reason: str) -> TranslatedPlace:
 
 
 def _find_place(committed: int, restored: Restored, log: Frontier) -> TranslatedPlace:
+    """Find the target offset from which the group goes on, and how exact it is.
+
+    `restored.runs` are three rows of numbers: source offset, target offset and length of each run of restored records.
+    """
     sources, targets, counts = restored.runs
     if not sources.size:
         return _find_idle_place(committed, restored, log)
@@ -154,6 +158,7 @@ def _find_doubt(committed: int, place: int, restored: Restored) -> str:
 
 
 def _describe_all(committed: int, restored: Restored) -> str:
+    """Return why a place is exact, for people."""
     if committed == restored.archived_end:
         return f"the group had read all that is archived, which ends at offset {committed}"
     return (
@@ -172,6 +177,7 @@ def _find_idle_place(committed: int, restored: Restored, log: Frontier) -> Trans
 
 
 def _check_place(place: TranslatedPlace, log: Frontier) -> TranslatedPlace:
+    """Return the place, or that there is none if the target does not hold that offset any more."""
     offset = place[0]
     if offset is not None and not log.log_start_offset <= offset <= log.high_watermark:
         extent = f"[{log.log_start_offset}, {log.high_watermark})"
@@ -180,7 +186,7 @@ def _check_place(place: TranslatedPlace, log: Frontier) -> TranslatedPlace:
 
 
 def read_runs(store: ObjectStore, key: str | None) -> Runs:
-    """Read an offset mapping of `MappingWriter`. Without a key there are no runs."""
+    """Read the offset mapping of a restore: source offset, target offset and length of runs. None without a key."""
     if key is None:
         return NO_RUNS
     table = parse_table(store.get(key), MAPPING_SCHEMA, key)
@@ -188,7 +194,7 @@ def read_runs(store: ObjectStore, key: str | None) -> Runs:
 
 
 def find_doubled(runs: Runs) -> Doubt:
-    """Find the end of the source offsets with more than one record in the target."""
+    """Return the end of the source offsets that have more than one record in the target."""
     sources, _, counts = runs
     ends = sources + counts
     twice = np.flatnonzero(sources[1:] < ends[:-1])
@@ -353,6 +359,7 @@ def _translate_rows(
     rows: Sequence[CommittedOffset],
     target: Answers[int, Frontier],
 ) -> Translation:
+    """Translate the groups' offsets of one topic: find what was restored where, and what else is there."""
     numbers = {r.kafka_partition for r in rows}
     logs = {p: log for p, log in target.all_or_raise().items() if p in numbers}
     keys = {p.kafka_partition: p.mapping_key for p in report.kafka_partitions}
@@ -405,11 +412,13 @@ def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) ->
 
 
 def _find_expired(snapshot: IndexSnapshot, kafka_partition: int) -> Doubt:
+    """Return the source offset before which retention has removed archived records."""
     end = max((s.end_offset for s in snapshot.expired if s.kafka_partition == kafka_partition), default=0)
     return end, f"records before offset {end} expired by a rule of retention"
 
 
 def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt:
+    """Return the source offset before which the archive lacks records, `end` being its last offset plus one."""
     gaps = [g.offsets for g in state.gaps if g.kafka_partition == kafka_partition]
     archived = (state.coverage(kafka_partition) - RangeSet(gaps)).ranges
     # Only an archive without a hole up to the end counts: a group goes on from its offset to the end.

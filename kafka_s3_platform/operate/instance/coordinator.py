@@ -18,6 +18,7 @@ class PoolRunCoordinator(QueuedRunCoordinator):
         return super().submit_run(context)
 
     def _set_default_limit(self, pool: str) -> None:
+        """Give the pool the default limit, unless it has one."""
         storage = self._instance.event_log_storage
         if self._has_limit(pool):
             return

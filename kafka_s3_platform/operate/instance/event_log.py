@@ -79,6 +79,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
                 self.store_asset_check_event(event, event_id)
 
     def _insert_event(self, conn: Connection, event: dg.EventLogEntry) -> int:
+        """Insert one event, and what Dagster keeps of an asset's event besides. Return its id."""
         primary_key: Any = conn.execute(self.prepare_insert_event(event)).inserted_primary_key
         event_id: int = primary_key[0]
         is_of_assets = event.is_dagster_event and event.dagster_event_type in ASSET_EVENTS

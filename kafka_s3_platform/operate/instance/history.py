@@ -176,6 +176,7 @@ class RunHistories:
     def _list_restores(
         self, connectors: Sequence[str], jobs: Mapping[str, tuple[str, str]]
     ) -> dict[str, list[RunningRestore]]:
+        """List the restores under way of each connector, by their ids."""
         restores: dict[str, list[RunningRestore]] = {name: [] for name in connectors}
         for run in self._instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
             for name, kind in find_work(run, jobs):
@@ -187,6 +188,7 @@ class RunHistories:
         return restores
 
     def _note(self, connector: str, run: _Run) -> None:
+        """Note a run as the last of its kind, and as the last failure or success of its topics."""
         last_run = self._last.get((connector, run.kind))
         if last_run is None or run.ended_at >= last_run.ended_at:
             self._last[connector, run.kind] = run

@@ -62,6 +62,7 @@ def find_instance() -> dg.DagsterInstance | None:
 
 
 def _open_instance() -> dg.DagsterInstance | None:
+    """Open the instance under a lock. Close a folder of runs to other users."""
     if (data := Path(".dagster")).is_dir():
         make_private_folder(data)
     home = os.environ.get("DAGSTER_HOME")

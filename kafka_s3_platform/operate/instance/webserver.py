@@ -65,6 +65,7 @@ class OriginGuard:
             await send({"type": "websocket.close", "code": 1008})
 
     def _find_flaw(self, scope: Scope) -> str | None:
+        """Return why to refuse the request: its host, the page it comes from, or a query by GET. None: it is fine."""
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if _normalize_host(f"//{host}") not in {*self._names, "localhost"}:

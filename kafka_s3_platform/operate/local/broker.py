@@ -62,6 +62,7 @@ def find_digests(version: str) -> Path:
 
 
 def _compare_digests(digests: Path, libs: Path) -> list[str]:
+    """Return the names of files that differ between the recorded digests and the folder."""
     recorded = {name: digest for digest, name in map(str.split, digests.read_text().splitlines())}
     return sorted({name for name, _ in recorded.items() ^ hash_files(libs).items()})
 
@@ -208,6 +209,7 @@ class Broker:
 
 
 def _list_logging_jars() -> list[Path]:
+    """Return PySpark's jars by which Kafka can log."""
     jars: list[Path] = []
     for name in LOGGING_JARS:
         jars += find_pyspark_jars().glob(f"{name}-[0-9]*.jar")

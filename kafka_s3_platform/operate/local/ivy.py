@@ -71,6 +71,7 @@ class Download:
         return folder
 
     def _verify(self, folder: Path, advice: str) -> None:
+        """Raise IntegrityError if files of the folder are not the recorded ones."""
         if differing := self.list_differences(folder):
             raise IntegrityError(
                 f"files of {self.coordinates} differ from those recorded: {', '.join(differing)}; {advice}"
@@ -96,6 +97,7 @@ class Download:
             )
 
     def _command(self, folder: Path) -> list[str]:
+        """Return the command that has Ivy fetch the files into a folder."""
         java = [str(find_java()), f"-Divy.default.ivy.user.dir={folder}/ivy", "-cp", f"{find_pyspark_jars()}/*"]
         retrieve = ["-retrieve", f"{folder}/{DOWNLOADS}/[artifact]-[revision].[ext]"]
         return [*java, "org.apache.ivy.Main", *self.ivy_options(folder), "-confs", "default", *retrieve]

@@ -56,6 +56,7 @@ def fetch_registry_app(cache: Path) -> Path:
 
 
 def _write_ivy_options(folder: Path) -> list[str]:
+    """Write the files that tell Ivy what to fetch. Return the options that name them."""
     ivy = folder / "ivy.xml"
     settings = folder / "ivysettings.xml"
     ivy.write_text(IVY)

@@ -155,6 +155,7 @@ class SeaweedFS:
         return [f"-{name}={value}" for name, value in {**fixed, **ports}.items()]
 
     def _identities(self) -> dict[str, object]:
+        """Return who may use the S3 server: the one access key of the settings."""
         key = {"accessKey": self.settings.aws_access_key_id, "secretKey": self.settings.aws_secret_access_key}
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         return {"identities": [{"name": "kafka-s3", "credentials": [key], "actions": actions}]}

@@ -46,6 +46,7 @@ def run_checks(checks: Mapping[str, FindReasons], connectors: Sequence[Connector
 
 
 def _load_check(dotted: str) -> FindReasons:
+    """Load a user's check, and return its function. An error of it names the class."""
     class_ = load_class(dotted, HEALTH_CHECK)
     with name_fault(class_, "creating it"):
         check: HealthCheck = class_()
@@ -58,6 +59,7 @@ def _load_check(dotted: str) -> FindReasons:
 
 
 def _find_lag(healthy_lag: int, connectors: Sequence[ConnectorHealth]) -> Iterator[str]:
+    """Yield a sentence for each topic that is further behind than allowed, or whose lag is not known."""
     for each in connectors:
         for topic in each.topics:
             if topic.lag is None:

@@ -67,6 +67,7 @@ class HoursReader:
 
 
 def _read_hours(topic: ArchivedTopic, day_count: int, at_risk: AtRisk) -> HoursOfTopic:
+    """Read the state of each hour in the topic's last days from the index."""
     now = datetime.now(timezone.utc)
     snapshot = topic.index.peek()
     if snapshot is None or snapshot.is_empty:

@@ -75,12 +75,14 @@ class Lookout:
         return HealthReport(looked_at=report.looked_at, good=report.good, error=error)
 
     def _run(self) -> None:
+        """Look at the connectors every `interval` seconds, until `stop`."""
         while True:
             self._look_once()
             if self._ended.wait(self._interval):
                 return
 
     def _look_once(self) -> None:
+        """Look at the connectors, and keep the report. If that fails, the report says why."""
         started = time.monotonic()
         good = dict(self._report.good)
         try:

@@ -42,6 +42,7 @@ class MetricOf(Generic[T]):
 
 
 def _find_ratio(topic: TopicHealth) -> Number:
+    """Return the share of the topic's hours that came back in a rehearsal within the period."""
     turns = topic.turns
     return turns.count_proven(datetime.now(timezone.utc)) / turns.hour_count if turns and turns.hour_count else None
 
@@ -199,6 +200,7 @@ class _Collector:
         self._report = report
 
     def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the report, for Prometheus' client."""
         report = self._report
         connectors = [((c.connector,), c) for c in report.connectors if not c.is_removed]
         topics = [((*names, topic.topic), topic) for names, c in connectors for topic in c.topics]

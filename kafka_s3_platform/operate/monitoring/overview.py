@@ -136,6 +136,7 @@ def _find_why_unread(reading: _Reading, seconds: float) -> str:
 
 
 def _add_history(health: ConnectorHealth, read: Mapping[str, RunHistory], why: str) -> ConnectorHealth:
+    """Add the connector's runs to its health, or why they are not known, and topics that it no longer archives."""
     if why or health.connector not in read:
         return replace(health, history_error=why or "it was read before this connector was there")
     history = read[health.connector]

@@ -33,6 +33,7 @@ class RestoreProgress:
         return tuple(self._look_at(config, restore) for restore in restores)
 
     def _look_at(self, config: ConnectorConfig, restore: RunningRestore) -> RunningRestore:
+        """Return the restore with the records that it planned and sent. As it is, if that is not known."""
         # only where a restore is under way
         from kafka_s3_platform.core.restore.replay.checkpoint import read_positions
 
@@ -54,6 +55,7 @@ class RestoreProgress:
 
 
 def _read_plan(config: ConnectorConfig, store: ObjectStore, restore_id: str) -> _Planned:
+    """Read a restore's plan from the bucket: its topics, its records, and the keys of its checkpoints."""
     from kafka_s3_platform.core.restore.documents import RestoreDocuments
     from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 

@@ -181,6 +181,7 @@ class StatusPage:
         return sum(_rank(topic) > 0 for topic in topics)
 
     def _find_topics(self, health: ConnectorHealth) -> list[TopicHealth]:
+        """Return the connector's topics that the filter names, the worst first."""
         part = self.name_filter.casefold()
         topics = [t for t in health.topics if part in f"{health.connector}/{t.topic}".casefold()]
         return sorted(

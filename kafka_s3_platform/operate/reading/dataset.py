@@ -294,6 +294,7 @@ class PulledScan:
 
 
 def _join_conditions(conditions: Iterable[pc.Expression]) -> pc.Expression | None:
+    """Return the condition that all conditions hold, None without any."""
     joint_condition = None
     for condition in conditions:
         joint_condition = condition if joint_condition is None else joint_condition & condition
@@ -319,6 +320,7 @@ def _is_named(column: str, text: str) -> bool:
 
 
 def _take_rows(batches: Iterator[pa.RecordBatch], num_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the batches up to so many rows."""
     while num_rows > 0 and (batch := next(batches, None)) is not None:
         yield batch.slice(0, num_rows)
         num_rows -= batch.num_rows

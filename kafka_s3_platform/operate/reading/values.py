@@ -294,6 +294,7 @@ def _is_castable(source: Any, target: Any) -> bool:
 
 @lru_cache
 def _compile_target(text: str) -> _Target:
+    """Return what builds a column of this Avro schema, made once."""
     return _Target(Schema(text))
 
 

@@ -145,6 +145,7 @@ class Rehearsal:
         return EvidenceFolder(self._config).add(evidence, self._key)
 
     def _draw(self, topic: str) -> Draw:
+        """Draw the topic's hours for this rehearsal, from what the index holds and what earlier ones restored."""
         lateness = timedelta(milliseconds=self._config.archive.allowed_lateness_ms)
         newest = datetime.now(timezone.utc) - lateness - HOUR
         all_counts = {hour: records for hour, (records, _) in self._snapshot.count_hours(topic, EPOCH).items()}
@@ -169,6 +170,7 @@ class Rehearsal:
         )
 
     def _add_turn(self, draw: Draw, reasons: HourReasons, at: datetime) -> TopicTurns:
+        """Return the topic's turns with this rehearsal's: when each hour came back last, or why it did not."""
         turns = self._turns.get(draw.topic)
         return add_turn(turns, reasons, at, self._period_days, draw.counts, draw.record_bytes)
 
@@ -202,6 +204,7 @@ class Rehearsal:
     def _request(
         self, config: ConnectorConfig, target: KafkaSettings, draw: Draw, name: str, on_error: OnError
     ) -> RestoreRequest:
+        """Make the request that restores a topic's drawn hours to a new topic."""
         return RestoreRequest(
             config=config,
             topic=draw.topic,
@@ -248,6 +251,7 @@ class Rehearsal:
 
 
 def _check_format(config: ConnectorConfig) -> None:
+    """Raise ConfigError if the archive cannot be rehearsed: it has no whole records, or no hours of timestamps."""
     if config.source is not None or not config.layout.is_envelope:
         raise ConfigError(
             f"connector {config.name} has no archive of whole records (format {config.layout.format}): a rehearsal "
@@ -261,6 +265,7 @@ def _check_format(config: ConnectorConfig) -> None:
 
 
 def _describe(draw: Draw, report: RestoreReport | None, reasons: HourReasons) -> ComparedTopic:
+    """Return what the evidence says of a topic: what was compared, and what did not come back."""
     nothing = ComparedTopic(
         topic=draw.topic, compared_with="nothing", records=0, record_bytes=0, verdict="", is_complete=False
     )
@@ -298,6 +303,7 @@ def _remove_traces(store: ObjectStore, folder: str, rehearsal_id: str, target: K
 
 
 def _remove_one(store: ObjectStore, admin: ClusterAdmin, objects: Sequence[ObjectInfo]) -> None:
+    """Delete the documents of one rehearsal, and the topics that its plans name."""
     for info in objects:
         # Most documents are none of a plan. Those of plans name the topics by their ids.
         with suppress(IntegrityError, PreflightError):

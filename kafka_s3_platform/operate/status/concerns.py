@@ -137,6 +137,7 @@ def list_concerns(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
 
 
 def _describe_failure(run: FailedRun) -> str:
+    """Return the sentence about a failed run."""
     code = find_code(run.message)
     because = f" by {code}" if code else ""
     return (
@@ -165,6 +166,7 @@ def _list_rehearsals(health: ConnectorHealth) -> Iterator[Concern]:
 
 
 def _list_risks(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
+    """List what is at risk. Topics of which the same is said are one concern."""
     groups: dict[tuple[Level, str], list[tuple[float, str, str]]] = defaultdict(list)
     for health in connectors:
         for topic in health.topics:

@@ -95,6 +95,7 @@ def _resolve_topics(config: ConnectorConfig, folder: Path, deadline: Deadline) -
 def _look_at_topics(
     health: ConnectorHealth, topics: Sequence[ArchivedTopic], deadline: Deadline, first_looks: FirstLooks | None
 ) -> ConnectorHealth:
+    """Return the connector's health with the health of its topics."""
     with (
         closing(IndexLook("health", topics)) as index,
         ClusterAdmin(topics[0].config.kafka, BROKER_SECONDS) as admin,
@@ -205,6 +206,7 @@ class _TopicsLook:
         return backlog
 
     def _read_archived(self, topic: ArchivedTopic) -> Archived:
+        """Read the topic's index, and note what it holds, or its error."""
         try:
             archived = read_archived(topic, self._index, is_known=True)
             totals = self._index.read(topic, _count_totals) if self._first_looks is not None else None
@@ -218,6 +220,7 @@ class _TopicsLook:
 
 
 def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
+    """Count the archived records and objects of a topic."""
     topic = snapshot.index.topic
     sums = snapshot.connector_snapshot.segment_sums.get(topic, SegmentSums())
     today = datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -270,6 +273,7 @@ def _add_backlog(health: TopicHealth, backlog: Backlog, first_look: datetime | N
 
 
 def _bound_retention(retention_left: RetentionLeft | None) -> float | None:
+    """Return the seconds until Kafka deletes records, 0 if nobody knows their age, None if it deletes none."""
     if retention_left is None:
         return None
     return max(0.0, retention_left.seconds) if retention_left.is_age_known else 0.0

@@ -165,6 +165,7 @@ class _RunningTasks:
 
 
 def _make_error(warm: WarmSpark, when: str) -> SparkUnavailableError:
+    """Return the error for a run whose warm Spark has ended."""
     return SparkUnavailableError(
         f"the warm Spark (process {warm.pid}) ended {when}. Perhaps it was killed, suspended or out of memory: "
         f"{find_log(warm.path)} may explain more. Run again: what was committed stays"

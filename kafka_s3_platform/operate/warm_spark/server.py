@@ -95,6 +95,7 @@ class WarmServer:
         _end_session(session, jvm)
 
     def _await_end(self) -> None:
+        """Wait until the server has a reason to end, and log it."""
         reason = None
         while reason is None:
             reason = "a signal ended it" if self._ending.wait(BEAT_SECONDS) else self._begin_end()
