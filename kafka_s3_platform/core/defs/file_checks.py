@@ -74,7 +74,14 @@ def _make_sensor(files: Sequence[Path], problems: Problems, are_old: AreOld) -> 
             raise ConfigError("\n".join(filter(None, (text, reloaded))))
         return dg.SensorResult(
             asset_events=[
-                _make_evaluation(path, problem_by_name[path.name])
+                dg.AssetCheckEvaluation(
+                    asset_key=FILES_KEY,
+                    check_name=name_file_check(path),
+                    passed=not problem_by_name[path.name],
+                    metadata={},
+                    severity=dg.AssetCheckSeverity.ERROR,
+                    description=problem_by_name[path.name] or None,
+                )
                 for path in files
                 if problem_by_name[path.name] != last_problems.get(path.name)
             ],
@@ -83,15 +90,3 @@ def _make_sensor(files: Sequence[Path], problems: Problems, are_old: AreOld) -> 
         )
 
     return connector_files
-
-
-def _make_evaluation(path: Path, problem: str) -> dg.AssetCheckEvaluation:
-    """Make the result of a file's check. An empty `problem`: the file loads."""
-    return dg.AssetCheckEvaluation(
-        asset_key=FILES_KEY,
-        check_name=name_file_check(path),
-        passed=not problem,
-        metadata={},
-        severity=dg.AssetCheckSeverity.ERROR,
-        description=problem or None,
-    )

@@ -255,7 +255,9 @@ class Requests:
         ids = list(dict.fromkeys([*newest_ids, *failed_ids]))
         remembered_runs = _ended_runs.get(self._name, {})
         runs_by_id = {run_id: remembered_runs[run_id] for run_id in ids if run_id in remembered_runs}
-        runs_by_id |= _read_ended(self._instance, [run_id for run_id in ids if run_id not in runs_by_id])
+        if unread_ids := [run_id for run_id in ids if run_id not in runs_by_id]:
+            for record in self._instance.get_run_records(dg.RunsFilter(run_ids=unread_ids)):
+                runs_by_id[record.dagster_run.run_id] = _describe_ended(record)
         _ended_runs[self._name] = runs_by_id
         return [runs_by_id[run_id] for run_id in ids if run_id in runs_by_id]
 
@@ -323,12 +325,6 @@ def is_changing(run: dg.DagsterRun, key: dg.AssetKey) -> bool:
     if picked_keys or run.asset_check_selection:
         return key in picked_keys
     return run.job_name in list_changing_jobs(key)
-
-
-def _read_ended(instance: dg.DagsterInstance, run_ids: Sequence[str]) -> Mapping[str, _EndedRun]:
-    """Read these ended runs from the instance, by their ids."""
-    records = instance.get_run_records(dg.RunsFilter(run_ids=run_ids)) if run_ids else ()
-    return {record.dagster_run.run_id: _describe_ended(record) for record in records}
 
 
 def _describe_ended(record: dg.RunRecord) -> _EndedRun:

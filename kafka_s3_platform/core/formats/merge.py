@@ -178,11 +178,8 @@ def _refuse_repeated(key: str, offsets: Int64s) -> None:
     )
 
 
-def _join_records(batches: Sequence[pa.RecordBatch], order: Positions) -> list[pa.RecordBatch]:
-    """Return the records at these positions of all batches together, in that order."""
-    return [pa.concat_batches(batches).take(pa.array(order))]
-
-
 _RECORD_STEPS: BatchSteps[pa.RecordBatch] = BatchSteps(
-    read_offset_column, lambda batch, start, end: batch.slice(start, end - start), _join_records
+    read_offsets=read_offset_column,
+    cut_rows=lambda batch, start, end: batch.slice(start, end - start),
+    join_rows=lambda batches, order: [pa.concat_batches(batches).take(pa.array(order))],
 )

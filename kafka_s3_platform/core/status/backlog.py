@@ -101,7 +101,8 @@ class Backlog:
         """Return the offsets that a run could read and the index does not cover, by kafka partition."""
         # The index may record offsets as deleted that the log still has. A run would read these, so they count here.
         by_kafka_partition = {
-            p: _find_readable(f) - (state.coverage(p) - state.deleted(p)) for p, f in self.frontiers.items()
+            p: make_span(f.log_start_offset, f.last_stable_offset) - (state.coverage(p) - state.deleted(p))
+            for p, f in self.frontiers.items()
         }
         return {p: ranges for p, ranges in by_kafka_partition.items() if ranges}
 
@@ -398,11 +399,6 @@ def split_contiguous(starts: Sequence[T], step: timedelta = HOUR) -> list[list[T
         else:
             groups.append([start])
     return groups
-
-
-def _find_readable(frontier: Frontier) -> RangeSet:
-    """Return the offsets that a run can read: from the start of the log to its last stable offset."""
-    return make_span(frontier.log_start_offset, frontier.last_stable_offset)
 
 
 def _is_after(answer: OffsetAtTime, offset: int) -> bool:

@@ -30,10 +30,13 @@ class Message:
 def make_message(incident: Incident, dagster_url: str | None) -> Message:
     """Make the message that is due now. `dagster_url` ends without a slash."""
     finding = incident.finding
-    subject = _make_line(f"{_BEGINS[incident.stage]}{finding.title}")
+    subject = escape_unprintable(" ".join(f"{_BEGINS[incident.stage]}{finding.title}".split()))
     link = f"{dagster_url}/runs/{finding.run_id}" if dagster_url and finding.run_id else None
+    names = ", ".join(finding.names)
+    if more_count := incident.name_count - len(finding.names):
+        names += f" and {more_count:,} more"
     rows = {
-        "connectors" if finding.connector is None else "topics": _describe_names(incident),
+        "connectors" if finding.connector is None else "topics": names,
         "since": _format_time(finding.since),
         **(_describe_present(incident) if incident.ended_at is None else _describe_end(incident, incident.ended_at)),
         "run": link or finding.run_id or "",
@@ -91,16 +94,5 @@ def _describe_end(incident: Incident, ended_at: datetime) -> dict[str, str]:
     return {"over": ended, "it was": incident.finding.error}
 
 
-def _describe_names(incident: Incident) -> str:
-    """Return the names of the topics or connectors, and the number of the others."""
-    more_count = incident.name_count - len(incident.finding.names)
-    return ", ".join(incident.finding.names) + (f" and {more_count:,} more" if more_count else "")
-
-
 def _format_time(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _make_line(text: str) -> str:
-    """Return the text as one printable line."""
-    return escape_unprintable(" ".join(text.split()))

@@ -401,20 +401,15 @@ def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) ->
     state = snapshot.state
     end = state.coverage(kafka_partition).end_offset or 0
     segments = [s for s in snapshot.segments if s.kafka_partition == kafka_partition]
+    expired_end = max((s.end_offset for s in snapshot.expired if s.kafka_partition == kafka_partition), default=0)
     doubts = [
         _find_unarchived(state, kafka_partition, end),
         find_doubled(runs),
         find_absent(drop_repeats(runs), segments),
-        _find_expired(snapshot, kafka_partition),
+        (expired_end, f"records before offset {expired_end} expired by a rule of retention"),
     ]
     # The doubt with the highest offset counts: from there on is no other.
     return Restored(runs, end, max(doubts))
-
-
-def _find_expired(snapshot: IndexSnapshot, kafka_partition: int) -> Doubt:
-    """Return the source offset before which retention has removed archived records."""
-    end = max((s.end_offset for s in snapshot.expired if s.kafka_partition == kafka_partition), default=0)
-    return end, f"records before offset {end} expired by a rule of retention"
 
 
 def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt:

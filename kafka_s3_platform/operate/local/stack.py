@@ -121,22 +121,17 @@ def _list_servers(settings: StackSettings) -> tuple[Server, ...]:
 
 def start_servers(servers: tuple[Server, ...]) -> None:
     """Start the servers that do not run, and wait until all answer. Raise the same errors as `start_stack`."""
-    for server in _find_stopped(servers):
-        logger.info("starting %s in %s", server.daemon.name, server.daemon.folder)
-        server.start()
-    for server in servers:
-        await_server(server)
-
-
-def _find_stopped(servers: tuple[Server, ...]) -> list[Server]:
-    """List the servers that do not run. Check the ports of all servers before any of them starts."""
     stopped = [server for server in servers if server.daemon.process() is None]
     for server in servers:
         if server in stopped:
             server.daemon.refuse_taken_ports()
         else:
             server.daemon.refuse_other_ports()
-    return stopped
+    for server in stopped:
+        logger.info("starting %s in %s", server.daemon.name, server.daemon.folder)
+        server.start()
+    for server in servers:
+        await_server(server)
 
 
 def await_server(server: Server) -> None:

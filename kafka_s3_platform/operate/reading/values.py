@@ -237,7 +237,8 @@ class _Target:
                     raise _MisfitError(row, f"does not fit: {value}")
         rows = objects if self._is_record else [{"value": value} for value in objects]
         try:
-            return self._unwrap(self._columns.of(rows))
+            structs = self._columns.of(rows)
+            return structs if self._is_record else structs.field(0)
         except VALUE_ERRORS:
             for row, value in enumerate(rows):
                 try:
@@ -245,9 +246,6 @@ class _Target:
                 except VALUE_ERRORS as err:
                     raise _MisfitError(row, f"does not fit: {err}") from err
             raise
-
-    def _unwrap(self, structs: pa.StructArray) -> pa.Array:
-        return structs if self._is_record else structs.field(0)
 
     def _build_quickly(self, payload: Payload, schema: Schema) -> pa.Array | None:
         """Build the column without an object for each value. None if that is not possible.
