@@ -184,9 +184,8 @@ def make_objects_specs(config: ConnectorConfig, topics: Iterable[str]) -> list[d
 
 def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
     layout = topic.config.layout
-    return dg.AssetSpec(
-        topic.key("objects"),
-        **topic.shown_in("objects"),
+    return topic.make_spec(
+        "objects",
         kinds={"s3", *find_format(layout.format).kinds(layout.codec)},
         description=f"Objects of topic `{topic.topic}` in `s3://{topic.config.store.bucket}`, which others wrote. The "
         "folder sensor counts them, and observes changes. Its observations link to the form of a restore, filled with "

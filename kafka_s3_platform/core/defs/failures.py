@@ -132,7 +132,7 @@ def make_assets_failure(
     by_asset = {key.to_user_string(): {"kind": kinds[key], "message": str(err)} for key, err in failures.items()}
     text = _describe_failures(failures, selected)
     metadata = _make_metadata(next(iter(failures.values())), kind, results_note)
-    return dg.Failure(text, metadata={**metadata, FAILURES: dg.MetadataValue.json(by_asset)}, allow_retries=False)
+    return dg.Failure(text, metadata={**metadata, FAILURES: by_asset}, allow_retries=False)
 
 
 def _make_metadata(err: PlatformError, kind: str, results_note: str) -> dict[str, str]:

@@ -17,7 +17,8 @@ from kafka_s3_platform.core.text import count_noun, format_size
 
 logger = logging.getLogger(__name__)
 
-Metadata = dict[str, dg.MetadataValue]
+Metadata = dict[str, Any]
+"""Metadata of an event. Dagster makes a number, a text or JSON of plain values."""
 
 
 def find_dagster_path() -> str:
@@ -43,18 +44,18 @@ def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, 
     is_ahead = hour.scanned and not hour.complete and not verdict.out_of_range_count
     return {
         # its page begins with this
-        **({"verdict": dg.MetadataValue.text(str(verdict))} if verdict.lacking or is_hindered else {}),
-        "complete": dg.MetadataValue.bool(hour.complete),
-        **({"not_complete": dg.MetadataValue.text(NOT_COMPLETE)} if is_ahead else {}),
+        **({"verdict": str(verdict)} if verdict.lacking or is_hindered else {}),
+        "complete": hour.complete,
+        **({"not_complete": NOT_COMPLETE} if is_ahead else {}),
         **make_segments_metadata(hour.segments, bucket, hour.removed_keys),
         **_make_dropped_counts(hour, can_drop=can_drop),
-        **({"taken_over_offsets": dg.MetadataValue.int(n)} if (n := verdict.taken_over_count) else {}),
-        "gaps": dg.MetadataValue.int(len(verdict.lacking)),
-        "unresolved_offsets": dg.MetadataValue.int(verdict.open_counts["unresolved"]),
-        **({"out_of_range_records": dg.MetadataValue.int(n)} if (n := verdict.out_of_range_count) else {}),
-        "scanned": dg.MetadataValue.bool(hour.scanned),
-        "run_records_per_second": dg.MetadataValue.float(rate),
-        "index_version": dg.MetadataValue.int(report.version),
+        **({"taken_over_offsets": n} if (n := verdict.taken_over_count) else {}),
+        "gaps": len(verdict.lacking),
+        "unresolved_offsets": verdict.open_counts["unresolved"],
+        **({"out_of_range_records": n} if (n := verdict.out_of_range_count) else {}),
+        "scanned": hour.scanned,
+        "run_records_per_second": rate,
+        "index_version": report.version,
         "kafka_partitions": make_kafka_partitions_table(hour.segments, verdict.lacking),
         **({"waiting_for_transactions": _make_waiting(report.waiting)} if report.waiting else {}),
     }
@@ -68,35 +69,35 @@ def make_segments_metadata(segments: Sequence[Segment], bucket: str, removed_key
     object_count = sum(len(s.objects) for s in present)
     object_bytes = sum(o.size for s in present for o in s.objects)
     return {
-        "dagster/partition_row_count": dg.MetadataValue.int(record_count),
-        "size": dg.MetadataValue.text(f"{format_size(object_bytes)} in {count_noun(object_count, 'object')}"),
-        "late_records": dg.MetadataValue.int(late_count),
-        "record_bytes": dg.MetadataValue.int(sum(s.record_bytes for s in segments)),
-        "objects": dg.MetadataValue.int(object_count),
-        "object_bytes": dg.MetadataValue.int(object_bytes),
-        **({"removed_objects": dg.MetadataValue.int(n)} if (n := len(segments) - len(present)) else {}),
-        "uris": dg.MetadataValue.json([f"s3://{bucket}/{s.key}" for s in present]),
+        "dagster/partition_row_count": record_count,
+        "size": f"{format_size(object_bytes)} in {count_noun(object_count, 'object')}",
+        "late_records": late_count,
+        "record_bytes": sum(s.record_bytes for s in segments),
+        "objects": object_count,
+        "object_bytes": object_bytes,
+        **({"removed_objects": n} if (n := len(segments) - len(present)) else {}),
+        "uris": [f"s3://{bucket}/{s.key}" for s in present],
     }
 
 
 def _make_dropped_counts(report: HourReport | ArchiveReport, *, can_drop: bool) -> Metadata:
     """Count records that were read, and written to no object. Also show 0 if the connector can drop records."""
     counts = {"filtered_records": report.filtered_count, "dead_letters": report.dead_letter_count}
-    return {name: dg.MetadataValue.int(count) for name, count in counts.items() if count or can_drop}
+    return {name: count for name, count in counts.items() if count or can_drop}
 
 
 def make_totals_metadata(report: ArchiveReport, *, can_drop: bool) -> Metadata:
     """Make the totals of a run over everything up to now."""
     return {
-        "records": dg.MetadataValue.int(report.record_count),
-        "record_bytes": dg.MetadataValue.int(report.record_bytes),
-        "objects": dg.MetadataValue.int(report.object_count),
-        "out_of_range_records": dg.MetadataValue.int(report.out_of_range_count),
+        "records": report.record_count,
+        "record_bytes": report.record_bytes,
+        "objects": report.object_count,
+        "out_of_range_records": report.out_of_range_count,
         **_make_dropped_counts(report, can_drop=can_drop),
-        "gaps": dg.MetadataValue.int(len(report.gaps)),
-        "hours": dg.MetadataValue.int(len(report.hours)),
-        "seconds": dg.MetadataValue.float(report.seconds),
-        "index_version": dg.MetadataValue.int(report.version),
+        "gaps": len(report.gaps),
+        "hours": len(report.hours),
+        "seconds": report.seconds,
+        "index_version": report.version,
         **({"waiting_for_transactions": _make_waiting(report.waiting)} if report.waiting else {}),
     }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypeVar
 
 import dagster as dg
 
@@ -26,14 +26,6 @@ ASSET_TAG = "kafka_s3/asset"
 """Tag of an asset: the `Group` in its key, to select by: `tag:kafka_s3/asset=hourly`."""
 
 
-class AssetPlace(TypedDict):
-    """Fields of an asset's spec: its group in the UI, and its owners."""
-
-    group_name: str
-    owners: Sequence[str]
-    tags: Mapping[str, str]
-
-
 @dataclass(frozen=True)
 class TopicAssets(ArchivedTopic):
     """A topic that a connector archives, and its assets."""
@@ -45,16 +37,13 @@ class TopicAssets(ArchivedTopic):
         """Return the asset key `<connector>/<group>/<topic>`."""
         return dg.AssetKey([self.config.name, group, self.topic])
 
-    def shown_in(self, group: Group) -> AssetPlace:
-        """Return the asset's group in the UI, and its owners.
+    def make_spec(self, group: Group, **fields: Any) -> dg.AssetSpec:
+        """Define the topic's asset of the group, with further `fields` of an `AssetSpec`.
 
-        Its group is in one for its connector: the graph calls an asset by its topic alone.
+        In the UI its group is in one for its connector: the graph calls an asset by its topic alone.
         """
-        return AssetPlace(
-            group_name=f"{make_name(self.config.name)}/{group}",
-            owners=self.config.archive.owners,
-            tags={ASSET_TAG: group},
-        )
+        place = {"group_name": f"{make_name(self.config.name)}/{group}", "owners": self.config.archive.owners}
+        return dg.AssetSpec(**{"key": self.key(group), **place, "tags": {ASSET_TAG: group}, **fields})
 
     @property
     def kinds(self) -> set[str]:

@@ -17,9 +17,8 @@ INTERVAL_SECONDS = 60
 def make_topic_specs(topics: Iterable[TopicAssets]) -> list[dg.AssetSpec]:
     """Make `<connector>/kafka/<topic>` of each topic: the topic at Kafka, with this connector's lag."""
     return [
-        dg.AssetSpec(
-            topic.key("kafka"),
-            **topic.shown_in("kafka"),
+        topic.make_spec(
+            "kafka",
             kinds={"kafka"},
             description=f"Topic `{topic.topic}` in Kafka, and how far connector `{topic.config.name}` is behind.",
         )

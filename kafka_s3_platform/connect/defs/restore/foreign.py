@@ -130,9 +130,9 @@ def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg
     """
     key = make_foreign_key(config.name)
     topics = TopicAssets(config, EVERY_TOPIC)
-    spec = dg.AssetSpec(
-        key,
-        **topics.shown_in("restored"),
+    spec = topics.make_spec(
+        "restored",
+        key=key,
         kinds={"kafka", "spark"},
         description=f"Objects that the file of connector `{config.name}` describes, replayed to topics. What their "
         "format does not hold cannot come back: `kafka-s3 check` explains it. "

@@ -156,10 +156,9 @@ def make_hourly_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
 
 def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
     """Define the asset of a topic's archived hours."""
-    return dg.AssetSpec(
-        topic.key("hourly"),
+    return topic.make_spec(
+        "hourly",
         deps=[topic.key("kafka")],
-        **topic.shown_in("hourly"),
         kinds=topic.kinds,
         partitions_def=topic.offered_hours,
         # The events of hours are the op's own: Dagster adds none for an output that is not there.

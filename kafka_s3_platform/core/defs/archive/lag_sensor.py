@@ -17,7 +17,7 @@ from kafka_s3_platform.core.defs.archive.checks import make_evaluation
 from kafka_s3_platform.core.defs.archive.empty_windows import EmptyWindows, Window
 from kafka_s3_platform.core.defs.archive.first_hour import FirstHourSearch
 from kafka_s3_platform.core.defs.jobs import Job
-from kafka_s3_platform.core.defs.metadata import make_metadata_table
+from kafka_s3_platform.core.defs.metadata import Metadata, make_metadata_table
 from kafka_s3_platform.core.defs.runs import Requests, ShownHours, list_windows
 from kafka_s3_platform.core.defs.tick import Tick
 from kafka_s3_platform.core.defs.topic import TopicAssets
@@ -164,10 +164,6 @@ class Observed:
         numbers = (self.first_minute, self.since_minute, self.more)
         words = (self.digest, *numbers, self.trouble, int(self.is_behind), self.risk, *self.due)
         return " ".join(map(str, words))
-
-    def mark_incomplete(self) -> "Observed":
-        """Return facts that differ from all others, so that the next interval has another observation."""
-        return replace(self, digest="-")
 
 
 def find_due_observation(backlog: Backlog, risk: int, cursor_value: object) -> Observed | None:
@@ -364,8 +360,9 @@ def observe_lag(topic: TopicAssets, backlog: Backlog, tick: Tick) -> int:
     observed = find_due_observation(backlog, level, tick.cursor.get(name))
     if observed is None:
         return level
-    # An incomplete report is repeated, but not by each tick for as long as something does not answer.
-    tick.cursor[name] = str(observed.mark_incomplete())
+    # An incomplete report is repeated, but not by each tick for as long as something is silent. Its digest differs
+    # from all others, so that the next interval has another observation.
+    tick.cursor[name] = str(replace(observed, digest="-"))
     metadata = _make_lag_metadata(backlog)
     try:
         metadata |= _make_age_metadata(backlog)
@@ -392,7 +389,7 @@ def _find_risk(backlog: Backlog, last: Level, first_tick: datetime) -> Risk | No
     return risk
 
 
-def _make_lag_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
+def _make_lag_metadata(backlog: Backlog) -> Metadata:
     """Make the metadata of a report: the lag and the offsets of each kafka partition, and what hinders archiving."""
     rows = [
         {
@@ -408,23 +405,21 @@ def _make_lag_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
     silent = [f"kafka partition {p}: {failure}" for p, failure in sorted(backlog.failures.items())]
     undecided = backlog.reasons_to_decide
     return {
-        **({} if undecided else {"lag": dg.MetadataValue.int(sum(backlog.lag.values()))}),
-        "waiting_for_transactions": dg.MetadataValue.int(
-            sum(f.last_stable_offset < f.high_watermark for f in backlog.frontiers.values())
-        ),
-        "has_hole": dg.MetadataValue.bool(backlog.has_hole),
+        **({} if undecided else {"lag": sum(backlog.lag.values())}),
+        "waiting_for_transactions": sum(f.last_stable_offset < f.high_watermark for f in backlog.frontiers.values()),
+        "has_hole": backlog.has_hole,
         **({"kafka_partitions": make_metadata_table(rows, list(rows[0]))} if rows else {}),
-        **({"not_archived_until_somebody_decides": dg.MetadataValue.text("\n".join(undecided))} if undecided else {}),
-        **({"without_an_answer": dg.MetadataValue.text("\n".join(silent))} if silent else {}),
+        **({"not_archived_until_somebody_decides": "\n".join(undecided)} if undecided else {}),
+        **({"without_an_answer": "\n".join(silent)} if silent else {}),
     }
 
 
-def _make_age_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
+def _make_age_metadata(backlog: Backlog) -> Metadata:
     """Make the metadata about the hours that wait and the time until Kafka deletes them. It asks the broker often."""
     oldest = backlog.oldest_uncovered
     seconds = backlog.seconds_to_retention_loss
     return {
-        "hours_due": dg.MetadataValue.int(len(backlog.hours_left)),
+        "hours_due": len(backlog.hours_left),
         **({"oldest_hour_not_archived": dg.MetadataValue.timestamp(oldest)} if oldest else {}),
-        **({"seconds_to_retention_loss": dg.MetadataValue.float(seconds)} if seconds is not None else {}),
+        **({"seconds_to_retention_loss": seconds} if seconds is not None else {}),
     }

@@ -59,7 +59,12 @@ def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) ->
 
     Other days are not counted: the cost would grow with the age of the archive.
     """
-    findings = index.read(topic, lambda snapshot: (_find_due_days(topic, snapshot), _find_differences(snapshot, days)))
+
+    def find_all(snapshot: IndexSnapshot) -> tuple[list[date], list[dict[str, str | int]]]:
+        due_days = list_due_days(snapshot, topic.config.layout.zone, topic.lateness, datetime.now(timezone.utc))
+        return due_days, _find_differences(snapshot, days)
+
+    findings = index.read(topic, find_all)
     due_days, differences = findings or ([], [])
     problems = [
         *([f"Hourly segments to merge: of {count_noun(len(due_days), 'past day')}."] if due_days else []),
@@ -80,12 +85,6 @@ def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) ->
         },
         severity=ERROR if differences else WARN,
     )
-
-
-def _find_due_days(topic: TopicAssets, snapshot: IndexSnapshot) -> list[date]:
-    """Return the past days with hourly segments that no run has merged."""
-    zone = topic.config.layout.zone
-    return list_due_days(snapshot, zone, topic.lateness, datetime.now(timezone.utc))
 
 
 def _find_differences(snapshot: IndexSnapshot, days: Sequence[date]) -> list[dict[str, str | int]]:
@@ -133,10 +132,9 @@ def make_daily_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
 
 def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
     """Define the asset of a topic's merged days."""
-    return dg.AssetSpec(
-        topic.key("daily"),
+    return topic.make_spec(
+        "daily",
         deps=[topic.key("hourly")],
-        **topic.shown_in("daily"),
         kinds=topic.kinds,
         partitions_def=topic.offered_days,
         # The events of days are the op's own: Dagster adds none for an output that is not there.
@@ -226,12 +224,12 @@ def make_day_metadata(report: CompactReport, bucket: str) -> Metadata:
     rate = report.run_record_count / report.seconds if report.seconds else 0.0
     return {
         **make_segments_metadata(report.day.segments, bucket),
-        "hourly_objects_left": dg.MetadataValue.int(report.day.hourly_count),
-        "hourly_objects_of_values_only": dg.MetadataValue.int(len(report.day.unmergeable)),
-        **({"out_of_range_records": dg.MetadataValue.int(n)} if (n := report.out_of_range_count) else {}),
-        **({"in_month": dg.MetadataValue.text(IN_MONTH)} if report.day.is_in_month else {}),
-        "merged_objects": dg.MetadataValue.int(len(report.merged)),
-        "run_records_per_second": dg.MetadataValue.float(rate),
-        "index_version": dg.MetadataValue.int(report.version),
+        "hourly_objects_left": report.day.hourly_count,
+        "hourly_objects_of_values_only": len(report.day.unmergeable),
+        **({"out_of_range_records": n} if (n := report.out_of_range_count) else {}),
+        **({"in_month": IN_MONTH} if report.day.is_in_month else {}),
+        "merged_objects": len(report.merged),
+        "run_records_per_second": rate,
+        "index_version": report.version,
         "kafka_partitions": make_kafka_partitions_table(report.day.segments),
     }

@@ -12,6 +12,7 @@ import dagster as dg
 
 from kafka_s3_platform.core.defs.archive.empty_windows import EmptyWindows, Window
 from kafka_s3_platform.core.defs.jobs import Job
+from kafka_s3_platform.core.defs.metadata import Metadata
 from kafka_s3_platform.core.defs.runs import Requests
 from kafka_s3_platform.core.defs.tick import Tick
 from kafka_s3_platform.core.defs.topic import TopicAssets
@@ -201,7 +202,8 @@ class _Walk:
         for child in children:
             if self.stopped_at:
                 return
-            if child[:-1] not in self._archived and self._is_ahead(child):
+            is_ahead = child > self._after or self._after.startswith(child)
+            if is_ahead and child[:-1] not in self._archived:
                 yield from self.find_unknown(child)
 
     def _list_children(self, prefix: str) -> list[str]:
@@ -221,10 +223,6 @@ class _Walk:
         self._listings += 1
         return sorted(folder.removeprefix(self._base) for folder in folders)
 
-    def _is_ahead(self, folder: str) -> bool:
-        """Return True if the walk has still to visit the folder: it is behind the last one, or it holds that one."""
-        return folder > self._after or self._after.startswith(folder)
-
 
 def _make_observation(topic: TopicAssets, folder: str, findings: Pass) -> dg.AssetObservation:
     """Make the event that reports the folders in S3 whose objects the index does not know."""
@@ -232,10 +230,7 @@ def _make_observation(topic: TopicAssets, folder: str, findings: Pass) -> dg.Ass
         f"{count_noun(findings.unknown, 'folder')} below {folder} with objects not in the index, which are left alone. "
         "To restore objects that another tool wrote, describe them in the file of a source connector."
     )
-    metadata = {
-        "folders_not_in_index": dg.MetadataValue.int(findings.unknown),
-        "example": dg.MetadataValue.text(findings.example),
-    }
+    metadata: Metadata = {"folders_not_in_index": findings.unknown, "example": findings.example}
     return dg.AssetObservation(topic.key("hourly"), description=text if findings.unknown else None, metadata=metadata)
 
 

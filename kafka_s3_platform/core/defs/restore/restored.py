@@ -111,7 +111,7 @@ def _yield_parts(
         metadata = make_restore_metadata(part, next(iter(configs.values())).restore_store.bucket)
         if report.parts:
             together = {"verdict": judge_report(report).text, "skipped": report.skipped, "refusals": report.refusals}
-            metadata["all_topics"] = dg.MetadataValue.json(together)
+            metadata["all_topics"] = together
         events = _yield_events(context, key, part, metadata)
         yield from events if key in context.selected_asset_keys else _log_others(context, key, events)
         try:
@@ -186,11 +186,10 @@ def _yield_events(
 
 def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
     """Define the asset of a topic's restores."""
-    return dg.AssetSpec(
-        topic.key("restored"),
+    return topic.make_spec(
+        "restored",
         # Not the days too: before each restore Dagster would warn of a dependency that was never materialized.
         deps=[topic.key("hourly")],
-        **topic.shown_in("restored"),
         kinds={"kafka", "spark"},
         description=f"Archived records of topic `{topic.topic}`, replayed to another topic as they were. The page of "
         "an hour or a day has a link that opens the form of a restore, filled with it.\n\n"
@@ -221,42 +220,42 @@ def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
     verdict = judge_report(report)
     left_out = report.left_out_records
     return {
-        "verdict": dg.MetadataValue.text(verdict.text),
-        "complete": dg.MetadataValue.bool(not list_missing(report) and not report.doubts),
-        "records": dg.MetadataValue.int(report.record_count),
-        "size": dg.MetadataValue.text(f"{format_size(report.record_bytes)} of keys, values and headers"),
-        "terms": dg.MetadataValue.json(list_set_terms(report.terms)),
-        "to_topic": dg.MetadataValue.text(report.to_topic),
-        "restore_id": dg.MetadataValue.text(report.restore_id),
-        "record_bytes": dg.MetadataValue.int(report.record_bytes),
-        "sent_records": dg.MetadataValue.int(report.sent_count),
-        "failed_records": dg.MetadataValue.int(left_out.failed),
-        "records_without_key": dg.MetadataValue.int(left_out.without_key),
-        "records_routed_elsewhere": dg.MetadataValue.int(left_out.elsewhere),
-        "incomplete_records": dg.MetadataValue.int(left_out.incomplete),
-        "filtered_records": dg.MetadataValue.int(left_out.filtered),
-        "missing": dg.MetadataValue.json(list(list_missing(report))),
-        "gap_count": dg.MetadataValue.int(report.gap_count),
-        "skipped_count": dg.MetadataValue.int(report.skipped_count),
-        "out_of_range_records": dg.MetadataValue.int(report.out_of_range_count),
-        "objects": dg.MetadataValue.int(report.object_count),
-        "object_bytes": dg.MetadataValue.int(report.object_bytes),
-        "doubled_records": dg.MetadataValue.int(report.doubled_count),
-        "foreign_records": dg.MetadataValue.int(report.foreign_count),
-        "exact": dg.MetadataValue.bool(report.exact),
-        "before_transforms": dg.MetadataValue.bool(report.dry_run and report.before_transforms),
-        "verified": dg.MetadataValue.bool(report.verified),
-        "dry_run": dg.MetadataValue.bool(report.dry_run),
-        "already_finished": dg.MetadataValue.bool(report.already_finished),
-        "seconds": dg.MetadataValue.float(report.seconds),
-        "estimated_seconds": dg.MetadataValue.float(report.estimated_seconds),
-        "records_per_second": dg.MetadataValue.float(report.records_per_second),
-        "gaps": dg.MetadataValue.json([gap.text for gap in report.gaps]),
-        "notes": dg.MetadataValue.json(list(report.notes)),
-        "skipped": dg.MetadataValue.json(list(report.skipped)),
-        "refusals": dg.MetadataValue.json(list(report.refusals)),
+        "verdict": verdict.text,
+        "complete": not list_missing(report) and not report.doubts,
+        "records": report.record_count,
+        "size": f"{format_size(report.record_bytes)} of keys, values and headers",
+        "terms": list_set_terms(report.terms),
+        "to_topic": report.to_topic,
+        "restore_id": report.restore_id,
+        "record_bytes": report.record_bytes,
+        "sent_records": report.sent_count,
+        "failed_records": left_out.failed,
+        "records_without_key": left_out.without_key,
+        "records_routed_elsewhere": left_out.elsewhere,
+        "incomplete_records": left_out.incomplete,
+        "filtered_records": left_out.filtered,
+        "missing": list(list_missing(report)),
+        "gap_count": report.gap_count,
+        "skipped_count": report.skipped_count,
+        "out_of_range_records": report.out_of_range_count,
+        "objects": report.object_count,
+        "object_bytes": report.object_bytes,
+        "doubled_records": report.doubled_count,
+        "foreign_records": report.foreign_count,
+        "exact": report.exact,
+        "before_transforms": report.dry_run and report.before_transforms,
+        "verified": report.verified,
+        "dry_run": report.dry_run,
+        "already_finished": report.already_finished,
+        "seconds": report.seconds,
+        "estimated_seconds": report.estimated_seconds,
+        "records_per_second": report.records_per_second,
+        "gaps": [gap.text for gap in report.gaps],
+        "notes": list(report.notes),
+        "skipped": list(report.skipped),
+        "refusals": list(report.refusals),
         "kafka_partitions": make_metadata_table(rows, columns),
         # a dry run writes no documents
-        **({} if report.dry_run else {"plan": dg.MetadataValue.text(f"s3://{bucket}/{report.plan_key}")}),
-        **({} if report.dry_run else {"report": dg.MetadataValue.text(f"s3://{bucket}/{report.page_key}")}),
+        **({} if report.dry_run else {"plan": f"s3://{bucket}/{report.plan_key}"}),
+        **({} if report.dry_run else {"report": f"s3://{bucket}/{report.page_key}"}),
     }
