@@ -118,7 +118,7 @@ class PlatformError(Exception):
 
     @property
     def text(self) -> str:
-        """What it says, without its code."""
+        """The message without its code."""
         return escape_unprintable(super().__str__())
 
     def retell(self, text: str) -> "PlatformError":

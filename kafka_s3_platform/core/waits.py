@@ -14,7 +14,7 @@ _waits: dict[object, tuple[float, str]] = {}
 
 @contextmanager
 def waiting_for(what: str) -> Iterator[None]:
-    """Have `list_waits` name `what`, such as `Kafka at localhost:9092`, until the block ends."""
+    """Have `list_waits` name `what`, such as `Kafka at localhost:9092`, until the block ends: a person may wonder."""
     mark = object()
     _waits[mark] = time.monotonic(), what
     try:
@@ -46,11 +46,11 @@ class Waiting(Generic[R]):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the call has not ended."""
+        """True until the call has ended."""
         return self._thread.is_alive()
 
     def ended_within(self, seconds: float) -> bool:
-        """Wait at most `seconds`. Return whether the call ended; raise its error if it raised one."""
+        """Wait at most `seconds` for the end of the call. Return True if it ended; raise its error if it raised one."""
         self._thread.join(seconds)
         if self._error is not None:
             raise self._error

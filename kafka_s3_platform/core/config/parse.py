@@ -63,7 +63,7 @@ def read_properties(path: Path) -> dict[str, SecretStr]:
 
 
 def find_property_lines(path: Path) -> dict[str, int]:
-    """Return the line of each key of a properties file. Raises as `read_properties`."""
+    """Return the number of the line of each key in a properties file. Raises as `read_properties`."""
     return {key: line for key, (line, _) in _parse_properties(path).items()}
 
 

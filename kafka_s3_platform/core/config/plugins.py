@@ -197,8 +197,8 @@ def _explain_allowance(allowed: tuple[str, ...]) -> str:
 def _find_place(dotted: str, attribute: object, kind: str) -> str:
     """Return what the module has instead of the class or function (`kind`) that was to be loaded, for an error."""
     module_name, _, name = dotted.rpartition(".")
-    wrong = "has no" if attribute is None else f"has {type(attribute).__name__}, not a {kind}, as its"
-    return f"the module {module_name} {wrong} attribute {name}"
+    actual = "has no" if attribute is None else f"has {type(attribute).__name__}, not a {kind}, as its"
+    return f"the module {module_name} {actual} attribute {name}"
 
 
 @cache

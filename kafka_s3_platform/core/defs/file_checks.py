@@ -24,7 +24,8 @@ AreOld = Callable[[], bool]
 def make_file_checks(files: Sequence[Path], problems: Problems, are_old: AreOld) -> dg.Definitions:
     """Make an asset for the connector files, a check for each file, and the sensor that evaluates the checks.
 
-    When files are new, changed or gone, the sensor also has the code location loaded again.
+    `problems` returns the present problem of each broken file. If `are_old`, the sensor has the code location loaded
+    again.
     """
     spec = dg.AssetSpec(
         FILES_KEY,
@@ -64,6 +65,7 @@ def _make_sensor(files: Sequence[Path], problems: Problems, are_old: AreOld) -> 
         "fail. When a file is new, changed or gone, it has this code location loaded again.",
     )
     def connector_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Read the files again. Raise ConfigError if one does not load that did not load before."""
         reloaded = f"connector files changed: {reload_code_location(context)}" if are_old() else ""
         problem_by_path = problems()
         problem_by_name = {path.name: problem_by_path.get(path, "") for path in files}

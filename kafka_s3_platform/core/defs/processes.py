@@ -73,7 +73,7 @@ def keep_alive(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
 
 
 def find_unfinished_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
-    """Return the runs that are queued or under way. Report the others, whose processes are gone, as failed."""
+    """Return the runs that are queued or under way. Runs whose processes are gone are reported as failed instead."""
     records = instance.get_run_records(dg.RunsFilter(statuses=[*UNENDED]))
     return [record.dagster_run for record in records if not _fail_if_gone(instance, record)]
 

@@ -56,7 +56,7 @@ def read_deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_submit_arguments(env: Mapping[str, str]) -> str:
-    """Return arguments for PySpark's start of Spark. Spark itself then reads the deployment's file."""
+    """Return PySpark's arguments by which Spark itself reads the deployment's properties: they may be secret."""
     path = shlex.quote(str(Path(env[SPARK_VARIABLE]).absolute()))
     return f"--load-spark-defaults --properties-file {path} {env.get(SUBMIT_VARIABLE, 'pyspark-shell')}"
 

@@ -60,7 +60,7 @@ class ShownHours:
         self._instance = instance
 
     def of(self, topic: TopicAssets) -> Collection[datetime]:
-        """Return the starts of the topic's materialized hours, for `in`."""
+        """Return the starts of the topic's hours that Dagster shows as materialized, read when they are needed."""
         hours = _read_hours.setdefault((self._instance_id, topic.key("hourly")), _ReadHours())
         return _ShownTopicHours(self._instance, topic, hours, self)
 
@@ -145,7 +145,6 @@ class Requests:
 
     def __init__(self, instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> None:
         self._instance = instance
-        self._keys = keys
         self._name = find_request_name(keys[0])
         self._due: list[Due] = []
         self._priorities: dict[dg.AssetKey, int] = {}

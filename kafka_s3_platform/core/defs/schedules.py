@@ -38,6 +38,7 @@ def make_hourly_schedule(
         "after its end and the allowed lateness. Older hours are requested by the lag sensor.",
     )
     def hourly(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
+        """Request the newest closed hour of each topic that Kafka has."""
         gone = find_gone_topics(topics[0].config, find_topics_folder())
         present = [topic for topic in topics if topic.topic not in gone]
         tick = Tick({}, context.log)
@@ -72,6 +73,7 @@ def make_daily_schedule(
         "into larger objects. Older days are requested by the folder sensor.",
     )
     def daily(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
+        """Request the newest past day of each topic."""
         tick = Tick({}, context.log)
         now = context.scheduled_execution_time
         index = IndexLook("daily", topics)

@@ -73,7 +73,7 @@ class Tick(Deadline):
         return self.read_store(f"the index of topic {topic.topic}", lambda: index.read(topic, use))
 
     def result(self) -> dg.SensorResult:
-        """Return the tick's result for Dagster. Raise the first error if there is nothing else to return."""
+        """Return the sensor's result: requests, events, cursor. Raise the first error if there is nothing else."""
         if self.errors and not (self.requests or self.observations or self.cursor != self._before):
             raise self.errors[0]
         return dg.SensorResult(

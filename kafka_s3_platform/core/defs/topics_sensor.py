@@ -37,6 +37,7 @@ def make_topics_sensor(connector: ConnectorConfig) -> dg.SensorDefinition:
         f"`{connector.topics_regex}` matches.",
     )
     def topics(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        """Look for new topics at Kafka, and have the code location loaded again if there are some."""
         try:
             matching = look_for_topics(connector, find_topics_folder())
         except TransientError as err:

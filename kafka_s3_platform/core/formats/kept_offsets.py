@@ -104,8 +104,8 @@ class KeptOffsets:
         """Return the offsets of `count` records, the first of which is record number `row` of the object."""
         rows = np.arange(row, row + count)
         runs = np.searchsorted(self.counts, rows, side="right")
-        before = np.where(runs > 0, self.counts[runs - 1], 0)
-        offsets: Int64s = self.starts[runs] + rows - before
+        counts_before = np.where(runs > 0, self.counts[runs - 1], 0)
+        offsets: Int64s = self.starts[runs] + rows - counts_before
         return offsets
 
 

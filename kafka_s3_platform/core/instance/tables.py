@@ -97,28 +97,28 @@ def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
     instance.run_storage.delete_run(run_id)
 
 
-def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, before: datetime) -> int:
-    """Delete observations and check results of the asset without a run that are older than `before` (UTC).
+def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, cutoff: datetime) -> int:
+    """Delete observations and check results of the asset without a run that are older than `cutoff` (UTC).
 
     The newest of each stays. Return the number of deleted observations, which may be EVENTS_AT_ONCE of more.
     """
     storage = _find_event_log(instance)
-    before_utc = before.astimezone(timezone.utc).replace(tzinfo=None)
+    cutoff_utc = cutoff.astimezone(timezone.utc).replace(tzinfo=None)
     _delete_check_results(
-        storage, RUNLESS_RUN_ID, _checks.c.asset_key == key.to_string(), _checks.c.create_timestamp < before_utc
+        storage, RUNLESS_RUN_ID, _checks.c.asset_key == key.to_string(), _checks.c.create_timestamp < cutoff_utc
     )
     is_of_asset = db.and_(_events.c.asset_key == key.to_string(), _events.c.dagster_event_type == OBSERVATION)
     with storage.index_connection() as conn:
         newest = conn.execute(db.select(db.func.max(_events.c.id)).where(is_of_asset)).scalar()
-    is_old = _events.c.timestamp < before_utc
+    is_old = _events.c.timestamp < cutoff_utc
     return _delete_events(
         storage, db.and_(is_of_asset, _events.c.run_id == RUNLESS_RUN_ID, _events.c.id < (newest or 0), is_old)
     )
 
 
-def list_ended_backfills(instance: dg.DagsterInstance, before: datetime) -> Sequence[PartitionBackfill]:
+def list_ended_backfills(instance: dg.DagsterInstance, cutoff: datetime) -> Sequence[PartitionBackfill]:
     """List the backfills that have ended and were created before a time."""
-    return instance.get_backfills(BulkActionsFilter(statuses=BULK_ACTION_TERMINAL_STATUSES, created_before=before))
+    return instance.get_backfills(BulkActionsFilter(statuses=BULK_ACTION_TERMINAL_STATUSES, created_before=cutoff))
 
 
 def delete_backfills(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) -> None:

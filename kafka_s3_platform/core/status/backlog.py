@@ -187,7 +187,7 @@ class Backlog:
         low = 0
         high = int((self.now - first) // HOUR) + 1 if starts else 0
         step = 1
-        reached: Mapping[int, OffsetAtTime] = {}
+        low_answers: Mapping[int, OffsetAtTime] = {}
         while low < high:
             middle = max(low, high - step) if step else (low + high) // 2
             middle_ms = to_epoch_ms(first + middle * HOUR)
@@ -198,8 +198,8 @@ class Backlog:
             else:
                 low = middle + 1
                 step = 0
-                reached = {p: answers[p][middle_ms] for p in starts}
-        return (first + (high - 1) * HOUR, reached) if high else None
+                low_answers = {p: answers[p][middle_ms] for p in starts}
+        return (first + (high - 1) * HOUR, low_answers) if high else None
 
     @property
     def precedes_hours(self) -> bool:

@@ -60,6 +60,7 @@ def make_alert_sensor(connectors: Sequence[str], status: dg.DefaultSensorStatus)
         "KAFKA_S3_ALERT_EMAIL_TO is set.",
     )
     def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Find what is wrong, and send each receiver the messages that are due."""
         receivers = make_receivers(read_alert_settings(os.environ))
         if not receivers:
             return dg.SensorResult(skip_reason="no receiver is set", cursor=context.cursor)

@@ -44,6 +44,7 @@ def make_retention_sensor(status: dg.DefaultSensorStatus) -> dg.SensorDefinition
         f"after their end, or as many days as {DAYS_VARIABLE} says. What they materialized stays materialized.",
     )
     def retention(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        """Delete what is old enough, as far as the time allows."""
         days = read_retention_days(os.environ)
         if days == 0:
             return dg.SkipReason(f"{DAYS_VARIABLE} is 0: all runs are kept")
@@ -77,10 +78,10 @@ def read_retention_days(env: Mapping[str, str]) -> int:
 
 @dataclass
 class Sweep:
-    """The deletions of one tick: of runs that ended before `before`, as long as there is time."""
+    """The deletions of one tick: of runs that ended before `cutoff`, as long as there is time."""
 
     instance: dg.DagsterInstance
-    before: datetime
+    cutoff: datetime
     keys: frozenset[dg.AssetKey]
     """All assets of the code location."""
 
@@ -99,7 +100,7 @@ class Sweep:
         """
         if last_run_id and self.instance.get_run_by_id(last_run_id) is None:
             last_run_id = ""
-        old_runs = dg.RunsFilter(statuses=ENDED, created_before=self.before, updated_before=self.before)
+        old_runs = dg.RunsFilter(statuses=ENDED, created_before=self.cutoff, updated_before=self.cutoff)
         while records := self.instance.get_run_records(
             old_runs, limit=PAGE, cursor=last_run_id or None, ascending=True
         ):
@@ -114,13 +115,13 @@ class Sweep:
         """Delete the sensors' old observations and check results. The newest of each asset stays."""
         for key in sorted(key for key in self.keys if key.path[1:2] in (["kafka"], ["objects"])):
             while (
-                not self.deadline.is_over() and delete_observations(self.instance, key, self.before) == EVENTS_AT_ONCE
+                not self.deadline.is_over() and delete_observations(self.instance, key, self.cutoff) == EVENTS_AT_ONCE
             ):
                 pass
 
     def delete_backfills(self) -> None:
         """Delete ended backfills of the location's assets and jobs without any run."""
-        for backfill in list_ended_backfills(self.instance, self.before):
+        for backfill in list_ended_backfills(self.instance, self.cutoff):
             runs_of_backfill = dg.RunsFilter(tags={BACKFILL_TAG: backfill.backfill_id})
             job = (backfill.partition_set_name or "").removesuffix("_partition_set")
             keys = {*(backfill.asset_selection or ())}
@@ -129,7 +130,7 @@ class Sweep:
                 delete_backfills(self.instance, [backfill.backfill_id])
 
     def summarize(self, days: int) -> str:
-        """Return a summary of the tick. Raises the first error if no run was deleted."""
+        """Return the tick's text for Dagster. Raise the first error if no run was deleted."""
         if self.errors and not self.deleted:
             raise self.errors[0]
         sentences = [f"{count_noun(self.deleted, 'run')} deleted, which ended more than {days} days ago"]

@@ -48,7 +48,10 @@ def read_idle_minutes(env: Mapping[str, str]) -> int | None:
 
 
 def choose_runner(runner: TaskRunner, master: str) -> TaskRunner:
-    """Return a runner on the warm Spark, or `runner` if there is none, or if another machine runs the tasks."""
+    """Return a runner that uses a warm Spark: a session in a process of its own, which is ready for later runs, too.
+
+    Return `runner`, which starts a session in this process, if there is none or another machine runs the tasks.
+    """
     minutes = read_idle_minutes(os.environ)
     if minutes == 0 or not LOCAL_MASTER.fullmatch(master):
         return runner
@@ -60,7 +63,7 @@ def choose_runner(runner: TaskRunner, master: str) -> TaskRunner:
 
 
 def start_warm_spark() -> None:
-    """Start a warm Spark in the background, if this environment, folder and installation has none.
+    """Start a process with a Spark session for later runs, if this environment, folder and installation has none.
 
     Raises OSError.
     """
@@ -70,9 +73,7 @@ def start_warm_spark() -> None:
 
 
 def stop_warm_spark() -> bool:
-    """Let the warm Sparks of this folder and Python end with their last client, whatever environment started them.
-
-    Return False if there are none.
+    """Have the warm Sparks of this folder and Python end when their last client is gone. False if there are none.
 
     Raises OSError if the folder of their sockets is not this user's alone.
     """
@@ -84,7 +85,7 @@ def stop_warm_spark() -> bool:
 
 
 def serve_warm_spark() -> None:
-    """Be the warm Spark of this environment, folder and installation."""
+    """Keep a Spark session for the runs of this environment, folder and installation, until nobody uses it."""
     minutes = read_idle_minutes(os.environ) or DEFAULT_MINUTES
     become_server(_start_shared_session, minutes * 60.0)
 

@@ -164,15 +164,15 @@ def _undo_group(
 def _take_back(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Sequence[int]) -> str:
     """Delete the group's offsets of these kafka partitions. Return a sentence that says so, or why they stay."""
     numbers = ",".join(map(str, kafka_partitions))
-    before = f"{group}: had committed nothing of kafka partitions {numbers} before"
+    opening = f"{group}: had committed nothing of kafka partitions {numbers} before"
     try:
         delete_offsets(admin, group, topic, kafka_partitions)
     except PermanentError as err:
         return (
-            f"{before}; their offsets stay ({err}). Remove them with kafka-consumer-groups.sh --bootstrap-server "
+            f"{opening}; their offsets stay ({err}). Remove them with kafka-consumer-groups.sh --bootstrap-server "
             f"HOST:PORT --delete-offsets --group {group} --topic {topic}:{numbers}"
         )
-    return f"{before}; their offsets are removed"
+    return f"{opening}; their offsets are removed"
 
 
 def _commit_offsets(admin: ClusterAdmin, group: str, offsets: Mapping[str, Mapping[int, Committed]]) -> None:

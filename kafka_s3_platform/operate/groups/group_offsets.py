@@ -207,9 +207,9 @@ def find_doubled(runs: Runs) -> Doubt:
 def drop_repeats(runs: Runs) -> Runs:
     """Drop repeats of the record before: a transform may make several records of one."""
     sources, targets, counts = runs
-    again = np.zeros(sources.size, np.int64)
-    again[1:] = sources[1:] < (sources + counts)[:-1]
-    once = np.stack([sources + again, targets + again, counts - again])
+    repeats = np.zeros(sources.size, np.int64)
+    repeats[1:] = sources[1:] < (sources + counts)[:-1]
+    once = np.stack([sources + repeats, targets + repeats, counts - repeats])
     return once[:, once[2] > 0]
 
 
@@ -239,10 +239,10 @@ def _find_last_absent(runs: Runs, end: int) -> int:
     """Find the end of the last hole of the runs below `end`."""
     sources, _, counts = runs
     ends = sources + counts
-    after = int(np.searchsorted(sources, end))
-    if not after or ends[after - 1] < end:
+    run_count = int(np.searchsorted(sources, end))
+    if not run_count or ends[run_count - 1] < end:
         return end
-    holes = np.flatnonzero(sources[1:after] > ends[: after - 1])
+    holes = np.flatnonzero(sources[1:run_count] > ends[: run_count - 1])
     if holes.size:
         return int(sources[holes[-1] + 1])
     return int(sources[0])
@@ -253,10 +253,10 @@ def count_restored(runs: Runs, start_offset: int, end_offset: int) -> int:
     sources, _, counts = runs
     if not sources.size:
         return 0
-    before = np.cumsum(counts) - counts
+    counts_before = np.cumsum(counts) - counts
     bounds = np.array([start_offset, end_offset])
     at = np.maximum(np.searchsorted(sources, bounds, side="right") - 1, 0)
-    below = before[at] + np.clip(bounds - sources[at], 0, counts[at])
+    below = counts_before[at] + np.clip(bounds - sources[at], 0, counts[at])
     return int(below[1] - below[0])
 
 

@@ -166,7 +166,7 @@ class RunHistories:
         }
 
     def _forget_deleted(self, instance: dg.DagsterInstance) -> None:
-        """Have this call read as the first one does if a failed run was deleted: an earlier one may count now."""
+        """Have this call read everything again if a failed run was deleted: an earlier one may count now."""
         run_ids = [*{run.run_id for run in self._failed.values()}]
         if run_ids and len(instance.get_run_ids(dg.RunsFilter(run_ids=run_ids))) < len(run_ids):
             self._since = None

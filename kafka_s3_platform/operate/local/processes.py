@@ -85,7 +85,7 @@ class Daemon:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it was started, and `await_end` did not stop it since. It may have died."""
+        """True if it was started and not stopped by `await_end` since. It may have died."""
         return self._pid_file.exists()
 
     def process(self) -> psutil.Process | None:
@@ -122,7 +122,7 @@ class Daemon:
             )
 
     def terminate(self) -> bool:
-        """Ask the process to end. Return whether it was running."""
+        """Ask the process to end. Return True if it was running."""
         process = self.process()
         if process:
             logger.info("stopping %s (pid %d)", self.name, process.pid)
@@ -165,7 +165,7 @@ class Daemon:
 
 
 def is_port_free(port: int) -> bool:
-    """Whether a server can listen on this port of the loopback address now."""
+    """Return True if a server can listen on this port of the loopback address now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -177,7 +177,7 @@ def is_port_free(port: int) -> bool:
 
 
 def _await_free_port(port: int) -> bool:
-    """Wait until the port is free, and return whether it is. A killed server holds it until its last thread is gone."""
+    """Wait until the port is free. Return True if it is: a killed server holds it until its last thread is gone."""
     deadline = time.monotonic() + RELEASE_SECONDS
     while not is_port_free(port):
         if time.monotonic() > deadline:

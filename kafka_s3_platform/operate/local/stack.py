@@ -35,7 +35,7 @@ class ServerStatus:
 
 @dataclass(frozen=True, slots=True)
 class StackStatus:
-    """How to reach the stack, and the status of its servers."""
+    """The addresses and credentials of the stack, and the status of its servers."""
 
     bootstrap_servers: str
     s3_endpoint: str
@@ -49,7 +49,7 @@ class StackStatus:
 
     @property
     def healthy(self) -> bool:
-        """Whether all servers that should run answer correctly."""
+        """True if all servers that should run answer correctly."""
         return all(server.healthy for server in self.servers)
 
 

@@ -60,10 +60,10 @@ def _load_check(dotted: str) -> FindReasons:
 
 def _find_lag(healthy_lag: int, connectors: Sequence[ConnectorHealth]) -> Iterator[str]:
     """Yield a sentence for each topic that is further behind than allowed, or whose lag is not known."""
-    for each in connectors:
-        for topic in each.topics:
+    for health in connectors:
+        for topic in health.topics:
             if topic.lag is None:
-                yield f"{each.connector}/{topic.topic}: the lag is not known"
+                yield f"{health.connector}/{topic.topic}: the lag is not known"
             elif topic.lag > healthy_lag:
                 behind = f"{count_noun(topic.lag, 'offset')} behind the latest one, {healthy_lag:,} are allowed"
-                yield f"{each.connector}/{topic.topic}: {behind}"
+                yield f"{health.connector}/{topic.topic}: {behind}"

@@ -35,32 +35,32 @@ class HoursReader:
 
     def read(self, config: ConnectorConfig, topic: str, day_count: int, at_risk: AtRisk) -> HoursOfTopic:
         """Return the hours of the topic's last `day_count` days. Raises PlatformError."""
-        wanted = ArchivedTopic(config, topic)
+        archived = ArchivedTopic(config, topic)
         place = (config.name, topic, day_count)
         if not self._places.acquire(blocking=False):
-            raise StoreUnavailableError(f"{wanted.name}: {MOST_PAGES} other pages wait for the store; try again")
+            raise StoreUnavailableError(f"{archived.name}: {MOST_PAGES} other pages wait for the store; try again")
         is_locked = self._lock.acquire(timeout=READ_SECONDS)
         try:
             if not is_locked:
-                raise StoreUnavailableError(f"{wanted.name}: the store has not answered another page yet; try again")
-            at, found = self._kept.get(place, (0.0, None))
-            if found is None or time.monotonic() - at > self._seconds:
-                found = self._read_in_time(wanted.name, lambda: _read_hours(wanted, day_count, at_risk))
+                raise StoreUnavailableError(f"{archived.name}: the store has not answered another page yet; try again")
+            at, hours = self._kept.get(place, (0.0, None))
+            if hours is None or time.monotonic() - at > self._seconds:
+                hours = self._read_in_time(archived.name, lambda: _read_hours(archived, day_count, at_risk))
                 self._kept.pop(place, None)
                 while len(self._kept) >= KEPT_PAGES:
                     del self._kept[next(iter(self._kept))]
-                self._kept[place] = time.monotonic(), found
-            return found
+                self._kept[place] = time.monotonic(), hours
+            return hours
         finally:
             if is_locked:
                 self._lock.release()
             self._places.release()
 
-    def _read_in_time(self, name: str, read: Callable[[], HoursOfTopic]) -> HoursOfTopic:
+    def _read_in_time(self, name: str, read_hours: Callable[[], HoursOfTopic]) -> HoursOfTopic:
         """Read in a thread. If an earlier one hangs, no other begins."""
         if self._reading is not None and self._reading.is_under_way:
             raise StoreUnavailableError(f"{name}: the store has not answered another page yet; try again")
-        self._reading = Waiting(read)
+        self._reading = Waiting(read_hours)
         if not self._reading.ended_within(READ_SECONDS):
             raise StoreUnavailableError(f"{name}: the store did not answer in {READ_SECONDS:g} s; try again")
         return self._reading.answer

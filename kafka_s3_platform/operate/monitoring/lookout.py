@@ -20,9 +20,9 @@ TakeLook = Callable[[], Sequence[ConnectorHealth]]
 
 @dataclass(frozen=True)
 class HealthReport:
-    """What the last look found. `error` says why there is nothing, or why it is too old to be relied on.
+    """The result of the last look at all connectors. `error`: why there is none, or why it is too old to be relied on.
 
-    `good` is what a look found that knew everything about a connector, by its name.
+    `good` is, by a connector's name, the last result of a look that knew everything about it.
     """
 
     connectors: tuple[ConnectorHealth, ...] = ()
@@ -34,20 +34,22 @@ class HealthReport:
 
     @property
     def is_well(self) -> bool:
-        """Whether there was a look, and no check fails."""
+        """True if there was a look, and no check fails."""
         return not self.error and not any(concern.check for concern in self.concerns)
 
     @cached_property
     def concerns(self) -> list[Concern]:
-        """What needs attention, the nearest loss first, and what checks of users say in the end."""
+        """The sentences about what needs attention: the nearest loss first, those of users' own checks last."""
         return [*list_concerns(self.connectors), *self.own_concerns]
 
 
 class Lookout:
     """Looks every `interval` seconds. A look that has not ended after `patience` seconds more counts as failed."""
 
-    def __init__(self, look: TakeLook, checks: Mapping[str, FindReasons], interval: float, patience: float) -> None:
-        self._look = look
+    def __init__(
+        self, take_look: TakeLook, checks: Mapping[str, FindReasons], interval: float, patience: float
+    ) -> None:
+        self._look = take_look
         self._checks = checks
         self._interval = interval
         self._patience = patience
@@ -64,7 +66,7 @@ class Lookout:
         self._ended.set()
 
     def read(self) -> HealthReport:
-        """Return what was seen last. What is too old is not returned, only that it is."""
+        """Return the report of the last look. If that is too old, return one that says only so."""
         report = self._report
         if report.looked_at is None:
             return report
@@ -87,16 +89,16 @@ class Lookout:
         good = dict(self._report.good)
         try:
             connectors = tuple(self._look())
-            own = run_checks(self._checks, connectors)
+            own_concerns = run_checks(self._checks, connectors)
             error = ""
         except PlatformError as err:
-            connectors, own, error = (), (), str(err)
+            connectors, own_concerns, error = (), (), str(err)
         except Exception as err:
             logger.exception("a look at the connectors failed")
-            connectors, own, error = (), (), f"the check failed: {type(err).__name__}"
+            connectors, own_concerns, error = (), (), f"the check failed: {type(err).__name__}"
         if not error:
             # connectors that are no more are forgotten
-            good = {each.connector: good[each.connector] for each in connectors if each.connector in good}
-        good |= {each.connector: each for each in connectors if each.is_known and not each.is_removed}
+            good = {health.connector: good[health.connector] for health in connectors if health.connector in good}
+        good |= {health.connector: health for health in connectors if health.is_known and not health.is_removed}
         now = datetime.now(timezone.utc)
-        self._report = HealthReport(connectors, own, now, time.monotonic() - started, good, error)
+        self._report = HealthReport(connectors, own_concerns, now, time.monotonic() - started, good, error)

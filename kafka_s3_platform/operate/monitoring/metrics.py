@@ -184,7 +184,7 @@ GOOD_LOOK = MetricOf[ConnectorHealth](
 GAP_OFFSETS = MetricOf[int](
     "gap_offsets", "Offsets whose records this archive does not hold, and never will.", lambda count: count
 )
-BUILD_INFO = MetricOf[int]("build_info", "The version of the platform.", lambda one: one)
+BUILD_INFO = MetricOf[int]("build_info", "The version of the platform.", lambda count: count)
 
 
 def render_metrics(report: HealthReport, accept: str) -> tuple[bytes, str]:

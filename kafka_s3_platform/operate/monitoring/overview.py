@@ -27,10 +27,9 @@ PROGRESS_SECONDS = 5.0
 
 
 def load_all() -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
-    """Return all connectors, and why the files of others do not load.
+    """Load all connectors. Return those that load, and the health of the others, which says why they do not.
 
-    Raises:
-        ConfigError: the folder of connector files is not there.
+    Raises: ConfigError: the folder of connector files is not there.
     """
     files = load_connectors(find_connectors_folder(os.environ), os.environ)
     now = datetime.now(timezone.utc)
@@ -41,8 +40,8 @@ def load_all() -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
         name = guess_name(path)
         problems.setdefault(f"{name} ({path.name})" if name in loaded else name, []).append(problem)
     broken = [
-        ConnectorHealth(name, now, error="\n".join(dict.fromkeys(each)), is_loaded=False)
-        for name, each in problems.items()
+        ConnectorHealth(name, now, error="\n".join(dict.fromkeys(texts)), is_loaded=False)
+        for name, texts in problems.items()
     ]
     return [*files.connectors], broken
 
@@ -50,14 +49,14 @@ def load_all() -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
 def load_named(names: Sequence[str]) -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
     """Return the named connectors, and why others of the names cannot be looked at."""
     now = datetime.now(timezone.utc)
-    found: list[ConnectorConfig] = []
+    configs: list[ConnectorConfig] = []
     failures: list[ConnectorHealth] = []
     for name in dict.fromkeys(names):
         try:
-            found.append(find_connector(name, os.environ))
+            configs.append(find_connector(name, os.environ))
         except ConfigError as err:
             failures.append(ConnectorHealth(name, now, error=str(err), is_loaded=False))
-    return found, failures
+    return configs, failures
 
 
 class Overviews:
@@ -82,7 +81,7 @@ class Overviews:
         broken: Sequence[ConnectorHealth] = (),
         declared: Collection[str] | None = None,
     ) -> list[ConnectorHealth]:
-        """Look at all of them at the same time, for about so many seconds. Return them and `broken` by their names.
+        """Return the health of the connectors and their runs, in about so many seconds, and of `broken` ones.
 
         With `declared`, the names of all files that load, other connectors of which Dagster has heard were removed.
         """
@@ -94,12 +93,12 @@ class Overviews:
             self._reading = Waiting(lambda: self._histories.read(names))
             self._read_names = frozenset(names)
         reading = self._reading
-        found = look_at_connectors(configs, self._seconds, self._first_looks)
+        healths = look_at_connectors(configs, self._seconds, self._first_looks)
         why = _find_why_unread(reading, self._seconds)
         histories = {} if why else self._add_progress(configs, reading.answer)
         # of others, only their topics are known
-        read = {name: histories[name] for name in histories.keys() & self._read_names}
-        looked = [_add_history(health, read, why) for health in found]
+        read_histories = {name: histories[name] for name in histories.keys() & self._read_names}
+        looked = [_add_history(health, read_histories, why) for health in healths]
         if declared is not None:
             declared = {*declared, *(health.connector for health in broken)}
             present = {(health.connector, topic.topic) for health in looked for topic in health.topics}
@@ -114,8 +113,8 @@ class Overviews:
             return histories
 
         def read() -> Mapping[str, RunHistory]:
-            known = [(config, histories[config.name]) for config in configs if config.name in histories]
-            return {c.name: replace(h, restores=self._progress.add_to(c, h.restores)) for c, h in known}
+            pairs = [(config, histories[config.name]) for config in configs if config.name in histories]
+            return {c.name: replace(h, restores=self._progress.add_to(c, h.restores)) for c, h in pairs}
 
         self._restores = Waiting(read)
         return (
@@ -135,11 +134,11 @@ def _find_why_unread(reading: _Reading, seconds: float) -> str:
         return f"Dagster's storage does not answer ({type(err).__name__})"
 
 
-def _add_history(health: ConnectorHealth, read: Mapping[str, RunHistory], why: str) -> ConnectorHealth:
+def _add_history(health: ConnectorHealth, histories: Mapping[str, RunHistory], why: str) -> ConnectorHealth:
     """Add the connector's runs to its health, or why they are not known, and topics that it no longer archives."""
-    if why or health.connector not in read:
+    if why or health.connector not in histories:
         return replace(health, history_error=why or "it was read before this connector was there")
-    history = read[health.connector]
+    history = histories[health.connector]
     removed = () if health.error else tuple(sorted(history.topics - {topic.topic for topic in health.topics}))
     return replace(health, history=history, removed_topics=removed, removal=_REMOVED.format(_NO_TOPIC))
 

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Planned:
-    """What counts of a plan. It does not change after it is stored."""
+    """The facts of a restore's plan. They do not change after it is stored."""
 
     topic: str
     to_topic: str
@@ -48,9 +48,9 @@ class RestoreProgress:
             # it has no plan yet, or one of objects that others wrote; that the store is silent is told elsewhere
             logger.debug("restore %s: %s", restore.restore_id, err)
             return restore
-        sent = sum(position.record_count for position in positions if position is not None)
+        sent_count = sum(position.record_count for position in positions if position is not None)
         return replace(
-            restore, topic=plan.topic, to_topic=plan.to_topic, planned_records=plan.records, sent_records=sent
+            restore, topic=plan.topic, to_topic=plan.to_topic, planned_records=plan.records, sent_records=sent_count
         )
 
 

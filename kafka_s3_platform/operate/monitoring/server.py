@@ -76,10 +76,10 @@ def make_app(
     """
 
     def show_page(report: HealthReport, request: Request) -> Response:
-        wanted = request.query_params.get("topic", "")[:MOST_FILTER]
+        name_filter = request.query_params.get("topic", "")[:MOST_FILTER]
         opened = request.query_params.getlist("open") if "open" in request.query_params else None
         now = datetime.now(timezone.utc)
-        facts = StatusPage(report, dagster, paths.relate(paths.hours), now, interval, wanted, opened)
+        facts = StatusPage(report, dagster, paths.relate(paths.hours), now, interval, name_filter, opened)
         # as a whole: a name is no more to be trusted than an error
         return HTMLResponse(escape_unprintable(render_status_page(facts)))
 
@@ -115,21 +115,21 @@ def _show_hours(
 ) -> Response:
     """Answer with the hours of a topic that a look has found. They are read now: a look reads them of no topic."""
     connector, topic = request.path_params["connector"], request.path_params["topic"]
-    known = {(c.connector, t.topic): t for c in (*report.good.values(), *report.connectors) for t in c.topics}
+    topics_by_name = {(c.connector, t.topic): t for c in (*report.good.values(), *report.connectors) for t in c.topics}
     numbers = _read_asked(request)
-    if (connector, topic) not in known or numbers is None:
+    if (connector, topic) not in topics_by_name or numbers is None:
         return PlainTextResponse("there is no such page\n", 404)
     days, kafka_partition = numbers
     configs, failures = load_named([connector])
     try:
         if not configs:
             raise ConfigError(failures[0].error)
-        risk = known[connector, topic].risk
-        found = reader.read(configs[0], topic, days, risk.hours if risk else None)
+        risk = topics_by_name[connector, topic].risk
+        hours = reader.read(configs[0], topic, days, risk.hours if risk else None)
     except PlatformError as err:
         return PlainTextResponse(f"{escape_unprintable(str(err))}\n", 503)
     up = paths.relate(paths.page, f"{paths.hours}/connector/topic")
-    return HTMLResponse(render_hours_page(HoursPage(found, kafka_partition, days, up, dagster)))
+    return HTMLResponse(render_hours_page(HoursPage(hours, kafka_partition, days, up, dagster)))
 
 
 def _read_asked(request: Request) -> tuple[int, int | None] | None:
@@ -143,7 +143,7 @@ def _read_asked(request: Request) -> tuple[int, int | None] | None:
 
 
 def describe_health(report: HealthReport) -> dict[str, object]:
-    """Make the JSON of the health check."""
+    """Return the JSON of `/health`: well or not, the reasons, and when everything was known last."""
     reasons = [{"check": c.check, "reason": c.text} for c in report.concerns if c.check]
     if report.error:
         reasons.insert(0, {"check": "look", "reason": report.error})
@@ -194,9 +194,9 @@ class FewConnections(H11Protocol):
 
     @property
     def is_asked(self) -> bool:
-        """Whether it has a request that is being answered."""
-        asked: RequestResponseCycle | None = self.cycle
-        return asked is not None and not asked.response_complete
+        """True while a request of it is being answered."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
 
 
 def run_server(app: Starlette, listening: socket.socket) -> None:

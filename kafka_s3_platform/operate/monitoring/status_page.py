@@ -49,7 +49,7 @@ class StatusPage:
 
     @cached_property
     def topics(self) -> list[TopicHealth]:
-        return [topic for each in self.report.connectors for topic in each.topics]
+        return [topic for health in self.report.connectors for topic in health.topics]
 
     @property
     def verdict(self) -> tuple[str, str]:
@@ -57,7 +57,7 @@ class StatusPage:
         if self.report.error:
             return "bad", UNKNOWN
         ranks = [_rank(topic) for topic in self.topics]
-        unknown = ranks.count(2) + sum(bool(each.error) for each in self.report.connectors)
+        unknown = ranks.count(2) + sum(bool(health.error) for health in self.report.connectors)
         counts = ((ranks.count(3), ""), (unknown, " not known"), (ranks.count(1), " soon"))
         words = ", ".join(f"{count}{what}" for count, what in counts if count)
         failed = sum(len(health.failures) for health in self.report.connectors)
@@ -97,16 +97,16 @@ class StatusPage:
         # of a connector without an answer of the store, nobody knows
         is_proof_known = not any(health.evidence_error or health.error for health in self.report.connectors)
         # of a topic without an index, it is known that nothing is archived
-        unread = sum(not topic.is_index_known for topic in self.topics)
-        is_known = unread < len(self.topics)
-        unknown = f", but for {count_noun(unread, 'topic')} not known" if is_known and unread else ""
+        unknown_count = sum(not topic.is_index_known for topic in self.topics)
+        is_known = unknown_count < len(self.topics)
+        unknown = f", but for {count_noun(unknown_count, 'topic')} not known" if is_known and unknown_count else ""
         days = sum(t.day_segments for t in totals)
         objects = f"in {sum(t.segments for t in totals) - days:,} hourly and {days:,} merged objects"
         if merged_bytes := sum(t.merged_bytes for t in totals):
             objects += f", and {format_size(merged_bytes)} of merged hours"
         expired = sum(t.expired_records for t in totals)
         records = f"records archived{unknown}" + (f", {expired:,} expired" if expired else "")
-        histories = [each.history for each in self.report.connectors if each.history is not None]
+        histories = [health.history for health in self.report.connectors if health.history is not None]
         runs = f"{sum(h.day_failures for h in histories):,} of {sum(h.day_runs for h in histories):,}"
         return [
             (
@@ -159,7 +159,7 @@ class StatusPage:
         if self.opened is not None:
             return frozenset(self.opened)
         is_small = bool(self.name_filter) or sum(len(topics) for _, topics in self.tables) <= MOST_OPEN
-        return frozenset(each.connector for each, _ in self.tables if is_small)
+        return frozenset(health.connector for health, _ in self.tables if is_small)
 
     def name_state(self, health: ConnectorHealth) -> tuple[str, str]:
         """Return the colour and the words of a connector's state."""
@@ -198,7 +198,7 @@ class StatusPage:
         """Return a link to the page with these topics and tables, or with one more table or less."""
         opened = self.opened
         if toggled is not None:
-            opened = (self.open_tables & {each.connector for each, _ in self.tables}) ^ {toggled}
+            opened = (self.open_tables & {health.connector for health, _ in self.tables}) ^ {toggled}
         query = [("topic", self.name_filter)] if self.name_filter else []
         if opened is not None:
             query += [("open", name) for name in sorted(opened) or [""]]

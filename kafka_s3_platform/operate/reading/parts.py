@@ -109,7 +109,7 @@ class EnvelopePart:
         return describe_segment(self.segment)
 
     def batches(self, _: Collection[str]) -> Iterator[ConnectBatch]:
-        """Yield the object's records. IntegrityError at the end if their digest is not the index's."""
+        """Yield the object's records. IntegrityError at the end if their content is not the one that was archived."""
         segment = self.segment
         digest = RecordDigest()
         with ObjectStore(self.store).open_stored(segment.objects[0]) as source:

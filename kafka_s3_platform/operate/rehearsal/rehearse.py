@@ -235,7 +235,10 @@ class Rehearsal:
         return report, self._judge(draw, report)
 
     def _judge(self, draw: Draw, report: RestoreReport | None) -> HourReasons:
-        """Tell which hours came back: those without a bad object, if as many records came as the index counts."""
+        """Return why each drawn hour did not come back, empty if it did.
+
+        An hour came back if none of its objects is bad, and as many records came as the index counts.
+        """
         if report is None or report.failure or not report.verified:
             return dict.fromkeys(draw.hours, report.failure if report and report.failure else "not restored")
         segments = read_hour_segments(self._snapshot.topic(draw.topic), draw.hours) if report.left_out else []
@@ -293,7 +296,7 @@ def _describe(draw: Draw, report: RestoreReport | None, reasons: HourReasons) ->
 
 
 def _remove_traces(store: ObjectStore, folder: str, rehearsal_id: str, target: KafkaSettings) -> None:
-    """Delete topics and documents of this rehearsal, and those that killed ones left. Log what cannot be deleted."""
+    """Delete the topics and documents of this rehearsal, and those of killed ones. Log what cannot be deleted."""
     newest_killed = datetime.now(timezone.utc) - LONGEST_RUN
     documents: dict[str, list[ObjectInfo]] = defaultdict(list)
     try:
@@ -347,7 +350,7 @@ def rehearse_archive(
 
 
 def check_rehearsal(evidence: Evidence) -> None:
-    """Raise IntegrityError if some of the rehearsed hours did not come back."""
+    """Raise IntegrityError if some of the rehearsed hours did not come back, with the topics and the reasons."""
     if failed_topics := [topic for topic in evidence.topics if not topic.is_complete]:
         lines = "".join(f"\n{topic.topic}: {'; '.join((topic.verdict, *topic.left_out))}" for topic in failed_topics)
         raise IntegrityError(

@@ -102,7 +102,7 @@ class WarmServer:
         logger.info("warm Spark: ends: %s", reason)
 
     def _begin_end(self) -> str | None:
-        """Return the reason to end now, None to go on. With a client it goes on. Once it ends, it greets no other."""
+        """Return why the server has to end now, None to go on. Once it ends, it greets no other client."""
         with self._lock:
             reason = None if self._clients else self._find_end_reason()
             if reason is not None:
@@ -138,7 +138,7 @@ class WarmServer:
         os._exit(1)
 
     def _probe_jvm(self) -> None:
-        """Call the JVM in a loop, and note the time of its answers. While it is suspended, clients get no heartbeat."""
+        """Call the JVM again and again, and note when it answered: while it does not, clients get no sign of life."""
         while not self._ending.wait(BEAT_SECONDS):
             self._context._jvm.System.nanoTime()  # noqa: SLF001 - any call will do
             self._answered = time.monotonic()
@@ -181,7 +181,7 @@ class WarmServer:
                 self._used = time.monotonic()
 
     def _greet(self, peer: Peer) -> None:
-        """Let the client wait until the session is there."""
+        """Send the client signs of life until the session is there, then this process's id. Else PeerGoneError."""
         while not self._started.wait(BEAT_SECONDS):
             peer.send(FrameKind.BEAT)
         if self._failure is not None:
@@ -254,7 +254,7 @@ _MAIN = "import sys; sys.path[:] = [p for p in sys.path if p]; from {} import {}
 
 
 def launch_server(main: Callable[[], None]) -> None:
-    """Run a function, which calls `become_server`, in a process, and wait for its socket. OSError has its output."""
+    """Start a process that calls `main`, which becomes a server, and wait for its socket. OSError has its output."""
     command = [sys.executable, "-c", _MAIN.format(main.__module__, main.__qualname__)]
     try:
         finished = subprocess.run(
@@ -291,7 +291,7 @@ def become_server(start: "Callable[[], tuple[SparkSession, int]]", idle_seconds:
 
 
 def retire_servers(folder: Path, place: str, own_path: Path | None = None) -> int:
-    """Let the servers of a place or a home, of any version, end with their last client. Return their number."""
+    """Have the servers of a place or a home end with their last client, whatever their version. Return their number."""
     count = 0
     for path in folder.glob(f"{place}-*.sock"):
         if path == own_path:

@@ -62,7 +62,7 @@ class Identity:
 
 
 def identify_process(env: Mapping[str, str] = os.environ) -> Identity:
-    """Return the identity of the warm Spark that this process would start."""
+    """Return a digest of all that decides which Spark this process would start. Processes with the same share one."""
     read_variables = {name: value for name, value in env.items() if may_be_read(name)}
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
     # The three parts are the name of a socket, of which the kernel takes about 100 characters with its folder.

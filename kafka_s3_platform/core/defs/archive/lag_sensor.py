@@ -257,6 +257,7 @@ def make_lag_sensor(
         "due.",
     )
     def lag(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Evaluate the topics, as far as the time allows, and request the runs that are due."""
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
         index_look = IndexLook("lag", topics)
         requests = Requests(context.instance, [topic.key("hourly") for topic in topics])

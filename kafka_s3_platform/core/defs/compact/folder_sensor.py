@@ -84,6 +84,7 @@ def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.Defau
         "the index does not know.",
     )
     def folders(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Request the days that are due, and go on with the walks over folders."""
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
         index = IndexLook("folders", topics)
         requests = Requests(context.instance, [topic.key("daily") for topic in topics])
@@ -111,7 +112,7 @@ def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.Defau
 def request_days(
     shown_days: Container[str], topic: TopicAssets, index: IndexLook, requests: Requests, tick: Tick
 ) -> None:
-    """Request runs for the due days, the oldest first, one run for each contiguous range.
+    """Request runs that merge the due days, the oldest first, one run for each contiguous range.
 
     A day is due if it holds live hourly segments. So is a day with daily ones that is not in `shown_days`, those that
     Dagster shows: a run crashed between its commit and its event.
@@ -146,7 +147,10 @@ def list_idle_days(topic: TopicAssets, newest: date, shown_days: Container[str])
 
 
 def walk_folders(topic: TopicAssets, store: ObjectStore, index: IndexLook, tick: Tick) -> None:
-    """Continue the walk over the topic's folders if it is due. At its end, report new findings."""
+    """Go on with the walk over the topic's folders in S3, if it is due, to find those that the index does not know.
+
+    A walk takes several ticks. When it ends, new findings are reported.
+    """
     now = datetime.now(timezone.utc)
     progress = Pass(**tick.cursor.get(topic.topic, {}))
     if not progress.is_due(now):
@@ -181,13 +185,13 @@ class _Walk:
         list_folders: Callable[[str], list[str]],
         base: str,
         archived: Collection[str],
-        after: str,
+        last_folder: str,
         is_over: Callable[[], bool],
     ) -> None:
         self._list_folders = list_folders
         self._base = base
         self._archived = archived
-        self._after = after
+        self._after = last_folder
         self._is_over = is_over
         self._listings = 0
         self.stopped_at = ""

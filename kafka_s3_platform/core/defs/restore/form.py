@@ -19,7 +19,7 @@ def name_restore_job(connector: str) -> str:
 
 
 def write_form(connector: str, selection: Mapping[str, object], to: Mapping[str, object]) -> str:
-    """Return the config of a run as YAML."""
+    """Return the config of a restore's run as YAML, for Dagster's launchpad. `selection` says which records."""
     lines = ["ops:", f"  {name_restored_op(connector)}:", "    config:"]
     for group, fields in (("what", selection), ("to", to)):
         # JSON is YAML, and a day in quotes is no date

@@ -177,7 +177,7 @@ def _load_known_connectors(folder: Path) -> tuple[ConnectorConfig, ...]:
 
 
 def _find_selected_windows(topic: TopicAssets, selection: WhatConfig) -> Iterator[tuple[datetime, datetime]]:
-    """Yield the windows of single hours and days. ConfigError where the connector has no such hour or day."""
+    """Yield [start, end) of each hour and day that the config names. ConfigError if the connector has no such one."""
     hours, days = find_restorable_windows(topic.config)
     for name, windows, texts in (("what.hours", hours, selection.hours), ("what.days", days, selection.days)):
         for text in texts:

@@ -18,7 +18,7 @@ _takes_paths: ContextVar[bool] = ContextVar("takes_paths", default=False)
 
 @contextmanager
 def allow_paths() -> Iterator[None]:
-    """Let runs in this block, started by a person at this machine, name any file. Others name files of one folder."""
+    """Let runs in this block, which a person started here, name any file. Others name files of one folder."""
     token = _takes_paths.set(True)
     try:
         yield

@@ -52,7 +52,7 @@ class RowGroupReader:
         self._count_rows(self._checked.row_groups[at].rows, memory.size)
         file = self._checked.file if pages.is_small else self._checked.buffered(self._source)
 
-        def read(columns: list[str] | None, source: pq.ParquetFile = file) -> Iterator[pa.RecordBatch]:
+        def read_group(columns: list[str] | None, source: pq.ParquetFile = file) -> Iterator[pa.RecordBatch]:
             batches: Iterator[pa.RecordBatch] = source.iter_batches(
                 memory.rows, row_groups=[at], columns=columns, use_threads=False
             )
@@ -64,17 +64,17 @@ class RowGroupReader:
         if large:
             encoded = self._checked.encoded(self._source, at)
             for field in large:
-                self._check_lists(field, lambda path: read([path], encoded))
+                self._check_lists(field, lambda path: read_group([path], encoded))
         *aside, last = self._groups(fields)
-        yield from self._counted(self._beside(aside, last, read) if aside else read(None))
+        yield from self._counted(self._beside(aside, last, read_group) if aside else read_group(None))
 
     def _beside(
-        self, aside: Sequence[list[str]], last: list[str], read: Callable[[list[str]], Iterator[pa.RecordBatch]]
+        self, aside: Sequence[list[str]], last: list[str], read_group: Callable[[list[str]], Iterator[pa.RecordBatch]]
     ) -> Iterator[pa.RecordBatch]:
         """Read groups of columns one after the other: all but the last into temporary files, then all side by side."""
         with ExitStack() as files:
-            parts = [self._put_aside(read(names), files.enter_context(_open_temporary_file())) for names in aside]
-            yield from self._together([*parts, read(last)])
+            parts = [self._put_aside(read_group(names), files.enter_context(_open_temporary_file())) for names in aside]
+            yield from self._together([*parts, read_group(last)])
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass batches on, and raise IntegrityError if they are too large together.
@@ -100,7 +100,7 @@ class RowGroupReader:
                 self._key, f"has {self._rows:,} records in {self._page_bytes:,} bytes", "empty.records"
             )
 
-    def _check_lists(self, field: "_Field", read: Callable[[str], Iterator[pa.RecordBatch]]) -> None:
+    def _check_lists(self, field: "_Field", read_column: Callable[[str], Iterator[pa.RecordBatch]]) -> None:
         """Check the size of a column of lists, before it is read as a whole, one inner column after the other.
 
         A list may repeat a value of a dictionary a million times and take nearly no bytes in the file. So values are
@@ -108,7 +108,7 @@ class RowGroupReader:
         """
         batch_bytes = list[int]()
         for path in field.paths:
-            for place, batch in enumerate(read(path)):
+            for place, batch in enumerate(read_column(path)):
                 batch_bytes += [0] if place == len(batch_bytes) else []
                 batch_bytes[place] += sum(map(_count_batch_bytes, batch.columns))
                 if batch_bytes[place] > self._limits.block_bytes:
@@ -124,12 +124,12 @@ class RowGroupReader:
             if field.open_bytes > self._limits.block_bytes:
                 what = f"has pages of {field.open_bytes:,} bytes in column {field.name}"
                 raise build_limit_error(self._key, what, "block.bytes")
-            taken = field.open_bytes + field.list_bytes
-            if groups[-1] and group_bytes + taken > self._limits.block_bytes:
+            field_bytes = field.open_bytes + field.list_bytes
+            if groups[-1] and group_bytes + field_bytes > self._limits.block_bytes:
                 groups.append([])
                 group_bytes = 0
             groups[-1].append(field.name)
-            group_bytes += taken
+            group_bytes += field_bytes
         return groups
 
     def _fields(self, at: int, memory: ReadMemory) -> "list[_Field]":
@@ -141,8 +141,8 @@ class RowGroupReader:
             start = end
             while end < len(paths) and (paths[end] == name or paths[end].startswith(f"{name}.")):
                 end += 1
-            taken = sum(memory.open_bytes[start:end]), sum(memory.list_bytes[start:end])
-            fields.append(_Field(name, paths[start:end], *taken))
+            sizes = sum(memory.open_bytes[start:end]), sum(memory.list_bytes[start:end])
+            fields.append(_Field(name, paths[start:end], *sizes))
         return fields
 
     def _put_aside(self, batches: Iterator[pa.RecordBatch], target: IO[bytes]) -> Iterator[pa.RecordBatch]:
