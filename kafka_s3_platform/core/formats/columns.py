@@ -105,11 +105,7 @@ class RecordDigest:
 
 _STRINGS = ("key", "value", "header_key", "header_value")
 # The order is part of the digest. Digests are stored, so never change it.
-_COMPONENTS = (
-    *(f"{name}_{part}" for name in _STRINGS for part in ("lengths", "data")),
-    "header_counts",
-    "timestamp",
-)
+_COMPONENTS = (*(f"{name}_{part}" for name in _STRINGS for part in ("lengths", "data")), "header_counts", "timestamp")
 
 
 def _pack_numbers(numbers: Int64s) -> bytes:

@@ -172,10 +172,7 @@ def _detach_events(storage: SqlEventLogStorage, run_id: str) -> int:
         newer.c.id > _events.c.id,
     )
     is_superseded = db.case(
-        (
-            _events.c.partition.is_(None),
-            db.exists().where(is_same_key, newer.c.partition.is_(None)),
-        ),
+        (_events.c.partition.is_(None), db.exists().where(is_same_key, newer.c.partition.is_(None))),
         else_=db.exists().where(is_same_key, newer.c.partition == _events.c.partition),
     )
     columns = (_events.c.id, _events.c.event, is_superseded.label("is_superseded"))

@@ -109,10 +109,7 @@ class StatusPage:
         histories = [health.history for health in self.report.connectors if health.history is not None]
         runs = f"{sum(h.day_failures for h in histories):,} of {sum(h.day_runs for h in histories):,}"
         return [
-            (
-                f"{sum(t.records for t in totals):,}" if is_known else UNKNOWN,
-                records,
-            ),
+            (f"{sum(t.records for t in totals):,}" if is_known else UNKNOWN, records),
             (f"{sum(t.yesterday_records for t in totals):,}" if is_known else UNKNOWN, "of them of yesterday (UTC)"),
             (format_size(sum(t.segment_bytes for t in totals)), objects) if is_known else (UNKNOWN, "stored"),
             (runs if histories else UNKNOWN, "runs of the last 24 hours failed"),

@@ -27,7 +27,7 @@ from kafka_s3_platform.core.errors import (
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.segment import Segment
 from kafka_s3_platform.core.model.times import EPOCH, HOUR
-from kafka_s3_platform.core.model.turns import add_turn, draw_turns, join_hours
+from kafka_s3_platform.core.model.turns import TopicTurns, add_turn, draw_turns, join_hours
 from kafka_s3_platform.core.restore.archive_source import ArchiveSource
 from kafka_s3_platform.core.restore.evidence import ComparedTopic, Evidence, EvidenceFolder, Standing, describe_restored
 from kafka_s3_platform.core.restore.request import OnError, RestoreReport, RestoreRequest
@@ -129,17 +129,7 @@ class Rehearsal:
         finally:
             _remove_traces(ObjectStore(config.restore_store), folder, self._id, target)
         finished_at = datetime.now(timezone.utc)
-        turns = {
-            draw.topic: add_turn(
-                self._turns.get(draw.topic),
-                reasons.get(draw.topic, {}),
-                finished_at,
-                self._period_days,
-                draw.counts,
-                draw.record_bytes,
-            )
-            for draw in self.draws
-        }
+        turns = {draw.topic: self._add_turn(draw, reasons.get(draw.topic, {}), finished_at) for draw in self.draws}
         evidence = Evidence(
             kind="rehearsal",
             connector=config.name,
@@ -178,6 +168,11 @@ class Rehearsal:
             undated_records=records - sum(all_counts.values()),
             erased=tuple(segment for segment in erased if segment.chunk != "hourly"),
         )
+
+    def _add_turn(self, draw: Draw, reasons: HourReasons, at: datetime) -> TopicTurns:
+        """Return the topic's turns with this rehearsal's: when each hour came back last, or why it did not."""
+        turns = self._turns.get(draw.topic)
+        return add_turn(turns, reasons, at, self._period_days, draw.counts, draw.record_bytes)
 
     def _rehearse(
         self, config: ConnectorConfig, target: KafkaSettings, runner: TaskRunner

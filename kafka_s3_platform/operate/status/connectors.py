@@ -96,10 +96,7 @@ def _look_at_topics(
     health: ConnectorHealth, topics: Sequence[ArchivedTopic], deadline: Deadline, first_looks: FirstLooks | None
 ) -> ConnectorHealth:
     """Return the connector's health with the health of its topics."""
-    with (
-        closing(IndexLook("health", topics)) as index,
-        ClusterAdmin(topics[0].config.kafka, BROKER_SECONDS) as admin,
-    ):
+    with closing(IndexLook("health", topics)) as index, ClusterAdmin(topics[0].config.kafka, BROKER_SECONDS) as admin:
         topics_look = _TopicsLook(topics, index, admin, deadline, first_looks)
         healths = tuple(topics_look.find_health(topic) for topic in topics)
     health = replace(health, topics=healths, is_kafka_up=topics_look.is_kafka_up, is_store_up=topics_look.is_store_up)

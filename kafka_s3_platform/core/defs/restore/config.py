@@ -12,11 +12,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from kafka_s3_platform.core.config.settings import THAW_TIERS
-from kafka_s3_platform.core.defs.restore.values import (
-    read_key_prefixes,
-    read_offsets,
-    read_record_keys,
-)
+from kafka_s3_platform.core.defs.restore.values import read_key_prefixes, read_offsets, read_record_keys
 from kafka_s3_platform.core.errors import ConfigError
 
 
@@ -306,7 +302,7 @@ class ArchivedTargetConfig(TargetConfig):
     topic: str = Field(
         description="Topic to write to. `{topic}` is replaced by the name of the source topic, as in "
         "`copy_of_{topic}`. Leave it empty only if `to.rename_regex`, `to.topic_map` or a RegexRouter of `values` "
-        "names the target.",
+        "names the target."
     )
 
 
