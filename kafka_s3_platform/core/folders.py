@@ -1,9 +1,10 @@
-"""Folders of this machine: one that only this user may enter, and one that only one process uses at a time."""
+"""Folders and files of this machine: for this user alone, for one process at a time, or replaced as a whole."""
 
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 
 def make_private_folder(path: Path) -> Path:
@@ -20,3 +21,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file with one that only this user can read. Whoever reads it meanwhile gets the old text or the new."""
+    with NamedTemporaryFile("w", dir=path.parent, prefix=f"{path.name}.", suffix=".tmp", delete=False) as file:
+        file.write(text)
+    Path(file.name).replace(path)

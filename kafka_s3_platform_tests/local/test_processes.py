@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from kafka_s3_platform.core.errors import ConfigError, PermanentError
-from kafka_s3_platform.core.folders import lock_folder
-from kafka_s3_platform.operate.local.processes import Daemon, is_port_free, write_atomically
+from kafka_s3_platform.core.folders import lock_folder, replace_file
+from kafka_s3_platform.operate.local.processes import Daemon, is_port_free
 from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.kafka.topics import until
 
@@ -152,6 +152,6 @@ def test_a_folder_is_held_by_one_at_a_time(tmp_path: Path) -> None:
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     file = tmp_path / "file"
     for text in ("old", "new"):
-        write_atomically(file, text)
+        replace_file(file, text)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert file.read_text() == "new"

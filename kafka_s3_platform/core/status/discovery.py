@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, TypeVar
 
 from kafka_s3_platform.core.config.settings import (
@@ -23,6 +22,7 @@ from kafka_s3_platform.core.config.settings import (
     match_topics,
 )
 from kafka_s3_platform.core.errors import PlatformError, TransientError
+from kafka_s3_platform.core.folders import replace_file
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.store.index import ConnectorIndex
 
@@ -39,9 +39,7 @@ def find_memory(name: str, env: Mapping[str, str] = os.environ) -> Path:
 def write_remembered(path: Path, document: Any) -> None:
     """Write a JSON file as a whole or not at all: other processes may read it at any time. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
-        json.dump(document, file, indent=2)
-    Path(file.name).replace(path)
+    replace_file(path, json.dumps(document, indent=2))
 
 
 def read_remembered(path: Path, parse: Callable[[Any], R], consequence: str) -> R | None:

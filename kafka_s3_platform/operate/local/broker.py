@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.core.errors import BrokerUnavailableError, ConfigError, PermanentError
-from kafka_s3_platform.core.folders import lock_folder, make_private_folder
+from kafka_s3_platform.core.folders import lock_folder, make_private_folder, replace_file
 from kafka_s3_platform.core.java.runtime import (
     choose_options,
     find_java,
@@ -24,7 +24,7 @@ from kafka_s3_platform.core.java.runtime import (
     remove_others,
 )
 from kafka_s3_platform.operate.local.ivy import PARTIAL, Download, hash_files
-from kafka_s3_platform.operate.local.processes import Daemon, write_atomically
+from kafka_s3_platform.operate.local.processes import Daemon
 from kafka_s3_platform.operate.local.settings import HOST, KAFKA_VERSION, StackSettings, name_variable
 
 ORGANISATION = "org.apache.kafka"
@@ -123,8 +123,8 @@ class Broker:
             *_list_logging_jars(),
             *sorted(fetch_kafka_jars(self.settings.cache, self.settings.kafka_version).iterdir()),
         ]
-        write_atomically(folder / "server.properties", javaproperties.dumps(self.properties(), timestamp=False))
-        write_atomically(folder / "log4j2.properties", LOGGING)
+        replace_file(folder / "server.properties", javaproperties.dumps(self.properties(), timestamp=False))
+        replace_file(folder / "log4j2.properties", LOGGING)
         if not self._meta_properties.exists():
             self._format_storage(jars)
         return [*self._java(jars), "kafka.Kafka", str(folder / "server.properties")]

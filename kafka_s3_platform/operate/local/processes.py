@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from kafka_s3_platform.core.errors import ConfigError, PermanentError
+from kafka_s3_platform.core.folders import replace_file
 from kafka_s3_platform.operate.local.settings import HOST, name_variable
 
 logger = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ class Daemon:
         except psutil.NoSuchProcess:
             return
         text = json.dumps({"pid": pid, "create_time": create_time, "ports": dict(self.ports)})
-        write_atomically(self._pid_file, text)
+        replace_file(self._pid_file, text)
 
 
 def is_port_free(port: int) -> bool:
@@ -184,12 +185,3 @@ def _await_free_port(port: int) -> bool:
             return False
         time.sleep(0.05)
     return True
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file with one that only this user can read. A kill in between leaves the old text or the new one."""
-    partial = path.with_name(path.name + ".partial")
-    partial.unlink(missing_ok=True)
-    partial.touch(mode=0o600)
-    partial.write_text(text)
-    partial.replace(path)

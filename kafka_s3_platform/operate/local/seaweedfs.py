@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from kafka_s3_platform.core.errors import AuthorizationError, ConfigError, ErrorCode, StoreUnavailableError
-from kafka_s3_platform.core.folders import make_private_folder
-from kafka_s3_platform.operate.local.processes import Daemon, write_atomically
+from kafka_s3_platform.core.folders import make_private_folder, replace_file
+from kafka_s3_platform.operate.local.processes import Daemon
 from kafka_s3_platform.operate.local.settings import HOST, StackSettings
 
 _VALID = timedelta(days=3650)
@@ -46,8 +46,8 @@ def write_certificate(folder: Path) -> tuple[Path, Path]:
     key_file = folder / "key.pem"
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    write_atomically(certificate_file, certificate.public_bytes(pem).decode())
-    write_atomically(key_file, private.decode())
+    replace_file(certificate_file, certificate.public_bytes(pem).decode())
+    replace_file(key_file, private.decode())
     return certificate_file, key_file
 
 
@@ -86,7 +86,7 @@ class SeaweedFS:
         """Write the identities and start the server. Do not wait for it."""
         folder = make_private_folder(self.daemon.folder)
         make_private_folder(folder / "data")
-        write_atomically(folder / "identities.json", json.dumps(self._identities()))
+        replace_file(folder / "identities.json", json.dumps(self._identities()))
         # Else it writes its log to files in the temporary folder, too.
         command: list[str | Path] = [find_weed(), "-logtostderr=true", "server", *self._options()]
         self.daemon.start(command, ENVIRONMENT | _write_security(folder))
