@@ -113,19 +113,11 @@ def _translate_escape(token: re.Match[str], in_class: bool) -> str:
         return "\\Z"
     if text == "\\Z":
         return "(?=\\n?\\Z)"
-    if letter == "p":
-        return _translate_posix_class(text, in_class)
+    if letter == "p" and (characters := _CLASSES.get(text[3:-1])):
+        return characters if in_class else f"[{characters}]"
     if not letter or (letter.isalnum() and letter not in _ESCAPES):
         raise ValueError(f"'{text}' is not honoured: write the characters out, such as [A-Za-z]")
     return text
-
-
-def _translate_posix_class(text: str, in_class: bool) -> str:
-    r"""Return a class such as \p{Alpha} as Python writes it. ValueError for one without an equivalent."""
-    characters = _CLASSES.get(text[3:-1])
-    if characters is None:
-        raise ValueError(f"'{text}' is not honoured: write the characters out, such as [A-Za-z]")
-    return characters if in_class else f"[{characters}]"
 
 
 def _parse_replacement_part(text: str, at: int, pattern: re.Pattern[str]) -> tuple[str | int, int]:
