@@ -14,7 +14,7 @@ _waits: dict[object, tuple[float, str]] = {}
 
 @contextmanager
 def waiting_for(what: str) -> Iterator[None]:
-    """Have `list_waits` name `what`, such as `Kafka at localhost:9092`, until the block ends: a person may wonder."""
+    """Have `list_waits` name `what`, such as `Kafka at localhost:9092`, until the block ends, for people who wait."""
     mark = object()
     _waits[mark] = time.monotonic(), what
     try:

@@ -164,7 +164,7 @@ class Format:
 
 
 def list_line_extensions(start: str) -> dict[str, str]:
-    """Return the extension of each codec for objects of lines that are called `start` without one."""
+    """Return the extension of objects of lines by codec, such as `json.gz`. `start` is the one without compression."""
     return {name: start + codec.suffix for name, codec in READ_CODECS.items()}
 
 

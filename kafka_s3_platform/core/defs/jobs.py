@@ -92,6 +92,7 @@ class ConnectorJobs:
 
     @property
     def all(self) -> list[Job]:
+        """The jobs that the connector has."""
         native = [job for job in (self.compact, self.restore) if job is not None]
         return [self.archive, self.verify, *native]
 

@@ -121,24 +121,17 @@ def list_ended_backfills(instance: dg.DagsterInstance, cutoff: datetime) -> Sequ
     return instance.get_backfills(BulkActionsFilter(statuses=BULK_ACTION_TERMINAL_STATUSES, created_before=cutoff))
 
 
-def delete_backfills(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) -> None:
-    """Delete ended backfills."""
+def delete_backfill(instance: dg.DagsterInstance, backfill_id: str) -> None:
+    """Delete a backfill, if it has ended."""
     storage: Any = instance.run_storage
     if not isinstance(storage, SqlRunStorage):
         return
+    table = BulkActionsTable.c
     statuses = [status.value for status in BULK_ACTION_TERMINAL_STATUSES]
     with storage.connect() as conn:
-        conn.execute(
-            BulkActionsTable.delete().where(
-                BulkActionsTable.c.key.in_(backfill_ids), BulkActionsTable.c.status.in_(statuses)
-            )
-        )
-        remaining = db.select(BulkActionsTable.c.key)
-        conn.execute(
-            BackfillTagsTable.delete().where(
-                BackfillTagsTable.c.backfill_id.in_(backfill_ids), BackfillTagsTable.c.backfill_id.not_in(remaining)
-            )
-        )
+        deleted = conn.execute(BulkActionsTable.delete().where(table.key == backfill_id, table.status.in_(statuses)))
+        if deleted.rowcount:
+            conn.execute(BackfillTagsTable.delete().where(BackfillTagsTable.c.backfill_id == backfill_id))
 
 
 def _delete_alive_until(storage: Any, run_id: str) -> None:

@@ -13,7 +13,7 @@ from kafka_s3_platform.core.defs.processes import PROCESS_TAG
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.instance.tables import (
     EVENTS_AT_ONCE,
-    delete_backfills,
+    delete_backfill,
     delete_observations,
     delete_run,
     list_ended_backfills,
@@ -127,7 +127,7 @@ class Sweep:
             keys = {*(backfill.asset_selection or ())}
             is_ours = job in self.job_names or (bool(keys) and self.keys >= keys)
             if is_ours and not self.deadline.is_over() and not self.instance.get_runs(runs_of_backfill, limit=1):
-                delete_backfills(self.instance, [backfill.backfill_id])
+                delete_backfill(self.instance, backfill.backfill_id)
 
     def summarize(self, days: int) -> str:
         """Return the tick's text for Dagster. Raise the first error if no run was deleted."""

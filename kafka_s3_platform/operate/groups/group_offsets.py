@@ -397,7 +397,7 @@ def _explain_moved(plan: ArchivePlan) -> str:
 
 
 def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) -> Restored:
-    """Find the restored records from offsets alone, for any windows, filters and mappers."""
+    """Return what came back of a kafka partition, and from which source offset on nothing of it is missing or twice."""
     state = snapshot.state
     end = state.coverage(kafka_partition).end_offset or 0
     segments = [s for s in snapshot.segments if s.kafka_partition == kafka_partition]

@@ -197,7 +197,7 @@ class Broker:
                 remove_others(data)
 
     def _java(self, jars: Sequence[Path], *options: str) -> list[str]:
-        """Return the command line of Java with these jars, up to the main class."""
+        """Return the command that starts Java with these jars and a quick start, up to the main class."""
         folder = self.daemon.folder
         java_options = " ".join([*options, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
         logs = [f"-Dlog4j2.configurationFile={folder}/log4j2.properties", f"-Dkafka.logs.dir={folder}/logs"]

@@ -130,7 +130,7 @@ class SeaweedFS:
             client.create_bucket(Bucket=self.settings.bucket)
 
     def _options(self) -> list[str]:
-        """Return the options. They set every port (0: none): the defaults would collide with a second server's."""
+        """Return SeaweedFS's options. They set every port (0: none): defaults would collide with a second server's."""
         folder = self.daemon.folder
         ports = {option: getattr(self.settings, name) for option, name in PORTS.items()}
         fixed = {

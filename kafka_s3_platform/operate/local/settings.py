@@ -27,7 +27,7 @@ class StackSettings:
     cache: Path = field(default_factory=environment.find_stack_folder)
     """For jars of the servers and class data of their Java: they are code, so not in the folder that one works in."""
     kafka_version: str = KAFKA_VERSION
-    """The release of Apache Kafka. Digests of its jars are recorded beside `kafka_jars.py`."""
+    """The release of Apache Kafka. Digests of its jars are recorded beside `broker.py`."""
     kafka_port: int = int(environment.LOCAL_DEFAULTS[f"{PREFIX}KAFKA_PORT"])
     kafka_controller_port: int = 29093
     s3_port: int = int(environment.LOCAL_DEFAULTS[f"{PREFIX}S3_PORT"])

@@ -84,7 +84,7 @@ class Lookout:
                 return
 
     def _look_once(self) -> None:
-        """Look at the connectors, and keep the report. If that fails, the report says why."""
+        """Look at all connectors, and keep what was found as the report. If that fails, the report says why."""
         started = time.monotonic()
         good = dict(self._report.good)
         try:

@@ -89,7 +89,7 @@ class Concern:
 
     @property
     def words(self) -> str:
-        """The sentence about the place."""
+        """The sentence, with a note if it is about something unknown."""
         return f"{'not known: ' if self.kind == 'unknown' else ''}{self.sentence}"
 
     @property

@@ -78,7 +78,10 @@ def _greet_or_launch(launch: Callable[[], None] | None) -> WarmSpark:
 
 
 def greet_server(path: Path, silence_seconds: float = GREETING_SECONDS) -> WarmSpark:
-    """Connect, and wait for the server's session. PeerGoneError; NoWarmSparkError if it does not start."""
+    """Connect to the socket of a warm Spark, and wait until its session is there.
+
+    Raises PeerGoneError if nobody answers, and NoWarmSparkError if the session does not start.
+    """
     peer = connect(path)
     started_at = time.monotonic()
     try:

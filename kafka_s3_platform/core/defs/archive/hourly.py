@@ -124,7 +124,7 @@ class ArchiveConfig(dg.Config):
 
 
 def make_hourly_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
-    """`<connector>/hourly/<topic>` of each topic. Picked hours of picked topics are archived in one run.
+    """Make `<connector>/hourly/<topic>` of each topic. One run archives the picked hours of the picked topics.
 
     Without picked hours, the run archives all up to now. A topic that fails leaves the others archived and reported;
     the run fails then, and names each that failed.

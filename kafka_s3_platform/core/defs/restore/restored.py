@@ -199,7 +199,7 @@ def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
 
 
 def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
-    """Make metadata of what was restored: by kafka partition, with offsets at the source and at the target."""
+    """Make the metadata of a restore from its report: counts, verdict, and a table of the kafka partitions."""
     from kafka_s3_platform.core.restore.report_page import list_set_terms
     from kafka_s3_platform.core.restore.request import judge_report, list_missing
 

@@ -117,7 +117,7 @@ class RowGroupReader:
                 del batch  # it would stay in memory while the next one is read
 
     def _groups(self, fields: Sequence["_Field"]) -> list[list[str]]:
-        """Group the columns to read at once: each group fits into the limit of a block."""
+        """Return the names of columns in groups that are read at once: the pages of a group fit into memory."""
         groups = [list[str]()]
         group_bytes = 0
         for field in fields:
