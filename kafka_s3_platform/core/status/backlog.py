@@ -131,10 +131,7 @@ class Backlog:
         return self._find_oldest_hour(self.uncovered)
 
     def _find_oldest_hour(self, uncovered: Mapping[int, RangeSet]) -> datetime | None:
-        """Return the hour of the oldest record in these offsets, by questions to Kafka about times.
-
-        None if there is none, or if the record lies before the first hour.
-        """
+        """Return the hour of the oldest record in these offsets. None if there is none, or before the first hour."""
         search = self.search_oldest(uncovered)
         try:
             timestamp_ms = next(search)
@@ -148,10 +145,10 @@ class Backlog:
     ) -> datetime | None:
         """Return the hour of an uncovered record that is older than `latest`, else `latest`.
 
-        `offsets` are o(t) of that hour: the first offset with a timestamp of t or later. It may be an archived record,
-        of a time far ahead. Then the first uncovered record is read itself, unless an observation shows that it did not
-        exist before that hour: a topic that is archived in time costs no request. None if it lies before the first
-        hour.
+        `offsets` are o(t) of that hour (the first offset with a timestamp of t or later), which may be an archived
+        record of a time far ahead. Then the first uncovered record is read itself, unless an observation shows that it
+        did not exist before that hour: a topic that is archived in time costs no request. None if it lies before the
+        first hour.
         """
         oldest = latest_ms = to_epoch_ms(latest)
         for kafka_partition, ranges in uncovered.items():
@@ -178,9 +175,9 @@ class Backlog:
     def search_oldest(self, uncovered: Mapping[int, RangeSet]) -> OldestSearch:
         """Search the last hour that begins at or before the first uncovered record of every kafka partition.
 
-        Yield a time t (epoch ms) to ask Kafka about, and receive o(t): by kafka partition, the first offset with a
-        timestamp of t or later. Return the hour and its o(t). The search begins at the newest hour, since most topics
-        are archived up to there, and doubles its steps back.
+        Yield a time t (epoch ms), and receive o(t): by kafka partition, the first offset with a timestamp of t or
+        later. Return the hour and its o(t). The search begins at the newest hour, as most topics are archived up to
+        there, and doubles its steps back.
         """
         first = self.topic.start_hour
         starts = {p: ranges.ranges[0].start_offset for p, ranges in uncovered.items()}
@@ -345,10 +342,7 @@ class Backlog:
         return {h for h in scanned | complete_hours if h >= first}
 
     def _look_up_offsets(self, times: Sequence[int]) -> Mapping[int, Mapping[int, OffsetAtTime]]:
-        """Return the first offset at or after each time (epoch ms), by kafka partition and time.
-
-        UnansweredError if a kafka partition does not answer.
-        """
+        """Return the first offset at or after each time (epoch ms) by kafka partition. UnansweredError without all."""
         answers = self.lookup(self.frontiers, times)
         if answers.failures:
             raise UnansweredError(answers.failures)

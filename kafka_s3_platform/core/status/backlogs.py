@@ -102,12 +102,9 @@ class Backlogs:
         """
         first = self._topics.index(topic)
         known_topics = self._backlogs.keys() | self._failures.keys()
-        topics = [
-            next_topic
-            for next_topic in (*self._topics[first:], *self._topics[:first])
-            if next_topic.topic not in known_topics
-        ]
-        archived = self._read_indexes(topics[:TOPICS_AT_ONCE])
+        in_turn = (*self._topics[first:], *self._topics[:first])
+        topics = [candidate for candidate in in_turn if candidate.topic not in known_topics][:TOPICS_AT_ONCE]
+        archived = self._read_indexes(topics)
         descriptions = self._admin.find_topics(archived)
         frontiers_by_topic = self._admin.frontiers_of(
             {name: topic.kafka_partitions for name, topic in descriptions.results.items()}
@@ -115,17 +112,12 @@ class Backlogs:
         self._failures |= {**descriptions.failures, **frontiers_by_topic.failures}
         backlogs: list[Backlog] = []
         for next_topic in topics:
-            if next_topic.topic not in frontiers_by_topic.results:
-                continue
-            try:
-                frontiers = frontiers_by_topic.results[next_topic.topic]
-                backlogs.append(
-                    self._build(
-                        next_topic, archived[next_topic.topic], descriptions.results[next_topic.topic], frontiers
-                    )
-                )
-            except PlatformError as err:
-                self._failures[next_topic.topic] = err
+            name = next_topic.topic
+            if frontiers := frontiers_by_topic.results.get(name):
+                try:
+                    backlogs.append(self._build(next_topic, archived[name], descriptions.results[name], frontiers))
+                except PlatformError as err:
+                    self._failures[name] = err
         # The tick's time may be over. Then the error comes to the caller that needs an answer.
         with suppress(TransientError):
             self._search_oldest([backlog for backlog in backlogs if backlog.uncovered])
@@ -135,9 +127,8 @@ class Backlogs:
             except PlatformError as err:
                 self._failures[backlog.topic.topic] = err
         with suppress(TransientError):
-            self._ask_ahead(
-                [self._backlogs[next_topic.topic] for next_topic in topics if next_topic.topic in self._backlogs]
-            )
+            names = [next_topic.topic for next_topic in topics]
+            self._ask_ahead([self._backlogs[name] for name in names if name in self._backlogs])
 
     def _read_indexes(self, topics: Sequence[ArchivedTopic]) -> dict[str, Archived]:
         """Read the index of the topics, as long as the store answers and the tick has time.
@@ -273,20 +264,13 @@ class Backlogs:
 
     def _ask_ahead(self, backlogs: Sequence[Backlog]) -> None:
         """Make the requests of all topics for lag and hours together, so that each finds its answer in the cache."""
-        topic_ids = {
-            b.topic.topic: b.topic_id
-            for b in backlogs
-            if any(b.lag.values()) and not self._has_fresh_configs(b.topic_id)
-        }
+        stale = [b for b in backlogs if any(b.lag.values()) and not self._has_fresh_configs(b.topic_id)]
+        topic_ids = {backlog.topic.topic: backlog.topic_id for backlog in stale}
         if topic_ids:
             configs = self._deadline.limit_broker(self._admin.read_topic_configs_of)(topic_ids).results
             now = time.monotonic()
-            _configs.update(
-                {
-                    (self._servers, topic_ids[name]): (now, configs_of_topic)
-                    for name, configs_of_topic in configs.items()
-                }
-            )
+            for name, configs_of_topic in configs.items():
+                _configs[self._servers, topic_ids[name]] = now, configs_of_topic
         questions: dict[str, tuple[Mapping[int, Frontier], list[int]]] = {}
         for backlog in backlogs:
             # What is wrong with one topic is raised when it is its turn.
@@ -314,10 +298,7 @@ class Backlogs:
 
 
 def read_archived(topic: ArchivedTopic, index_look: IndexLook, *, is_known: bool) -> Archived:
-    """Read from the index what is archived of the topic: its state, and the hours with segments.
-
-    `is_known`: an earlier tick has listed all hours, so only those of the last days' commits are listed.
-    """
+    """Read what is archived of the topic. `is_known`: list only hours of the last days' commits (`SHOWN_WITHIN`)."""
     hourly = SegmentFilter(chunk="hourly", committed_since=index_look.since if is_known else None)
 
     def read(snapshot: IndexSnapshot) -> Archived:

@@ -162,9 +162,7 @@ def resolve_now(config: ConnectorConfig, folder: Path) -> ConnectorConfig:
 
 def find_gone_topics(config: ConnectorConfig, folder: Path) -> frozenset[str]:
     """Return the topics missing in Kafka's last answer, none for a connector with a list of topics."""
-    if config.topics_regex is not None:
-        return frozenset(recall_topics(config, folder).gone)
-    return frozenset()
+    return frozenset(recall_topics(config, folder).gone if config.topics_regex is not None else ())
 
 
 def give_topics(config: ConnectorConfig, topics: Iterable[str]) -> ConnectorConfig:

@@ -120,10 +120,7 @@ def _find_level(settings: ArchiveSettings, retention_left: RetentionLeft) -> Lev
 
 
 def _find_age_risk(backlog: Backlog, new_until: datetime | None) -> Iterator[Risk]:
-    """Yield the risk of lateness: the oldest hour that is not complete ended too long ago.
-
-    Before `new_until` the topic is new: then it is a warning at most.
-    """
+    """Yield the risk of lateness: the oldest incomplete hour ended too long ago. A new topic is warned of at most."""
     if not backlog.hours_left:
         return
     settings, hour = backlog.topic.config.archive, backlog.hours_left[0]
