@@ -32,8 +32,7 @@ _OF_AMAZON = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com"
 def replace_msk_login(properties: Mapping[str, str]) -> dict[str, Any]:
     """Return librdkafka's properties for those of a file: a login to MSK becomes a callback that signs its tokens.
 
-    Raises:
-        AuthorizationError: no token can be signed. librdkafka would not say why.
+    AuthorizationError if no token can be signed: librdkafka would not say why.
     """
     if not is_msk_login(properties):
         return dict(properties)

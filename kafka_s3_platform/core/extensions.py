@@ -22,11 +22,7 @@ def load_extensions(name: str) -> tuple[Any, ...]:
 
 
 def load_extension(name: str) -> Any:
-    """Return the object that a part adds under a name.
-
-    Raises:
-        ConfigError: no installed part adds one.
-    """
+    """Return the object that a part adds under a name. ConfigError if no installed part adds one."""
     for extension in load_extensions(name):
         return extension
     raise ConfigError(f"{name} is added by {' or '.join(PARTS)}, which is not installed: install the whole package")

@@ -45,11 +45,7 @@ def find_stack_folder() -> Path:
 
 
 def read_stack_secret() -> str:
-    """Return the secret of this user's embedded stores. The first time, it is made, readable for the user alone.
-
-    Raises:
-        ConfigError: it cannot be kept.
-    """
+    """Return the secret of this user's embedded stores, made the first time. ConfigError if it cannot be kept."""
     path = find_stack_folder() / "secret"
     try:
         if not path.exists():
@@ -83,11 +79,7 @@ def check_url(text: str) -> str:
 
 
 def read_dagster_url() -> str | None:
-    """Return the address of Dagster's UI, with which links begin, without a slash at its end. None if it is not set.
-
-    Raises:
-        ConfigError: links cannot begin with it.
-    """
+    """Return the address of Dagster's UI, without a slash at its end. None if it is not set; ConfigError for no URL."""
     text = os.environ.get(DAGSTER_URL)
     if not text:
         return None

@@ -147,11 +147,7 @@ class Format:
         return {self.kind, codec if is_compressed else ""} - {""}
 
     def check_codec(self, codec: str, level: int | None) -> None:
-        """Refuse a codec or a level unknown to the format. A user's own format decides itself.
-
-        Raises:
-            ConfigError: names the format, the codec and the format's codecs or levels.
-        """
+        """Raise ConfigError for a codec or a level unknown to the format. A user's own format decides itself."""
         if self.is_plugin:
             return
         row = self.codecs.get(codec)

@@ -41,9 +41,8 @@ class ConnectorFile:
 def read_connector_file(path: Path) -> ConnectorFile:
     """Read a `.json`, `.yaml`, `.yml` or `.properties` connector file.
 
-    Raises:
-        ConfigError: the file cannot be read or parsed (with line and column), it holds a key twice, or a
-            value other than a string, number or boolean, or it declares no name or two names.
+    ConfigError if it cannot be read or parsed (with line and column), declares no name or two, or holds a key twice or
+    a value other than a string, number or boolean.
     """
     if path.suffix == ".properties":
         entries, outer = read_properties(path), None
@@ -55,9 +54,8 @@ def read_connector_file(path: Path) -> ConnectorFile:
 def read_properties(path: Path) -> dict[str, SecretStr]:
     """Read a file by the rules of `java.util.Properties`, as UTF-8 or, if it is no UTF-8, as ISO 8859-1.
 
-    Raises:
-        ConfigError: the file cannot be read, or it holds a malformed Unicode escape, a key twice, or a PEM text over
-            several lines.
+    ConfigError if it cannot be read, or holds a malformed Unicode escape, a key twice, or a PEM text over several
+    lines.
     """
     return {key: SecretStr(value) for key, (_, value) in _parse_properties(path).items()}
 

@@ -70,8 +70,7 @@ def read_allowance() -> tuple[str, ...]:
 def load_class(dotted: str, kind: Kind) -> Any:
     """Return the class with a dotted name such as `my_package.my_module.MyClass`. Nothing of it is called.
 
-    Raises:
-        ConfigError: it is not allowed, cannot be imported, is no class, or is a plug-in of another kind.
+    ConfigError if it is not allowed, cannot be imported, is no class, or is a plug-in of another kind.
     """
     where = f"'{dotted}', named by {kind.key}"
     attribute = _find_attribute(dotted, where)
@@ -85,8 +84,7 @@ def load_class(dotted: str, kind: Kind) -> Any:
 def load_function(dotted: str, option: str) -> Callable[..., Any]:
     """Return the function of one argument with a dotted name, from `option`. It is not called.
 
-    Raises:
-        ConfigError: it is not allowed, cannot be imported, or is no such function.
+    ConfigError if it is not allowed, cannot be imported, or is no such function.
     """
     where = f"'{dotted}', named by {option}"
     attribute = _find_attribute(dotted, where)
@@ -148,11 +146,7 @@ def _takes_one_argument(function: Callable[..., object]) -> bool:
 
 
 def _find_attribute(dotted: str, where: str) -> object:
-    """Import the module of a dotted name, and return the attribute. None: the module has no such attribute.
-
-    Raises:
-        ConfigError: the name is not allowed, or its module cannot be imported.
-    """
+    """Return the attribute with a dotted name, None if its module has none. ConfigError if it is not allowed."""
     module_name, _, name = dotted.rpartition(".")
     if not module_name or not all(part.isidentifier() for part in dotted.split(".")):
         raise ConfigError(f"{where}, is no dotted Python name, such as my_package.my_module.MyClass")

@@ -42,11 +42,7 @@ SUBMIT_VARIABLE = "PYSPARK_SUBMIT_ARGS"
 
 
 def read_deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
-    """Read the deployment's settings of Spark.
-
-    Raises:
-        ConfigError: the file cannot be read, or names a deploy mode without a driver in this process.
-    """
+    """Read the deployment's Spark properties. ConfigError if it cannot be, or Spark's driver were another process."""
     path = env.get(SPARK_VARIABLE)
     secret_properties = read_properties(Path(path)) if path else {}
     properties = {name: value.get_secret_value() for name, value in secret_properties.items()}

@@ -36,11 +36,7 @@ def make_plain_schema(config: type[dg.Config], shown_paths: Container[str] | Non
 def read_config(
     context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext, config: type[C]
 ) -> C:
-    """Read the config of a step. Its op has the `make_plain_schema` of that class.
-
-    Raises:
-        ConfigError: a value is not allowed; the message names the field's path.
-    """
+    """Return the config of a step, whose op has its `make_plain_schema`. ConfigError names the path of a bad field."""
     try:
         return config(**context.op_execution_context.op_config)
     except ValidationError as err:

@@ -76,10 +76,7 @@ _SUCCEEDED, _FAILED = AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecu
 def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
     """Delete a finished run, its log, the output of its processes, and definitions of this run alone.
 
-    Keep the newest events of its partition keys.
-
-    Raises:
-        PermanentError: Dagster's storage is not one of SQL databases.
+    Keep the newest events of its partition keys. PermanentError if Dagster's storage is in no SQL database.
     """
     storage = _find_event_log(instance)
     while _detach_events(storage, run_id):
@@ -286,11 +283,7 @@ def _delete_own_file(storage: SqlEventLogStorage, run_id: str) -> None:
 
 
 def list_failed_checks(instance: dg.DagsterInstance) -> Iterator[tuple[dg.AssetCheckEvaluation, float]]:
-    """Yield the last result of each failed check, with its time in seconds since the epoch.
-
-    Raises:
-        PermanentError: Dagster's storage is not one of SQL databases.
-    """
+    """Yield the last result of each failed check, and its time (epoch s). PermanentError without an SQL database."""
     storage = _find_event_log(instance)
     # Without a condition the index alone finds the last ids: of 500 topics and a month, in a tenth of the time.
     last_ids = (

@@ -263,8 +263,7 @@ def count_restored(runs: Runs, start_offset: int, end_offset: int) -> int:
 def read_finished_restore(config: ConnectorConfig, restore_id: str) -> tuple[TopicsPlan, RestoreReport] | None:
     """Read the documents of a finished restore. None if the connector's bucket has no restore of this id.
 
-    Raises:
-        PermanentError: the restore is not finished, or is of another sink's objects.
+    PermanentError if it is not finished, or is of another sink's objects.
     """
     store = ObjectStore(config.restore_store)
     documents = RestoreDocuments(config.archive.restore_dir, restore_id)

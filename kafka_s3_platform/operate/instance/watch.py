@@ -58,11 +58,7 @@ class Watch:
 
 
 def reload_server(socket: str) -> None:
-    """Make the code server read everything again.
-
-    Raises:
-        ConnectionError: it does not answer.
-    """
+    """Make the code server read everything again. ConnectionError if it does not answer."""
     try:
         DagsterGrpcClient(socket=socket).reload_code(timeout=RELOAD_SECONDS)
     except (dg.DagsterError, grpc.RpcError) as err:

@@ -20,11 +20,7 @@ from kafka_s3_platform.core.config.environment import DAGSTER_URL, read_dagster_
 
 
 def guard_webserver() -> None:
-    """Put the OriginGuard before Dagster's webserver. It also accepts the host name of KAFKA_S3_DAGSTER_URL.
-
-    Raises:
-        ConfigError: the variable is no URL.
-    """
+    """Put the OriginGuard before Dagster's webserver. It also accepts the host of KAFKA_S3_DAGSTER_URL."""
     # imported by the webserver's process anyway, and by no other
     from dagster_webserver.webserver import DagsterWebserver
 

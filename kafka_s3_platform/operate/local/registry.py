@@ -46,12 +46,7 @@ SETTINGS = """\
 
 
 def fetch_registry_app(cache: Path) -> Path:
-    """Return the application's jar below `cache`. Fetch it if it is missing.
-
-    Raises:
-        TransientError: it could not be fetched.
-        IntegrityError: the files differ from the recorded ones.
-    """
+    """Return the application's jar below `cache`, fetched if it is missing. IntegrityError if it is another."""
     return _DOWNLOAD.folder(cache) / f"{MODULE}-{VERSION}-runner.jar"
 
 

@@ -72,10 +72,7 @@ def start_stack(settings: StackSettings) -> StackStatus:
 def start_registry(settings: StackSettings) -> StackStatus:
     """Start the Schema Registry, which `start_stack` leaves out, and wait for its answer. It stores nothing on disk.
 
-    Raises:
-        ConfigError: its port is in use, Java is missing, or it runs with another port.
-        PermanentError: it stopped while starting.
-        TransientError: it did not answer in time, or could not be fetched.
+    Raises as `start_stack`.
     """
     with lock_folder(settings.data_dir):
         start_servers((SchemaRegistry(settings),))

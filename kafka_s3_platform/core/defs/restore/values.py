@@ -54,11 +54,7 @@ def read_key_prefixes(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
 
 
 def read_offsets(name: str, offsets: Mapping[str, int]) -> "Offsets":
-    """Return one offset for all kafka partitions, an offset for each of some, or None.
-
-    Raises:
-        ConfigError: kafka partitions are named in another way than by number or by `all`.
-    """
+    """Return one offset for all kafka partitions, or one for each of some, or None. ConfigError for other names."""
     if not offsets:
         return None
     if set(offsets) == {"all"}:
