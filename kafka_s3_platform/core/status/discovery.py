@@ -172,22 +172,21 @@ def give_topics(config: ConnectorConfig, topics: Iterable[str]) -> ConnectorConf
 
 def _look_for_first_topics(connectors: Sequence[ConnectorConfig], folder: Path) -> None:
     """Ask Kafka for the connectors' topics, in threads that may go on. Wait FIRST_LOOK_SECONDS at most."""
+
+    def try_to_look(config: ConnectorConfig) -> None:
+        try:
+            look_for_topics(config, folder)
+        except (PlatformError, OSError) as err:
+            logger.warning("connector %s: its topics are not known yet: %s", config.name, err)
+        except Exception:
+            logger.exception("connector %s: its topics are not known yet", config.name)
+
     deadline = time.monotonic() + FIRST_LOOK_SECONDS
-    threads = [threading.Thread(target=_try_to_look, args=(c, folder), daemon=True) for c in connectors]
+    threads = [threading.Thread(target=try_to_look, args=(config,), daemon=True) for config in connectors]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _try_to_look(config: ConnectorConfig, folder: Path) -> None:
-    """Ask Kafka for the connector's topics, and log an error: nobody waits for this thread."""
-    try:
-        look_for_topics(config, folder)
-    except (PlatformError, OSError) as err:
-        logger.warning("connector %s: its topics are not known yet: %s", config.name, err)
-    except Exception:
-        logger.exception("connector %s: its topics are not known yet", config.name)
 
 
 def _find_archived(config: ConnectorConfig) -> list[str]:

@@ -52,8 +52,11 @@ class IndexLook:
         with _lock:
             self._reading += 1
         try:
-            snapshot = self._find_snapshot(topic)
-            return None if snapshot is None else use(snapshot)
+            snapshot = self._snapshot.topic(topic.topic) if self._snapshot else None
+            if snapshot is None or snapshot.is_empty:
+                return None
+            _ = snapshot.state  # raises here if its rows are wrong
+            return use(snapshot)
         finally:
             with _lock:
                 self._reading -= 1
@@ -69,14 +72,6 @@ class IndexLook:
         """Keep the open index for the next IndexLook of this user, if this one is closed and nobody reads."""
         if self._is_closed and not self._reading and self._opened is not None:
             _handles[self._place] = self._config.store, self._opened
-
-    def _find_snapshot(self, topic: ArchivedTopic) -> IndexSnapshot | None:
-        """Return the topic's part of the index, None if nothing of it is archived."""
-        snapshot = self._snapshot.topic(topic.topic) if self._snapshot else None
-        if snapshot is None or snapshot.is_empty:
-            return None
-        _ = snapshot.state  # raises here if its rows are wrong
-        return snapshot
 
     @lazy_property
     def _snapshot(self) -> ConnectorSnapshot | None:

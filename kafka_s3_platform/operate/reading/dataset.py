@@ -15,7 +15,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import reduce
 from itertools import accumulate, chain, groupby, pairwise
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -293,12 +295,9 @@ class PulledScan:
         return ds.dataset(records).scanner(**self._scan_options, batch_size=self._batch_size, use_threads=False)
 
 
-def _join_conditions(conditions: Iterable[pc.Expression]) -> pc.Expression | None:
+def _join_conditions(conditions: Sequence[pc.Expression]) -> pc.Expression | None:
     """Return the condition that all conditions hold, None without any."""
-    joint_condition = None
-    for condition in conditions:
-        joint_condition = condition if joint_condition is None else joint_condition & condition
-    return joint_condition
+    return reduce(and_, conditions) if conditions else None
 
 
 def _list_needed(schema: pa.Schema, columns: ScanColumns, conditions: Sequence[pc.Expression]) -> list[str]:
