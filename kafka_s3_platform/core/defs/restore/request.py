@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from kafka_s3_platform.core.config.folder import find_connectors_folder, find_run_file
-from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.restore.config import (
     AnyRestoreConfig,
     ArchivedTargetConfig,
@@ -136,13 +136,14 @@ def make_request(
     """Return the request of a restore without its target topic. ConfigError if a value cannot be used."""
     zone = topic.config.layout.zone
     selection = config.what
+    worker = None if config.to.worker is None else _find_file("to.worker", config.to.worker)
     return RestoreRequest(
         config=topic.config,
         topic=topic.topic,
         to_topic="",
         restore_id=restore_id,
         run_id=run_id,
-        target=_read_target(config.to.worker),
+        target=None if worker is None else load_extension("read_target_cluster")(worker),
         from_time=read_time("what.from_time", selection.from_time, zone) if selection.from_time is not None else None,
         to_time=read_time("what.to_time", selection.to_time, zone) if selection.to_time is not None else None,
         windows=tuple(_find_selected_windows(topic, selection)),
@@ -237,14 +238,6 @@ def read_rename(to: ArchivedTargetConfig | ForeignTargetConfig) -> Rename | None
     if len(rules) > 1:
         raise ConfigError("to.topic, to.rename_regex and to.topic_map each name the target: keep one")
     return rules[0] if rules else None
-
-
-def _read_target(worker: str | None) -> KafkaSettings | None:
-    """Read the cluster of the target from a worker.properties file. None: the connector's own cluster."""
-    if worker is None:
-        return None
-    read_target_cluster = load_extension("read_target_cluster")
-    return cast("KafkaSettings", read_target_cluster(_find_file("to.worker", worker)))
 
 
 def _find_file(key: str, name: str) -> Path:
