@@ -47,11 +47,12 @@ def mask_value(text: str, value: str) -> str:
 
 def format_size(count: int) -> str:
     """Return the bytes as `827 kB` or `1.2 GB`, in the units of ten that stores and disks are sold by."""
-    size, units = float(count), ("B", "kB", "MB", "GB", "TB", "PB")
-    at = 0
-    while size >= 999.5 and at < len(units) - 1:
-        size, at = size / 1000, at + 1
-    return f"{size:.0f} {units[at]}" if size >= 9.95 or not at else f"{size:.1f} {units[at]}"
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if size < 999.5 or unit == "PB":
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if size >= 9.95 or unit == "B" else f"{size:.1f} {unit}"
 
 
 def count_noun(count: int, noun: str) -> str:

@@ -44,8 +44,9 @@ def read_connector_file(path: Path) -> ConnectorFile:
     ConfigError if it cannot be read or parsed (with line and column), declares no name or two, or holds a key twice or
     a value other than a string, number or boolean.
     """
+    outer = None
     if path.suffix == ".properties":
-        entries, outer = read_properties(path), None
+        entries = read_properties(path)
     else:
         entries, outer = _read_document(path, _parse_json(path) if path.suffix == ".json" else _parse_yaml(path))
     return ConnectorFile(path, _find_name(path, outer, entries.get("name")), entries)

@@ -70,7 +70,8 @@ OBSERVATION = dg.DagsterEventType.ASSET_OBSERVATION.value
 
 _events = SqlEventLogStorageTable
 _checks = AssetCheckExecutionsTable
-_SUCCEEDED, _FAILED = AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED
+_SUCCEEDED = AssetCheckExecutionRecordStatus.SUCCEEDED
+_FAILED = AssetCheckExecutionRecordStatus.FAILED
 
 
 def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:

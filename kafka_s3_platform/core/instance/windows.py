@@ -85,7 +85,8 @@ class Days(Windows):
 
 def find_restorable_windows(config: ConnectorConfig) -> tuple[Windows, Windows]:
     """Return the hours and days that may be archived, also before the connector's start hour: it may have moved."""
-    start, zone = datetime(1970, 1, 1), config.layout.timezone  # noqa: DTZ001 - of the zone, as Dagster wants it
+    start = datetime(1970, 1, 1)  # noqa: DTZ001 - of the zone, as Dagster wants it
+    zone = config.layout.timezone
     return Windows(define_hours(start, zone)), Windows(define_days(start, zone))
 
 

@@ -288,13 +288,14 @@ class Backlogs:
                 steps[name] = next(search)
         while steps:
             self._offsets.ask_ahead({name: (frontiers[name], [at]) for name, at in steps.items()})
-            asked_steps, steps = steps, {}
-            for name, at in asked_steps.items():
+            next_steps: dict[str, int] = {}
+            for name, at in steps.items():
                 answers = self._offsets.of_topic(name)(frontiers[name], [at])
                 with suppress(StopIteration):
                     # without those that do not answer, the search is repeated when it is the topic's turn
                     if not answers.failures:
-                        steps[name] = searches[name].send(answers.results)
+                        next_steps[name] = searches[name].send(answers.results)
+            steps = next_steps
 
 
 def read_archived(topic: ArchivedTopic, index_look: IndexLook, *, is_known: bool) -> Archived:

@@ -123,7 +123,8 @@ def _find_age_risk(backlog: Backlog, new_until: datetime | None) -> Iterator[Ris
     """Yield the risk of lateness: the oldest incomplete hour ended too long ago. A new topic is warned of at most."""
     if not backlog.hours_left:
         return
-    settings, hour = backlog.topic.config.archive, backlog.hours_left[0]
+    settings = backlog.topic.config.archive
+    hour = backlog.hours_left[0]
     age = backlog.now - hour - HOUR
     age_ms = age / timedelta(milliseconds=1)
     level = Level((age_ms >= settings.risk_age_warn_ms) + (age_ms >= settings.risk_age_fail_ms))
@@ -147,7 +148,8 @@ def _describe_left(seconds: float, bound: str) -> str:
 def describe_time(seconds: float) -> str:
     """Return `6 days 23 h`, `3 h 5 min` or `12 min`."""
     minutes = max(0, int(seconds // 60))
-    days, hours = minutes // 1440, minutes // 60 % 24
+    days = minutes // 1440
+    hours = minutes // 60 % 24
     if days:
         return f"{days:,} day{'s' * (days > 1)} {hours} h"
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"

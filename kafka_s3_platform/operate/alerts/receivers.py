@@ -103,7 +103,8 @@ def _mail(settings: AlertSettings, message: Message) -> None:
 
 def _connect(settings: AlertSettings) -> smtplib.SMTP:
     """Connect to the SMTP server: with TLS from the start, by STARTTLS, or without."""
-    host, port = settings.smtp_host or "", settings.choose_port()
+    host = settings.smtp_host or ""
+    port = settings.choose_port()
     if settings.smtp_security == "tls":
         return smtplib.SMTP_SSL(host, port, timeout=SEND_SECONDS, context=ssl.create_default_context())
     server = smtplib.SMTP(host, port, timeout=SEND_SECONDS)

@@ -139,7 +139,8 @@ class RunHistories:
         self._runs_of_day = {
             key: run for key, run in self._runs_of_day.items() if started_at - run.ended_at < timedelta(days=1)
         }
-        self._since, self._connectors = started_at, frozenset(connectors)
+        self._since = started_at
+        self._connectors = frozenset(connectors)
         restores = self._list_restores(connectors, jobs)
         ended: dict[str, list[EndedRun]] = defaultdict(list)
         for (name, kind), run in sorted(self._last.items()):

@@ -63,7 +63,8 @@ class OriginGuard:
     def _find_flaw(self, scope: Scope) -> str | None:
         """Return why to refuse the request: its host, the page it comes from, or a query by GET. None: it is fine."""
         headers = Headers(scope=scope)
-        host, origin = headers.get("host", ""), headers.get("origin")
+        host = headers.get("host", "")
+        origin = headers.get("origin")
         if _normalize_host(f"//{host}") not in {*self._names, "localhost"}:
             return (
                 f"it is for {host!r}: use localhost or the address of this machine, which no foreign name leads to. "

@@ -87,15 +87,18 @@ class Lookout:
         """Look at all connectors, and keep what was found as the report. If that fails, the report says why."""
         started = time.monotonic()
         good = dict(self._report.good)
+        connectors: tuple[ConnectorHealth, ...] = ()
+        own_concerns: tuple[Concern, ...] = ()
+        error = ""
         try:
-            connectors = tuple(self._look())
-            own_concerns = run_checks(self._checks, connectors)
-            error = ""
+            looked = tuple(self._look())
+            own_concerns = run_checks(self._checks, looked)
+            connectors = looked
         except PlatformError as err:
-            connectors, own_concerns, error = (), (), str(err)
+            error = str(err)
         except Exception as err:
             logger.exception("a look at the connectors failed")
-            connectors, own_concerns, error = (), (), f"the check failed: {type(err).__name__}"
+            error = f"the check failed: {type(err).__name__}"
         if not error:
             # connectors that are no more are forgotten
             good = {health.connector: good[health.connector] for health in connectors if health.connector in good}

@@ -114,7 +114,8 @@ def _show_hours(
     report: HealthReport, request: Request, reader: HoursReader, paths: ServerPaths, dagster: str
 ) -> Response:
     """Answer with the hours of a topic that a look has found. They are read now: a look reads them of no topic."""
-    connector, topic = request.path_params["connector"], request.path_params["topic"]
+    connector = request.path_params["connector"]
+    topic = request.path_params["topic"]
     topics_by_name = {(c.connector, t.topic): t for c in (*report.good.values(), *report.connectors) for t in c.topics}
     numbers = _read_asked(request)
     if (connector, topic) not in topics_by_name or numbers is None:
@@ -134,7 +135,8 @@ def _show_hours(
 
 def _read_asked(request: Request) -> tuple[int, int | None] | None:
     """Return the days and the kafka partition that a page of hours is asked for. None if these are no numbers of it."""
-    days, number = request.query_params.get("days", "31"), request.query_params.get("kafka_partition")
+    days = request.query_params.get("days", "31")
+    number = request.query_params.get("kafka_partition")
     if not re.fullmatch(r"[0-9]{1,3}", days) or not 1 <= int(days) <= MAX_DAYS:
         return None
     if number is not None and not re.fullmatch(r"[0-9]{1,9}", number):

@@ -69,7 +69,8 @@ ScanColumns = Sequence[str] | Mapping[str, pc.Expression] | None
 
 logger = logging.getLogger(__name__)
 
-FIRST_NUMBER, LAST_NUMBER = -(2**63), 2**63 - 1
+FIRST_NUMBER = -(2**63)
+LAST_NUMBER = 2**63 - 1
 
 
 class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no types
@@ -128,7 +129,8 @@ class ArrowObject(SizedFile):
             return self._store.read_range(self._stored.key, start, end, self._etag) if start < end else b""
         except IntegrityError:
             # If the content is the index's under another ETag, it is a copy: its ETag is requested from now on.
-            refused, self._etag = self._etag, self._store.open_stored(self._stored).info.etag
+            refused = self._etag
+            self._etag = self._store.open_stored(self._stored).info.etag
             if self._etag == refused:
                 raise
         return self._store.read_range(self._stored.key, start, end, self._etag)

@@ -122,7 +122,8 @@ class _Options:
         return min(TASK_BYTES, max(LEAST_TASK_BYTES, size // least))
 
     def _read_bounds(self, first: str, last: str) -> tuple[int, int] | None:
-        low, high = self._read_number(first), self._read_number(last)
+        low = self._read_number(first)
+        high = self._read_number(last)
         if low is high is None:
             return None
         return FIRST_NUMBER if low is None else low, LAST_NUMBER if high is None else high

@@ -151,7 +151,8 @@ class _TopicsLook:
 
     def find_health(self, topic: ArchivedTopic) -> TopicHealth:
         """Return the topic's health. What did not answer is in it as an error."""
-        kafka_error, store_error = str(self._silent_kafka or ""), ""
+        kafka_error = str(self._silent_kafka or "")
+        store_error = ""
         backlog = None
         try:
             backlog = self._read(topic)

@@ -335,7 +335,8 @@ def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetim
 def _find_lost(snapshot: IndexSnapshot) -> _Finding:
     """Find offsets that Kafka deleted, or somebody skipped, since archiving began and before they were archived."""
     counts = count_reasons(snapshot.state.judge.left_out)
-    taken_over_count, earlier_count = counts.pop("taken over", 0), counts.pop("before archiving began", 0)
+    taken_over_count = counts.pop("taken over", 0)
+    earlier_count = counts.pop("before archiving began", 0)
     rows = [
         {
             "kafka_partition": gap.kafka_partition,

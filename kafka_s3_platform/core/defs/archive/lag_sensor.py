@@ -320,7 +320,8 @@ def list_idle_hours(topic: TopicAssets, backlog: Backlog, shown: ShownHours) -> 
     """List the closed hours that Dagster offers but does not show as materialized, and for which no run is due."""
     shown_hours = shown.of(topic)
     due = {*backlog.hours_due(shown_hours)}
-    hour, newest = topic.first_offered, backlog.newest_closed
+    newest = backlog.newest_closed
+    hour = topic.first_offered
     while newest is not None and hour <= newest:
         if hour not in shown_hours and hour not in due:
             yield hour, (hour,)

@@ -44,7 +44,8 @@ def make_form_metadata(run: dg.DagsterRun, topic: TopicAssets, **selection: list
     text, for the form of the restored asset. There is no metadata where a restore of the hour would send other records
     than those on the page.
     """
-    connector, key = topic.config.name, topic.key("restored")
+    connector = topic.config.name
+    key = topic.key("restored")
     if not _can_select_by_time(topic, selection.get("hours", ())):
         return {}
     if not topic.is_native:
