@@ -153,6 +153,10 @@ class Requests:
         """Return the unfinished runs that change the asset. Report runs of killed processes as failed."""
         return [run for run in self._unfinished if is_changing(run, key)]
 
+    def is_under_way(self, key: dg.AssetKey, windows: Windows, moment: datetime) -> bool:
+        """Return True if an unfinished run works on the hour (or day) of the asset that holds the moment."""
+        return any(start <= moment < end for start, end in list_windows(self.list_unfinished(key), windows))
+
     def is_requested(self, key: dg.AssetKey) -> bool:
         """Return True if a sensor or schedule requested an unfinished run of the asset."""
         return any(is_request_for(run.tags, key) for run in self.list_unfinished(key))

@@ -8,7 +8,7 @@ import dagster as dg
 
 from kafka_s3_platform.core.defs.compact.folder_sensor import fingerprint_days
 from kafka_s3_platform.core.defs.jobs import Job
-from kafka_s3_platform.core.defs.runs import Requests, ShownHours, list_windows
+from kafka_s3_platform.core.defs.runs import Requests, ShownHours
 from kafka_s3_platform.core.defs.tick import Tick
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.instance.names import make_op_name
@@ -94,10 +94,9 @@ def _request_hour(topic: TopicAssets, requests: Requests, shown: ShownHours, now
     hour = find_newest_closed_hour(now, topic.lateness, topic.first_offered)
     if hour is None or hour in shown.of(topic):
         return
-    busy = list_windows(requests.list_unfinished(key), topic.hours)
     # without Kafka: the lag sensor asks it, and tries failed hours again after a change
     fingerprint = fingerprint_inputs(["schedule", topic.config_digest, hour.isoformat()])
-    if not _holds(busy, hour):
+    if not requests.is_under_way(key, topic.hours, hour):
         requests.ask(key, [topic.hours.key(hour)], fingerprint)
 
 
@@ -113,12 +112,6 @@ def _request_day(topic: TopicAssets, index: IndexLook, requests: Requests, now: 
     fingerprint = tick.read_index(topic, index, fingerprint_if_due)
     if fingerprint is None:
         return
-    busy = list_windows(requests.list_unfinished(key), topic.days)
     partition_key = newest.isoformat()
-    if not _holds(busy, topic.days.start(partition_key)):
+    if not requests.is_under_way(key, topic.days, topic.days.start(partition_key)):
         requests.ask(key, [partition_key], fingerprint)
-
-
-def _holds(windows: Sequence[tuple[datetime, datetime]], moment: datetime) -> bool:
-    """Return True if one of the windows [start, end) holds the moment."""
-    return any(start <= moment < end for start, end in windows)
