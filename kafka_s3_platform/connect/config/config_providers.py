@@ -21,6 +21,7 @@ from kafka_s3_platform.connect.config.keys.values import (
     expect_one_of,
     parse_boolean,
     parse_endpoint_url,
+    parse_java_regex,
 )
 from kafka_s3_platform.core.aws_secrets import find_parameter, find_secret
 from kafka_s3_platform.core.config.environment import find_local_default
@@ -87,11 +88,6 @@ def _find_variable(env: Mapping[str, str], parameters: Mapping[str, str], path: 
     return value
 
 
-def _parse_pattern(text: str) -> str:
-    compile_java_regex(text)
-    return text
-
-
 _AWS: Mapping[str, tuple[str, Parser[str]]] = {
     **dict.fromkeys(("region", "aws.region"), ("region", str)),
     **dict.fromkeys(("endpoint", "aws.endpoint.url", "aws.endpoint.override"), ("endpoint", parse_endpoint_url)),
@@ -111,7 +107,7 @@ _AWS: Mapping[str, tuple[str, Parser[str]]] = {
 _KAFKA = "org.apache.kafka.common.config.provider."
 _SECRET = _ProviderClass(find_secret, _AWS)
 _PATHS: Mapping[str, tuple[str, Parser[str]]] = {"allowed.paths": ("allowed.paths", str)}
-_PATTERN: Mapping[str, tuple[str, Parser[str]]] = {"allowlist.pattern": ("allowlist.pattern", _parse_pattern)}
+_PATTERN: Mapping[str, tuple[str, Parser[str]]] = {"allowlist.pattern": ("allowlist.pattern", parse_java_regex)}
 _VARIABLES = _ProviderClass(None, _PATTERN)
 _CLASSES: Mapping[str, _ProviderClass] = {
     f"{_KAFKA}FileConfigProvider": _ProviderClass(_find_property, _PATHS),

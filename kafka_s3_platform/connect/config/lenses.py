@@ -92,7 +92,9 @@ def _parse_clauses(pieces: Sequence[str]) -> dict[str, Any]:
         rest = pieces[start + 1 : end]
         match pieces[start].upper():
             case "STOREAS":
-                clauses["format"] = _take_one(rest, "STOREAS").upper()
+                if len(rest) != 1:
+                    raise ValueError(f"STOREAS {' '.join(rest)!r} is not understood; write {_FORM}")
+                clauses["format"] = _strip_quotes(rest[0]).upper()
             case "NOPARTITION":
                 clauses["partition_by"] = ()
             case "PARTITIONBY":
@@ -100,12 +102,6 @@ def _parse_clauses(pieces: Sequence[str]) -> dict[str, Any]:
             case "PROPERTIES":
                 clauses["properties"] = _parse_properties(rest)
     return clauses
-
-
-def _take_one(pieces: Sequence[str], clause: str) -> str:
-    if len(pieces) != 1:
-        raise ValueError(f"{clause} {' '.join(pieces)!r} is not understood; write {_FORM}")
-    return _strip_quotes(pieces[0])
 
 
 def _parse_properties(pieces: Sequence[str]) -> dict[str, str]:

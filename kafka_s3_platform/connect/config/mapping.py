@@ -118,7 +118,9 @@ def _resolve(sheet: Sheet, dialect: Dialect, file: ConnectorFile, worker: Worker
     layout = read_layout(sheet, dialect)
     source = read_source(sheet, dialect, layout, worker)
     records = read_records(sheet, worker, layout, dialect, name)
-    _require_one_topic(sheet, layout, topics, regex)
+    if layout.key_layout == "zooz" and (regex or len(topics) > 1):
+        reason = "keys of the layout zooz name no topic: write a file with a folder of its own for each topic"
+        sheet.refuse("topics.regex" if regex else "topics", reason)
     if source is not None and needs_topic_key(sheet, layout) and len(topics) != 1:
         sheet.refuse("topics", "no key tells its topic: name the one that all objects are of")
     folders = {"topics.dir": layout.topics_dir, "the folder of merged days": layout.daily_dir}
@@ -153,14 +155,6 @@ def _judge_retention(sheet: Sheet, retention: RetentionSettings, topics: tuple[s
             sheet.refuse(
                 key.name, f"{', '.join(strange)}: no topic of this connector; correct the name, or leave it out"
             )
-
-
-def _require_one_topic(sheet: Sheet, layout: LayoutSettings, topics: tuple[str, ...], regex: str | None) -> None:
-    if layout.key_layout == "zooz" and (regex or len(topics) > 1):
-        sheet.refuse(
-            "topics.regex" if regex else "topics",
-            "keys of the layout zooz name no topic: write a file with a folder of its own for each topic",
-        )
 
 
 def _read_name(sheet: Sheet, file: ConnectorFile, worker: Worker) -> str:

@@ -77,10 +77,6 @@ def _parse_truth(text: str) -> str:
     return "true" if parse_boolean(text) else "false"
 
 
-def _parse_kibibytes(text: str) -> str:
-    return str(max(1, expect_integer(1)(text) // 1024))
-
-
 def _parse_acks(text: str) -> str:
     if text.casefold() not in {"all", "-1"}:
         raise ValueError("a restore is acknowledged by all in-sync replicas; remove the key or say all")
@@ -152,7 +148,11 @@ CLIENT_PROPERTIES = (
         compression.level max.request.size=message.max.bytes message.max.bytes transaction.timeout.ms""",
         "producer",
     ),
-    *_pass_on(_parse_kibibytes, "buffer.memory=queue.buffering.max.kbytes", "producer"),
+    *_pass_on(
+        lambda text: str(max(1, expect_integer(1)(text) // 1024)),
+        "buffer.memory=queue.buffering.max.kbytes",
+        "producer",
+    ),
     *_pass_on(str.casefold, "compression.type", "producer"),
     # A restore needs an idempotent producer: at most 5 requests in flight, and at least one retry.
     *_pass_on(_expect_number(1, 5), "max.in.flight.requests.per.connection", "producer"),

@@ -24,7 +24,6 @@ from kafka_s3_platform.connect.config.keys.table import (
 )
 from kafka_s3_platform.connect.config.worker import NO_LICENCE, Worker, read_scope
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.core.java.regex import compile_java_regex
 
 ENDPOINT = declare_key(
     "kafka.endpoint",
@@ -104,11 +103,6 @@ def _drop_login(properties: Mapping[str, SecretStr]) -> dict[str, SecretStr]:
     return {name: value for name, value in properties.items() if not name.startswith(("sasl.", "security."))}
 
 
-def _parse_topics_regex(text: str) -> str:
-    compile_java_regex(text)
-    return text
-
-
 CLASS = declare_key(
     "connector.class",
     CONNECTOR_CLASS,
@@ -134,7 +128,7 @@ TOPICS: TypedKey[tuple[str, ...]] = declare_key(
 )
 TOPICS_REGEX = declare_key(
     "topics.regex",
-    _parse_topics_regex,
+    values.parse_java_regex,
     "Archive every topic whose whole name matches this pattern. Replaces `topics`.",
     default=None,
 )

@@ -246,7 +246,10 @@ def read_layout(sheet: Sheet, dialect: Dialect) -> LayoutSettings:
         LayoutSettings,
         **output,
         **naming,
-        **_read_folders(sheet, partitioner, naming),
+        partitioner=partitioner,
+        partition_fields=_read_partition_fields(sheet, partitioner),
+        path_format=_read_path_format(sheet, partitioner, naming),
+        partition_duration_ms=_read_duration(sheet, partitioner),
         **_read_time(sheet, dialect, partitioner, naming),
         **_read_rotation(sheet, dialect, partitioner),
         schema_compatibility=_read_compatibility(sheet, output["format"]),
@@ -284,16 +287,6 @@ def _read_partitioner(sheet: Sheet, default: str) -> str:
     return by_class or _TIME_INTERVALS.get(interval, default)
 
 
-def _read_folders(sheet: Sheet, partitioner: str, naming: Mapping[str, Any]) -> dict[str, Any]:
-    locale = sheet.value(LOCALE)
-    return {
-        "partitioner": partitioner,
-        "partition_fields": _read_partition_fields(sheet, partitioner),
-        "path_format": _read_path_format(sheet, partitioner, naming, locale),
-        "partition_duration_ms": _read_duration(sheet, partitioner),
-    }
-
-
 def _read_partition_fields(sheet: Sheet, partitioner: str) -> tuple[str, ...]:
     if partitioner == "Field":
         sheet.require(PARTITION_FIELDS.name, "FieldPartitioner groups by it")
@@ -303,7 +296,7 @@ def _read_partition_fields(sheet: Sheet, partitioner: str) -> tuple[str, ...]:
     return sheet.value(PARTITION_FIELDS)
 
 
-def _read_path_format(sheet: Sheet, partitioner: str, naming: Mapping[str, Any], locale: str) -> str:
+def _read_path_format(sheet: Sheet, partitioner: str, naming: Mapping[str, Any]) -> str:
     default = DAY_PATH if partitioner == "Daily" else HOUR_PATH
     default = {"block_gzip": BLOCK_GZIP_PATH, "zooz": ZOOZ_PATH}.get(naming["key_layout"], default)
     if partitioner == "TimeBased":
@@ -311,7 +304,8 @@ def _read_path_format(sheet: Sheet, partitioner: str, naming: Mapping[str, Any],
     elif partitioner in {"Default", "Field"} and PATH_FORMAT.name in sheet:
         sheet.without_meaning(PATH_FORMAT.name, f"{partitioner}Partitioner makes no time folders.")
         return default
-    return sheet.read(PATH_FORMAT.name, values.expect_path_format(locale, naming["directory_delim"]), default)
+    parse = values.expect_path_format(sheet.value(LOCALE), naming["directory_delim"])
+    return sheet.read(PATH_FORMAT.name, parse, default)
 
 
 def _read_duration(sheet: Sheet, partitioner: str) -> int:

@@ -65,7 +65,8 @@ COMPRESSION_KEYS: tuple[Key, ...] = (
 def read_codecs(sheet: Sheet, dialect: Dialect, format_name: str, parts: Mapping[str, str | None]) -> dict[str, Any]:
     """Read the codec of values, and the codecs of keys and headers if their format has another key for its codec."""
     row = find_format(format_name)
-    default = _find_default(row, dialect)
+    # Aiven's sink compresses with gzip if its file names no codec.
+    default = "gzip" if dialect.name == "aiven" and "gzip" in row.codecs else row.default_codec
     codec = _read_codec(sheet, row, _read_cloud_codec(sheet, row) or default)
     others: dict[str, str | None] = {}
     used = {row.codec_key}
@@ -92,13 +93,6 @@ def read_source_codecs(sheet: Sheet, dialect: Dialect, format_name: str) -> dict
     codec = sheet.read("s3.compression.type", values.expect_one_of(READ_CODECS), "")
     word = sheet.text("compression.codec").rpartition("-")[2].strip().casefold()
     return {"codec": codec or (word if word in LINE_CODECS else default)}
-
-
-def _find_default(row: Format, dialect: Dialect) -> str:
-    # Aiven's sink compresses with gzip if its file names no codec.
-    if dialect.name == "aiven" and "gzip" in row.codecs:
-        return "gzip"
-    return row.default_codec
 
 
 def _read_codec(sheet: Sheet, row: Format, default: str | None = None) -> str:

@@ -313,29 +313,22 @@ def _judge_schemas(sheet: Sheet, layout: LayoutSettings, converters: Mapping[str
     formats = {"key": _find_keys_format(sheet, layout), "value": layout.format}
     for side, converter in converters.items():
         format_name = formats[side]
+        if not format_name or converter is None or converter.format not in _NEEDING_SCHEMA:
+            continue
+        row = find_format(format_name)
+        if row.is_plugin or row.is_envelope or row.needs_schema:
+            continue
         written = f"{side}.converter"
-        if not format_name or not _holds_no_schema(format_name):
-            continue
-        if converter is None or converter.format not in _NEEDING_SCHEMA:
-            continue
+        unchanged = f"{written}=ByteArrayConverter sends the bytes that are there"
+        if "json" in format_name:
+            unchanged = f"{written}=JsonConverter and {written}.schemas.enable=false send the JSON that is there"
         name = sheet.choose_set(written, CLOUD_FORMATS[side])
         if not sheet.is_refused(name):
             sheet.refuse(
                 name,
                 f"objects of {format_name.rpartition('.')[2]} hold no schema, and {converter.format} needs one: no "
-                f"{side} could be written. {_explain_unchanged(written, 'json' in format_name)}",
+                f"{side} could be written. {unchanged}",
             )
-
-
-def _holds_no_schema(format_name: str) -> bool:
-    row = find_format(format_name)
-    return not (row.is_plugin or row.is_envelope or row.needs_schema)
-
-
-def _explain_unchanged(written: str, is_json: bool) -> str:
-    if is_json:
-        return f"{written}=JsonConverter and {written}.schemas.enable=false send the JSON that is there"
-    return f"{written}=ByteArrayConverter sends the bytes that are there"
 
 
 def _require_converter(sheet: Sheet, side: str, why: str, named: ConverterSettings | None) -> None:

@@ -80,10 +80,6 @@ def _parse_tags(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(tags.items())
 
 
-def _parse_ignored(text: str) -> bool:
-    return values.expect_one_of(("ignore", "fail"))(text) == "ignore"
-
-
 BUCKET = declare_key("s3.bucket.name", values.parse_bucket, "Name of the bucket.", default="", shown=REQUIRED)
 _REGION = values.expect_match(r"[a-z0-9-]+", "region such as eu-central-1")
 REGION = declare_setting(StoreSettings, "region", "s3.region", _REGION, "AWS region of the bucket.")
@@ -205,7 +201,7 @@ TAGGING_ERRORS = declare_setting(
     StoreSettings,
     "ignore_tagging_errors",
     "s3.object.behavior.on.tagging.error",
-    _parse_ignored,
+    lambda text: values.expect_one_of(("ignore", "fail"))(text) == "ignore",
     "`ignore`: an object that cannot be tagged stays without tags, and is logged. `fail`: the run fails.",
     shown="ignore",
     for_sinks=True,

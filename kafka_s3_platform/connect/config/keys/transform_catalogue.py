@@ -90,16 +90,16 @@ def split_field_path(text: str, syntax: str) -> tuple[str, ...]:
     """
     if syntax == "V1":
         return (text,)
-    steps, at = [], 0
+    steps: list[str] = []
+    at = 0
     while at < len(text):
-        step, at = _split_quoted_step(text, at) if text[at] == "`" else _split_plain_step(text, at)
+        if text[at] == "`":
+            step, at = _split_quoted_step(text, at)
+        else:
+            step = text[at:].split(".", 1)[0]
+            at += len(step) + 1
         steps.append(step)
     return (*steps, "") if text.endswith(".") else tuple(steps)
-
-
-def _split_plain_step(text: str, at: int) -> tuple[str, int]:
-    step = text[at:].split(".", 1)[0]
-    return step, at + len(step) + 1
 
 
 def _split_quoted_step(text: str, at: int) -> tuple[str, int]:
@@ -154,7 +154,7 @@ class Option:
 class Declared:
     """A transform or a predicate. `sided`: it exists as `$Key` and as `$Value`. `headed`: as `$Header` too.
 
-    `check` checks the values of all options together.
+    `check` raises ValueError if the values of all options, by name, do not fit together.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Declared:
     sided: bool = False
     keeps_content: bool = False
     removed: Mapping[str, str] | None = None
-    check: Callable[[Mapping[str, Any]], None] = lambda _: None
+    check: Callable[[Mapping[str, Any]], object] = lambda _: None
     headed: bool = False
     package: str = PACKAGE
 
@@ -175,14 +175,6 @@ class Declared:
         return tuple(f"{self.name}${side}" for side in sides)
 
 
-def _parse_date_format(text: str) -> SimpleDateFormat | None:
-    return SimpleDateFormat(text) if text.strip() else None
-
-
-def _check_router(values: Mapping[str, Any]) -> None:
-    compile_java_replacement(values["replacement"], values["regex"])
-
-
 def _check_insert(values: Mapping[str, Any]) -> None:
     if not any(isinstance(value, Inserted) for value in values.values()):
         raise ValueError(
@@ -190,10 +182,6 @@ def _check_insert(values: Mapping[str, Any]) -> None:
         )
     if values["static.field"] and values["static.value"] is None:
         raise ValueError("static.field needs static.value")
-
-
-def _check_extract(values: Mapping[str, Any]) -> None:
-    split_field_path(values["field"], values["field.syntax.version"])
 
 
 def _check_extract_topic(values: Mapping[str, Any]) -> None:
@@ -255,7 +243,7 @@ TRANSFORMS = (
             ),
         ),
         sided=True,
-        check=_check_extract,
+        check=lambda values: split_field_path(values["field"], values["field.syntax.version"]),
     ),
     Declared(
         "ExtractTopic",
@@ -347,7 +335,7 @@ TRANSFORMS = (
             Option("replacement", "The new name; `$1` and `${name}` are groups.", required=True),
         ),
         keeps_content=True,
-        check=_check_router,
+        check=lambda values: compile_java_replacement(values["replacement"], values["regex"]),
     ),
     Declared(
         "ReplaceField",
@@ -380,7 +368,11 @@ TRANSFORMS = (
             Option(
                 "target.type", f"One of {', '.join(TIMESTAMP_TYPES)}.", _expect_exactly(*TIMESTAMP_TYPES), required=True
             ),
-            Option("format", "A `SimpleDateFormat` pattern, in UTC.", _parse_date_format),
+            Option(
+                "format",
+                "A `SimpleDateFormat` pattern, in UTC.",
+                lambda text: SimpleDateFormat(text) if text.strip() else None,
+            ),
             Option(
                 "unix.precision",
                 f"One of {', '.join(UNIX_PRECISIONS)}.",

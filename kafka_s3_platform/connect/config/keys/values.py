@@ -182,6 +182,12 @@ def parse_topics(text: str) -> tuple[str, ...]:
     raise ValueError("names no topic")
 
 
+def parse_java_regex(text: str) -> str:
+    """Return the text if it is a regular expression of Java that can be honoured here. Raise ValueError if not."""
+    compile_java_regex(text)
+    return text
+
+
 parse_groups = expect_names(compile_java_regex)
 """Parses names and patterns of consumer groups, as in `groups` of MirrorMaker 2."""
 
