@@ -7,7 +7,7 @@ import pytest
 from kafka_s3_platform.connect.config.describe import CheckReport, check_report
 from kafka_s3_platform.connect.config.files import LoadedConnector, load_connector
 from kafka_s3_platform.connect.config.keys.clients import ClientProperty, translate_properties
-from kafka_s3_platform.connect.config.keys.sheet import KeyFinding
+from kafka_s3_platform.connect.config.keys.config_file import KeyFinding
 from kafka_s3_platform.connect.config.keys.table import Support
 
 Load = Callable[..., LoadedConnector]

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from kafka_s3_platform.connect.config.keys.sheet import is_secret
+from kafka_s3_platform.connect.config.keys.config_file import is_secret
 from kafka_s3_platform.core.config.settings import StoreSettings
 from kafka_s3_platform_tests.config.conftest import Check
 from kafka_s3_platform_tests.conftest import present

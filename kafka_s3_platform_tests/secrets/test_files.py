@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from kafka_s3_platform.cli import main
 from kafka_s3_platform.connect.config.files import load_connectors
 from kafka_s3_platform.connect.config.keys import clients
+from kafka_s3_platform.connect.config.keys.config_file import is_secret
 from kafka_s3_platform.connect.config.keys.converters import OPTION_KEYS
-from kafka_s3_platform.connect.config.keys.sheet import is_secret
 from kafka_s3_platform.connect.config.keys.table import Key, Support
 from kafka_s3_platform.connect.config.mapping import ALL_KEYS
 from kafka_s3_platform_tests.secrets.world import MARK, all_found, found_in, mark

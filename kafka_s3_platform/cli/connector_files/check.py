@@ -20,7 +20,7 @@ from kafka_s3_platform.cli.connector_files.findings import (
 from kafka_s3_platform.cli.messages import Verdict, json_option, print_result, strip_links
 from kafka_s3_platform.cli.windows import parse_time
 from kafka_s3_platform.connect.config.describe import CheckReport, check_report
-from kafka_s3_platform.connect.config.keys.sheet import KeyFinding
+from kafka_s3_platform.connect.config.keys.config_file import KeyFinding
 from kafka_s3_platform.connect.config.keys.table import Support
 from kafka_s3_platform.connect.config.keys.transforms import route_topic
 from kafka_s3_platform.connect.sources.objects import has_record_times

@@ -23,7 +23,7 @@ from kafka_s3_platform.connect.config.dialects import (
     Dialect,
 )
 from kafka_s3_platform.connect.config.keys.clients import Scope
-from kafka_s3_platform.connect.config.keys.sheet import KeyFinding
+from kafka_s3_platform.connect.config.keys.config_file import KeyFinding
 from kafka_s3_platform.connect.config.keys.table import REQUIRED, Key, Support
 from kafka_s3_platform.connect.config.mapping import ALL_KEYS, CONNECTOR_KEYS, resolve_connector
 from kafka_s3_platform.connect.config.worker import Worker, load_worker

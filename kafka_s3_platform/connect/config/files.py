@@ -10,8 +10,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from kafka_s3_platform.connect.config.dialects import CONNECT_SOURCE, CONNECTOR_CLASS, DIALECTS
+from kafka_s3_platform.connect.config.keys.config_file import KeyFinding
 from kafka_s3_platform.connect.config.keys.general import CLASS, find_cluster
-from kafka_s3_platform.connect.config.keys.sheet import KeyFinding
 from kafka_s3_platform.connect.config.keys.table import Support
 from kafka_s3_platform.connect.config.keys.transforms import route_topic
 from kafka_s3_platform.connect.config.keys.values import is_nested

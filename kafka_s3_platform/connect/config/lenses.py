@@ -229,7 +229,7 @@ def expand_lenses(entries: Mapping[str, SecretStr], providers: ConfigProviders) 
             if name in entries
         }
     except ValueError:
-        return Expansion(entries)  # the sheet reports it with its key
+        return Expansion(entries)  # `ConfigFile` reports it with its key
     is_source = settings.get("connector.class") == LENSES_SOURCE.class_name
     if not is_source and settings.get("connector.class") != LENSES.class_name:
         return Expansion(entries)

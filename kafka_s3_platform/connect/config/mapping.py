@@ -3,20 +3,23 @@
 The check report and `docs/connector-files.md` read this table, too.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from zoneinfo import ZoneInfo
+
+from pydantic import SecretStr
 
 from kafka_s3_platform.connect.config.dialects import Dialect, read_as
 from kafka_s3_platform.connect.config.keys import values
 from kafka_s3_platform.connect.config.keys.archive import ARCHIVE_KEYS, LIMIT_KEYS, read_archive
+from kafka_s3_platform.connect.config.keys.config_file import ConfigFile, KeyFinding
 from kafka_s3_platform.connect.config.keys.general import CLASS, GENERAL_KEYS, TASKS_MAX, read_kafka, read_topics
 from kafka_s3_platform.connect.config.keys.layout import LAYOUT_KEYS, SEGMENT_BYTES, read_layout
 from kafka_s3_platform.connect.config.keys.records import RECORD_KEYS, read_records
-from kafka_s3_platform.connect.config.keys.sheet import KeyFinding, Sheet
 from kafka_s3_platform.connect.config.keys.source import (
     OF_HEADERS,
     SOURCE_KEYS,
-    leave_unused,
+    ignore_unused_keys,
     needs_topic_key,
     read_source,
 )
@@ -45,21 +48,24 @@ class Resolution:
 
 
 def resolve_connector(file: ConnectorFile, worker: Worker) -> Resolution:
-    """Judge every key of a connector file. Refused keys are findings, not errors."""
-    words = expand_lenses(file.entries, worker.providers)
-    sheet = Sheet(CONNECTOR_KEYS, words.entries, worker.providers)
-    for reason in words.refusals:
-        sheet.refuse(KCQL, reason)
-    dialect = read_as(sheet.value(CLASS), file.entries)
-    if not words.refusals:
-        sheet.require("s3.bucket.name", "name the bucket", dialect.required_there)
-    resolution = _resolve(sheet, dialect, file, worker)
+    """Judge every key of a connector file. Refused keys are findings, not errors.
+
+    The config of a sink that writes another format than the native one also has the `reader` of its objects.
+    """
+    expansion = expand_lenses(file.entries, worker.providers)
+    config_file = ConfigFile(CONNECTOR_KEYS, expansion.entries, worker.providers)
+    for reason in expansion.refusals:
+        config_file.refuse(KCQL, reason)
+    dialect = read_as(config_file.value(CLASS), file.entries)
+    if not expansion.refusals:
+        config_file.require("s3.bucket.name", "name the bucket", dialect.required_there)
+    resolution = _resolve(config_file, dialect, file.name, worker)
     config = resolution.config
     if config is None or config.source is not None or config.layout.format == NATIVE_FORMAT:
         return resolution
-    read = _read_back(config, dialect, replace(file, entries=words.entries), worker)
-    refused = tuple(f"{f.key}: {f.effect}" for f in read.findings if f.support is Support.REFUSED)
-    return replace(resolution, config=config.model_copy(update={"reader": read.config, "unreadable": refused}))
+    reader = _resolve_reader(config, dialect, expansion.entries, file.name, worker)
+    refused = tuple(f"{f.key}: {f.effect}" for f in reader.findings if f.support is Support.REFUSED)
+    return replace(resolution, config=config.model_copy(update={"reader": reader.config, "unreadable": refused}))
 
 
 def _explain_topics(config: ConnectorConfig) -> str:
@@ -74,19 +80,19 @@ def _explain_topics(config: ConnectorConfig) -> str:
     return ""
 
 
-def _read_back(config: ConnectorConfig, dialect: Dialect, file: ConnectorFile, worker: Worker) -> Resolution:
-    """Resolve the file of a sink as a source's: it reads this sink's objects, and nothing else.
+def _resolve_reader(
+    config: ConnectorConfig, dialect: Dialect, entries: Mapping[str, SecretStr], name: str, worker: Worker
+) -> Resolution:
+    """Resolve the file of a sink as that of a source connector, which reads this sink's objects and nothing else.
 
     The sink's transforms are left out: objects hold their results, and have their routers' names. So are
     keys of sources, which have no meaning in the file of a sink.
     """
     done = ("transforms", "predicates")
     source_names = {key.name for key in SOURCE_KEYS}.union(OF_HEADERS)
-    entries = {n: value for n, value in file.entries.items() if not n.startswith(done) and n not in source_names}
+    entries = {n: value for n, value in entries.items() if not n.startswith(done) and n not in source_names}
     source = replace(dialect, is_source=True, has_dead_letters=False)
-    resolution = _resolve(
-        Sheet(CONNECTOR_KEYS, entries, worker.providers), source, replace(file, entries=entries), worker
-    )
+    resolution = _resolve(ConfigFile(CONNECTOR_KEYS, entries, worker.providers), source, name, worker)
     if resolution.config is None or resolution.config.source is None:
         return resolution
     # A source knows the codec of lines alone: other objects tell theirs.
@@ -108,25 +114,26 @@ def _name_whole(layout: LayoutSettings) -> LayoutSettings:
     return layout.model_copy(update={"extension": extension})
 
 
-def _resolve(sheet: Sheet, dialect: Dialect, file: ConnectorFile, worker: Worker) -> Resolution:
-    name = _read_name(sheet, file, worker)
-    leave_unused(sheet, dialect)
-    topics, regex = read_topics(sheet, dialect)
-    tasks_max = sheet.value(TASKS_MAX)
-    kafka = read_kafka(sheet, worker)
-    store = read_store(sheet)
-    layout = read_layout(sheet, dialect)
-    source = read_source(sheet, dialect, layout, worker)
-    records = read_records(sheet, worker, layout, dialect, name)
+def _resolve(file: ConfigFile, dialect: Dialect, unparsed_name: str, worker: Worker) -> Resolution:
+    """Read all settings of a connector file whose keys are judged one by one. Without refused keys, it has a config."""
+    name = _read_name(file, unparsed_name, worker)
+    ignore_unused_keys(file, dialect)
+    topics, regex = read_topics(file, dialect)
+    tasks_max = file.value(TASKS_MAX)
+    kafka = read_kafka(file, worker)
+    store = read_store(file)
+    layout = read_layout(file, dialect)
+    source = read_source(file, dialect, layout, worker)
+    records = read_records(file, worker, layout, dialect, name)
     if layout.key_layout == "zooz" and (regex or len(topics) > 1):
         reason = "keys of the layout zooz name no topic: write a file with a folder of its own for each topic"
-        sheet.refuse("topics.regex" if regex else "topics", reason)
-    if source is not None and needs_topic_key(sheet, layout) and len(topics) != 1:
-        sheet.refuse("topics", "no key tells its topic: name the one that all objects are of")
+        file.refuse("topics.regex" if regex else "topics", reason)
+    if source is not None and needs_topic_key(file, layout) and len(topics) != 1:
+        file.refuse("topics", "no key tells its topic: name the one that all objects are of")
     folders = {"topics.dir": layout.topics_dir, "the folder of merged days": layout.daily_dir}
-    archive = read_archive(sheet, ZoneInfo(layout.timezone), folders)
-    _judge_retention(sheet, archive.retention, topics, regex)
-    findings = tuple(sheet.findings())
+    archive = read_archive(file, ZoneInfo(layout.timezone), folders)
+    _judge_retention(file, archive.retention, topics, regex)
+    findings = tuple(file.findings())
     if any(finding.support is Support.REFUSED for finding in findings):
         return Resolution(name, findings, None)
     config = ConnectorConfig(
@@ -144,7 +151,9 @@ def _resolve(sheet: Sheet, dialect: Dialect, file: ConnectorFile, worker: Worker
     return Resolution(name, findings, config)
 
 
-def _judge_retention(sheet: Sheet, retention: RetentionSettings, topics: tuple[str, ...], regex: str | None) -> None:
+def _judge_retention(
+    file: ConfigFile, retention: RetentionSettings, topics: tuple[str, ...], regex: str | None
+) -> None:
     """Refuse rules and holds for topics that are not the connector's: a misspelt hold would hold nothing."""
     pattern = compile_java_regex(regex) if regex else None
     for field, key in keys_by_field(RetentionSettings).items():
@@ -152,14 +161,15 @@ def _judge_retention(sheet: Sheet, retention: RetentionSettings, topics: tuple[s
         names = {item[0] for item in items} - {"", "*"} if isinstance(items, tuple) else set()
         strange = sorted(name for name in names if name not in topics and not (pattern and pattern.fullmatch(name)))
         if strange:
-            sheet.refuse(
+            file.refuse(
                 key.name, f"{', '.join(strange)}: no topic of this connector; correct the name, or leave it out"
             )
 
 
-def _read_name(sheet: Sheet, file: ConnectorFile, worker: Worker) -> str:
+def _read_name(file: ConfigFile, text: str, worker: Worker) -> str:
+    """Return the connector's name, with variables replaced. Refuse the key `name` if it is no usable one."""
     try:
-        return values.parse_connector_name(worker.providers.replace(file.name).strip())
+        return values.parse_connector_name(worker.providers.replace(text).strip())
     except ValueError as err:
-        sheet.refuse("name", str(err))
-        return file.name
+        file.refuse("name", str(err))
+        return text

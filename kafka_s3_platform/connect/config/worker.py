@@ -8,8 +8,8 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.connect.config.config_providers import DECLARATION, ConfigProviders
 from kafka_s3_platform.connect.config.keys.clients import CLIENT_KEYS, Scope, translate_properties
+from kafka_s3_platform.connect.config.keys.config_file import ConfigFile, KeyFinding
 from kafka_s3_platform.connect.config.keys.converters import is_known_option
-from kafka_s3_platform.connect.config.keys.sheet import KeyFinding, Sheet
 from kafka_s3_platform.connect.config.keys.table import (
     REQUIRED,
     Key,
@@ -133,39 +133,39 @@ def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
     exists = path.exists()
     entries = read_properties(path) if exists else {}
     providers = ConfigProviders(env, entries)
-    sheet = Sheet(WORKER_KEYS, entries, providers)
+    file = ConfigFile(WORKER_KEYS, entries, providers)
     for name, reason in providers.refusals.items():
-        sheet.refuse(name, reason)
-    sheet.show(providers.known_keys)
-    servers = sheet.value(BOOTSTRAP_SERVERS)
+        file.refuse(name, reason)
+    file.mark_known(providers.known_keys)
+    servers = file.value(BOOTSTRAP_SERVERS)
     properties: dict[Scope, dict[str, SecretStr]] = {}
     for scope, prefix in _PREFIXES.items():
-        properties[scope] = read_scope(sheet, scope, prefix)
-    properties["common"] = _read_common(sheet)
-    converters = _read_converters(sheet)
-    return Worker(path, exists, servers, properties, tuple(sheet.findings()), converters, providers)
+        properties[scope] = read_scope(file, scope, prefix)
+    properties["common"] = _read_common(file)
+    converters = _read_converters(file)
+    return Worker(path, exists, servers, properties, tuple(file.findings()), converters, providers)
 
 
-def _read_converters(sheet: Sheet) -> dict[str, SecretStr]:
-    entries = {name: value for name, value in sheet.under("").items() if name.startswith(_CONVERTERS)}
-    sheet.show(name for name in entries if is_known_option(name.split(".converter.")[-1]))
+def _read_converters(file: ConfigFile) -> dict[str, SecretStr]:
+    entries = {name: value for name, value in file.read_prefix("").items() if name.startswith(_CONVERTERS)}
+    file.mark_known(name for name in entries if is_known_option(name.split(".converter.")[-1]))
     return {name: SecretStr(value) for name, value in entries.items()}
 
 
-def read_scope(sheet: Sheet, scope: Scope, prefix: str) -> dict[str, SecretStr]:
+def read_scope(file: ConfigFile, scope: Scope, prefix: str) -> dict[str, SecretStr]:
     """Read librdkafka's properties of one kind of client, from the keys with this prefix."""
-    outcome = translate_properties(sheet.under(prefix), scope)
-    sheet.take(prefix, outcome)
+    outcome = translate_properties(file.read_prefix(prefix), scope)
+    file.add_outcome(prefix, outcome)
     return {name: SecretStr(value) for name, value in outcome.properties.items()}
 
 
-def _read_common(sheet: Sheet) -> dict[str, SecretStr]:
+def _read_common(file: ConfigFile) -> dict[str, SecretStr]:
     prefixes = (*_PREFIXES.values(), *_CONVERTERS, DECLARATION)
     entries = {
         name: value
-        for name, value in sheet.under("").items()
+        for name, value in file.read_prefix("").items()
         if name != BOOTSTRAP_SERVERS.name and not name.startswith(prefixes)
     }
     outcome = translate_properties(entries, "common")
-    sheet.take("", outcome)
+    file.add_outcome("", outcome)
     return {name: SecretStr(value) for name, value in outcome.properties.items()}

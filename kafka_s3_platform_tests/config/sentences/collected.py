@@ -15,7 +15,7 @@ from kafka_s3_platform.connect.config.worker import WORKER_WITHOUT_MEANING_KEYS
 
 TABLES = (*ALL_KEYS, *OPTION_KEYS, *WITHOUT_MEANING_PROPERTIES, *WORKER_WITHOUT_MEANING_KEYS)
 _ROOT = Path(kafka_s3_platform.connect.config.__file__).parent
-_REASONS = {"leave": 1, "without_meaning": 1, "_leave_converter": 2}
+_REASONS = {"ignore_if_set": 1, "ignore": 1, "_ignore_converter": 2}
 """The functions that say why a key has no meaning, and the argument that says it."""
 
 
@@ -38,8 +38,6 @@ def _reason(node: ast.AST) -> ast.expr | None:
         case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=args):
             at = _REASONS.get(name, len(args))
             return args[at] if at < len(args) else None
-        case ast.Assign(targets=[ast.Subscript(value=ast.Attribute(attr="without_meaning"))], value=value):
-            return value
     return None
 
 

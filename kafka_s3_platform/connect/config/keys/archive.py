@@ -9,8 +9,8 @@ from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.connect.config.keys import values
+from kafka_s3_platform.connect.config.keys.config_file import ConfigFile
 from kafka_s3_platform.connect.config.keys.retention import RETENTION_KEYS
-from kafka_s3_platform.connect.config.keys.sheet import Sheet
 from kafka_s3_platform.connect.config.keys.table import Key, TypedKey, declare_key, declare_setting
 from kafka_s3_platform.core.config.settings import ArchiveSettings, KafkaSettings, RetentionSettings
 from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
@@ -88,9 +88,9 @@ BATCH_BYTES = declare_setting(
 LIMIT_KEYS = (*_LIMITS.values(), BATCH_BYTES)
 
 
-def read_limits(sheet: Sheet) -> ReadLimits:
+def read_limits(file: ConfigFile) -> ReadLimits:
     """Read the limits of a connector file."""
-    return ReadLimits(**{field: sheet.value(key) for field, key in _LIMITS.items()})
+    return ReadLimits(**{field: file.value(key) for field, key in _LIMITS.items()})
 
 
 START_HOUR = declare_key(
@@ -282,26 +282,26 @@ _FIELD_KEYS: tuple[Key, ...] = (
 ARCHIVE_KEYS = (START_HOUR, *_FIELD_KEYS, *RETENTION_KEYS)
 
 
-def read_archive(sheet: Sheet, zone: ZoneInfo, folders: Mapping[str, str]) -> ArchiveSettings:
+def read_archive(file: ConfigFile, zone: ZoneInfo, folders: Mapping[str, str]) -> ArchiveSettings:
     """Read how to archive a topic. `folders` are the folders of objects: they must not hold the index or restores."""
-    retention = sheet.fill(RetentionSettings)
-    settings = sheet.fill(ArchiveSettings, start_hour=_read_start_hour(sheet, zone), retention=retention)
+    retention = file.fill(RetentionSettings)
+    settings = file.fill(ArchiveSettings, start_hour=_read_start_hour(file, zone), retention=retention)
     if settings.risk_retention_fail > settings.risk_retention_warn:
-        sheet.refuse("archive.risk.retention.fail", "it is above archive.risk.retention.warn: what fails warns first")
+        file.refuse("archive.risk.retention.fail", "it is above archive.risk.retention.warn: what fails warns first")
     if settings.risk_age_fail_ms < settings.risk_age_warn_ms:
-        sheet.refuse("archive.risk.age.fail.ms", "it is below archive.risk.age.warn.ms: what fails warns first")
-    _keep_apart(sheet, "archive.index.dir", settings.index_dir, folders)
+        file.refuse("archive.risk.age.fail.ms", "it is below archive.risk.age.warn.ms: what fails warns first")
+    _keep_apart(file, "archive.index.dir", settings.index_dir, folders)
     folders = {**folders, "archive.index.dir": settings.index_dir}
-    _keep_apart(sheet, "archive.restore.dir", settings.restore_dir, folders)
+    _keep_apart(file, "archive.restore.dir", settings.restore_dir, folders)
     return settings
 
 
-def _read_start_hour(sheet: Sheet, zone: ZoneInfo) -> datetime:
-    start = sheet.read(START_HOUR.name, values.expect_hour(zone), START_HOUR.unset.replace(tzinfo=zone))
+def _read_start_hour(file: ConfigFile, zone: ZoneInfo) -> datetime:
+    start = file.read(START_HOUR.name, values.expect_hour(zone), START_HOUR.unset.replace(tzinfo=zone))
     if broken := values.find_broken_hour(zone, start):
         day, change = broken
         minutes = abs(change) // timedelta(minutes=1)
-        sheet.refuse(
+        file.refuse(
             "timezone",
             f"in the week before {day} the clocks of {zone.key} change by {minutes} minutes, and hours would have no "
             f"names of their own any more. Take UTC or another timezone, or, where that is past, a later "
@@ -310,7 +310,7 @@ def _read_start_hour(sheet: Sheet, zone: ZoneInfo) -> datetime:
     return start
 
 
-def _keep_apart(sheet: Sheet, name: str, folder: str, others: Mapping[str, str]) -> None:
+def _keep_apart(file: ConfigFile, name: str, folder: str, others: Mapping[str, str]) -> None:
     for other_name, other in others.items():
         if values.is_nested(folder, other):
-            sheet.refuse(name, f"the folder {folder} and {other_name}, {other}, must not hold each other")
+            file.refuse(name, f"the folder {folder} and {other_name}, {other}, must not hold each other")

@@ -304,7 +304,7 @@ class ClientOutcome:
         """Refuse a property."""
         self.judgements[name] = Support.REFUSED, reason
 
-    def leave(self, name: str, reason: str) -> None:
+    def ignore(self, name: str, reason: str) -> None:
         """Accept a property without effect."""
         self.judgements[name] = Support.WITHOUT_MEANING, reason
 

@@ -154,7 +154,7 @@ def read_converter(
     short_names = {name.removeprefix(_PREFIX) if name != _URL else name: name for name in accepted}
     enable = _read_boolean(outcome, accepted, "schemas.enable", default=schemas_enable)
     is_json = format_name == "JSON"
-    _leave_options_of_others(outcome, accepted, format_name)
+    _ignore_options_of_others(outcome, accepted, format_name)
     if format_name in WITH_REGISTRY:
         registry = _read_registry(outcome, {n: accepted[written] for n, written in short_names.items()}, short_names)
         chosen = {name: accepted[name] for name in PROTOBUF_OPTIONS if name in accepted}
@@ -164,7 +164,7 @@ def read_converter(
         return ConverterSettings.model_validate(settings), outcome
     for name in accepted:
         if name not in {"schemas.enable", DECIMAL_FORMAT, REPLACE_NULLS, PRESERVE_OTHERS}:
-            outcome.leave(name, f"{format_name} needs no registry.")
+            outcome.ignore(name, f"{format_name} needs no registry.")
     options = _judge_decimals(outcome, accepted) if is_json else {}
     if is_json and _read_boolean(outcome, accepted, REPLACE_NULLS, default=False):
         options[REPLACE_NULLS] = "true"
@@ -180,11 +180,11 @@ def _read_plugin(outcome: ClientOutcome, class_name: str, options: Mapping[str, 
     return ConverterSettings(format=class_name, plugin_options=secrets)
 
 
-def _leave_options_of_others(outcome: ClientOutcome, accepted: Mapping[str, str], format_name: str) -> None:
+def _ignore_options_of_others(outcome: ClientOutcome, accepted: Mapping[str, str], format_name: str) -> None:
     if PRESERVE_OTHERS in accepted and format_name != "JSON_SR":
-        outcome.leave(PRESERVE_OTHERS, "Belongs to JsonSchemaConverter.")
+        outcome.ignore(PRESERVE_OTHERS, "Belongs to JsonSchemaConverter.")
     for name in {DECIMAL_FORMAT, REPLACE_NULLS} & accepted.keys() if format_name != "JSON" else ():
-        outcome.leave(name, "Belongs to JsonConverter.")
+        outcome.ignore(name, "Belongs to JsonConverter.")
 
 
 def _judge_decimals(outcome: ClientOutcome, options: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pydantic import SecretStr
 
 from kafka_s3_platform.connect.config.keys import values
-from kafka_s3_platform.connect.config.keys.sheet import Sheet
+from kafka_s3_platform.connect.config.keys.config_file import ConfigFile
 from kafka_s3_platform.connect.config.keys.table import (
     Key,
     declare_aliases,
@@ -171,44 +171,44 @@ CREDENTIALS_KEYS: tuple[Key, ...] = (
 )
 
 
-def read_role(sheet: Sheet, region: str) -> RoleSettings | None:
+def read_role(file: ConfigFile, region: str) -> RoleSettings | None:
     """Read the role to assume. None: the file names none."""
-    if _find_class(sheet) == _ASSUME_ROLE:
-        sheet.require("sts.role.arn", "s3.credentials.provider.class assumes a role, so name it")
-    if "sts.role.arn" not in sheet:
+    if _find_class(file) == _ASSUME_ROLE:
+        file.require("sts.role.arn", "s3.credentials.provider.class assumes a role, so name it")
+    if "sts.role.arn" not in file:
         of_role = (SESSION_NAME, *keys_by_field(RoleSettings).values())
-        sheet.forbid((key.name for key in of_role), "there is no role to assume; set sts.role.arn")
+        file.refuse_if_set((key.name for key in of_role), "there is no role to assume; set sts.role.arn")
         return None
-    sheet.require("sts.role.session.name", "AWS asks for a name of the role's session")
-    return sheet.fill(
+    file.require("sts.role.session.name", "AWS asks for a name of the role's session")
+    return file.fill(
         RoleSettings,
-        arn=sheet.value(ROLE_ARN),
-        session_name=sheet.value(SESSION_NAME),
-        region=sheet.value_or(ROLE_REGION, region),
+        arn=file.value(ROLE_ARN),
+        session_name=file.value(SESSION_NAME),
+        region=file.value_or(ROLE_REGION, region),
     )
 
 
-def read_chain(sheet: Sheet) -> tuple[str, ...]:
+def read_chain(file: ConfigFile) -> tuple[str, ...]:
     """Read which members of AWS's default chain to ask, by botocore's names. Empty: all of them."""
-    return _CHAIN_OF.get(_find_class(sheet), ())
+    return _CHAIN_OF.get(_find_class(file), ())
 
 
-def read_provider(sheet: Sheet) -> ProviderSettings | None:
+def read_provider(file: ConfigFile) -> ProviderSettings | None:
     """Read the user's own provider. None: the file names none."""
-    options = sheet.under(PROVIDER_PREFIX)
+    options = file.read_prefix(PROVIDER_PREFIX)
     name = options.pop("class", "")
-    if not name or _find_class(sheet) in _KNOWN.values():
+    if not name or _find_class(file) in _KNOWN.values():
         for option in options:
-            sheet.refuse(
+            file.refuse(
                 PROVIDER_PREFIX + option, "no provider reads it: s3.credentials.provider.class names no own one"
             )
         return None
     try:
         load_class(_check_python_class(name), CREDENTIALS_PROVIDER)
     except ConfigError as err:
-        sheet.refuse("s3.credentials.provider.class", err.text)
+        file.refuse("s3.credentials.provider.class", err.text)
     except ValueError as err:
-        sheet.refuse("s3.credentials.provider.class", str(err))
+        file.refuse("s3.credentials.provider.class", str(err))
         return None
     return ProviderSettings(
         class_name=name, options=tuple((option, SecretStr(value)) for option, value in sorted(options.items()))
@@ -216,25 +216,25 @@ def read_provider(sheet: Sheet) -> ProviderSettings | None:
 
 
 def refuse_two_methods(
-    sheet: Sheet, role: RoleSettings | None, provider: ProviderSettings | None, chain: tuple[str, ...]
+    file: ConfigFile, role: RoleSettings | None, provider: ProviderSettings | None, chain: tuple[str, ...]
 ) -> None:
     """Refuse a file with two sources of credentials."""
-    key, arn = (sheet.written(name) for name in ("aws.access.key.id", "sts.role.arn"))
-    has_key = "aws.access.key.id" in sheet
+    key, arn = (file.name_in_file(name) for name in ("aws.access.key.id", "sts.role.arn"))
+    has_key = "aws.access.key.id" in file
     if (provider is not None or chain) and (has_key or role is not None):
-        sheet.refuse(
+        file.refuse(
             "s3.credentials.provider.class", f"{key if has_key else arn} says where credentials come from; keep one"
         )
     elif role is not None and has_key and not key.startswith(PROVIDER_PREFIX):
-        sheet.refuse(
+        file.refuse(
             "sts.role.arn",
             f"{key} says where credentials come from; keep one, or, if the role is to be assumed with that key, write"
             f" it as {PROVIDER_PREFIX}aws.access.key.id and {PROVIDER_PREFIX}aws.secret.access.key",
         )
 
 
-def _find_class(sheet: Sheet) -> str:
-    name = sheet.text("s3.credentials.provider.class")
+def _find_class(file: ConfigFile) -> str:
+    name = file.text("s3.credentials.provider.class")
     return _KNOWN.get(name, name)
 
 

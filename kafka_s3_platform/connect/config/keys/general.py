@@ -11,7 +11,7 @@ from kafka_s3_platform.connect.config.dialects import CONNECT, CONNECTOR_CLASS, 
 from kafka_s3_platform.connect.config.keys import values
 from kafka_s3_platform.connect.config.keys.archive import BATCH_BYTES
 from kafka_s3_platform.connect.config.keys.clients import select_security
-from kafka_s3_platform.connect.config.keys.sheet import Sheet
+from kafka_s3_platform.connect.config.keys.config_file import ConfigFile
 from kafka_s3_platform.connect.config.keys.table import (
     REQUIRED,
     Key,
@@ -62,22 +62,22 @@ def find_cluster(worker: Worker) -> KafkaSettings:
     )
 
 
-def read_kafka(sheet: Sheet, worker: Worker) -> KafkaSettings:
+def read_kafka(file: ConfigFile, worker: Worker) -> KafkaSettings:
     """Return the cluster of worker.properties, with the overrides of the connector file."""
-    servers = sheet.value(ENDPOINT) or worker.bootstrap_servers
-    if not servers and not sheet.is_refused("kafka.endpoint"):
+    servers = file.value(ENDPOINT) or worker.bootstrap_servers
+    if not servers and not file.is_refused("kafka.endpoint"):
         there = "" if worker.exists else ", which does not exist"
-        sheet.refuse("bootstrap.servers", f"required: name the cluster's brokers in {worker.path}{there}")
-    api_key = _read_api_key(sheet)
+        file.refuse("bootstrap.servers", f"required: name the cluster's brokers in {worker.path}{there}")
+    api_key = _read_api_key(file)
     base = {scope: _drop_login(texts) if api_key else texts for scope, texts in worker.properties.items()}
-    consumer = {**base["consumer"], **read_scope(sheet, "consumer", "consumer.override.")}
-    producer = {**base["producer"], **read_scope(sheet, "producer", "producer.override.")}
+    consumer = {**base["consumer"], **read_scope(file, "consumer", "consumer.override.")}
+    producer = {**base["producer"], **read_scope(file, "producer", "producer.override.")}
     # In Connect, consumers look up offsets. Here the admin client does, so it connects like consumers.
-    admin = {**select_security(consumer), **base["admin"], **read_scope(sheet, "admin", "admin.override.")}
+    admin = {**select_security(consumer), **base["admin"], **read_scope(file, "admin", "admin.override.")}
     common = {**base["common"], **api_key}
     return KafkaSettings(
         bootstrap_servers=servers,
-        batch_bytes=sheet.value(BATCH_BYTES),
+        batch_bytes=file.value(BATCH_BYTES),
         common=common,
         consumer=consumer,
         producer=producer,
@@ -85,15 +85,15 @@ def read_kafka(sheet: Sheet, worker: Worker) -> KafkaSettings:
     )
 
 
-def _read_api_key(sheet: Sheet) -> dict[str, SecretStr]:
-    sheet.require_both("kafka.api.key", "kafka.api.secret")
-    if "kafka.api.key" not in sheet:
+def _read_api_key(file: ConfigFile) -> dict[str, SecretStr]:
+    file.require_both("kafka.api.key", "kafka.api.secret")
+    if "kafka.api.key" not in file:
         return {}
     login = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
-        "sasl.username": sheet.text("kafka.api.key"),
-        "sasl.password": sheet.text("kafka.api.secret"),
+        "sasl.username": file.text("kafka.api.key"),
+        "sasl.password": file.text("kafka.api.secret"),
     }
     return {name: SecretStr(value) for name, value in login.items()}
 
@@ -172,13 +172,13 @@ GENERAL_KEYS: tuple[Key, ...] = (
 )
 
 
-def read_topics(sheet: Sheet, dialect: Dialect) -> tuple[tuple[str, ...], str | None]:
+def read_topics(file: ConfigFile, dialect: Dialect) -> tuple[tuple[str, ...], str | None]:
     """Read the topics, or the pattern of their names. As in Connect, a sink needs one of them. A source needs none."""
-    if TOPICS.name in sheet and TOPICS_REGEX.name in sheet:
-        sheet.refuse(TOPICS_REGEX.name, "topics names the topics; keep one")
-    elif TOPICS_REGEX.name not in sheet and not dialect.is_source:
-        sheet.require(TOPICS.name, "name the topics to archive, or set topics.regex")
-    named = sheet.value(TOPICS)
+    if TOPICS.name in file and TOPICS_REGEX.name in file:
+        file.refuse(TOPICS_REGEX.name, "topics names the topics; keep one")
+    elif TOPICS_REGEX.name not in file and not dialect.is_source:
+        file.require(TOPICS.name, "name the topics to archive, or set topics.regex")
+    named = file.value(TOPICS)
     if dialect.is_source and not named:
-        named = sheet.value(SOURCE_TOPIC)
-    return named, sheet.value(TOPICS_REGEX)
+        named = file.value(SOURCE_TOPIC)
+    return named, file.value(TOPICS_REGEX)

@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 from kafka_s3_platform.connect.config.dialects import Dialect
 from kafka_s3_platform.connect.config.keys import values
+from kafka_s3_platform.connect.config.keys.config_file import ConfigFile
 from kafka_s3_platform.connect.config.keys.converters import OWN_SCHEMAS, TEXT_KEYS
 from kafka_s3_platform.connect.config.keys.names import NAME_KEYS, read_names
 from kafka_s3_platform.connect.config.keys.output import FORMAT_KEYS, read_output
-from kafka_s3_platform.connect.config.keys.sheet import Sheet
 from kafka_s3_platform.connect.config.keys.table import (
     Key,
     TypedKey,
@@ -236,88 +236,88 @@ LAYOUT_KEYS: tuple[Key, ...] = (
 )
 
 
-def read_layout(sheet: Sheet, dialect: Dialect) -> LayoutSettings:
+def read_layout(file: ConfigFile, dialect: Dialect) -> LayoutSettings:
     """Read the layout of a connector file. A refused key has its default."""
-    output = read_output(sheet, dialect)
-    naming = read_names(sheet, dialect, output)
+    output = read_output(file, dialect)
+    naming = read_names(file, dialect, output)
     default = "Hourly" if find_format(output["format"]).is_envelope else "Default"
-    partitioner = _read_partitioner(sheet, dialect.partitioner or _OF_LAYOUTS.get(naming["key_layout"], default))
-    layout = sheet.fill(
+    partitioner = _read_partitioner(file, dialect.partitioner or _OF_LAYOUTS.get(naming["key_layout"], default))
+    layout = file.fill(
         LayoutSettings,
         **output,
         **naming,
         partitioner=partitioner,
-        partition_fields=_read_partition_fields(sheet, partitioner),
-        path_format=_read_path_format(sheet, partitioner, naming),
-        partition_duration_ms=_read_duration(sheet, partitioner),
-        **_read_time(sheet, dialect, partitioner, naming),
-        **_read_rotation(sheet, dialect, partitioner),
-        schema_compatibility=_read_compatibility(sheet, output["format"]),
+        partition_fields=_read_partition_fields(file, partitioner),
+        path_format=_read_path_format(file, partitioner, naming),
+        partition_duration_ms=_read_duration(file, partitioner),
+        **_read_time(file, dialect, partitioner, naming),
+        **_read_rotation(file, dialect, partitioner),
+        schema_compatibility=_read_compatibility(file, output["format"]),
     )
-    _check_out_of_range_folder(sheet, layout)
+    _check_out_of_range_folder(file, layout)
     # Its default, where it has no meaning.
-    return layout.model_copy(update={"out_of_range_folder": sheet.value(OUT_OF_RANGE_FOLDER)})
+    return layout.model_copy(update={"out_of_range_folder": file.value(OUT_OF_RANGE_FOLDER)})
 
 
-def _check_out_of_range_folder(sheet: Sheet, layout: LayoutSettings) -> None:
+def _check_out_of_range_folder(file: ConfigFile, layout: LayoutSettings) -> None:
     encode = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
     folders = [encode(datetime(2024, month, 1, tzinfo=timezone.utc)) for month in range(1, 13)]
     taken = {layout.tombstone_partition, *(folder.split(layout.directory_delim)[0] for folder in folders)}
     name = layout.out_of_range_folder
     if not layout.has_out_of_range_folder:
-        sheet.leave((OUT_OF_RANGE_FOLDER.name,), "No folder of this layout tells that records are out of range.")
+        file.ignore_if_set((OUT_OF_RANGE_FOLDER.name,), "No folder of this layout tells that records are out of range.")
     elif name in taken or not re.fullmatch(f"[A-Za-z][A-Za-z._-]*|{OUT_OF_RANGE_FOLDER.unset}", name):
         why = "it is the folder of other records, or no name of letters, `-`, `_` and `.` that begins with a letter"
-        sheet.refuse(OUT_OF_RANGE_FOLDER.name, f"{why}: write a name such as out-of-range")
+        file.refuse(OUT_OF_RANGE_FOLDER.name, f"{why}: write a name such as out-of-range")
 
 
-def _read_compatibility(sheet: Sheet, format_name: str) -> Compatibility:
-    compatibility = sheet.value(COMPATIBILITY)
-    if find_format(format_name).is_envelope and COMPATIBILITY.name in sheet:
-        sheet.without_meaning(COMPATIBILITY.name, "The envelope has one schema, whatever the values are.")
+def _read_compatibility(file: ConfigFile, format_name: str) -> Compatibility:
+    compatibility = file.value(COMPATIBILITY)
+    if find_format(format_name).is_envelope and COMPATIBILITY.name in file:
+        file.ignore(COMPATIBILITY.name, "The envelope has one schema, whatever the values are.")
         return "NONE"
     return compatibility
 
 
-def _read_partitioner(sheet: Sheet, default: str) -> str:
-    by_class = sheet.value_or(PARTITIONER, None)
-    interval = sheet.value(TIME_INTERVAL)
+def _read_partitioner(file: ConfigFile, default: str) -> str:
+    by_class = file.value_or(PARTITIONER, None)
+    interval = file.value(TIME_INTERVAL)
     if by_class and interval:
-        sheet.refuse(TIME_INTERVAL.name, "partitioner.class says how records are grouped; keep one")
+        file.refuse(TIME_INTERVAL.name, "partitioner.class says how records are grouped; keep one")
     return by_class or _TIME_INTERVALS.get(interval, default)
 
 
-def _read_partition_fields(sheet: Sheet, partitioner: str) -> tuple[str, ...]:
+def _read_partition_fields(file: ConfigFile, partitioner: str) -> tuple[str, ...]:
     if partitioner == "Field":
-        sheet.require(PARTITION_FIELDS.name, "FieldPartitioner groups by it")
-    elif PARTITION_FIELDS.name in sheet and "." not in partitioner:
-        sheet.without_meaning(PARTITION_FIELDS.name, f"{partitioner}Partitioner reads no field.")
+        file.require(PARTITION_FIELDS.name, "FieldPartitioner groups by it")
+    elif PARTITION_FIELDS.name in file and "." not in partitioner:
+        file.ignore(PARTITION_FIELDS.name, f"{partitioner}Partitioner reads no field.")
         return ()
-    return sheet.value(PARTITION_FIELDS)
+    return file.value(PARTITION_FIELDS)
 
 
-def _read_path_format(sheet: Sheet, partitioner: str, naming: Mapping[str, Any]) -> str:
+def _read_path_format(file: ConfigFile, partitioner: str, naming: Mapping[str, Any]) -> str:
     default = DAY_PATH if partitioner == "Daily" else HOUR_PATH
     default = {"block_gzip": BLOCK_GZIP_PATH, "zooz": ZOOZ_PATH}.get(naming["key_layout"], default)
     if partitioner == "TimeBased":
-        sheet.require(PATH_FORMAT.name, "TimeBasedPartitioner has no path of its own")
-    elif partitioner in {"Default", "Field"} and PATH_FORMAT.name in sheet:
-        sheet.without_meaning(PATH_FORMAT.name, f"{partitioner}Partitioner makes no time folders.")
+        file.require(PATH_FORMAT.name, "TimeBasedPartitioner has no path of its own")
+    elif partitioner in {"Default", "Field"} and PATH_FORMAT.name in file:
+        file.ignore(PATH_FORMAT.name, f"{partitioner}Partitioner makes no time folders.")
         return default
-    parse = values.expect_path_format(sheet.value(LOCALE), naming["directory_delim"])
-    return sheet.read(PATH_FORMAT.name, parse, default)
+    parse = values.expect_path_format(file.value(LOCALE), naming["directory_delim"])
+    return file.read(PATH_FORMAT.name, parse, default)
 
 
-def _read_duration(sheet: Sheet, partitioner: str) -> int:
+def _read_duration(file: ConfigFile, partitioner: str) -> int:
     if partitioner == "TimeBased":
-        sheet.require(PARTITION_DURATION.name, "TimeBasedPartitioner has no span of its own")
-        return sheet.value(PARTITION_DURATION)
+        file.require(PARTITION_DURATION.name, "TimeBasedPartitioner has no span of its own")
+        return file.value(PARTITION_DURATION)
     if "." in partitioner:
-        return sheet.value(PARTITION_DURATION)
+        return file.value(PARTITION_DURATION)
     span = _find_span(partitioner)
-    if PARTITION_DURATION.name in sheet:
+    if PARTITION_DURATION.name in file:
         what = f"span is always {span} ms" if partitioner in TIME_BASED else "folders have no span"
-        sheet.without_meaning(PARTITION_DURATION.name, f"{partitioner}Partitioner's {what}.")
+        file.ignore(PARTITION_DURATION.name, f"{partitioner}Partitioner's {what}.")
     return span
 
 
@@ -325,47 +325,47 @@ def _find_span(partitioner: str) -> int:
     return DAY_MS if partitioner == "Daily" else HOUR_MS
 
 
-def _read_time(sheet: Sheet, dialect: Dialect, partitioner: str, naming: Mapping[str, Any]) -> dict[str, Any]:
-    extractor = _read_extractor(sheet, dialect)
+def _read_time(file: ConfigFile, dialect: Dialect, partitioner: str, naming: Mapping[str, Any]) -> dict[str, Any]:
+    extractor = _read_extractor(file, dialect)
     if extractor == "RecordField" and partitioner in {"Default", "Field"} and naming["key_layout"] != "template":
         reason = f"{partitioner}Partitioner makes no time folders."
-        sheet.leave((EXTRACTOR.name, TIMESTAMP_FIELD.name), reason)
+        file.ignore_if_set((EXTRACTOR.name, TIMESTAMP_FIELD.name), reason)
         extractor = "Record"
-    return {"timestamp_extractor": extractor, "timestamp_field": _read_timestamp_field(sheet, extractor)}
+    return {"timestamp_extractor": extractor, "timestamp_field": _read_timestamp_field(file, extractor)}
 
 
-def _read_extractor(sheet: Sheet, dialect: Dialect) -> str:
-    by_source = sheet.value(TIMESTAMP_SOURCE)
-    if by_source and EXTRACTOR.name in sheet:
-        sheet.refuse(TIMESTAMP_SOURCE.name, "timestamp.extractor says which time counts; keep one")
+def _read_extractor(file: ConfigFile, dialect: Dialect) -> str:
+    by_source = file.value(TIMESTAMP_SOURCE)
+    if by_source and EXTRACTOR.name in file:
+        file.refuse(TIMESTAMP_SOURCE.name, "timestamp.extractor says which time counts; keep one")
     # Aiven's sink uses the wall clock by default. In a file of S3_SINK, a field needs no extractor beside it.
     default = "Wallclock" if dialect.name == "aiven" else "Record"
-    if dialect.name == "cloud" and TIMESTAMP_FIELD.name in sheet:
+    if dialect.name == "cloud" and TIMESTAMP_FIELD.name in file:
         default = "RecordField"
-    return sheet.value_or(EXTRACTOR, _TIMESTAMP_SOURCES.get(by_source, default))
+    return file.value_or(EXTRACTOR, _TIMESTAMP_SOURCES.get(by_source, default))
 
 
-def _read_timestamp_field(sheet: Sheet, extractor: str) -> str | None:
+def _read_timestamp_field(file: ConfigFile, extractor: str) -> str | None:
     if extractor in {"Record", "Wallclock"}:
-        sheet.leave((TIMESTAMP_FIELD.name,), f"The extractor {extractor} reads no field.")
+        file.ignore_if_set((TIMESTAMP_FIELD.name,), f"The extractor {extractor} reads no field.")
         return None
-    return sheet.value_or(TIMESTAMP_FIELD, TIMESTAMP_FIELD.unset if extractor == "RecordField" else None)
+    return file.value_or(TIMESTAMP_FIELD, TIMESTAMP_FIELD.unset if extractor == "RecordField" else None)
 
 
-def _read_rotation(sheet: Sheet, dialect: Dialect, partitioner: str) -> dict[str, Any]:
-    interval_ms = _read_rotation_key(sheet, dialect, ROTATION)
+def _read_rotation(file: ConfigFile, dialect: Dialect, partitioner: str) -> dict[str, Any]:
+    interval_ms = _read_rotation_key(file, dialect, ROTATION)
     # S3_SINK ends objects with its `time.interval` by default.
-    if dialect.name == "cloud" and ROTATION.name not in sheet:
+    if dialect.name == "cloud" and ROTATION.name not in file:
         interval_ms = _find_span(partitioner)
     if interval_ms and partitioner in {"Default", "Field"}:
-        sheet.without_meaning(ROTATION.name, f"{partitioner}Partitioner has no times, as in Connect.")
+        file.ignore(ROTATION.name, f"{partitioner}Partitioner has no times, as in Connect.")
         interval_ms = None
     return {
-        "flush_size": sheet.value_or(FLUSH_SIZE, dialect.flush_size),
+        "flush_size": file.value_or(FLUSH_SIZE, dialect.flush_size),
         "rotate_interval_ms": interval_ms,
-        "rotate_schedule_interval_ms": _read_rotation_key(sheet, dialect, SCHEDULE),
+        "rotate_schedule_interval_ms": _read_rotation_key(file, dialect, SCHEDULE),
     }
 
 
-def _read_rotation_key(sheet: Sheet, dialect: Dialect, key: TypedKey[int | None]) -> int | None:
-    return sheet.read(key.name, _expect_rotation(dialect.lowest_rotation_ms), key.unset)
+def _read_rotation_key(file: ConfigFile, dialect: Dialect, key: TypedKey[int | None]) -> int | None:
+    return file.read(key.name, _expect_rotation(dialect.lowest_rotation_ms), key.unset)

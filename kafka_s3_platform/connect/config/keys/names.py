@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 from kafka_s3_platform.connect.config.dialects import Dialect
 from kafka_s3_platform.connect.config.keys import values
-from kafka_s3_platform.connect.config.keys.sheet import Sheet
+from kafka_s3_platform.connect.config.keys.config_file import ConfigFile
 from kafka_s3_platform.connect.config.keys.table import Key, TypedKey, declare_aliases, declare_key, declare_setting
 from kafka_s3_platform.core.codecs.table import CODECS
 from kafka_s3_platform.core.config import plugins
@@ -398,75 +398,75 @@ NAME_KEYS: tuple[Key, ...] = (
 )
 
 
-def read_names(sheet: Sheet, dialect: Dialect, output: Mapping[str, Any]) -> dict[str, Any]:
+def read_names(file: ConfigFile, dialect: Dialect, output: Mapping[str, Any]) -> dict[str, Any]:
     """Read the layout of keys, their folder and their parts. `output` holds the format and the codec of objects."""
-    layout = sheet.value_or(KEY_LAYOUT, dialect.key_layout)
-    source_template = sheet.text(SOURCE_TEMPLATE.name) if dialect.is_source else ""
+    layout = file.value_or(KEY_LAYOUT, dialect.key_layout)
+    source_template = file.text(SOURCE_TEMPLATE.name) if dialect.is_source else ""
     # In files of Connect's own connectors, a template is enough to choose the layout.
-    if source_template or (layout == dialect.key_layout == "connect" and TEMPLATE.name in sheet):
+    if source_template or (layout == dialect.key_layout == "connect" and TEMPLATE.name in file):
         layout = "template"
     if layout == "lenses" and not dialect.is_source:
-        sheet.refuse(KEY_LAYOUT.name, "only read: names there hold the last offset, known when an object has ended")
+        file.refuse(KEY_LAYOUT.name, "only read: names there hold the last offset, known when an object has ended")
     if source_template or layout != "template":
         whose = SOURCE_TEMPLATE.name if source_template else f"The layout {layout}"
-        sheet.leave((TEMPLATE.name,), f"{whose} names objects its own way.")
+        file.ignore_if_set((TEMPLATE.name,), f"{whose} names objects its own way.")
     if layout != "connect":
         own_keys = (DIRECTORY_DELIM.name, FILE_DELIM.name, PAD_WIDTH.name)
-        sheet.leave(own_keys, f"The layout {layout} names objects its own way.")
+        file.ignore_if_set(own_keys, f"The layout {layout} names objects its own way.")
     return {
         "key_layout": layout,
-        **_read_folder(sheet, dialect, layout, source_template),
-        "extension": sheet.value_or(EXTENSION, _find_default_extension(sheet, dialect, output)),
-        **_read_delimiters(sheet),
+        **_read_folder(file, dialect, layout, source_template),
+        "extension": file.value_or(EXTENSION, _find_default_extension(file, dialect, output)),
+        **_read_delimiters(file),
     }
 
 
-def _find_default_extension(sheet: Sheet, dialect: Dialect, output: Mapping[str, Any]) -> str | None:
+def _find_default_extension(file: ConfigFile, dialect: Dialect, output: Mapping[str, Any]) -> str | None:
     """Return the extension of objects in Aiven's names. None: the extension of the format.
 
     Aiven's template is the whole name. Its default ends with the codec's extension, and with `avro` before it for Avro.
     """
     if dialect.name != "aiven":
         return None
-    if TEMPLATE.name in sheet:
+    if TEMPLATE.name in file:
         return ""
     avro = "avro" if output["format"] == "avro" else ""
     codec = CODECS.get(output["codec"])
     return (avro + (codec.suffix if codec and codec.aiven_word else "")).removeprefix(".")
 
 
-def _read_delimiters(sheet: Sheet) -> dict[str, Any]:
-    folders = sheet.value(DIRECTORY_DELIM)
-    parts = sheet.value(FILE_DELIM)
+def _read_delimiters(file: ConfigFile) -> dict[str, Any]:
+    folders = file.value(DIRECTORY_DELIM)
+    parts = file.value(FILE_DELIM)
     try:
         check_delimiters(folders, parts)
     except ValueError as err:
-        sheet.refuse("file.delim" if str(err).startswith("file.delim") else "directory.delim", str(err))
+        file.refuse("file.delim" if str(err).startswith("file.delim") else "directory.delim", str(err))
         return {"directory_delim": DIRECTORY_DELIM.unset, "file_delim": FILE_DELIM.unset}
     return {"directory_delim": folders, "file_delim": parts}
 
 
-def _read_folder(sheet: Sheet, dialect: Dialect, layout: str, source_template: str) -> dict[str, Any]:
+def _read_folder(file: ConfigFile, dialect: Dialect, layout: str, source_template: str) -> dict[str, Any]:
     """Read the folder and the template. The part of Aiven's prefix after its last slash begins the file's name."""
     parse = values.parse_folder if layout == "connect" and not dialect.is_source else values.parse_folder_or_root
-    folder = sheet.read(TOPICS_DIR.name, parse, dialect.topics_dir)
+    folder = file.read(TOPICS_DIR.name, parse, dialect.topics_dir)
     template = None
-    prefix = sheet.value(PREFIX)
-    if prefix and TOPICS_DIR.name in sheet:
-        sheet.refuse(PREFIX.name, f"{sheet.written(TOPICS_DIR.name)} sets the same; keep one")
+    prefix = file.value(PREFIX)
+    if prefix and TOPICS_DIR.name in file:
+        file.refuse(PREFIX.name, f"{file.name_in_file(TOPICS_DIR.name)} sets the same; keep one")
     elif prefix:
         folder = prefix.rpartition("/")[0].strip("/")
     if layout == "template":
-        template = source_template or _read_template(sheet, prefix.rpartition("/")[2], dialect)
+        template = source_template or _read_template(file, prefix.rpartition("/")[2], dialect)
     return {"topics_dir": folder, "file_name_template": template}
 
 
-def _read_template(sheet: Sheet, start: str, dialect: Dialect) -> str:
-    template = start + sheet.value(TEMPLATE)
+def _read_template(file: ConfigFile, start: str, dialect: Dialect) -> str:
+    template = start + file.value(TEMPLATE)
     if dialect.is_source:
         return template  # `_judge_template` of sources checks it: it only reads keys
     try:
         compile_template(template)
     except ValueError as err:
-        sheet.refuse(TEMPLATE.name if TEMPLATE.name in sheet else PREFIX.name, str(err))
+        file.refuse(TEMPLATE.name if TEMPLATE.name in file else PREFIX.name, str(err))
     return template

@@ -17,7 +17,7 @@ from kafka_s3_platform.connect.config.formats_of_connect import (
     list_codes,
 )
 from kafka_s3_platform.connect.config.keys import values
-from kafka_s3_platform.connect.config.keys.sheet import Sheet
+from kafka_s3_platform.connect.config.keys.config_file import ConfigFile
 from kafka_s3_platform.connect.config.keys.table import (
     Key,
     TypedKey,
@@ -62,52 +62,54 @@ COMPRESSION_KEYS: tuple[Key, ...] = (
 )
 
 
-def read_codecs(sheet: Sheet, dialect: Dialect, format_name: str, parts: Mapping[str, str | None]) -> dict[str, Any]:
+def read_codecs(
+    file: ConfigFile, dialect: Dialect, format_name: str, parts: Mapping[str, str | None]
+) -> dict[str, Any]:
     """Read the codec of values, and the codecs of keys and headers if their format has another key for its codec."""
     row = find_format(format_name)
     # Aiven's sink compresses with gzip if its file names no codec.
     default = "gzip" if dialect.name == "aiven" and "gzip" in row.codecs else row.default_codec
-    codec = _read_codec(sheet, row, _read_cloud_codec(sheet, row) or default)
+    codec = _read_codec(file, row, _read_cloud_codec(file, row) or default)
     others: dict[str, str | None] = {}
     used = {row.codec_key}
     for part, name in parts.items():
         other = find_format(name) if name else row
         used.add(other.codec_key)
         shares_key = other.codec_key == row.codec_key
-        others[part.replace("format", "codec")] = None if shares_key else _read_codec(sheet, other)
-    _leave_others(sheet, used, row.codec_key)
-    level = _read_level(sheet, row, codec)
+        others[part.replace("format", "codec")] = None if shares_key else _read_codec(file, other)
+    _ignore_other_codecs(file, used, row.codec_key)
+    level = _read_level(file, row, codec)
     if level is None and dialect.name == "cloud" and codec == "gzip" and row.codec_key == LINES_KEY:
         level = 6  # Confluent Cloud's own
     return {"codec": codec, "codec_level": level, **others}
 
 
-def read_source_codecs(sheet: Sheet, dialect: Dialect, format_name: str) -> dict[str, Any]:
+def read_source_codecs(file: ConfigFile, dialect: Dialect, format_name: str) -> dict[str, Any]:
     """Read the codec of objects of lines, for names that do not show it. Other objects hold their codec."""
-    sheet.leave(("avro.codec", "parquet.codec", LEVEL.name), "Each object shows how it is compressed.")
+    file.ignore_if_set(("avro.codec", "parquet.codec", LEVEL.name), "Each object shows how it is compressed.")
     row = find_format(format_name)
     if row.names_its_codec:
-        sheet.leave(("s3.compression.type", "compression.codec"), "Each object shows how it is compressed.")
+        file.ignore_if_set(("s3.compression.type", "compression.codec"), "Each object shows how it is compressed.")
         return {"codec": "none"}
     default = "gzip" if dialect.name == "aiven" else row.default_codec
-    codec = sheet.read("s3.compression.type", values.expect_one_of(READ_CODECS), "")
-    word = sheet.text("compression.codec").rpartition("-")[2].strip().casefold()
+    codec = file.read("s3.compression.type", values.expect_one_of(READ_CODECS), "")
+    word = file.text("compression.codec").rpartition("-")[2].strip().casefold()
     return {"codec": codec or (word if word in LINE_CODECS else default)}
 
 
-def _read_codec(sheet: Sheet, row: Format, default: str | None = None) -> str:
+def _read_codec(file: ConfigFile, row: Format, default: str | None = None) -> str:
     key = row.codec_key
-    word = (sheet.text(key) or default or row.default_codec).casefold()
+    word = (file.text(key) or default or row.default_codec).casefold()
     codec = next((codec.name for codec in (row.codecs or READ_CODECS).values() if word in codec.words), word)
     try:
         row.check_codec(codec, None)
     except ConfigError as err:
-        sheet.refuse(key if key in sheet else "compression.codec", err.text)
+        file.refuse(key if key in file else "compression.codec", err.text)
         return row.default_codec
     return codec
 
 
-def _read_cloud_codec(sheet: Sheet, row: Format) -> str | None:
+def _read_cloud_codec(file: ConfigFile, row: Format) -> str | None:
     """Read the codec of a value such as `JSON - gzip`: Confluent Cloud's word for the format, then the codec."""
 
     def parse(text: str) -> str:
@@ -118,40 +120,40 @@ def _read_cloud_codec(sheet: Sheet, row: Format) -> str | None:
             raise ValueError(f"{text!r} is no codec of the format {row.name}")
         return codec
 
-    if row.codec_key in sheet and "compression.codec" in sheet:
-        sheet.refuse("compression.codec", f"{sheet.written(row.codec_key)} sets the same; keep one")
+    if row.codec_key in file and "compression.codec" in file:
+        file.refuse("compression.codec", f"{file.name_in_file(row.codec_key)} sets the same; keep one")
         return None
-    return sheet.read("compression.codec", parse, None)
+    return file.read("compression.codec", parse, None)
 
 
-def _leave_others(sheet: Sheet, used: Collection[str], key: str) -> None:
+def _ignore_other_codecs(file: ConfigFile, used: Collection[str], key: str) -> None:
     """Report the keys of unused codecs.
 
     As in Connect, a file may set the codecs of formats it does not write. It may not set `s3.compression.type` for a
     format with its own compression.
     """
-    if LINES_KEY not in used and sheet.text(LINES_KEY).casefold() not in {"", "none"}:
-        sheet.refuse(LINES_KEY, f"the format compresses by itself; set {key} instead")
+    if LINES_KEY not in used and file.text(LINES_KEY).casefold() not in {"", "none"}:
+        file.refuse(LINES_KEY, f"the format compresses by itself; set {key} instead")
     else:
-        sheet.leave([LINES_KEY] if LINES_KEY not in used else (), "The format compresses its objects itself.")
+        file.ignore_if_set([LINES_KEY] if LINES_KEY not in used else (), "The format compresses its objects itself.")
     unused = [other for other in CODEC_KEYS if other not in used and other != LINES_KEY]
-    sheet.leave(unused, "Belongs to a format that this file does not write.")
+    file.ignore_if_set(unused, "Belongs to a format that this file does not write.")
 
 
-def _read_level(sheet: Sheet, row: Format, codec: str) -> int | None:
+def _read_level(file: ConfigFile, row: Format, codec: str) -> int | None:
     if row.codec_key != LINES_KEY:
-        sheet.leave((LEVEL.name,), "Belongs to JSON and bytes. This format uses its own level.")
+        file.ignore_if_set((LEVEL.name,), "Belongs to JSON and bytes. This format uses its own level.")
         return None
-    level = sheet.value(LEVEL)
+    level = file.value(LEVEL)
     if level == -1:
         return None
     if not row.is_plugin and not row.codecs[codec].levels:
-        sheet.without_meaning(LEVEL.name, f"The codec {codec} has no levels.")
+        file.ignore(LEVEL.name, f"The codec {codec} has no levels.")
         return None
     try:
         row.check_codec(codec, level)
     except ConfigError as err:
-        sheet.refuse(LEVEL.name, err.text)
+        file.refuse(LEVEL.name, err.text)
         return None
     return level
 
@@ -329,81 +331,83 @@ _PART_KEYS = (
 )
 
 
-def read_output(sheet: Sheet, dialect: Dialect) -> dict[str, Any]:
+def read_output(file: ConfigFile, dialect: Dialect) -> dict[str, Any]:
     """Read the format of objects, its codec, and the objects beside the values."""
-    format_name = _read_format(sheet, dialect)
+    format_name = _read_format(file, dialect)
     row = find_format(format_name)
-    parts = _read_parts(sheet, is_envelope=row.is_envelope)
+    parts = _read_parts(file, is_envelope=row.is_envelope)
     if row.is_written:
         unwritten = (other for name, other in WRITTEN_FORMATS.items() if name not in {format_name, *parts.values()})
         for other in unwritten:
-            sheet.leave(other.own_keys, "Belongs to a format that this file does not write.")
+            file.ignore_if_set(other.own_keys, "Belongs to a format that this file does not write.")
     if dialect.is_source:
-        codecs = read_source_codecs(sheet, dialect, format_name)
+        codecs = read_source_codecs(file, dialect, format_name)
     else:
-        codecs = read_codecs(sheet, dialect, format_name, parts)
-    return {"format": format_name, **codecs, **parts, "null_values": _read_nulls(sheet, is_envelope=row.is_envelope)}
+        codecs = read_codecs(file, dialect, format_name, parts)
+    return {"format": format_name, **codecs, **parts, "null_values": _read_nulls(file, is_envelope=row.is_envelope)}
 
 
-def _read_format(sheet: Sheet, dialect: Dialect) -> str:
-    written = [key.name for key in (FORMAT, CLOUD_FORMAT, AIVEN_TYPE) if key.name in sheet]
+def _read_format(file: ConfigFile, dialect: Dialect) -> str:
+    written = [key.name for key in (FORMAT, CLOUD_FORMAT, AIVEN_TYPE) if key.name in file]
     for other in written[1:]:
-        sheet.refuse(other, f"{written[0]} says the same; keep one")
-    by_class = sheet.value_or(FORMAT, None)
-    by_word = CLOUD_WORDS.get(sheet.value(CLOUD_FORMAT))
+        file.refuse(other, f"{written[0]} says the same; keep one")
+    by_class = file.value_or(FORMAT, None)
+    by_word = CLOUD_WORDS.get(file.value(CLOUD_FORMAT))
     if by_class or by_word:
-        sheet.leave((AIVEN_FIELDS.name, AIVEN_ENVELOPE.name, AIVEN_ENCODING.name), "Belongs to `format.output.type`.")
+        file.ignore_if_set(
+            (AIVEN_FIELDS.name, AIVEN_ENVELOPE.name, AIVEN_ENCODING.name), "Belongs to `format.output.type`."
+        )
         return by_class or by_word or ""
-    if dialect.is_source and INPUT_FORMAT.name in sheet:
-        return _read_source_format(sheet)
-    if AIVEN_TYPE.name in sheet or dialect.name == "aiven":
+    if dialect.is_source and INPUT_FORMAT.name in file:
+        return _read_source_format(file)
+    if AIVEN_TYPE.name in file or dialect.name == "aiven":
         if dialect.is_source:
-            return _read_source_format(sheet)
-        return _read_aiven_format(sheet)
+            return _read_source_format(file)
+        return _read_aiven_format(file)
     return dialect.format or NATIVE_FORMAT
 
 
-def _read_aiven_format(sheet: Sheet) -> str:
+def _read_aiven_format(file: ConfigFile) -> str:
     """Read the format in a file of Aiven's sink. Only its formats of values alone are written here."""
-    kind = sheet.read(AIVEN_TYPE.name, values.expect_one_of(AIVEN_WRITTEN), "csv")
-    if sheet.value(AIVEN_FIELDS) != AIVEN_FIELDS.unset:
-        sheet.refuse(
+    kind = file.read(AIVEN_TYPE.name, values.expect_one_of(AIVEN_WRITTEN), "csv")
+    if file.value(AIVEN_FIELDS) != AIVEN_FIELDS.unset:
+        file.refuse(
             AIVEN_FIELDS.name,
             "only `value` is written in this format; say format.class=EnvelopeJsonFormat for whole records",
         )
     if kind == "csv":
-        if sheet.value(AIVEN_ENCODING) != "none":
-            sheet.refuse(AIVEN_ENCODING.name, "lines of base64 are not written; say none, or jsonl")
-    elif sheet.value(AIVEN_ENVELOPE):
-        sheet.refuse(AIVEN_ENVELOPE.name, 'values are written without `{"value": ...}` around them; say false')
+        if file.value(AIVEN_ENCODING) != "none":
+            file.refuse(AIVEN_ENCODING.name, "lines of base64 are not written; say none, or jsonl")
+    elif file.value(AIVEN_ENVELOPE):
+        file.refuse(AIVEN_ENVELOPE.name, 'values are written without `{"value": ...}` around them; say false')
     return AIVEN_WRITTEN[kind]
 
 
-def _read_source_format(sheet: Sheet) -> str:
+def _read_source_format(file: ConfigFile) -> str:
     """Read the format of objects in Aiven's words.
 
     Objects of values alone have the name of a format. Others have `aiven.` and the type, as in `aiven.jsonl`.
     """
-    if INPUT_FORMAT.name in sheet:
-        sheet.leave((AIVEN_TYPE.name,), "`input.format` names the format of the objects.")
-        return INPUT_WORDS[sheet.value(INPUT_FORMAT)]
-    kind = sheet.value(AIVEN_TYPE) or "csv"
-    if read_aiven_fields(sheet) != AIVEN_FIELDS.unset:
+    if INPUT_FORMAT.name in file:
+        file.ignore_if_set((AIVEN_TYPE.name,), "`input.format` names the format of the objects.")
+        return INPUT_WORDS[file.value(INPUT_FORMAT)]
+    kind = file.value(AIVEN_TYPE) or "csv"
+    if read_aiven_fields(file) != AIVEN_FIELDS.unset:
         return AIVEN_ENVELOPES[kind]
     if kind == "csv":
-        if sheet.value(AIVEN_ENCODING) == "none":
+        if file.value(AIVEN_ENCODING) == "none":
             return AIVEN_WRITTEN[kind]
         return AIVEN_ENVELOPES[kind]
     # An array of values is read like an array of records.
-    is_enveloped = sheet.value(AIVEN_ENVELOPE) or kind not in AIVEN_WRITTEN
+    is_enveloped = file.value(AIVEN_ENVELOPE) or kind not in AIVEN_WRITTEN
     if is_enveloped:
         return AIVEN_ENVELOPES[kind]
     return AIVEN_WRITTEN[kind]
 
 
-def read_aiven_fields(sheet: Sheet) -> tuple[str, ...]:
+def read_aiven_fields(file: ConfigFile) -> tuple[str, ...]:
     """Read the fields in each record of Aiven's sink, in their order."""
-    return sheet.read(AIVEN_FIELDS.name, _parse_aiven_fields, AIVEN_FIELDS.unset)
+    return file.read(AIVEN_FIELDS.name, _parse_aiven_fields, AIVEN_FIELDS.unset)
 
 
 def _parse_aiven_fields(text: str) -> tuple[str, ...]:
@@ -413,35 +417,35 @@ def _parse_aiven_fields(text: str) -> tuple[str, ...]:
     return fields
 
 
-def _read_parts(sheet: Sheet, *, is_envelope: bool) -> dict[str, Any]:
+def _read_parts(file: ConfigFile, *, is_envelope: bool) -> dict[str, Any]:
     """Read the formats of the objects of keys and of headers. None: there are no such objects."""
     if is_envelope:
-        sheet.leave(_PART_KEYS, "The envelope holds keys and headers.")
+        file.ignore_if_set(_PART_KEYS, "The envelope holds keys and headers.")
         return {"keys_format": None, "headers_format": None}
-    keys = _read_part(sheet, STORE_KEYS, KEYS_FORMAT, CLOUD_KEYS_FORMAT)
-    headers = _read_part(sheet, STORE_HEADERS, HEADERS_FORMAT, CLOUD_HEADERS_FORMAT)
+    keys = _read_part(file, STORE_KEYS, KEYS_FORMAT, CLOUD_KEYS_FORMAT)
+    headers = _read_part(file, STORE_HEADERS, HEADERS_FORMAT, CLOUD_HEADERS_FORMAT)
     reason = find_format(headers).headers_refusal if headers else ""
     if reason:
-        sheet.refuse(sheet.choose_set(HEADERS_FORMAT.name, CLOUD_HEADERS_FORMAT.name), reason)
+        file.refuse(file.find_first_set(HEADERS_FORMAT.name, CLOUD_HEADERS_FORMAT.name), reason)
     return {"keys_format": keys, "headers_format": headers}
 
 
-def _read_part(sheet: Sheet, store: TypedKey[bool], by_class: TypedKey[str], by_word: TypedKey[str]) -> str | None:
-    if not sheet.value(store):
-        sheet.leave((by_class.name, by_word.name), f"Belongs to `{store.name}`.")
+def _read_part(file: ConfigFile, store: TypedKey[bool], by_class: TypedKey[str], by_word: TypedKey[str]) -> str | None:
+    if not file.value(store):
+        file.ignore_if_set((by_class.name, by_word.name), f"Belongs to `{store.name}`.")
         return None
-    if by_class.name in sheet and by_word.name in sheet:
-        sheet.refuse(by_word.name, f"{by_class.name} says the same; keep one")
-    word = sheet.value(by_word)
-    return sheet.value_or(by_class, CLOUD_WORDS[word] if word else by_class.unset)
+    if by_class.name in file and by_word.name in file:
+        file.refuse(by_word.name, f"{by_class.name} says the same; keep one")
+    word = file.value(by_word)
+    return file.value_or(by_class, CLOUD_WORDS[word] if word else by_class.unset)
 
 
-def _read_nulls(sheet: Sheet, *, is_envelope: bool) -> Nulls:
-    nulls = sheet.value_or(NULL_VALUES, NULL_VALUES.unset if is_envelope else "fail")
+def _read_nulls(file: ConfigFile, *, is_envelope: bool) -> Nulls:
+    nulls = file.value_or(NULL_VALUES, NULL_VALUES.unset if is_envelope else "fail")
     if is_envelope and nulls != "write":
-        sheet.refuse(NULL_VALUES.name, "an envelope archives records without a value, which is `write`")
-    elif not is_envelope and nulls == "write" and not sheet.value(STORE_KEYS):
-        sheet.refuse(STORE_KEYS.name, "required: behavior.on.null.values=write writes keys, for want of values")
+        file.refuse(NULL_VALUES.name, "an envelope archives records without a value, which is `write`")
+    elif not is_envelope and nulls == "write" and not file.value(STORE_KEYS):
+        file.refuse(STORE_KEYS.name, "required: behavior.on.null.values=write writes keys, for want of values")
     if is_envelope or nulls != "write":
-        sheet.leave((TOMBSTONE_FOLDER.name,), "Only behavior.on.null.values=write has such a folder.")
+        file.ignore_if_set((TOMBSTONE_FOLDER.name,), "Only behavior.on.null.values=write has such a folder.")
     return nulls

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, get_args
 from kafka_s3_platform.connect.config.dialects import Dialect
 from kafka_s3_platform.connect.config.formats_of_connect import INPUTS, JSON_WITH_SCHEMA
 from kafka_s3_platform.connect.config.keys import values
+from kafka_s3_platform.connect.config.keys.config_file import ConfigFile
 from kafka_s3_platform.connect.config.keys.converters import REGISTERING, WITH_REGISTRY, is_known_option, read_converter
 from kafka_s3_platform.connect.config.keys.general import TOPICS
 from kafka_s3_platform.connect.config.keys.layout import PARTITION_FIELDS, TIMESTAMP_FIELD
-from kafka_s3_platform.connect.config.keys.sheet import Sheet
 from kafka_s3_platform.connect.config.keys.source import CLOUD_FORMATS, judge_converters
 from kafka_s3_platform.connect.config.keys.table import (
     Key,
@@ -190,26 +190,26 @@ RECORD_KEYS: tuple[Key, ...] = (
 
 
 def read_records(
-    sheet: Sheet, worker: Worker, layout: LayoutSettings, dialect: Dialect, connector: str
+    file: ConfigFile, worker: Worker, layout: LayoutSettings, dialect: Dialect, connector: str
 ) -> RecordSettings:
     """Read the converters, transforms and error settings of a connector file. A refused key has its default."""
     is_source = dialect.is_source
-    transforms = _read_transforms(sheet, layout, is_source=is_source)
+    transforms = _read_transforms(file, layout, is_source=is_source)
     envelope = find_format(layout.format).envelope
     reads_values = not layout.is_envelope or bool(transforms) or (not is_source and _looks_at_values(layout))
     reads_keys = layout.keys_format is not None or bool(transforms) or envelope in {"aiven", "lenses"}
-    value = _read_converter(sheet, worker, "value", layout, needed=reads_values)
-    key = _read_converter(sheet, worker, "key", layout, needed=reads_keys)
-    _leave_shared(sheet, (key, value))
+    value = _read_converter(file, worker, "value", layout, needed=reads_values)
+    key = _read_converter(file, worker, "key", layout, needed=reads_keys)
+    _ignore_shared_registry(file, (key, value))
     if is_source:
-        judge_converters(sheet, layout, key, value, transforms)
+        judge_converters(file, layout, key, value, transforms)
     else:
-        _judge_pairs(sheet, layout, key, value)
+        _judge_pairs(file, layout, key, value)
     return RecordSettings(
         key=key or ConverterSettings(),
         value=value or ConverterSettings(),
         transforms=transforms,
-        errors=_read_errors(sheet, layout, f"dlq-{connector}" if dialect.has_dead_letters else None),
+        errors=_read_errors(file, layout, f"dlq-{connector}" if dialect.has_dead_letters else None),
     )
 
 
@@ -219,7 +219,7 @@ def _looks_at_values(layout: LayoutSettings) -> bool:
 
 
 def _read_converter(
-    sheet: Sheet, worker: Worker, side: "Side", layout: LayoutSettings, *, needed: bool
+    file: ConfigFile, worker: Worker, side: "Side", layout: LayoutSettings, *, needed: bool
 ) -> ConverterSettings | None:
     """Read the converter of one side. If it is not `needed` to archive, restores that change records use it.
 
@@ -227,53 +227,51 @@ def _read_converter(
     too, but its errors do not refuse the file.
     """
     if needed:
-        return _read_named_converter(sheet, worker, side)
-    if not layout.is_envelope and not _names_a_registry(sheet, side):
-        _leave_converter(sheet, side, _UNREAD)
+        return _read_named_converter(file, worker, side)
+    if not layout.is_envelope and not _names_a_registry(file, side):
+        _ignore_converter(file, side, _UNREAD)
         return None
-    converter, refused = sheet.attempt(lambda: _read_named_converter(sheet, worker, side))
+    converter, refused = file.try_reading(lambda: _read_named_converter(file, worker, side))
     if not refused:
         return converter
-    _leave_converter(sheet, side, f"The envelope keeps the bytes of {side}s unchanged.", refused)
+    _ignore_converter(file, side, f"The envelope keeps the bytes of {side}s unchanged.", refused)
     return ConverterSettings(unread=", ".join(refused))
 
 
-def _names_a_registry(sheet: Sheet, side: "Side") -> bool:
+def _names_a_registry(file: ConfigFile, side: "Side") -> bool:
     """Check if the file names a converter and its registry. Then schemas are archived with any objects."""
-    named = f"{side}.converter" in sheet or CLOUD_FORMATS[side] in sheet
-    return named and f"{side}.converter.schema.registry.url" in sheet
+    named = f"{side}.converter" in file or CLOUD_FORMATS[side] in file
+    return named and f"{side}.converter.schema.registry.url" in file
 
 
-def _read_named_converter(sheet: Sheet, worker: Worker, side: "Side") -> ConverterSettings | None:
+def _read_named_converter(file: ConfigFile, worker: Worker, side: "Side") -> ConverterSettings | None:
     """Read the file's own converter, else the worker's with the worker's options, as in Connect."""
     name, word = f"{side}.converter", CLOUD_FORMATS[side]
-    if name in sheet and word in sheet:
-        sheet.refuse(word, f"{name} says the same; keep one")
+    if name in file and word in file:
+        file.refuse(word, f"{name} says the same; keep one")
     # JsonConverter expects a schema with each value by default. Cloud's word JSON means JSON without one.
-    if name in sheet:
-        return _read_own_converter(sheet, side, sheet.read(name, CONVERTER_CLASS, ""), schemas_enable=True)
-    if word in sheet:
-        return _read_own_converter(
-            sheet, side, sheet.read(word, values.expect_one_of(_WORDS), ""), schemas_enable=False
-        )
-    _leave_converter(sheet, side, "This file names no converter.")
-    return _read_worker_converter(sheet, worker, side)
+    if name in file:
+        return _read_own_converter(file, side, file.read(name, CONVERTER_CLASS, ""), schemas_enable=True)
+    if word in file:
+        return _read_own_converter(file, side, file.read(word, values.expect_one_of(_WORDS), ""), schemas_enable=False)
+    _ignore_converter(file, side, "This file names no converter.")
+    return _read_worker_converter(file, worker, side)
 
 
 def _read_own_converter(
-    sheet: Sheet, side: "Side", format_name: str, *, schemas_enable: bool
+    file: ConfigFile, side: "Side", format_name: str, *, schemas_enable: bool
 ) -> ConverterSettings | None:
     if not format_name:
         return None
     prefix = f"{side}.converter."
-    shared = _read_shared(sheet) if format_name in WITH_REGISTRY else {}
-    options = sheet.under(prefix)
+    shared = _read_shared(file) if format_name in WITH_REGISTRY else {}
+    options = file.read_prefix(prefix)
     converter, outcome = read_converter(format_name, {**shared, **options}, schemas_enable=schemas_enable)
-    sheet.take(prefix, outcome, bare=shared.keys() - options.keys())
+    file.add_outcome(prefix, outcome, bare=shared.keys() - options.keys())
     return converter
 
 
-def _read_worker_converter(sheet: Sheet, worker: Worker, side: "Side") -> ConverterSettings | None:
+def _read_worker_converter(file: ConfigFile, worker: Worker, side: "Side") -> ConverterSettings | None:
     prefix = f"{side}.converter."
     entries = {name: secret.get_secret_value() for name, secret in worker.converters.items()}
     if not (class_name := entries.get(f"{side}.converter")):
@@ -282,136 +280,138 @@ def _read_worker_converter(sheet: Sheet, worker: Worker, side: "Side") -> Conver
     try:
         converter, outcome = read_converter(CONVERTER_CLASS(class_name), options, schemas_enable=True)
     except ValueError as err:
-        sheet.refuse(f"{side}.converter", f"that of {worker.path}: {err}")
+        file.refuse(f"{side}.converter", f"that of {worker.path}: {err}")
         return None
     for name, reason in outcome.refused.items():
-        sheet.refuse(f"{side}.converter", f"{prefix}{name} of {worker.path}: {reason}")
+        file.refuse(f"{side}.converter", f"{prefix}{name} of {worker.path}: {reason}")
     return converter
 
 
-def _read_shared(sheet: Sheet) -> dict[str, str]:
+def _read_shared(file: ConfigFile) -> dict[str, str]:
     """Read the registry's keys for both converters."""
-    return {name: value for name, value in sheet.under("").items() if name.startswith("schema.registry.")}
+    return {name: value for name, value in file.read_prefix("").items() if name.startswith("schema.registry.")}
 
 
-def _leave_shared(sheet: Sheet, converters: Iterable[ConverterSettings | None]) -> None:
+def _ignore_shared_registry(file: ConfigFile, converters: Iterable[ConverterSettings | None]) -> None:
     """Report that the shared keys of a registry change nothing, if no converter of the file asks a registry."""
-    shared = _read_shared(sheet)
-    sheet.show(name for name in shared if is_known_option(name))
+    shared = _read_shared(file)
+    file.mark_known(name for name in shared if is_known_option(name))
     if not any(converter and converter.registry for converter in converters):
-        unused = [name for name in shared if not sheet.is_refused(name)]
-        sheet.leave(unused, "No converter of this file needs a registry.")
+        unused = [name for name in shared if not file.is_refused(name)]
+        file.ignore_if_set(unused, "No converter of this file needs a registry.")
 
 
-def _leave_converter(sheet: Sheet, side: "Side", why: str, refused: Mapping[str, str] = {}) -> None:
+def _ignore_converter(file: ConfigFile, side: "Side", why: str, refused: Mapping[str, str] = {}) -> None:
     """Report that the converter of this side changes nothing. `refused` is key -> reason for restores."""
-    names = [name for name in sheet.under("") if name.startswith(f"{side}.converter") or name == CLOUD_FORMATS[side]]
-    absent = "".join(f"; {name}: {reason}" for name, reason in refused.items() if name not in sheet)
+    names = [
+        name for name in file.read_prefix("") if name.startswith(f"{side}.converter") or name == CLOUD_FORMATS[side]
+    ]
+    absent = "".join(f"; {name}: {reason}" for name, reason in refused.items() if name not in file)
     for name in names:
         reason = refused.get(name, "") + (absent if name in {f"{side}.converter", CLOUD_FORMATS[side]} else "")
-        sheet.leave([name], f"{why} No restore can change them: {reason.removeprefix('; ')}" if reason else why)
-    sheet.show(name for name in names if is_known_option(name.removeprefix(f"{side}.converter.")))
+        file.ignore_if_set([name], f"{why} No restore can change them: {reason.removeprefix('; ')}" if reason else why)
+    file.mark_known(name for name in names if is_known_option(name.removeprefix(f"{side}.converter.")))
 
 
 def _judge_pairs(
-    sheet: Sheet, layout: LayoutSettings, key: ConverterSettings | None, value: ConverterSettings | None
+    file: ConfigFile, layout: LayoutSettings, key: ConverterSettings | None, value: ConverterSettings | None
 ) -> None:
     """Refuse settings that fail for every record: an input unfit for the output, or fields of plain values."""
-    _judge_part(sheet, "value", layout.format, value)
+    _judge_part(file, "value", layout.format, value)
     if layout.keys_format is not None:
-        _judge_part(sheet, "key", layout.keys_format, key)
+        _judge_part(file, "key", layout.keys_format, key)
     readers = {
         PARTITION_FIELDS.name: layout.partitioner == "Field",
         TIMESTAMP_FIELD.name: layout.timestamp_extractor == "RecordField",
     }
     for name, reads in readers.items():
-        if reads and (value is None or value.format in FIELDLESS) and not sheet.is_refused(name):
-            sheet.refuse(name, "values have no fields: set value.converter or input.data.format to what they hold")
+        if reads and (value is None or value.format in FIELDLESS) and not file.is_refused(name):
+            file.refuse(name, "values have no fields: set value.converter or input.data.format to what they hold")
 
 
-def _judge_part(sheet: Sheet, side: "Side", output: str, converter: ConverterSettings | None) -> None:
+def _judge_part(file: ConfigFile, side: "Side", output: str, converter: ConverterSettings | None) -> None:
     name = f"{side}.converter"
     if converter is not None:
         if reason := explain_refusal(converter, output):
-            written = sheet.choose_set(name, CLOUD_FORMATS[side])
-            sheet.refuse(written, reason if written in sheet else f"that of worker.properties: {reason}")
-    elif (
-        find_format(output).needs_converter and not sheet.is_refused(name) and not sheet.is_refused(CLOUD_FORMATS[side])
-    ):
+            written = file.find_first_set(name, CLOUD_FORMATS[side])
+            file.refuse(written, reason if written in file else f"that of worker.properties: {reason}")
+    elif find_format(output).needs_converter and not file.is_refused(name) and not file.is_refused(CLOUD_FORMATS[side]):
         what = "values" if side == "value" else "keys"
-        sheet.refuse(
+        file.refuse(
             name,
             f"required, here or in worker.properties, or {CLOUD_FORMATS[side]}: what {what} are before they become"
             f" {output}; without a format, records are archived as they are in the native Parquet envelope",
         )
 
 
-def _read_transforms(sheet: Sheet, layout: LayoutSettings, *, is_source: bool) -> tuple[TransformSettings, ...]:
-    entries = {name: value for name, value in sheet.under("").items() if name.startswith(("transforms", "predicates"))}
-    sheet.show(find_public_keys(entries))
+def _read_transforms(file: ConfigFile, layout: LayoutSettings, *, is_source: bool) -> tuple[TransformSettings, ...]:
+    entries = {
+        name: value for name, value in file.read_prefix("").items() if name.startswith(("transforms", "predicates"))
+    }
+    file.mark_known(find_public_keys(entries))
     try:
         steps = parse_transforms({name: value for name, value in entries.items() if value})
     except ValueError as err:
         match = _TRANSFORM_KEY.fullmatch(str(err))
-        sheet.refuse(match[1] if match else "transforms", match[2].strip() if match else str(err))
+        file.refuse(match[1] if match else "transforms", match[2].strip() if match else str(err))
         return ()
     for step in steps:
         if not is_source:
-            _judge_step(sheet, layout, step)
+            _judge_step(file, layout, step)
     if not is_source:
-        _judge_routes(sheet, steps)
+        _judge_routes(file, steps)
     return steps
 
 
-def _judge_routes(sheet: Sheet, steps: tuple[TransformSettings, ...]) -> None:
+def _judge_routes(file: ConfigFile, steps: tuple[TransformSettings, ...]) -> None:
     """Refuse routers that give two topics one name: their objects would get the same keys."""
     topics: dict[str, list[str]] = {}
-    for topic in sheet.value(TOPICS):
+    for topic in file.value(TOPICS):
         topics.setdefault(route_topic(steps, topic), []).append(topic)
     for routed, names in topics.items():
         if len(names) > 1:
-            sheet.refuse(
+            file.refuse(
                 "transforms",
                 f"{', '.join(names)} all become {routed}, and their objects would have the same keys. Keep the names"
                 f" apart, or archive each topic by a connector with its own topics.dir",
             )
 
 
-def _judge_step(sheet: Sheet, layout: LayoutSettings, step: TransformSettings) -> None:
+def _judge_step(file: ConfigFile, layout: LayoutSettings, step: TransformSettings) -> None:
     if layout.is_envelope and not keeps_content(step):
-        sheet.refuse(
+        file.refuse(
             f"transforms.{step.alias}.type",
             f"{step.type} changes records, and an envelope holds them as they are; name another format.class",
         )
     option = step.options.get("delimiter")
     delimiter = "." if option is None else option.get_secret_value()
     if step.type.startswith("Flatten") and layout.format == "avro" and not _AVRO_NAME.fullmatch(f"a{delimiter}"):
-        sheet.refuse(
+        file.refuse(
             f"transforms.{step.alias}.delimiter",
             f"{delimiter!r} cannot be in the names of Avro's fields; set a letter, a digit or `_`",
         )
 
 
-def _read_errors(sheet: Sheet, layout: LayoutSettings, letters: str | None) -> ErrorSettings:
+def _read_errors(file: ConfigFile, layout: LayoutSettings, letters: str | None) -> ErrorSettings:
     """Read the error settings. `letters` is the dead letter topic of a connector whose file names none."""
-    tolerance: ErrorsTolerance = sheet.value_or(TOLERANCE, "all" if letters else "none")
+    tolerance: ErrorsTolerance = file.value_or(TOLERANCE, "all" if letters else "none")
     is_by_itself = letters is not None and tolerance == "all"
-    settings = sheet.fill(
+    settings = file.fill(
         ErrorSettings,
         tolerance=tolerance,
-        dead_letter_topic=sheet.value_or(DEAD_LETTERS, letters if is_by_itself else None),
-        dead_letter_headers=sheet.value_or(DEAD_LETTER_HEADERS, is_by_itself),
+        dead_letter_topic=file.value_or(DEAD_LETTERS, letters if is_by_itself else None),
+        dead_letter_headers=file.value_or(DEAD_LETTER_HEADERS, is_by_itself),
     )
     topic = settings.dead_letter_topic
     name = NULLS_TO_DEAD_LETTERS.name
-    if sheet.value(NULLS_TO_DEAD_LETTERS) and topic is not None and layout.null_values == "ignore":
-        sheet.refuse(
+    if file.value(NULLS_TO_DEAD_LETTERS) and topic is not None and layout.null_values == "ignore":
+        file.refuse(
             name,
             "records that behavior.on.null.values=ignore leaves out are counted, and none is sent to the dead letter"
             " topic; say false, or behavior.on.null.values=fail, which sends them there with errors.tolerance=all",
         )
-    elif name in sheet:
-        sheet.leave((name,), "No record without a value is left out beside a dead letter topic.")
-    if topic in sheet.value(TOPICS):
-        sheet.refuse(DEAD_LETTERS.name, f"{topic} is archived itself; name another topic")
+    elif name in file:
+        file.ignore_if_set((name,), "No record without a value is left out beside a dead letter topic.")
+    if topic in file.value(TOPICS):
+        file.refuse(DEAD_LETTERS.name, f"{topic} is archived itself; name another topic")
     return settings

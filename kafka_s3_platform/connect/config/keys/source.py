@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from kafka_s3_platform.connect.config.dialects import Dialect
 from kafka_s3_platform.connect.config.formats_of_connect import AIVEN_WRITTEN
 from kafka_s3_platform.connect.config.keys import values
+from kafka_s3_platform.connect.config.keys.config_file import ConfigFile
 from kafka_s3_platform.connect.config.keys.general import SOURCE_TOPIC
 from kafka_s3_platform.connect.config.keys.layout import (
     PARTITION_DURATION,
@@ -31,7 +32,6 @@ from kafka_s3_platform.connect.config.keys.output import (
     STORE_KEYS,
     read_aiven_fields,
 )
-from kafka_s3_platform.connect.config.keys.sheet import Sheet
 from kafka_s3_platform.connect.config.keys.table import (
     Key,
     Support,
@@ -187,91 +187,93 @@ SOURCE_KEYS: tuple[Key, ...] = (
 _OF_FOLDERS = (PARTITIONER.name, TIME_INTERVAL.name, PARTITION_FIELDS.name, PATH_FORMAT.name, PARTITION_DURATION.name)
 
 
-def leave_unused(sheet: Sheet, dialect: Dialect) -> None:
+def ignore_unused_keys(file: ConfigFile, dialect: Dialect) -> None:
     """Accept keys without meaning for a sink, or for a source, before any is read."""
     if not dialect.is_source:
-        sheet.leave(OF_HEADERS, "No converter reads header values: each comes back with its bytes.")
+        file.ignore_if_set(OF_HEADERS, "No converter reads header values: each comes back with its bytes.")
         source_keys = (key.name for key in SOURCE_KEYS if key.support is Support.HONOURED)
-        sheet.leave(source_keys, "Belongs to source connectors, which read objects back.")
+        file.ignore_if_set(source_keys, "Belongs to source connectors, which read objects back.")
         return
-    sheet.leave_writing()
-    if SOURCE_TEMPLATE.name in sheet:
-        sheet.leave(_OF_FOLDERS, f"{SOURCE_TEMPLATE.name} says what folders and names tell.")
+    file.ignore_sink_keys()
+    if SOURCE_TEMPLATE.name in file:
+        file.ignore_if_set(_OF_FOLDERS, f"{SOURCE_TEMPLATE.name} says what folders and names tell.")
 
 
-def read_source(sheet: Sheet, dialect: Dialect, layout: LayoutSettings, worker: Worker) -> SourceSettings | None:
+def read_source(file: ConfigFile, dialect: Dialect, layout: LayoutSettings, worker: Worker) -> SourceSettings | None:
     """Read how to read objects. None for the file of a sink."""
     if not dialect.is_source:
         return None
-    _judge_template(sheet, layout)
-    _judge_parts(sheet, layout)
+    _judge_template(file, layout)
+    _judge_parts(file, layout)
     if not find_format(layout.format).has_fields:
         reason = f"records of {layout.format} have no such fields: objects of JSON, Avro or Parquet have"
-        sheet.forbid((OFFSET_FIELD.name, TIMESTAMP_FIELD.name), reason)
-    return sheet.fill(
+        file.refuse_if_set((OFFSET_FIELD.name, TIMESTAMP_FIELD.name), reason)
+    return file.fill(
         SourceSettings,
-        fields=_read_fields(sheet, layout.format),
-        bare=_read_bare(sheet, layout),
-        base64=tuple(_find_bytes(sheet, worker, layout)),
-        header_converter=_read_header_converter(sheet, worker),
-        separator_is_named=BYTES_SEPARATOR.name in sheet,
-        codec_is_named=LINES_KEY in sheet or "compression.codec" in sheet,
+        fields=_read_fields(file, layout.format),
+        bare=_read_bare(file, layout),
+        base64=tuple(_find_bytes(file, worker, layout)),
+        header_converter=_read_header_converter(file, worker),
+        separator_is_named=BYTES_SEPARATOR.name in file,
+        codec_is_named=LINES_KEY in file or "compression.codec" in file,
     )
 
 
-def _judge_parts(sheet: Sheet, layout: LayoutSettings) -> None:
+def _judge_parts(file: ConfigFile, layout: LayoutSettings) -> None:
     """Refuse objects of keys and headers in layouts with names of values alone."""
     if layout.key_layout not in {"block_gzip", "zooz"}:
         return
     for store, format_name in ((STORE_KEYS, layout.keys_format), (STORE_HEADERS, layout.headers_format)):
         if format_name is not None:
-            sheet.refuse(store.name, f"in the layout {layout.key_layout}, names of such objects are not read")
+            file.refuse(store.name, f"in the layout {layout.key_layout}, names of such objects are not read")
 
 
-def needs_topic_key(sheet: Sheet, layout: LayoutSettings) -> bool:
+def needs_topic_key(file: ConfigFile, layout: LayoutSettings) -> bool:
     """Return True if the keys of objects do not name their topic: then the file has to."""
-    if layout.key_layout == "template" and not sheet.is_refused(_find_template_key(sheet)):
+    if layout.key_layout == "template" and not file.is_refused(_find_template_key(file)):
         return "topic" not in compile_read_template(layout.file_name_template or "").names
     return layout.key_layout == "zooz"
 
 
-def _read_bare(sheet: Sheet, layout: LayoutSettings) -> AivenType | None:
+def _read_bare(file: ConfigFile, layout: LayoutSettings) -> AivenType | None:
     """Read the output type of Aiven's sink if it wrote values alone."""
-    is_aivens = AIVEN_TYPE.name in sheet or AIVEN_ENVELOPE.name in sheet or layout.key_layout == "template"
-    if not is_aivens or any(key.name in sheet for key in (FORMAT, CLOUD_FORMAT, INPUT_FORMAT)):
+    is_aivens = AIVEN_TYPE.name in file or AIVEN_ENVELOPE.name in file or layout.key_layout == "template"
+    if not is_aivens or any(key.name in file for key in (FORMAT, CLOUD_FORMAT, INPUT_FORMAT)):
         return None
-    kind = sheet.value(AIVEN_TYPE) or "csv"
+    kind = file.value(AIVEN_TYPE) or "csv"
     if kind == "csv":
         return "csv" if layout.format == AIVEN_WRITTEN[kind] else None
-    is_enveloped = sheet.value(AIVEN_ENVELOPE)
-    if is_enveloped or read_aiven_fields(sheet) != ("value",):
+    is_enveloped = file.value(AIVEN_ENVELOPE)
+    if is_enveloped or read_aiven_fields(file) != ("value",):
         return None
     return kind
 
 
-def _read_header_converter(sheet: Sheet, worker: Worker) -> str:
+def _read_header_converter(file: ConfigFile, worker: Worker) -> str:
     """Read the sink's class for headers, by its short name: the connector's, else the worker's."""
-    word = sheet.text("input.header.format").strip().upper()
-    class_name = sheet.text("header.converter") or _HEADER_WORDS.get(word, word)
+    word = file.text("input.header.format").strip().upper()
+    class_name = file.text("header.converter") or _HEADER_WORDS.get(word, word)
     return (class_name or _find_worker_class(worker, "header.converter") or "SimpleHeaderConverter").rpartition(".")[2]
 
 
-def _find_bytes(sheet: Sheet, worker: Worker, layout: LayoutSettings) -> Iterator[Literal["key", "value", "headers"]]:
+def _find_bytes(
+    file: ConfigFile, worker: Worker, layout: LayoutSettings
+) -> Iterator[Literal["key", "value", "headers"]]:
     """Yield the parts of objects with ByteArrayConverter in the file or worker.properties."""
-    sides: tuple[Literal["key", "value"], ...] = ("key", "value") if _find_keys_format(sheet, layout) else ("value",)
+    sides: tuple[Literal["key", "value"], ...] = ("key", "value") if _find_keys_format(file, layout) else ("value",)
     for side in sides:
         name = f"{side}.converter"
-        class_name = sheet.text(name) or _HEADER_WORDS.get(sheet.text(CLOUD_FORMATS[side]).strip().upper(), "")
+        class_name = file.text(name) or _HEADER_WORDS.get(file.text(CLOUD_FORMATS[side]).strip().upper(), "")
         if (class_name or _find_worker_class(worker, name)).rpartition(".")[2] == "ByteArrayConverter":
             yield side
-    if _read_header_converter(sheet, worker) == "ByteArrayConverter":
+    if _read_header_converter(file, worker) == "ByteArrayConverter":
         yield "headers"
 
 
-def _find_keys_format(sheet: Sheet, layout: LayoutSettings) -> str | None:
+def _find_keys_format(file: ConfigFile, layout: LayoutSettings) -> str | None:
     """Return the format of objects' keys, None if they hold none."""
     envelope = find_format(layout.format).envelope
-    if envelope == "lenses" or (envelope == "aiven" and "key" in read_aiven_fields(sheet)):
+    if envelope == "lenses" or (envelope == "aiven" and "key" in read_aiven_fields(file)):
         return layout.format
     return layout.keys_format
 
@@ -283,7 +285,7 @@ def _find_worker_class(worker: Worker, name: str) -> str:
 
 
 def judge_converters(
-    sheet: Sheet,
+    file: ConfigFile,
     layout: LayoutSettings,
     key: ConverterSettings | None,
     value: ConverterSettings | None,
@@ -295,22 +297,24 @@ def judge_converters(
     subject = f"{layout.format.rpartition('.')[2]} objects hold"
     row = find_format(layout.format)
     if row.envelope is None and row.needs_schema and is_bytes:
-        _require_converter(sheet, "value", f"{subject} fields, not bytes", value)
+        _require_converter(file, "value", f"{subject} fields, not bytes", value)
     elif row.needs_converter and changing is not None and is_bytes:
-        _require_converter(sheet, "value", f"transforms.{changing.alias} makes fields of the values, not bytes", value)
-    _judge_schemas(sheet, layout, {"key": key, "value": value})
+        _require_converter(file, "value", f"transforms.{changing.alias} makes fields of the values, not bytes", value)
+    _judge_schemas(file, layout, {"key": key, "value": value})
     if layout.keys_format and find_format(layout.keys_format).needs_schema and key is None:
-        _require_converter(sheet, "key", f"{layout.keys_format} objects hold keys by their type", None)
+        _require_converter(file, "key", f"{layout.keys_format} objects hold keys by their type", None)
     if row.envelope in {"aiven", "lenses"} and row.needs_schema:
         for side, converter in (("key", key), ("value", value)):
-            is_there = row.envelope == "lenses" or side in read_aiven_fields(sheet)
+            is_there = row.envelope == "lenses" or side in read_aiven_fields(file)
             if is_there and converter is None:
-                _require_converter(sheet, side, f"{subject} each {side} by its type", None)
+                _require_converter(file, side, f"{subject} each {side} by its type", None)
 
 
-def _judge_schemas(sheet: Sheet, layout: LayoutSettings, converters: Mapping[str, ConverterSettings | None]) -> None:
+def _judge_schemas(
+    file: ConfigFile, layout: LayoutSettings, converters: Mapping[str, ConverterSettings | None]
+) -> None:
     """Refuse converters that need a schema if objects hold none: no record could be written to Kafka."""
-    formats = {"key": _find_keys_format(sheet, layout), "value": layout.format}
+    formats = {"key": _find_keys_format(file, layout), "value": layout.format}
     for side, converter in converters.items():
         format_name = formats[side]
         if not format_name or converter is None or converter.format not in _NEEDING_SCHEMA:
@@ -322,48 +326,48 @@ def _judge_schemas(sheet: Sheet, layout: LayoutSettings, converters: Mapping[str
         unchanged = f"{written}=ByteArrayConverter sends the bytes that are there"
         if "json" in format_name:
             unchanged = f"{written}=JsonConverter and {written}.schemas.enable=false send the JSON that is there"
-        name = sheet.choose_set(written, CLOUD_FORMATS[side])
-        if not sheet.is_refused(name):
-            sheet.refuse(
+        name = file.find_first_set(written, CLOUD_FORMATS[side])
+        if not file.is_refused(name):
+            file.refuse(
                 name,
                 f"objects of {format_name.rpartition('.')[2]} hold no schema, and {converter.format} needs one: no "
                 f"{side} could be written. {unchanged}",
             )
 
 
-def _require_converter(sheet: Sheet, side: str, why: str, named: ConverterSettings | None) -> None:
+def _require_converter(file: ConfigFile, side: str, why: str, named: ConverterSettings | None) -> None:
     required = "" if named else "required, here or in worker.properties: "
-    name = sheet.choose_set(f"{side}.converter", CLOUD_FORMATS[side])
-    if not sheet.is_refused(name):
-        sheet.refuse(name, f"{required}{why}; name the converter that writes them to Kafka")
+    name = file.find_first_set(f"{side}.converter", CLOUD_FORMATS[side])
+    if not file.is_refused(name):
+        file.refuse(name, f"{required}{why}; name the converter that writes them to Kafka")
 
 
-def _read_fields(sheet: Sheet, format_name: str) -> tuple[str, ...]:
+def _read_fields(file: ConfigFile, format_name: str) -> tuple[str, ...]:
     """Read the fields of an envelope of Aiven or Lenses. For Lenses, these are the fields promised by the file."""
     envelope = find_format(format_name).envelope
     if envelope == "lenses":
-        if AIVEN_FIELDS.name in sheet:
-            return read_aiven_fields(sheet)
+        if AIVEN_FIELDS.name in file:
+            return read_aiven_fields(file)
         return ("offset", "timestamp")
-    return read_aiven_fields(sheet) if envelope == "aiven" else ()
+    return read_aiven_fields(file) if envelope == "aiven" else ()
 
 
-def _find_template_key(sheet: Sheet) -> str:
-    return SOURCE_TEMPLATE.name if SOURCE_TEMPLATE.name in sheet else TEMPLATE.name
+def _find_template_key(file: ConfigFile) -> str:
+    return SOURCE_TEMPLATE.name if SOURCE_TEMPLATE.name in file else TEMPLATE.name
 
 
-def _judge_template(sheet: Sheet, layout: LayoutSettings) -> None:
+def _judge_template(file: ConfigFile, layout: LayoutSettings) -> None:
     if layout.key_layout != "template":
         return
-    key = _find_template_key(sheet)
+    key = _find_template_key(file)
     try:
         names = compile_read_template(layout.file_name_template or "").names
     except ValueError as err:
-        sheet.refuse(key, str(err))
+        file.refuse(key, str(err))
         return
     for store in (STORE_KEYS, STORE_HEADERS):
         # The text, not the value: in formats without such objects, any text is accepted without meaning.
-        if sheet.text(store.name).casefold() == "true" and not names & {"start_offset", "end_offset"}:
-            sheet.refuse(store.name, f"{key} tells no offset, by which they are told to belong to values")
-    if SOURCE_TOPIC.name in sheet and "topic" in names:
-        sheet.refuse(SOURCE_TOPIC.name, f"{key} tells the topic of each object; name the target in the restore")
+        if file.text(store.name).casefold() == "true" and not names & {"start_offset", "end_offset"}:
+            file.refuse(store.name, f"{key} tells no offset, by which they are told to belong to values")
+    if SOURCE_TOPIC.name in file and "topic" in names:
+        file.refuse(SOURCE_TOPIC.name, f"{key} tells the topic of each object; name the target in the restore")

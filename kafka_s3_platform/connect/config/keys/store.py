@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.connect.config.keys import values
 from kafka_s3_platform.connect.config.keys.archive import read_limits
+from kafka_s3_platform.connect.config.keys.config_file import ConfigFile
 from kafka_s3_platform.connect.config.keys.credentials import (
     ACCESS_KEY_ID,
     CREDENTIALS_KEYS,
@@ -19,7 +20,6 @@ from kafka_s3_platform.connect.config.keys.credentials import (
     read_role,
     refuse_two_methods,
 )
-from kafka_s3_platform.connect.config.keys.sheet import Sheet
 from kafka_s3_platform.connect.config.keys.table import (
     REQUIRED,
     Key,
@@ -244,62 +244,64 @@ STORE_KEYS: tuple[Key, ...] = (
 )
 
 
-def read_store(sheet: Sheet) -> StoreSettings:
+def read_store(file: ConfigFile) -> StoreSettings:
     """Read the bucket of a connector file, and how to reach it."""
-    sheet.require_both(ACCESS_KEY_ID.name, SECRET_ACCESS_KEY.name)
-    region = sheet.value(REGION)
-    role = read_role(sheet, region)
-    provider = read_provider(sheet)
-    chain = read_chain(sheet)
-    refuse_two_methods(sheet, role, provider, chain)
-    bucket = sheet.value(BUCKET)
-    accelerate = _read_accelerate(sheet, bucket)
-    encryption = sheet.value(ENCRYPTION)
+    file.require_both(ACCESS_KEY_ID.name, SECRET_ACCESS_KEY.name)
+    region = file.value(REGION)
+    role = read_role(file, region)
+    provider = read_provider(file)
+    chain = read_chain(file)
+    refuse_two_methods(file, role, provider, chain)
+    bucket = file.value(BUCKET)
+    accelerate = _read_accelerate(file, bucket)
+    encryption = file.value(ENCRYPTION)
     if not (encryption or "").startswith("aws:kms"):
-        sheet.forbid([KMS_KEY_ID.name], "without s3.ssea.name aws:kms it would encrypt nothing; set both")
+        file.refuse_if_set([KMS_KEY_ID.name], "without s3.ssea.name aws:kms it would encrypt nothing; set both")
     if encryption != "AES256":
-        sheet.forbid([CUSTOMER_KEY.name], "without s3.ssea.name AES256 it would encrypt nothing; set both")
-    if not sheet.value(TAGGING):
-        sheet.forbid([TAGS.name], "objects are not tagged; set s3.object.tagging to true")
-    return sheet.fill(
+        file.refuse_if_set([CUSTOMER_KEY.name], "without s3.ssea.name AES256 it would encrypt nothing; set both")
+    if not file.value(TAGGING):
+        file.refuse_if_set([TAGS.name], "objects are not tagged; set s3.object.tagging to true")
+    return file.fill(
         StoreSettings,
-        limits=read_limits(sheet),
+        limits=read_limits(file),
         bucket=bucket,
         region=region,
         role=role,
         provider=provider,
         chain=chain,
         # The accelerated endpoint needs the bucket in the host name.
-        path_style=sheet.value_or(PATH_STYLE, not accelerate),
+        path_style=file.value_or(PATH_STYLE, not accelerate),
         accelerate=accelerate,
-        proxy_url=_read_proxy(sheet),
+        proxy_url=_read_proxy(file),
     )
 
 
-def _read_accelerate(sheet: Sheet, bucket: str) -> bool:
-    if not sheet.value(ACCELERATE):
+def _read_accelerate(file: ConfigFile, bucket: str) -> bool:
+    if not file.value(ACCELERATE):
         return False
-    if "store.url" in sheet:
-        sheet.refuse("s3.wan.mode", f"only AWS has an accelerated endpoint; remove it, or {sheet.written('store.url')}")
-    if sheet.value_or(PATH_STYLE, default=False):
-        sheet.refuse("s3.path.style.access.enabled", "s3.wan.mode needs the bucket in the host name; set it to false")
+    if "store.url" in file:
+        file.refuse(
+            "s3.wan.mode", f"only AWS has an accelerated endpoint; remove it, or {file.name_in_file('store.url')}"
+        )
+    if file.value_or(PATH_STYLE, default=False):
+        file.refuse("s3.path.style.access.enabled", "s3.wan.mode needs the bucket in the host name; set it to false")
     if "." in bucket:
-        sheet.refuse("s3.wan.mode", f"the accelerated endpoint takes no bucket with a dot in its name, as {bucket}")
+        file.refuse("s3.wan.mode", f"the accelerated endpoint takes no bucket with a dot in its name, as {bucket}")
     return True
 
 
-def _read_proxy(sheet: Sheet) -> SecretStr | None:
-    user = sheet.value(PROXY_USER)
-    password = sheet.value(PROXY_PASSWORD)
-    if PROXY_URL.name not in sheet:
-        sheet.forbid((PROXY_USER.name, PROXY_PASSWORD.name), "there is no proxy; set s3.proxy.url")
+def _read_proxy(file: ConfigFile) -> SecretStr | None:
+    user = file.value(PROXY_USER)
+    password = file.value(PROXY_PASSWORD)
+    if PROXY_URL.name not in file:
+        file.refuse_if_set((PROXY_USER.name, PROXY_PASSWORD.name), "there is no proxy; set s3.proxy.url")
     if password and not user:
-        sheet.refuse("s3.proxy.password", "whose? set s3.proxy.user")
-    url = sheet.value(PROXY_URL)
+        file.refuse("s3.proxy.password", "whose? set s3.proxy.user")
+    url = file.value(PROXY_URL)
     if url is None or not user:
         return None if url is None else SecretStr(url)
     if "@" in url:
-        sheet.refuse("s3.proxy.user", "s3.proxy.url names a user itself; keep one")
+        file.refuse("s3.proxy.user", "s3.proxy.url names a user itself; keep one")
     scheme, _, rest = url.partition("://")
     # A password may hold characters that would end it in a URL.
     return SecretStr(f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{rest}")

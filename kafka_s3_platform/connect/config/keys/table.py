@@ -114,7 +114,7 @@ def declare_setting(
     shown: str | None = None,
     for_sinks: bool = False,
 ) -> TypedKey[T]:
-    """Declare the key of a field of settings, whose default is the key's. `Sheet.fill` reads it."""
+    """Declare the key of a field of settings, whose default is the key's. `ConfigFile.fill` reads it."""
     default = settings.model_fields[field].default
     key = declare_key(name, parse, doc, default=default, shown=shown, for_sinks=for_sinks)
     _KEYS_OF.setdefault(settings, {})[field] = key

@@ -44,12 +44,12 @@ class KeyFinding:
     is_known: bool = True
 
 
-class Sheet:
-    """Judges the keys of one file by a table, then returns the values of honoured ones.
+class ConfigFile:
+    """The keys of a connector file or of worker.properties: judged by a table first, then by those who read them.
 
-    An alias is read, and refused, by the name of its key. Findings show it as in the file.
-    If the table does not list a key by its full name, its value may be a secret: the key may be mistyped, or belong to
-    a plug-in. Findings mask such values.
+    A key that is refused has no value from then on, so that all errors of the file are reported together (`findings`).
+    An alias is read, and refused, by the name of its key. Findings show it as in the file. If the table does not list a
+    key by its full name, its value may be a secret: the key may be mistyped, or belong to a plug-in. Findings mask it.
     """
 
     def __init__(self, table: KeyTable, entries: Mapping[str, SecretStr], providers: ConfigProviders) -> None:
@@ -64,13 +64,14 @@ class Sheet:
             self._judge(name, written.get_secret_value(), providers)
 
     def _judge(self, name: str, written: str, providers: ConfigProviders) -> None:
+        """Judge a key by the table, with the variables in its value `written` replaced."""
         key = self._table.find(name)
         if key is None or key.is_family:
             self._hidden.add(name)
         if key is None:
             self.refuse(name, self._table.explain_unknown(name))
         elif key.support is Support.WITHOUT_MEANING:
-            self.without_meaning(name, key.doc)
+            self.ignore(name, key.doc)
         else:
             self._aliases.setdefault(key.alias_of or name, name)
             try:
@@ -81,17 +82,19 @@ class Sheet:
                 self.refuse(name, str(err))
 
     def _judge_value(self, key: Key, name: str, value: str) -> None:
+        """Keep the value of an honoured key. Refuse one without support, unless the value asks for nothing."""
         if key.support is Support.HONOURED:
             self._judged[name] = (Support.HONOURED, key.doc)
-            self._set(key.alias_of or name, name, value)
+            self._set_value(key.alias_of or name, name, value)
         elif key.is_neutral(value):
-            self.without_meaning(name, f"Asks for nothing beyond what happens anyway ({key.doc}).")
+            self.ignore(name, f"Asks for nothing beyond what happens anyway ({key.doc}).")
         else:
             self.refuse(name, f"{NOT_YET}: {key.doc}" if key.support is Support.NOT_YET else key.doc)
 
-    def _set(self, name: str, written: str, value: str) -> None:
+    def _set_value(self, name: str, written: str, value: str) -> None:
+        """Set the value of the key `name`, which the file calls `written`. Refuse a second name of the same key."""
         if value and name in self:
-            self._judged[written] = (Support.REFUSED, f"{self.written(name)} sets the same; keep one")
+            self._judged[written] = (Support.REFUSED, f"{self.name_in_file(name)} sets the same; keep one")
         elif value or name not in self._values:
             self._values[name] = SecretStr(value)
             self._aliases[name] = written
@@ -99,8 +102,8 @@ class Sheet:
     def __contains__(self, name: str) -> bool:
         return bool(self.text(name))
 
-    def written(self, name: str) -> str:
-        """Return the name of a key in the file: its own name or an alias."""
+    def name_in_file(self, name: str) -> str:
+        """Return the name by which the file sets a key: its own or an alias."""
         return self._aliases.get(name, name)
 
     def text(self, name: str) -> str:
@@ -146,72 +149,72 @@ class Sheet:
         if (one in self) != (other in self):
             present, absent = (one, other) if one in self else (other, one)
             if not self.is_refused(absent):
-                self.refuse(absent, f"required: {self.written(present)} is set, and is of no use without it")
+                self.refuse(absent, f"required: {self.name_in_file(present)} is set, and is of no use without it")
 
-    def under(self, prefix: str) -> dict[str, str]:
-        """Return the honoured values of the keys with a prefix, by their names without the prefix."""
+    def read_prefix(self, prefix: str) -> dict[str, str]:
+        """Return the values of all honoured keys with a prefix, by their names without it."""
         return {name.removeprefix(prefix): self.text(name) for name in self._values if name.startswith(prefix)}
 
-    def take(self, prefix: str, outcome: ClientOutcome, bare: Collection[str] = ()) -> None:
-        """Note the outcome for the client properties with a prefix. The `bare` ones have none."""
+    def add_outcome(self, prefix: str, outcome: ClientOutcome, bare: Collection[str] = ()) -> None:
+        """Take over the judgements of client properties or options, whose keys have this prefix, but for the `bare`."""
         names = {name: name if name in bare else prefix + name for name in outcome.judgements}
         self._judged.update({names[name]: judgement for name, judgement in outcome.judgements.items()})
-        self.show(names[name] for name in names.keys() - outcome.unknown)
+        self.mark_known(names[name] for name in names.keys() - outcome.unknown)
 
     def refuse(self, name: str, reason: str) -> None:
-        """Refuse a key, and with it the file."""
-        self._judged[self.written(name)] = (Support.REFUSED, reason)
+        """Refuse a key, and with it the file. `reason` follows its name in the report."""
+        self._judged[self.name_in_file(name)] = (Support.REFUSED, reason)
 
-    def forbid(self, names: Iterable[str], reason: str) -> None:
-        """Refuse these keys. Unset keys are ignored."""
+    def refuse_if_set(self, names: Iterable[str], reason: str) -> None:
+        """Refuse those of these keys that the file sets."""
         for name in names:
             if name in self:
                 self.refuse(name, reason)
 
-    def choose_set(self, *names: str) -> str:
+    def find_first_set(self, *names: str) -> str:
         """Return the first of these keys that is set. If none is, return the first."""
         return next((name for name in names if name in self), names[0])
 
-    def without_meaning(self, name: str, reason: str) -> None:
-        """Accept a key without effect: nobody reads its value from now on."""
-        self._judged[self.written(name)] = (Support.WITHOUT_MEANING, reason)
+    def ignore(self, name: str, reason: str) -> None:
+        """Accept a key without effect, for this reason. From now on it has no value."""
+        self._judged[self.name_in_file(name)] = (Support.WITHOUT_MEANING, reason)
         self._values.pop(name, None)
 
-    def leave(self, names: Iterable[str], reason: str) -> None:
-        """Accept these keys without effect. Unset keys are ignored."""
+    def ignore_if_set(self, names: Iterable[str], reason: str) -> None:
+        """Accept those of these keys that the file sets, without effect."""
         for name in names:
             if name in self:
-                self.without_meaning(name, reason)
+                self.ignore(name, reason)
 
-    def leave_writing(self) -> None:
-        """Accept keys of writing without effect in the file of a source."""
-        self.leave(self._table.for_sinks, "Belongs to writing: a source connector reads objects as they are.")
+    def ignore_sink_keys(self) -> None:
+        """Accept the keys that concern the writing of objects without effect, in the file of a source connector."""
+        self.ignore_if_set(self._table.for_sinks, "Belongs to writing: a source connector reads objects as they are.")
 
-    def show(self, names: Iterable[str]) -> None:
-        """Mark these keys of a family as known: their values may be shown."""
+    def mark_known(self, names: Iterable[str]) -> None:
+        """Mark keys as known, though the table has only their family: findings show their values."""
         self._hidden.difference_update(names)
 
     def is_refused(self, name: str) -> bool:
         """Return True if a key is refused so far."""
-        judgement = self._judged.get(self.written(name))
+        judgement = self._judged.get(self.name_in_file(name))
         return judgement is not None and judgement[0] is Support.REFUSED
 
-    def attempt(self, read: Callable[[], T]) -> tuple[T, dict[str, str]]:
-        """Return what `read` returns, and the keys it refuses, with the reasons.
+    def try_reading(self, read: Callable[[], T]) -> tuple[T, dict[str, str]]:
+        """Call `read`. Return its result, and the keys that it refuses, with the reasons.
 
-        If there are any, its judgements are taken back.
+        If it refuses any, all its judgements are taken back: the file is as it was.
         """
-        before = dict(self._judged)
-        values = dict(self._values)
+        judged_before = dict(self._judged)
+        values_before = dict(self._values)
         result = read()
         refused = {
             name: reason
             for name, (support, reason) in self._judged.items()
-            if support is Support.REFUSED and before.get(name) != (support, reason)
+            if support is Support.REFUSED and judged_before.get(name) != (support, reason)
         }
         if refused:
-            self._judged = before
-            self._values = values
+            self._judged = judged_before
+            self._values = values_before
         return result, refused
 
     def findings(self) -> Iterator[KeyFinding]:
@@ -220,13 +223,10 @@ class Sheet:
             written = self._entries[name].get_secret_value() if name in self._entries else ""
             is_known = name not in self._hidden
             shown = mask_shown(name, written) if is_known or not written else MASK
-            yield KeyFinding(name, support, shown, self._told(effect, name, is_shown=shown == written), is_known)
-
-    def _told(self, effect: str, name: str, *, is_shown: bool) -> str:
-        """Return the effect of a key. Mask a secret value quoted in the effect."""
-        if name in self._resolved and (not is_shown or has_variable(self._entries[name].get_secret_value())):
-            return mask_quoted(effect, self._resolved[name].get_secret_value())
-        return effect
+            # The effect may quote the value, which is a secret if it is masked or comes from a variable.
+            is_secret_value = name in self._resolved and (shown != written or has_variable(written))
+            masked_effect = mask_quoted(effect, self._resolved[name].get_secret_value()) if is_secret_value else effect
+            yield KeyFinding(name, support, shown, masked_effect, is_known)
 
 
 def is_secret(name: str) -> bool:
