@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kafka_s3_platform.connect.avro.schema import collect_definitions, strip_logical_types
-from kafka_s3_platform.connect.avro.structs import Avro
+from kafka_s3_platform.connect.avro.structs import EditableSchema
 from kafka_s3_platform.connect.avro.values import AvroSchema
 from kafka_s3_platform.connect.converters.encoding import new_encoder
 from kafka_s3_platform.connect.formats.avro import AvroReader
@@ -39,8 +39,8 @@ def test_defaults_of_bytes_are_decoded_wherever_they_are() -> None:
         {"name": "optional", "type": ["bytes", "null"], "default": "\x02"},
     )
     expected = {"items": [b"\x01", b"\xff"], "inner": {"raw": {"k": b"\x00"}}, "optional": b"\x02"}
-    structs = Avro.of(Schema(json.dumps(root)))
-    assert {field.name: field.default for field in structs.fields(structs.root, "a test")} == expected
+    structs = EditableSchema.of(Schema(json.dumps(root)))
+    assert {field.name: field.default for field in structs.list_fields(structs.root, "a test")} == expected
     assert (
         AvroSchema(root).decode_default_of(
             "Root", json.loads(json.dumps({f["name"]: f["default"] for f in root["fields"]}))
@@ -61,8 +61,8 @@ def test_a_default_of_a_union_is_of_the_first_branch_that_it_fits() -> None:
         ({"type": "array", "items": "bytes"}, "no list", "no list"),
     ]
     root = record("Root", *({"name": f"f{i}", "type": t, "default": d} for i, (t, d, _) in enumerate(fields)))
-    structs = Avro.of(Schema(json.dumps(root)))
-    assert [field.default for field in structs.fields(structs.root, "a test")] == [found for _, _, found in fields]
+    structs = EditableSchema.of(Schema(json.dumps(root)))
+    assert [field.default for field in structs.list_fields(structs.root, "a test")] == [found for _, _, found in fields]
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_an_attribute_fields_of_a_type_that_is_no_record_means_nothing(odd: dict
     root = record("Root", {"name": "odd", "type": odd}, {"name": "n", "type": "int"})
     schema = Schema(json.dumps(root))
     assert strip_logical_types(root) == root
-    structs = Avro.of(schema)
-    assert [field.name for field in structs.fields(structs.root, "a test")] == ["odd", "n"]
-    assert structs.schema().avro == root
+    structs = EditableSchema.of(schema)
+    assert [field.name for field in structs.list_fields(structs.root, "a test")] == ["odd", "n"]
+    assert structs.write_schema().avro == root
     body = written(
         LayoutSettings(format="avro", codec="null"), decoded([{"odd": value, "n": 1}], schema), schema=schema
     )
@@ -94,5 +94,7 @@ def test_a_namespace_of_null_is_that_of_the_enclosing_type() -> None:
     inner = {**record("Inner"), "namespace": None}
     outer = {**record("Outer", {"name": "inner", "type": inner}), "namespace": "a.b"}
     assert (
-        set(collect_definitions(outer)) == set(Avro.of(Schema(json.dumps(outer))).names) == {"a.b.Outer", "a.b.Inner"}
+        set(collect_definitions(outer))
+        == set(EditableSchema.of(Schema(json.dumps(outer))).names)
+        == {"a.b.Outer", "a.b.Inner"}
     )

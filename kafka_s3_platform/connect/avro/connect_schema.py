@@ -105,7 +105,7 @@ class Slot:
 
 
 def has_text_keys(kind: ConnectType) -> bool:
-    """Return True if Avro has such a map. Maps with other keys than strings become an array of entries."""
+    """Return True if the keys of a map are strings, as in Avro. Any other map becomes an array of entries there."""
     return kind.key is not None and kind.key.type.kind == "string"
 
 
@@ -114,8 +114,8 @@ def is_made_up_name(name: str) -> bool:
     return _MADE_UP.fullmatch(name) is not None
 
 
-class AvroSchemas:
-    """Makes the Avro schema of one Connect schema."""
+class AvroSchemaBuilder:
+    """Builds the Avro schema of one Connect schema. Each named type is defined at its first use."""
 
     def __init__(self) -> None:
         self._names: dict[ConnectType, str] = {}
@@ -205,6 +205,7 @@ class AvroSchemas:
         return {"type": "array", "items": items, **_list_properties(kind)}
 
     def _build_union(self, kind: ConnectType) -> list[Any]:
+        """Return the Avro schemas of a union's types, with null if one of them is optional."""
         branches = [self._build_type(slot.type) for slot in kind.branches]
         return ["null", *branches] if any(slot.optional for slot in kind.branches) else branches
 
@@ -221,7 +222,7 @@ class AvroSchemas:
 
 def write_avro_schema(slot: Slot) -> str:
     """Return the Avro schema of the values in `slot`, as JSON. It has no null for an optional slot."""
-    schema = AvroSchemas().build_schema(Slot(slot.type))
+    schema = AvroSchemaBuilder().build_schema(Slot(slot.type))
     return json.dumps(schema, separators=(",", ":"))
 
 
@@ -239,7 +240,10 @@ def encode_default(value: Any) -> Any:
 
 
 def _is_simple_default(default: Any, branch: Any) -> bool:
-    """Check if a default is of a movable branch: a simple one, without a name for those behind it."""
+    """Return True if a default is of this branch of a union, and the branch is a primitive type.
+
+    Only such a branch may move to the front: a named type has to be defined before the branches that name it.
+    """
     kind = branch if isinstance(branch, Mapping) else {"type": branch}
     return kind["type"] in PRIMITIVE and fits_default(encode_default(default), kind)
 
@@ -257,7 +261,7 @@ def _make_scalar_schema(kind: ConnectType) -> Any:
 
 
 def _list_properties(kind: ConnectType) -> dict[str, Any]:
-    """Return the properties with the meaning missing in Avro's own type."""
+    """Return AvroData's `connect.*` properties of a type: name, parameters and size, where Avro's type tells none."""
     name = JSON_TEXT if kind.kind == "json" else kind.name
     properties = {"connect.name": name, "connect.parameters": dict(kind.parameters)}
     # Avro has no smaller integers: AvroData's property keeps them.
@@ -266,11 +270,12 @@ def _list_properties(kind: ConnectType) -> dict[str, Any]:
 
 
 def _start_record(name: str, outer_namespace: str) -> dict[str, Any]:
+    """Return the declaration of a record without its fields. The namespace around it is not repeated."""
     space, _, simple = name.rpartition(".")
     return {"type": "record", "name": simple, **({"namespace": space} if space != outer_namespace else {})}
 
 
 def _make_valid_name(name: str) -> str:
-    """Make a valid name of Avro. Dots stay."""
+    """Return the name with `_` in place of the characters that Avro does not allow in names. Dots stay."""
     parts = [re.sub(r"[^A-Za-z0-9_]", "_", part) for part in name.split(".") if part]
     return ".".join(f"_{part}" if part[0].isdigit() else part for part in parts) or DEFAULT_NAME

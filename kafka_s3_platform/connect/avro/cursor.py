@@ -42,13 +42,13 @@ class RecordCursor:
 
     @property
     def at_end(self) -> Bools:
-        """True if each record was read exactly to its end."""
+        """The mask of the records that were read exactly to their end."""
         ended: Bools = self.pos + 1 == self.stop
         return ended
 
     @property
     def alive(self) -> Positions:
-        """The records still alive."""
+        """The numbers of the records that have not failed."""
         return np.flatnonzero(self.pos < self.stop)
 
     def select_rows(self, rows: Positions) -> "RecordCursor":
@@ -60,16 +60,16 @@ class RecordCursor:
         self.pos[rows] = part.pos
 
     def advance(self, size: int | Int64s) -> None:
-        """Move each position on. A record that ends before fails."""
+        """Move each record's position on by `size` bytes. A record that ends before that fails."""
         np.add(self.pos, size, out=self.pos)
         np.minimum(self.pos, self.stop, out=self.pos)
 
     def fail(self, rows: Bools | Positions) -> None:
-        """Mark records as failed."""
+        """Mark these records as failed: they are moved past their end, where they stay."""
         self.pos[rows] = self.stop[rows]
 
     def read_varints(self, max_bytes: int) -> Int64s:
-        """Read the next zigzag number of each record."""
+        """Read the next zigzag number of each record. A record with one of more than `max_bytes` bytes fails."""
         first = self.data[self.pos]
         values = _SMALL[first]
         has_more = first > 127
@@ -110,7 +110,10 @@ class RecordCursor:
         return values, 9 + has_tenth.astype(np.int64) + (has_tenth & (tenth > 127))
 
     def read_strings(self, is_text: bool) -> pa.Array:
-        """Read byte strings, each with its length before it. The array also has a null between each two strings."""
+        """Read the next byte string of each record, with its length before it.
+
+        A record whose text is not UTF-8 fails. The array has the strings at even positions, and nulls between them.
+        """
         sizes = self.read_varints(LONG_BYTES)
         starts = self.pos.copy()
         # As unsigned numbers, negative lengths are too large as well. Beyond 2 GiB any length is.
@@ -154,6 +157,7 @@ def _pack_bits(words: Words) -> Words:
 
 
 def _is_valid_utf8(strings: pa.Array) -> bool:
+    """Return True if each string of an array is UTF-8."""
     try:
         strings.validate(full=True)
     except pa.ArrowInvalid:
@@ -204,7 +208,10 @@ class InvalidDatumError(Exception):
 
 
 def read_branch_index(data: memoryview, pos: int, count: int) -> tuple[int, int]:
-    """Read the index at `pos`, below `count`. Return it and the position behind it. Raises InvalidDatumError."""
+    """Read the index of a union's branch or of an enum's symbol at `pos`. Return it and the position behind it.
+
+    Raise InvalidDatumError if it is not below `count`.
+    """
     index, pos = read_long(data, pos, INT_BYTES)
     if not 0 <= index < count:
         raise InvalidDatumError
@@ -212,7 +219,10 @@ def read_branch_index(data: memoryview, pos: int, count: int) -> tuple[int, int]
 
 
 def read_long(data: memoryview, pos: int, max_bytes: int) -> tuple[int, int]:
-    """Read the zigzag number at `pos`. Return it and the position behind it. Raises InvalidDatumError."""
+    """Read the zigzag number of at most `max_bytes` bytes at `pos`. Return it and the position behind it.
+
+    Raise InvalidDatumError if there is none.
+    """
     value = 0
     for place, byte in enumerate(data[pos : pos + max_bytes]):
         value |= (byte & 127) << 7 * place

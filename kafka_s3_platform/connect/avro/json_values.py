@@ -151,6 +151,7 @@ def _have_same_members(text: bytes, written_text: bytes) -> bool:
 
 
 def _read_integer(text: str) -> int | Decimal:
+    """Return the number as an int, or as a Decimal if an int would lose its sign (-0) or is too long for Python."""
     return Decimal(text) if text == "-0" or len(text) > MAX_DIGITS else int(text)
 
 

@@ -139,6 +139,7 @@ class BooleanNode(SchemaNode):
         return pa.array(self._read_bytes(at) == 1)
 
     def _read_bytes(self, at: RecordCursor) -> npt.NDArray[np.uint8]:
+        """Read one byte of each record. A record whose byte is neither 0 nor 1 fails."""
         values = at.data[at.pos]
         at.advance(1)
         at.fail(values > 1)
@@ -400,14 +401,14 @@ def walk_record(at: RecordCursor, row: np.intp, walk: Callable[[memoryview], int
 
 
 def fill_null_rows(values: pa.Array, present: Bools) -> pa.Array:
-    """Put nulls between the values, at the absent rows."""
+    """Return one item for each row of the mask `present`: the next value where it is true, else null."""
     if len(values) == len(present):
         return values
     return values.take(pa.array(np.cumsum(present) - 1, mask=~present))
 
 
 def _read_indices(at: RecordCursor, count: int) -> Int64s:
-    """Read indices below `count`. A failed record gets `count` itself."""
+    """Read the next index of each record, below `count`. A record with another one fails, and gets `count`."""
     indices = at.read_varints(INT_BYTES)
     is_wrong = indices.view(np.uint64) >= np.uint64(count)
     if is_wrong.any():

@@ -63,14 +63,17 @@ def _parse(avro: Any) -> Any:
 
 
 def _check_ranges(avro: Any) -> Any:
-    """Return the schema with a check at each int: fastavro also writes larger numbers, refused by other readers."""
+    """Return the schema with a check at each int: fastavro would write larger numbers, which other readers refuse."""
     if avro == "int" or (isinstance(avro, Mapping) and avro["type"] == "int"):
         return {"type": "int", "logicalType": _RANGE}
     return replace_parts(avro, _check_ranges)
 
 
 def _name_branches(node: Any, named_types: set[str]) -> None:
-    """Change a parsed schema in place: all uses of its named types change."""
+    """Put a record around each branch of a union of several types: with it, fastavro keeps the branch of a value.
+
+    The parsed schema is changed in place, so that all uses of its named types change.
+    """
     if isinstance(node, list):
         for branch in node:
             _name_branches(branch, named_types)
@@ -87,6 +90,7 @@ def _name_branches(node: Any, named_types: set[str]) -> None:
 
 def _wrap(name: str, node: Any) -> dict[str, Any]:
     # A branch gets its name after the schema is parsed, so it may be that of another type.
+    """Return a record of one field of this type. It has no bytes of its own."""
     return {"type": "record", "name": name, "fields": [{"name": _VALUE, "type": node}]}
 
 
@@ -95,6 +99,7 @@ class _Branch(dict[str, Any]):
 
 
 def _read_branch(data: Any, schema: Any, _: Any) -> tuple[str, Any]:
+    """Return the name of a union's branch with the value, from the record that `_name_branches` put around it."""
     return schema["name"], data[_VALUE]
 
 
@@ -107,6 +112,7 @@ def _write_branch(value: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_range(value: Any, _: Any) -> Any:
+    """Return the value. Raise OverflowError if it is an int of more than 32 bits."""
     if isinstance(value, int) and not -(2**31) <= value < 2**31:
         raise OverflowError(f"{value} is no int of 32 bits")
     return value

@@ -48,6 +48,7 @@ def _convert_schemaless(value: Any) -> Any:
 
 
 def _convert_double(value: float) -> float | str:
+    """Return the number, or the text that JsonConverter writes for NaN or an infinity."""
     if isfinite(value):
         return value
     if isinf(value):
@@ -56,6 +57,7 @@ def _convert_double(value: float) -> float | str:
 
 
 def _convert_float(value: float) -> float | str:
+    """Return the shortest number for a float of 32 bits, or the text for NaN or an infinity."""
     if isfinite(value):
         return shorten_float(value)
     return _convert_double(value)
@@ -108,6 +110,7 @@ class PlainJson:
         return lambda entries: [[key(e["key"]), value(e["value"])] for e in entries]
 
     def _is_string(self, node: Any) -> bool:
+        """Return True if all values of a node are strings or null."""
         resolved = self._avro.resolve(node)
         members = self._avro.members(resolved)[0] if isinstance(resolved, list) else [resolved]
         return [self._avro.kind(member) for member in members] == ["string"]

@@ -59,6 +59,7 @@ def list_lacking_fields(source: Schema, target: Schema) -> Sequence[str]:
 
 @lru_cache
 def _compile_projection(source: str, target: str) -> tuple[Project, Sequence[str]]:
+    """Return the projection between two schemas, given as texts, and the fields that the target lacks."""
     projections = _Projections(AvroSchema(Schema(source).avro), AvroSchema(Schema(target).avro))
     return projections.compile(projections.source.root, projections.target.root, ""), projections.lacking
 
@@ -216,7 +217,7 @@ def _compile_refusal(err: ProjectionError) -> Project:
 
 
 def _choose_records(source: Definition, branches: Sequence[Any], *, is_among_nameless: bool) -> list[Any]:
-    """Choose the records fitting the source. Of several without a name, only the fields decide."""
+    """Return the branches of a union that may be a record's. Of several records without a name, the fields decide."""
     candidates = [b for b in branches if b["type"] == "record" and _has_same_name(source, b)]
     if _read_given_name(source) is not None or (len(candidates) < 2 and not is_among_nameless):
         return candidates
@@ -246,11 +247,12 @@ def _list_field_names(record: Definition) -> set[str]:
 
 
 def _describe_type(definition: Definition) -> str:
+    """Return a type, with its name if it has one, for errors."""
     return " ".join([definition["type"], *([definition["name"]] if "name" in definition else [])])
 
 
 def _check_meaning(source: Definition, target: Definition, where: str) -> None:
-    """Check that a value has the same meaning in the other type."""
+    """Raise ProjectionError if values of the two types do not mean the same, such as a date and a plain number."""
     source_meaning, target_meaning = _read_meaning(source), _read_meaning(target)
     if source_meaning != target_meaning:
         raise _make_mismatch_error(
@@ -259,7 +261,7 @@ def _check_meaning(source: Definition, target: Definition, where: str) -> None:
 
 
 def _read_meaning(schema: Definition) -> dict[str, Any]:
-    """Read the meaning of a type's values, beside Avro's own type."""
+    """Return the properties of a type that give its values a meaning, such as a logical type or a name in Connect."""
     names = ["logicalType"]
     if schema.get("logicalType") == "decimal":
         names += ["precision", "scale"]
@@ -269,6 +271,7 @@ def _read_meaning(schema: Definition) -> dict[str, Any]:
 
 
 def _describe_meaning(schema: Definition, meaning: Mapping[str, Any]) -> str:
+    """Return a type with the properties of its meaning, for errors."""
     properties = ", ".join(f"{name} {value}" for name, value in meaning.items())
     return f"{schema['type']} ({properties})" if properties else str(schema["type"])
 
@@ -312,7 +315,7 @@ def _compile_decoding(where: str) -> Project:
 
 
 def _compile_enum(target: Mapping[str, Any], where: str) -> Project:
-    """Compile a check that values are symbols of the target's enum too. It returns them unchanged."""
+    """Return a projection of symbols to an enum. It refuses those that the enum lacks."""
     symbols = frozenset(target["symbols"])
 
     def convert(value: str) -> str:
@@ -325,6 +328,7 @@ def _compile_enum(target: Mapping[str, Any], where: str) -> Project:
 
 
 def _check_name(source: Definition, target: Definition, where: str) -> None:
+    """Raise ProjectionError if a named type is to become one of another name."""
     if not _has_same_name(source, target):
         raise _make_mismatch_error(where, _describe_type(source), _describe_type(target))
 
@@ -339,7 +343,7 @@ def _has_same_name(source: Definition, target: Definition) -> bool:
 
 
 def _read_given_name(definition: Definition) -> str | None:
-    """Return a type's original full name, None if a converter made it up."""
+    """Return the full name that a type has in Connect, None if a converter made it up."""
     # A converter numbers a name that another type has taken, and says what the name was.
     name: str = definition.get("connect.name") or definition["name"]
     return None if is_made_up_name(definition["name"]) else name

@@ -1,7 +1,8 @@
 """Avro schemas as Connect's transforms see them: structs with fields, optional or required, some with a default.
 
-In memory, every named type is a reference by its full name, so fields can be moved freely. `Avro.schema` writes each
-definition at the first use of its name. Source of the mapping from Connect: Confluent's AvroData.
+In memory, every named type is a reference by its full name, so fields can be moved freely.
+`EditableSchema.write_schema` writes each definition at the first use of its name. Source of the mapping from Connect:
+Confluent's AvroData.
 """
 
 import json
@@ -54,7 +55,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Avro:
+class EditableSchema:
     """A schema in parts: `root` is a node, `names` are the definitions that nodes refer to by full name.
 
     `subject` and `version` stay after a change of the schema, as with Connect's `SchemaUtil.copySchemaBasics`. So
@@ -68,17 +69,19 @@ class Avro:
     origin: Schema | None = None
 
     @staticmethod
-    def of(schema: Schema) -> "Avro":
+    def of(schema: Schema) -> "EditableSchema":
         """Split a schema into its root and its named types."""
         names: dict[str, Mapping[str, Any]] = {}
-        return Avro(_replace_definitions(schema.avro, "", names), names, schema.subject, schema.version, schema)
+        return EditableSchema(
+            _replace_definitions(schema.avro, "", names), names, schema.subject, schema.version, schema
+        )
 
-    def schema(self) -> Schema:
+    def write_schema(self) -> Schema:
         """Write the schema as text."""
         text = json.dumps(_SchemaWriter(self.names).write_node(self.root, ""), separators=(",", ":"))
         return Schema(text, None, self.subject, self.version)
 
-    def inner(self, node: Any) -> tuple[Any, bool]:
+    def split_optional(self, node: Any) -> tuple[Any, bool]:
         """Return a union's only type besides null, and True if null is in it. For any other node, itself and False."""
         if isinstance(node, list):
             others = [branch for branch in node if branch != "null"]
@@ -88,50 +91,50 @@ class Avro:
 
     def find_type(self, node: Any) -> str:
         """Return Connect's name of a node's type, as in Cast's `spec`; or struct, bytes, array, map, union, null."""
-        inner, _ = self.inner(node)
+        inner, _ = self.split_optional(node)
         if isinstance(inner, list):
             return "union"
-        definition = self.definition(inner)
+        definition = self.find_definition(inner)
         if definition.get("connect.type") in {"int8", "int16"}:
             return str(definition["connect.type"])
         return _TYPES.get(str(definition["type"]), str(definition["type"]))
 
     def find_logical_type(self, node: Any) -> str | None:
         """Return Date, Time, Timestamp or Decimal. AvroData treats other logical types as plain numbers."""
-        inner, _ = self.inner(node)
+        inner, _ = self.split_optional(node)
         if isinstance(inner, list):
             return None
-        return _LOGICAL.get(self.definition(inner).get("logicalType", ""))
+        return _LOGICAL.get(self.find_definition(inner).get("logicalType", ""))
 
-    def definition(self, node: Any) -> Mapping[str, Any]:
+    def find_definition(self, node: Any) -> Mapping[str, Any]:
         """Return the definition of a node: of a reference the named type, of `string` the object {"type": "string"}."""
         if isinstance(node, str):
             return self.names.get(node, {"type": node})
         if isinstance(node["type"], dict):
-            return {**self.definition(node["type"]), **{k: v for k, v in node.items() if k != "type"}}
+            return {**self.find_definition(node["type"]), **{k: v for k, v in node.items() if k != "type"}}
         return node  # type: ignore[no-any-return]
 
-    def fields(self, node: Any, purpose: str) -> list[Field]:
+    def list_fields(self, node: Any, purpose: str) -> list[Field]:
         """Return the fields of a record. Raise DataError if the node is no record."""
         if self.find_type(node) != "struct":
             raise DataError(f"Only Struct objects supported for [{purpose}], found: {self.find_type(node)}")
-        return [self._field(field) for field in self.definition(self.inner(node)[0])["fields"]]
+        return [self._read_field(field) for field in self.find_definition(self.split_optional(node)[0])["fields"]]
 
     def list_declarations(self, purpose: str) -> list[dict[str, Any]]:
         """Return the fields of the root as Avro declares them."""
-        self.fields(self.root, purpose)
-        return list(self.definition(self.inner(self.root)[0])["fields"])
+        self.list_fields(self.root, purpose)
+        return list(self.find_definition(self.split_optional(self.root)[0])["fields"])
 
-    def replace_fields(self, fields: Iterable[Mapping[str, Any]]) -> "Avro":
+    def replace_fields(self, fields: Iterable[Mapping[str, Any]]) -> "EditableSchema":
         """Return the schema with other fields in its root. DataError if two share a name, or one contains the root."""
-        name = self.inner(self.root)[0]
+        name = self.split_optional(self.root)[0]
         return self.replace_record(name, {**self.names[name], "fields": list(fields)})
 
-    def replace_record(self, name: str, definition: Mapping[str, Any]) -> "Avro":
+    def replace_record(self, name: str, definition: Mapping[str, Any]) -> "EditableSchema":
         """Return the schema with another definition of the root's named type, perhaps under another name."""
         fields = definition.get("fields", [])
         _check_fields(fields)
-        old_name, optional = self.inner(self.root)
+        old_name, optional = self.split_optional(self.root)
         names = {other: node for other, node in self.names.items() if other != old_name}
         if name in names:
             raise DataError(f"the schema already has a type named {name}")
@@ -140,23 +143,26 @@ class Avro:
         root = [name if branch == old_name else branch for branch in self.root] if optional else name
         return replace(self, root=root, names={**names, name: definition})
 
-    def make_nameless_record(self, fields: Iterable[Mapping[str, Any]]) -> "Avro":
+    def make_nameless_record(self, fields: Iterable[Mapping[str, Any]]) -> "EditableSchema":
         """Return a new record of some fields of this schema, with AvroData's name for records without a name."""
         field_list = list(fields)
         _check_fields(field_list)
         used_names = set(_find_references(field_list, self.names, set()))
         names = (NAMELESS if count == 1 else f"{NAMELESS}{count}" for count in range(1, len(used_names) + 2))
         name = next(free for free in names if free not in used_names)
-        return Avro(name, {**self.names, name: {"type": "record", "name": name, "fields": field_list}})
+        return EditableSchema(name, {**self.names, name: {"type": "record", "name": name, "fields": field_list}})
 
-    def _field(self, field: Mapping[str, Any]) -> Field:
-        inner, optional = self.inner(field["type"])
+    def _read_field(self, field: Mapping[str, Any]) -> Field:
+        """Return a field of a record, from its declaration in Avro's JSON."""
+        inner, optional = self.split_optional(field["type"])
         default = field.get("default")
         return Field(field["name"], field["type"], self.decode_default_of(default, inner), optional)
 
     def decode_default_of(self, default: Any, node: Any) -> Any:
         """Decode a default from JSON to its physical form."""
-        return decode_default(default, node, lambda part: part if isinstance(part, list) else self.definition(part))
+        return decode_default(
+            default, node, lambda part: part if isinstance(part, list) else self.find_definition(part)
+        )
 
 
 def make_optional(node: Any, default: Any = None) -> list[Any]:

@@ -55,7 +55,7 @@ class AvroSchema:
         return str(resolved["type"])
 
     def members(self, union: Sequence[Any]) -> tuple[list[Any], bool]:
-        """Return the union's types except null, and True if null is one of its types."""
+        """Split a union into its types except null, and True if null is one of them."""
         others = [node for node in union if self.kind(node) != "null"]
         return others, len(others) < len(union)
 

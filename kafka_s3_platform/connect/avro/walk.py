@@ -189,6 +189,7 @@ class _Compiler:
         return self.compile_node(kind, namespace)
 
     def _make_blocks(self, item: SchemaNode) -> SchemaNode:
+        """Return the node of a list of these items. Note if they take so few bytes that each record's are counted."""
         blocks = BlocksNode(item, self.budget)
         self.has_light_items |= blocks.is_light
         return blocks

@@ -61,7 +61,7 @@ class AvroPayload(Payload):
         return [MISSING if value is None else get_field(value, path) for value in objects]
 
     def _list_column(self, columns: pa.StructArray, name: str) -> list[Any]:
-        """Return a field's values from the columns, MISSING for null rows and for a schema without it."""
+        """Return the values of one column, MISSING where the record is null or no schema has the field."""
         if columns.type.get_field_index(name) < 0:
             return [MISSING] * len(self)
         values: list[Any] = columns.field(name).to_pylist()
@@ -71,6 +71,7 @@ class AvroPayload(Payload):
         return values
 
     def _decode_rows(self, readers: Sequence[AvroObjects | None]) -> list[Any]:
+        """Decode each value by the reader of its schema, None for nulls and for a schema without a reader."""
         rows = pa.array(self.raw).to_numpy(zero_copy_only=False)
         row_readers = [readers[code] if code != NO_SCHEMA else None for code in self.codes.tolist()]
         return [None if r is None else r.read(row, PREFIX_BYTES) for r, row in zip(row_readers, rows, strict=True)]
@@ -111,6 +112,7 @@ class AvroConverter:
 
     @staticmethod
     def _explain_unframed(raw: pa.BinaryArray, ids: Int64s) -> dict[int, str]:
+        """Return for each value without a schema id why it has none, by its position."""
         positions = np.flatnonzero((ids == NO_ID) & raw.is_valid().to_numpy(zero_copy_only=False))
         return {int(p): explain_unframed(raw[int(p)].as_py()) for p in positions}
 
@@ -149,11 +151,13 @@ def _inline_references(text: str, references: Mapping[str, str]) -> str:
 
 @lru_cache
 def _compile_reader(text: str) -> AvroObjects:
+    """Return the decoder of a schema, made once for each text."""
     return AvroObjects(json.loads(text))
 
 
 @lru_cache
 def _compile_field_reader(text: str, path: tuple[str, ...]) -> AvroObjects | None:
+    """Return a decoder that reads the field at `path` alone. None: no value of the schema has it."""
     schema = json.loads(text)
     narrowed = narrow_to_field(schema, path)
     return None if narrowed is None else AvroObjects(schema, narrowed)

@@ -72,7 +72,7 @@ def explain_bad_record(err: Exception) -> str:
 
 
 def check_walkable(avro: str) -> str:
-    """Return the text of an Avro schema made from a stranger's schema, if its values can be written and read back.
+    """Return the text of an Avro schema that was made from a stranger's, if its values can be written and read back.
 
     Raises:
         BadRecordError: its values could be nested too deep, or be too many.
@@ -156,7 +156,7 @@ class Origin:
         )
 
     def split_failures(self, payload: Payload, reasons: Mapping[int, str], offsets: Int64s) -> ConvertedPayload:
-        """Take the bad records (position -> reason) out of the payload of all records, and report them as failures."""
+        """Take bad records out of the payload of all records, and report each with its reason (position -> reason)."""
         if not reasons:
             return ConvertedPayload(payload, np.arange(len(payload)))
         bad_positions = sorted(reasons)
@@ -204,7 +204,7 @@ class Origin:
 
 
 def spread_values(values: Sequence[Any], mask: npt.NDArray[np.bool_], otherwise: Any) -> list[Any]:
-    """Return a list with the values, in order, at the true places of the mask, and `otherwise` elsewhere."""
+    """Return a list with the values, in their order, where the mask is true, and `otherwise` elsewhere."""
     spread_out = [otherwise] * len(mask)
     for position, value in zip(np.flatnonzero(mask).tolist(), values, strict=True):
         spread_out[position] = value

@@ -78,12 +78,16 @@ class Readers(threading.local):
         return value
 
     def _spend(self, values: int) -> None:
+        """Count further values of the record. Raise _SpentError if there are too many."""
         self._left -= values
         if self._left < 0:
             raise _SpentError
 
     def compile_slot(self, slot: Slot, place: str) -> ReadConnectJson:
-        """Compile a reader of values of a slot, MISSING for an absent one. `place` names it in errors."""
+        """Compile a reader of the values of a slot, which may be absent: the reader is given MISSING for these.
+
+        `place` names the slot in errors. Empty: the whole value.
+        """
         read = self._compile_type(slot.type, place)
         null = None if slot.optional else MISSING
         absent = null if slot.default is MISSING else slot.default
@@ -228,7 +232,10 @@ def compile_scalar(kind: ConnectType, place: str) -> ReadConnectJson:
 
 
 def encode_exact_decimal(number: Decimal, scale: int, place: str) -> bytes:
-    """Encode a decimal as Avro does: the unscaled number in two's complement, big-endian, as short as possible."""
+    """Encode a decimal as Avro does: the unscaled number in two's complement, big-endian, as short as possible.
+
+    Raise BadRecordError if it has more digits after the point than `scale`, or too many digits.
+    """
     try:
         exact = number.scaleb(scale, _EXACT)
         if exact.adjusted() >= MAX_DECIMAL_DIGITS:
@@ -242,6 +249,8 @@ def encode_exact_decimal(number: Decimal, scale: int, place: str) -> bytes:
 
 
 def _compile_array(item: ReadConnectJson, place: str) -> ReadConnectJson:
+    """Compile a reader of arrays, from the reader of their items."""
+
     def read(json_value: Any) -> Any:
         if not isinstance(json_value, list):
             raise _make_misfit_error(place, json_value, "an array")
@@ -304,6 +313,7 @@ def _compile_float(place: str, bits: int) -> ReadConnectJson:
 
 
 def _check_type(json_value: Any, kind: type, place: str, expected: str) -> Any:
+    """Return the value if it is of this Python type. Raise BadRecordError if not."""
     if type(json_value) is not kind:
         raise _make_misfit_error(place, json_value, expected)
     return json_value
@@ -331,13 +341,16 @@ def _read_decimal(json_value: Any, scale: int, place: str) -> bytes:
 
 
 def _read_exactly(number: Any) -> Decimal:
+    """Return a number with exactly the digits that its JSON has."""
     return Decimal(repr(number) if type(number) is float else number)
 
 
 def _make_unlisted_error(place: str, name: str) -> BadRecordError:
+    """Return the error for a property `name` in an object whose schema allows no unlisted ones."""
     problem = f"{place or 'it'} has {name[:100]!r}, and may have no property that the schema does not list"
     return BadRecordError(f"does not fit its schema: {problem}")
 
 
 def _make_misfit_error(place: str, json_value: Any, expected: str) -> BadRecordError:
+    """Return the error for a value at `place` that is not as the schema expects."""
     return BadRecordError(f"does not fit its schema: {place or 'it'} is not {expected} but {str(json_value)[:100]!r}")

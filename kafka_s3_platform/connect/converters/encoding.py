@@ -100,6 +100,7 @@ class _Writer:
 
 
 def _compile_avro(schema: Schema) -> _Writer:
+    """Return the writer of Avro: values of the schema become its binary data."""
     objects = AvroObjects(schema.avro)
 
     def body(value: Any) -> bytes:
@@ -111,6 +112,7 @@ def _compile_avro(schema: Schema) -> _Writer:
 
 
 def _compile_json_schema(schema: Schema) -> _Writer:
+    """Return the writer of JSON with a JSON Schema that is made of the Avro schema."""
     from kafka_s3_platform.connect.converters.json_schema.encode import compile_json_schema
 
     compiled = compile_json_schema(schema.avro)
@@ -118,6 +120,7 @@ def _compile_json_schema(schema: Schema) -> _Writer:
 
 
 def _compile_protobuf(schema: Schema) -> _Writer:
+    """Return the writer of Protobuf messages, of a type that is made of the Avro schema."""
     from kafka_s3_platform.connect.converters.protobuf.encode import compile_protobuf
 
     compiled = compile_protobuf(schema.avro)
@@ -133,6 +136,7 @@ _WRITERS: Mapping[str, Callable[[Schema], _Writer]] = {
 
 @lru_cache
 def _compile_writer(kind: str, text: str) -> _Writer:
+    """Return the writer of values of an Avro schema (its text) in the format `kind`, made once for each."""
     return _WRITERS[kind](Schema(text))
 
 
@@ -195,7 +199,10 @@ def _is_avro_data(payload: Payload, codes: Sequence[int]) -> bool:
 
 
 def encode_values(payload: Payload, bodies: Mapping[int, Body], kind: str) -> Encoded:
-    """Encode each value with the function for its schema's code."""
+    """Encode each value by the function in `bodies` for its schema's code. `kind` names the format in messages.
+
+    A value that fails is null in the column, with its reason in `bad`.
+    """
     rows: list[bytes | None] = [None] * len(payload)
     reasons: dict[int, str] = {}
     losses: dict[int, Notes] = {}
@@ -211,6 +218,8 @@ def encode_values(payload: Payload, bodies: Mapping[int, Body], kind: str) -> En
 
 
 def _refuse_all(err: Exception) -> Body:
+    """Return a function that fails for each value with this error's text: no value of the schema can be written."""
+
     def body(_: Any) -> bytes:
         raise ValueError(str(err))
 
@@ -268,6 +277,7 @@ class _PlainEncoder:
 
 
 def _encode_bytes(value: Any) -> bytes:
+    """Return the value if it is of bytes, as ByteArrayConverter does. Raise TypeError if not."""
     value = strip_branch(value)
     if not isinstance(value, bytes):
         raise TypeError(f"a value of type {type(value).__name__} is not of bytes")
@@ -275,6 +285,7 @@ def _encode_bytes(value: Any) -> bytes:
 
 
 def _encode_text(value: Any) -> bytes:
+    """Return a text, a number or a boolean as UTF-8, as StringConverter does. Raise TypeError for other values."""
     value = strip_branch(value)
     if isinstance(value, str):
         return value.encode()

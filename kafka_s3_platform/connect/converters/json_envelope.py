@@ -239,6 +239,7 @@ class _ConnectSchemas:
         return {"type": node.get("connect.type", _TYPES[node["type"]])}
 
     def _make_array(self, items: Any) -> dict[str, Any]:
+        """Make the schema of an array, or of a map if the items are its entries."""
         item = self._avro.resolve(items)
         if not is_map_entry(item):
             return {"type": "array", "items": self.make_schema(items)}
@@ -259,6 +260,7 @@ class _ConnectSchemas:
         return fields
 
     def _name(self, node: Mapping[str, Any]) -> str | None:
+        """Return the name of a type in Connect, None if it has none or a converter made it up."""
         avro_name = node["name"] if node["type"] in {"record", "error", "enum"} else None
         name: str | None = node.get("connect.name", avro_name)
         return None if name is None or is_made_up_name(name) else name
@@ -285,6 +287,7 @@ class _ConnectSchemas:
         yield from ((name, str(value)) for name, value in node.items() if name.startswith("avro"))
 
     def _encode_default(self, node: Any, default: Any) -> Any:
+        """Return the default of a node, given as Avro's JSON, as the JSON that JsonConverter writes for the value."""
         value = self._avro.decode_default_of(node, default)
         plain = self._plain.compile(node)
         return value if plain is None else plain(value)

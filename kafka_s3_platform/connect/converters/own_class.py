@@ -46,7 +46,7 @@ class OwnClassConverter:
         self._class = load_class(settings.format, CONVERTER)
         self._side = "key" if is_key else "value"
         with self._name_fault("made for"):
-            self._users: UserConverter = self._class(options, topic, is_key)
+            self._converter: UserConverter = self._class(options, topic, is_key)
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
         """Decode each value by the user's class. What it raises is the failure of that record."""
@@ -55,19 +55,21 @@ class OwnClassConverter:
 
     def check_encoding(self) -> None:
         """Raise ConfigError if the class only decodes."""
-        if not callable(getattr(self._users, "from_connect_data", None)):
+        if not callable(getattr(self._converter, "from_connect_data", None)):
             raise ConfigError(
                 f"{self._origin.executing_class} has no from_connect_data, so a restore cannot write {self._side}s with"
                 f" it. Add the method, or name another {self._side}.converter in the restore's options (--outgoing)"
             )
 
     def encode(self, payload: Payload) -> Encoded:
+        """Encode each value by the user's class. What it raises is the failure of that record."""
         schemas: dict[int, Schema | None] = {NO_SCHEMA: None, **dict(enumerate(payload.schemas))}
         bodies = {code: partial(self._encode, schema) for code, schema in schemas.items()}
         with self._name_fault("encoding"):
             return encode_values(payload, bodies, self._origin.executing_class)
 
     def _name_fault(self, doing: str) -> AbstractContextManager[None]:
+        """Return a context in which an error of the class's own names the class, the side and the topic."""
         return name_fault(self._class, f"{doing} {self._side}s of topic {self._origin.topic}", self._secrets)
 
     def _explain(self, error: Exception) -> str:
@@ -75,7 +77,8 @@ class OwnClassConverter:
         return mask_options(explain_bad_record(error), self._secrets)
 
     def _decode(self, row: bytes) -> tuple[Schema | None, Any, Notes]:
-        schema, value = self._users.to_connect_data(row)
+        """Decode the bytes of one record by the user's class."""
+        schema, value = self._converter.to_connect_data(row)
         if not isinstance(schema, Schema | None):
             raise TypeError(f"to_connect_data has to return a Schema or None first, not {type(schema).__name__}")
         return schema, value, Notes()
@@ -83,7 +86,7 @@ class OwnClassConverter:
     def _encode(self, schema: Schema | None, value: Any) -> bytes:
         """Encode a value by the user's class. ValueError with the masked text of what it raises."""
         try:
-            data = self._users.from_connect_data(schema, value)
+            data = self._converter.from_connect_data(schema, value)
         except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises is this record's fault
             raise ValueError(self._explain(error)) from None
         if not isinstance(data, bytes):

@@ -239,6 +239,7 @@ class Registry:
         return dict(self._rest.get(f"schemas/ids/{schema_id}", query))
 
     def _fetch_reference(self, reference: "ClientReference") -> SchemaReference:
+        """Return a schema's reference with the id of the schema that it refers to."""
         name = str(reference.name)
         subject = str(reference.subject)
         version = int(reference.version or 1)
@@ -534,16 +535,19 @@ def _check_subject(subject: str) -> str:
 
 
 def _parse_schema(answer: Mapping[str, Any]) -> "ClientSchema":
+    """Return the client's schema object for a registry's answer, without the fields that it does not know."""
     from confluent_kafka.schema_registry import Schema as ClientSchema
 
     return ClientSchema.from_dict({name: value for name, value in answer.items() if name in TYPED_FIELDS})
 
 
 def _quote(subject: str) -> str:
+    """Return a subject as a part of a URL's path. BadRecordError if it would lead to another path."""
     return quote(_check_subject(subject), safe="")
 
 
 def _read_guid(*answers: Mapping[str, Any]) -> str | None:
+    """Return the first GUID of a schema that these answers have, None if none has one."""
     for answer in answers:
         with suppress(LookupError, ValueError, TypeError, AttributeError):
             return str(UUID(answer["guid"]))
@@ -557,11 +561,13 @@ def _encode_others(answer: Mapping[str, Any], without: Collection[str]) -> str:
 
 
 def _check_references(outer: Sequence[object], schema: object) -> None:
+    """Raise BadRecordError if a schema's references lead back to it, or are too deep. `outer` are those around it."""
     if flaw := find_references_flaw(outer, schema):
         raise BadRecordError(f"has a schema that {flaw}")
 
 
 def _check_number(noun: str, number: int, limit: int) -> None:
+    """Raise BadRecordError if a schema leads to more requests than `limit`. `noun` names what is counted."""
     if number > limit:
         raise BadRecordError(f"has a schema with more than {limit:,} {noun}, and each needs a request")
 
@@ -586,4 +592,5 @@ def open_registry(settings: RegistrySettings) -> Registry:
 def _open_known_registry(
     url: str, properties: tuple[tuple[str, str], ...], archived: tuple[ArchivedSchema, ...]
 ) -> Registry:
+    """Return the one Registry of a process for these settings."""
     return Registry(url, dict(properties), archived)

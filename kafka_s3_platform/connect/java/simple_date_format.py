@@ -88,6 +88,10 @@ class SimpleDateFormat:
         return _resolve_fields(fields)
 
     def _parse_token(self, text: str, at: int, index: int, letter: str, token: str, fields: dict[str, int]) -> int:
+        """Parse the token with this index at the position `at`, note its value in `fields`, and return where it ends.
+
+        A token is a letter of the pattern with its run, or, without a letter, a literal text.
+        """
         if not letter:
             if not text.startswith(token, at):
                 raise self._mismatch(text)
@@ -100,6 +104,7 @@ class SimpleDateFormat:
         return end
 
     def _parse_number(self, text: str, at: int, index: int, fields: dict[str, int]) -> tuple[int, int] | None:
+        """Return the number of a numeric field at `at`, and where it ends. None if there is none."""
         letter, token = self._tokens[index]
         bounded = rf"[ \t]*(?P<sign>)(?P<number>\d{{1,{len(token)}}})"
         pattern = re.compile(bounded) if self._abuts(index) else _ANY_NUMBER
@@ -120,6 +125,7 @@ class SimpleDateFormat:
         return bool(following[0]) and not _is_text_field(following[0], len(following[1])) and following[0] not in "zZX"
 
     def _mismatch(self, text: str) -> ValueError:
+        """Return the error for a text that does not match the pattern."""
         return ValueError(f"Could not parse timestamp: value ({text}) does not match pattern ({self.pattern})")
 
 
@@ -142,10 +148,12 @@ def _split_pattern(pattern: str) -> list[tuple[str, str]]:
 
 
 def _is_text_field(letter: str, width: int) -> bool:
+    """Return True if a field of the pattern is a name, such as that of a month, and not a number."""
     return letter in "EaG" or (letter == "M" and width > 2)
 
 
 def _format_field(letter: str, width: int, time: datetime, years: int) -> str:
+    """Format one field of the pattern, of `width` letters. `years` are added to the time's year."""
     if letter == "y":
         year = time.year + years
         if width == 2:
@@ -157,6 +165,7 @@ def _format_field(letter: str, width: int, time: datetime, years: int) -> str:
 
 
 def _format_name(letter: str, width: int, time: datetime) -> str:
+    """Format a field that is a name: a month, a day of the week, AM or PM, an era or a zone."""
     if letter == "M":
         return (_MONTHS if width > 3 else _SHORT_MONTHS)[time.month]
     if letter == "E":
@@ -201,6 +210,7 @@ def _resolve_fields(fields: dict[str, int]) -> int:
 
 
 def _resolve_hour(fields: dict[str, int]) -> int:
+    """Return the hour of the day, from the first of the fields H, k, K and h that is there."""
     if "H" in fields:
         return fields["H"]
     if "k" in fields:

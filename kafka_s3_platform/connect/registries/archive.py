@@ -104,6 +104,7 @@ class RegistryArchive:
             ) from err
 
     def _key(self, number: int) -> str:
+        """Return the key of the document with this number."""
         return f"{self.folder}{number:06}.json"
 
 
@@ -157,6 +158,7 @@ def _find_gone(newest: RegistryDocument, contents: RegistryContents) -> tuple[tu
 
 
 def _encode(document: RegistryDocument) -> bytes:
+    """Return a document as the JSON that is stored, with a digest of its other values."""
     values = {
         "format": FORMAT,
         "observed_at": document.observed_at.isoformat(),

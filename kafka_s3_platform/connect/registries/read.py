@@ -72,6 +72,7 @@ def read_contents(registry: Registry) -> RegistryContents:
 
 
 def _list_scopes(registry: Registry) -> list[_Scope]:
+    """Read the settings of the whole registry and its contexts, and the versions and settings of each subject."""
     subjects = sorted(registry.list_subjects())
     contexts = {find_context(name) for name in subjects} - {DEFAULT_CONTEXT}
     wider = ["", *(f":{context}:" for context in sorted(contexts))]
@@ -82,6 +83,7 @@ def _list_scopes(registry: Registry) -> list[_Scope]:
 
 
 def _read_subject(registry: Registry, name: str) -> _Scope:
+    """Read the versions and the settings of a subject."""
     versions = tuple(sorted(registry.list_versions(name, deleted=True)))
     live = tuple(sorted(registry.list_versions(name)))
     return _Scope(name, versions, live, registry.read_scope(name))
@@ -116,5 +118,6 @@ def _find_id(reference: SchemaReference, answers: Mapping[tuple[str, int], Archi
 
 
 def _map_all(read_item: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Call `read_item` for all items in a few threads. Return the results in their order."""
     with ThreadPoolExecutor(THREADS) as threads:
         return list(threads.map(read_item, items))

@@ -168,6 +168,7 @@ def _find_obstacle(archived: RegistryContents, present: RegistryContents, target
 
 
 def _import(archived: RegistryContents, target: Registry, missing: Collection[Version]) -> None:
+    """Register the missing versions with the ids and versions that they had, in the mode IMPORT of their subjects."""
     for subject in sorted({subject for subject, _ in missing}):
         target.write_mode(subject, IMPORT)
     for count, place in enumerate(_order(archived, missing), 1):
@@ -179,6 +180,7 @@ def _import(archived: RegistryContents, target: Registry, missing: Collection[Ve
 
 
 def _name_id(schema: ArchivedSchema) -> tuple[str, int]:
+    """Return the context and the id of a schema: each context numbers schemas by itself."""
     return find_context(schema.subjects[0].subject), schema.schema_id
 
 
@@ -254,6 +256,7 @@ def _compare(
 def _compare_versions(
     archived: RegistryContents, target: RegistryContents, places: Mapping[Version, Version]
 ) -> Iterator[str]:
+    """Yield a sentence for each archived version that the target lacks, or holds otherwise."""
     for place, schema in archived.versions.items():
         name = f"version {place[1]} of {place[0]}"
         place_there = places.get(place, place)
@@ -271,6 +274,7 @@ def _compare_versions(
 
 
 def _compare_settings(archived: RegistryContents, target: RegistryContents) -> Iterator[str]:
+    """Yield a sentence for each archived compatibility or mode that the target has otherwise."""
     there = {scope.subject: scope for scope in target.settings}
     has_modes = any(scope.mode for scope in target.settings)
     for was in [*_list_subject_scopes(archived), *_list_wider_scopes(archived)]:
@@ -283,4 +287,5 @@ def _compare_settings(archived: RegistryContents, target: RegistryContents) -> I
 
 
 def _find_scope(scopes: Mapping[str, ScopeSettings], subject: str) -> ScopeSettings:
+    """Return the settings of a subject, without any if it has none of its own."""
     return scopes.get(subject, ScopeSettings(subject, None, None))

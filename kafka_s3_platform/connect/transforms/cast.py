@@ -14,7 +14,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from kafka_s3_platform.connect.avro.structs import DATE, TIME, TIMESTAMP, Avro, Field, make_optional
+from kafka_s3_platform.connect.avro.structs import DATE, TIME, TIMESTAMP, EditableSchema, Field, make_optional
 from kafka_s3_platform.connect.avro.values import decode_decimal
 from kafka_s3_platform.connect.java.numbers import (
     INTEGER_BITS,
@@ -71,23 +71,24 @@ class Cast(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro) -> Plan:
+    def plan_schema(self, avro: EditableSchema) -> Plan:
         """Plan the casts of the whole value or of fields, and the schema in which these have their new types."""
         if self._whole is not None:
             cast = compile_cast(avro, avro.root, self._whole)
             target = NODES[self._whole]
-            root = make_optional(target) if avro.inner(avro.root)[1] else target
-            return Plan(cast, replace(avro, root=root).schema())
-        fields = avro.fields(avro.root, PURPOSE)
+            root = make_optional(target) if avro.split_optional(avro.root)[1] else target
+            return Plan(cast, replace(avro, root=root).write_schema())
+        fields = avro.list_fields(avro.root, PURPOSE)
         casters = {f.name: compile_cast(avro, f.node, self._casts[f.name]) for f in fields if f.name in self._casts}
 
         def change(value: dict[str, Any]) -> dict[str, Any]:
             return {**value, **{name: cast(value.get(name)) for name, cast in casters.items()}}
 
         declared = zip(fields, avro.list_declarations(PURPOSE), strict=True)
-        return Plan(change, avro.replace_fields(self._field(f, raw, casters) for f, raw in declared).schema())
+        return Plan(change, avro.replace_fields(self._field(f, raw, casters) for f, raw in declared).write_schema())
 
     def _field(self, field: Field, declaration: Mapping[str, Any], casters: Mapping[str, Caster]) -> Mapping[str, Any]:
+        """Return the declaration of a field after the cast: with its new type, and its default in that type."""
         if field.name not in casters:
             return declaration
         node = NODES[self._casts[field.name]]
@@ -96,12 +97,12 @@ class Cast(Edit):
         return {**declaration, "type": make_optional(node, default) if field.optional else node, **declared_default}
 
 
-def compile_cast(avro: Avro, node: Any, target: str) -> Caster:
+def compile_cast(avro: EditableSchema, node: Any, target: str) -> Caster:
     """Compile a cast of values of a node. Null stays null. An unfit value raises DataError."""
     source = avro.find_type(node)
     logical = avro.find_logical_type(node)
     if logical == "Decimal":
-        scale = avro.definition(avro.inner(node)[0]).get("scale", 0)
+        scale = avro.find_definition(avro.split_optional(node)[0]).get("scale", 0)
         return _keep_null(lambda unscaled: _cast_decimal(decode_decimal(unscaled, scale), target))
     if logical and target == "string":
         # Connect formats Date, Time and Timestamp as java.util.Date. Avro's dates are days.
@@ -127,6 +128,7 @@ def _compile_schemaless(target: str) -> Caster:
 
 
 def _keep_null(cast: Caster) -> Caster:
+    """Return a cast that leaves nulls as they are."""
     return lambda value: None if value is None else cast(value)
 
 
@@ -146,6 +148,7 @@ def _compile_plain(source: str, target: str) -> Caster:
 
 
 def _cast_from_int(target: str) -> Caster:
+    """Return the cast of whole numbers to a type (`int8`, `string` ...)."""
     if target in INTEGER_BITS:
         bits = INTEGER_BITS[target]
         return lambda value: wrap_int(value, bits)
@@ -159,6 +162,7 @@ def _cast_from_int(target: str) -> Caster:
 
 
 def _cast_from_float(target: str, *, single: bool) -> Caster:
+    """Return the cast of floats, or of doubles, to a type. `single`: they are of 32 bits."""
     if target in INTEGER_BITS:
         bits = INTEGER_BITS[target]
         return lambda value: truncate_float(value, bits)
@@ -171,6 +175,7 @@ def _cast_from_float(target: str, *, single: bool) -> Caster:
 
 
 def _cast_from_boolean(target: str) -> Caster:
+    """Return the cast of booleans to a type (`int8`, `string` ...)."""
     if target in INTEGER_BITS:
         return int
     if target == "string":
@@ -179,6 +184,7 @@ def _cast_from_boolean(target: str) -> Caster:
 
 
 def _cast_from_string(target: str) -> Caster:
+    """Return the cast of texts to a type. It raises DataError for a text that is no such value."""
     if target in INTEGER_BITS:
         bits = INTEGER_BITS[target]
         return lambda text: parse_java_int(text, bits)
@@ -192,6 +198,7 @@ def _cast_from_string(target: str) -> Caster:
 
 
 def _cast_from_bytes(target: str) -> Caster:
+    """Return the cast of bytes, to base64 if the type is `string`. Kafka refuses all others."""
     if target == "string":
         return lambda value: base64.b64encode(value).decode()
     return _refuse_cast("Unexpected type in Cast transformation: bytes")
@@ -211,10 +218,13 @@ def _cast_decimal(number: Decimal, target: str) -> Any:
 
 
 def _refuse_type(type_: str) -> Caster:
+    """Return a cast that fails for each value, because Cast does not support its type."""
     return _refuse_cast(f"Cast transformation does not support casting from {type_}; supported types are {SUPPORTED}")
 
 
 def _refuse_cast(message: str) -> Caster:
+    """Return a cast that fails for each value with this message."""
+
     def refuse(_: Any) -> Any:
         raise DataError(message)
 
@@ -254,13 +264,13 @@ class TimestampConverter(Edit):
             return Plan(convert)
         return Plan(lambda value: self._convert_field(require_map(value, TIMES_PURPOSE), convert))
 
-    def plan_schema(self, avro: Avro) -> Plan:
+    def plan_schema(self, avro: EditableSchema) -> Plan:
         """Plan the conversion of the whole value or one field. A schema without the field stays as it is."""
         if not self._field:
-            optional = avro.inner(avro.root)[1]
+            optional = avro.split_optional(avro.root)[1]
             root = make_optional(TIME_NODES[self._target]) if optional else TIME_NODES[self._target]
-            return Plan(self._compile_converter(avro, avro.root), replace(avro, root=root).schema())
-        fields = avro.fields(avro.root, TIMES_PURPOSE)
+            return Plan(self._compile_converter(avro, avro.root), replace(avro, root=root).write_schema())
+        fields = avro.list_fields(avro.root, TIMES_PURPOSE)
         converted_field = next((field for field in fields if field.name == self._field), None)
         if converted_field is None:
             return Plan(lambda value: value, avro.origin)
@@ -271,10 +281,11 @@ class TimestampConverter(Edit):
             else declaration
             for declaration in avro.list_declarations(TIMES_PURPOSE)
         ]
-        updated = avro.replace_fields(declarations).schema()
+        updated = avro.replace_fields(declarations).write_schema()
         return Plan(lambda value: self._convert_field(value, convert), updated)
 
     def _convert_field(self, value: Mapping[str, Any], convert: ConvertTime) -> dict[str, Any]:
+        """Return the record with its time field converted. Without the field it stays as it is."""
         return {**value, self._field: convert(value[self._field])} if self._field in value else dict(value)
 
     def _update_declaration(self, declaration: Mapping[str, Any], field: Field) -> dict[str, Any]:
@@ -285,7 +296,8 @@ class TimestampConverter(Edit):
             return {**attributes, "type": node}
         return {**attributes, "type": make_optional(node), "default": None}
 
-    def _compile_converter(self, avro: Avro, node: Any) -> ConvertTime:
+    def _compile_converter(self, avro: EditableSchema, node: Any) -> ConvertTime:
+        """Compile a converter of times of a node's type to the target type. Null stays null."""
         reader = self._compile_reader(avro.find_logical_type(node) or avro.find_type(node))
         writer = self._compile_writer()
         return lambda value: None if value is None else writer(reader(value))
@@ -314,14 +326,17 @@ class TimestampConverter(Edit):
         return writers.get(self._target) or (self._format.format if self._format else _refuse_without_format)
 
     def _parse(self, text: str) -> int:
+        """Parse a text by the option `format` to epoch ms."""
         return self._format.parse(text) if self._format else _refuse_without_format(text)
 
     def _convert_from_unix(self, value: int) -> int:
+        """Convert Unix time, in units of `unix.precision`, to epoch ms."""
         if self._precision == "seconds":
             return value * 1000
         return _divide_towards_zero(value, UNITS_PER_MS[self._precision])
 
     def _convert_to_unix(self, ms: int) -> int:
+        """Convert epoch ms to Unix time, in units of `unix.precision`."""
         if self._precision == "seconds":
             return _divide_towards_zero(ms, 1000)
         return ms * UNITS_PER_MS[self._precision]
@@ -333,4 +348,5 @@ def _divide_towards_zero(value: int, divisor: int) -> int:
 
 
 def _refuse_without_format(value: Any) -> Any:
+    """Raise DataError: a text cannot be converted without the option `format`."""
     raise DataError(f"TimestampConverter needs the option format to convert the text {value!r}")

@@ -167,7 +167,10 @@ class _Chain:
 
 
 def _fail_whole_records(outcome: Outcome) -> Outcome:
-    """Make source records fail as a whole: none of the other records made from them goes on, and each fails once."""
+    """Let a source record fail as a whole if one of the records that a mapper made of it fails.
+
+    None of these goes on, and the source record has its first failure alone.
+    """
     if not outcome.failures or outcome.batch.ordinals is None:
         return outcome
     # Reversed, so that the first failure of each offset is kept.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kafka_s3_platform.connect.avro.structs import Avro
+from kafka_s3_platform.connect.avro.structs import EditableSchema
 from kafka_s3_platform.core.model.connect import (
     DATA_EXCEPTION,
     NO_SCHEMA,
@@ -100,7 +100,7 @@ class Edit(ABC):
         """Return the plan for objects without a schema."""
 
     @abstractmethod
-    def plan_schema(self, avro: Avro) -> Plan:
+    def plan_schema(self, avro: EditableSchema) -> Plan:
         """Return the plan for objects of a schema. Raise DataError if no object of it can be changed."""
 
     def read_columns(self, _: ConnectBatch) -> Columns:
@@ -143,18 +143,20 @@ class Edit(ABC):
         """Return the plan for a schema, made at its first use, or the error of each of its records."""
         if schema not in self._plans:
             try:
-                self._plans[schema] = self.plan_schemaless() if schema is None else self._plan_filled(Avro.of(schema))
+                self._plans[schema] = (
+                    self.plan_schemaless() if schema is None else self._plan_filled(EditableSchema.of(schema))
+                )
             except DataError as error:
                 # Kept like a plan: each record of this schema fails with it.
                 self._plans[schema] = error
         return self._plans[schema]
 
-    def _plan_filled(self, avro: Avro) -> Plan:
+    def _plan_filled(self, avro: EditableSchema) -> Plan:
         """Return the plan for a schema, which first replaces nulls by their fields' defaults if the options say so."""
         plan = self.plan_schema(avro)
         if not self._values.get("replace.null.with.default") or avro.find_type(avro.root) != "struct":
             return plan
-        fields = avro.fields(avro.root, "replacing nulls")
+        fields = avro.list_fields(avro.root, "replacing nulls")
         defaults = {f.name: f.default for f in fields if f.optional and f.default is not None}
 
         def change(value: dict[str, Any], *columns: Any) -> Any:
@@ -206,6 +208,7 @@ def _apply_change(
 
 
 def _apply_to_row(change: Callable[..., Any], row: list[Any], position: int, faults: dict[int, Exception]) -> Any:
+    """Change one record. If that fails, note the error in `faults` at its position, and return None."""
     try:
         return change(*row)
     except FAULTS as error:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from kafka_s3_platform.connect.avro.json_values import require_exact
-from kafka_s3_platform.connect.avro.structs import TIMESTAMP, Avro, Field, declare_field, make_optional
+from kafka_s3_platform.connect.avro.structs import TIMESTAMP, EditableSchema, Field, declare_field, make_optional
 from kafka_s3_platform.connect.config.keys.transform_catalogue import Inserted, split_field_path
 from kafka_s3_platform.connect.java.numbers import (
     INTEGER_BITS,
@@ -59,13 +59,15 @@ class InsertField(Edit):
         return [self._read_column(option, batch) for option, _ in self._inserted]
 
     def plan_schemaless(self) -> Plan:
+        """Plan the insertion into maps. A null, such as a missing timestamp, is left out."""
+
         def change(value: Any, *inserted: Any) -> dict[str, Any]:
             pairs = zip(self._names, inserted, strict=True)
             return {**require_map(value, self.PURPOSE), **{name: v for name, v in pairs if v is not None}}
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro) -> Plan:
+    def plan_schema(self, avro: EditableSchema) -> Plan:
         """Plan the insertion: fields are appended to the schema, and `change` gets their values of each record."""
         names = self._names
         required = {inserted.name for _, inserted in self._inserted if inserted.required}
@@ -73,7 +75,7 @@ class InsertField(Edit):
             declare_field(inserted_field.name, self.NODES[o], optional=not inserted_field.required)
             for o, inserted_field in self._inserted
         ]
-        updated = avro.replace_fields([*avro.list_declarations(self.PURPOSE), *declarations]).schema()
+        updated = avro.replace_fields([*avro.list_declarations(self.PURPOSE), *declarations]).write_schema()
 
         def change(value: dict[str, Any], *inserted: Any) -> dict[str, Any]:
             inserted_fields = dict(zip(names, inserted, strict=True))
@@ -107,6 +109,7 @@ class ReplaceField(Edit):
         self._renames: Mapping[str, str] = values["renames"]
 
     def plan_schemaless(self) -> Plan:
+        """Plan which entries of maps remain, and under which names."""
         renamed = self._renames.get
 
         def change(value: Any) -> dict[str, Any]:
@@ -115,12 +118,12 @@ class ReplaceField(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro) -> Plan:
+    def plan_schema(self, avro: EditableSchema) -> Plan:
         """Plan which fields remain, and under which names."""
         declarations = [field for field in avro.list_declarations(self.PURPOSE) if self._keeps_field(field["name"])]
         pairs = [(field["name"], self._renames.get(field["name"], field["name"])) for field in declarations]
         fields = [{**field, "name": new_name} for field, (_, new_name) in zip(declarations, pairs, strict=True)]
-        updated = avro.replace_fields(fields).schema()
+        updated = avro.replace_fields(fields).write_schema()
         return Plan(lambda value: {new_name: value.get(old_name) for old_name, new_name in pairs}, updated)
 
     def _keeps_field(self, name: str) -> bool:
@@ -137,6 +140,7 @@ class ExtractField(Edit):
         self._path = split_field_path(values["field"], values["field.syntax.version"])
 
     def plan_schemaless(self) -> Plan:
+        """Plan the replacement of a map by one of its entries. Null if there is none."""
         *outer_names, last_name = self._path
 
         def change(value: Any) -> Any:
@@ -150,9 +154,9 @@ class ExtractField(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro) -> Plan:
+    def plan_schema(self, avro: EditableSchema) -> Plan:
         """Plan the replacement of a record by one of its fields. Null if a record on the way to it is null."""
-        avro.fields(avro.root, self.PURPOSE)
+        avro.list_fields(avro.root, self.PURPOSE)
         node = avro.root
         steps = []
         for name in self._path:
@@ -171,10 +175,11 @@ class ExtractField(Edit):
                     return None
             return inner
 
-        return Plan(change, replace(avro, root=node).schema())
+        return Plan(change, replace(avro, root=node).write_schema())
 
-    def _field(self, avro: Avro, node: Any, name: str) -> Field:
-        fields = avro.fields(node, self.PURPOSE) if avro.find_type(node) == "struct" else []
+    def _field(self, avro: EditableSchema, node: Any, name: str) -> Field:
+        """Return the field `name` of a record. Raise DataError if the node is no record with that field."""
+        fields = avro.list_fields(node, self.PURPOSE) if avro.find_type(node) == "struct" else []
         for field in fields:
             if field.name == name:
                 return field
@@ -190,10 +195,11 @@ class HoistField(Edit):
         name = self._values["field"]
         return Plan(lambda value: {name: value})
 
-    def plan_schema(self, avro: Avro) -> Plan:
-        inner, optional = avro.inner(avro.root)
+    def plan_schema(self, avro: EditableSchema) -> Plan:
+        """Plan a record of one field. An optional value makes the field optional."""
+        inner, optional = avro.split_optional(avro.root)
         field = declare_field(self._values["field"], inner if optional else avro.root, optional=optional)
-        return replace(self.plan_schemaless(), schema=avro.make_nameless_record([field]).schema())
+        return replace(self.plan_schemaless(), schema=avro.make_nameless_record([field]).write_schema())
 
 
 class ValueToKey(Edit):
@@ -203,6 +209,7 @@ class ValueToKey(Edit):
     nulls_pass = False
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        """Replace the keys of the selected records. One whose value lacks a field fails."""
         changed = self.apply(batch.value, batch.key, (), selected)
         return fail_records(replace(batch, key=changed.payload()), changed.faults, self.executing_class)
 
@@ -213,14 +220,14 @@ class ValueToKey(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro) -> Plan:
+    def plan_schema(self, avro: EditableSchema) -> Plan:
         """Plan a key of some of the value's fields. DataError if the schema lacks one."""
         declared = {field["name"]: field for field in avro.list_declarations(self.PURPOSE)}
         names = self._values["fields"]
         for name in names:
             if name not in declared:
                 raise DataError(f"Field does not exist: {name}")
-        schema = avro.make_nameless_record([declared[name] for name in names]).schema()
+        schema = avro.make_nameless_record([declared[name] for name in names]).write_schema()
         return Plan(lambda value: {name: value.get(name) for name in names}, schema)
 
 
@@ -242,9 +249,9 @@ class MaskField(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro) -> Plan:
+    def plan_schema(self, avro: EditableSchema) -> Plan:
         """Plan the replacement of fields by a fixed text or number, or by an empty value of their type."""
-        fields = avro.fields(avro.root, self.PURPOSE)
+        fields = avro.list_fields(avro.root, self.PURPOSE)
         masks = {f.name: self._compile_mask(avro, f.node) for f in fields if f.name in self._fields}
 
         def change(value: dict[str, Any]) -> dict[str, Any]:
@@ -253,13 +260,14 @@ class MaskField(Edit):
         return Plan(change, avro.origin)
 
     def _mask_schemaless(self, value: Any) -> Any:
+        """Return the mask of a value without a schema, by its Python type. Null stays null."""
         names = {bool: "boolean", int: "int64", str: "string", list: "array", dict: "map"}
         names |= dict.fromkeys((float, Decimal), "float64")
         if value is None:
             return None
         return self._build_plain_mask(names.get(type(value), type(value).__name__))
 
-    def _compile_mask(self, avro: Avro, node: Any) -> Callable[[Any], Any]:
+    def _compile_mask(self, avro: EditableSchema, node: Any) -> Callable[[Any], Any]:
         """Compile a mask of a field. If its type cannot be masked, only records with the field fail."""
         try:
             mask = self._build_mask(avro, node)
@@ -267,11 +275,11 @@ class MaskField(Edit):
             return _compile_refusal(error)
         return lambda value: None if value is None else mask
 
-    def _build_mask(self, avro: Avro, node: Any) -> Any:
+    def _build_mask(self, avro: EditableSchema, node: Any) -> Any:
         """Return the value that takes the place of a field's values: empty, or the replacement as its type."""
         logical = avro.find_logical_type(node)
         if logical == "Decimal":
-            definition = avro.definition(avro.inner(node)[0])
+            definition = avro.find_definition(avro.split_optional(node)[0])
             return encode_decimal(
                 parse_java_decimal(self._replacement or "0"), definition.get("scale", 0), definition.get("size")
             )
@@ -280,6 +288,7 @@ class MaskField(Edit):
         return self._build_plain_mask(avro.find_type(node))
 
     def _build_plain_mask(self, type_: str) -> Any:
+        """Return the mask of values of a type: the replacement, else 0, an empty text, list or map."""
         if self._replacement is not None:
             return _parse_replacement(type_, self._replacement)
         if type_ in INTEGER_BITS:
@@ -291,6 +300,8 @@ class MaskField(Edit):
 
 
 def _compile_refusal(error: DataError) -> Callable[[Any], None]:
+    """Return a mask that raises this error for each value but null."""
+
     def mask(value: Any) -> None:
         if value is not None:
             raise error
@@ -299,6 +310,7 @@ def _compile_refusal(error: DataError) -> Callable[[Any], None]:
 
 
 def _parse_replacement(type_: str, replacement: str) -> Any:
+    """Return the text of the option `replacement` as a value of a type. DataError if it is none."""
     if type_ == "string":
         return replacement
     if type_ in INTEGER_BITS:
@@ -321,17 +333,18 @@ class SetSchemaMetadata(Edit):
     def plan_schemaless(self) -> Plan:
         raise DataError(f"Schema required for [{PURPOSE}]")
 
-    def plan_schema(self, avro: Avro) -> Plan:
+    def plan_schema(self, avro: EditableSchema) -> Plan:
+        """Plan the new name and version. Values stay as they are."""
         updated = replace(self._rename_schema(avro), version=self._values["schema.version"] or avro.version)
-        return Plan(lambda value: value, updated.schema())
+        return Plan(lambda value: value, updated.write_schema())
 
-    def _rename_schema(self, avro: Avro) -> Avro:
+    def _rename_schema(self, avro: EditableSchema) -> EditableSchema:
         """Return the schema with the new name and version. A named type gets the name itself, others an attribute."""
-        inner, optional = avro.inner(avro.root)
+        inner, optional = avro.split_optional(avro.root)
         if isinstance(inner, list):
             raise DataError(f"a union of several types has no name or version [{PURPOSE}]")
         new_name: str | None = self._values["schema.name"]
-        definition = dict(avro.definition(inner))
+        definition = dict(avro.find_definition(inner))
         if self._values["schema.version"] is not None:
             definition["connect.version"] = self._values["schema.version"]
         is_named_type = isinstance(inner, str) and inner in avro.names
@@ -351,14 +364,14 @@ class Flatten(Edit):
         delimiter = self._values["delimiter"]
         return Plan(lambda value: dict(_list_leaves(require_map(value, self.PURPOSE), "", delimiter)))
 
-    def plan_schema(self, avro: Avro) -> Plan:
+    def plan_schema(self, avro: EditableSchema) -> Plan:
         """Plan one flat record of the fields of all nested ones, with joined names."""
-        avro.fields(avro.root, self.PURPOSE)
-        inner, optional = avro.inner(avro.root)
+        avro.list_fields(avro.root, self.PURPOSE)
+        inner, optional = avro.split_optional(avro.root)
         flattening = _Flattening(avro, self._values["delimiter"])
         flattening.add_fields(inner, (), _OuterAttributes(optional))
         paths = flattening.paths
-        updated = avro.replace_fields(flattening.fields).schema()
+        updated = avro.replace_fields(flattening.fields).write_schema()
         return Plan(lambda value: {name: _find_inner_value(value, path) for name, path in paths.items()}, updated)
 
 
@@ -393,7 +406,7 @@ class _OuterAttributes:
 class _Flattening:
     """Collects the flat fields of nested records: their declarations (`fields`), and their `paths` by flat name."""
 
-    def __init__(self, avro: Avro, delimiter: str) -> None:
+    def __init__(self, avro: EditableSchema, delimiter: str) -> None:
         self._avro = avro
         self._delimiter = delimiter
         self.fields: list[dict[str, Any]] = []
@@ -404,14 +417,14 @@ class _Flattening:
         if name in outer.names:
             raise DataError(f"{name} holds itself: a recursive schema cannot be flattened")
         inner_outer = replace(outer, names=(*outer.names, name))
-        for field in self._avro.definition(name)["fields"]:
+        for field in self._avro.find_definition(name)["fields"]:
             self._add_field(field, (*path, field["name"]), inner_outer)
 
     def _add_field(self, field: Mapping[str, Any], path: tuple[str, ...], outer: _OuterAttributes) -> None:
         """Add one field, or all fields below it if it is a record. Raise DataError if its type cannot be flattened."""
         flat_name = self._delimiter.join(path)
         type_ = self._avro.find_type(field["type"])
-        inner, nullable = self._avro.inner(field["type"])
+        inner, nullable = self._avro.split_optional(field["type"])
         optional = outer.optional or nullable
         default = field.get("default")
         # The default of a record holds defaults for its fields.

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.connect.avro.plain_json import compile_plain_json
-from kafka_s3_platform.connect.avro.structs import Avro
+from kafka_s3_platform.connect.avro.structs import EditableSchema
 from kafka_s3_platform.connect.java.numbers import format_json, format_text
 from kafka_s3_platform.connect.transforms.cast import compile_cast
 from kafka_s3_platform.connect.transforms.edits import Edit, Plan, fail_records, replace_payload
@@ -80,6 +80,7 @@ class DropHeaders:
         self._names = pa.array(values["headers"], pa.string())
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        """Remove the headers from the selected records."""
         headers = BatchHeaders.of(batch.records)
         is_dropped: Mask = pc.is_in(headers.keys, self._names).to_numpy(zero_copy_only=False)
         if selected is not None:
@@ -99,6 +100,7 @@ class InsertHeader:
         self._value = None if literal == "null" else literal.encode()
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        """Add the header to the selected records."""
         rows = np.arange(batch.num_rows) if selected is None else np.flatnonzero(selected)
         values = pa.array([self._value] * len(rows), pa.binary())
         headers = BatchHeaders.of(batch.records).append(self._name, rows, values)
@@ -141,9 +143,9 @@ class HeaderFrom(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro) -> Plan:
+    def plan_schema(self, avro: EditableSchema) -> Plan:
         """Plan the copying of fields to headers. Moved fields also leave the record and its schema."""
-        by_name = {field.name: field for field in avro.fields(avro.root, self._purpose)}
+        by_name = {field.name: field for field in avro.list_fields(avro.root, self._purpose)}
         if missing := [name for name in self._fields if name not in by_name]:
             raise DataError(f"Unknown field: {', '.join(missing)}")
         texts = [(name, _compile_header_writer(avro, by_name[name].node)) for name in self._fields]
@@ -154,18 +156,19 @@ class HeaderFrom(Edit):
         if not self._moves:
             return Plan(change, avro.origin)
         declarations = [field for field in avro.list_declarations(self._purpose) if field["name"] not in self._fields]
-        return Plan(change, avro.replace_fields(declarations).schema())
+        return Plan(change, avro.replace_fields(declarations).write_schema())
 
     def _drop_moved(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return a record's fields without those that are moved into headers."""
         if self._moves:
             return {name: field_value for name, field_value in fields.items() if name not in self._fields}
         return fields
 
 
-def _compile_header_writer(avro: Avro, node: Any) -> Any:
+def _compile_header_writer(avro: EditableSchema, node: Any) -> Any:
     """Compile an encoder of values of a node. Logical types and floats need their schema for it."""
     if avro.find_logical_type(node) or avro.find_type(node) == "float32":
         cast = compile_cast(avro, node, "string")
         return lambda value: encode_header(cast(value))
-    plain = compile_plain_json(replace(avro, root=node).schema(), "BASE64")
+    plain = compile_plain_json(replace(avro, root=node).write_schema(), "BASE64")
     return encode_header if plain is None else lambda value: encode_header(None if value is None else plain(value))

@@ -119,6 +119,7 @@ class MapperStep:
             self._mapper = mapper_class(options)
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        """Map the selected records, and merge the results with all others, in the order of offsets."""
         selected_batch = batch if selected is None else batch.take(np.flatnonzero(selected))
         outcome = self._apply_mapper(selected_batch)
         if selected is None:
@@ -127,6 +128,7 @@ class MapperStep:
         return replace(outcome, batch=merged)
 
     def _apply_mapper(self, batch: ConnectBatch) -> Outcome:
+        """Map a batch by the user's class. PermanentError if what it gives back is no batch of these records."""
         where = f"on topic {self._topic}, offsets {_describe_offsets(batch)}"
         with name_fault(type(self._mapper), f"as a transform {where}", self._secrets):
             outcome: Outcome = self._mapper.apply(batch)
@@ -147,18 +149,21 @@ def number_ordinals(offsets: Sequence[int] | Any) -> Int32s:
 
 
 def _qualify_class(class_: type) -> str:
+    """Return a class by its module and name, as failures name it."""
     if class_.__module__ == "builtins":
         return class_.__qualname__
     return f"{class_.__module__}.{class_.__qualname__}"
 
 
 def _describe_offsets(batch: ConnectBatch) -> str:
+    """Return the first and the last offset of a batch, for errors."""
     if batch.num_rows:
         return f"{batch.offsets[0]} to {batch.offsets[-1]}"
     return "of an empty batch"
 
 
 def _iterate_records(batch: ConnectBatch) -> Iterable[MappedRecord]:
+    """Yield the records of a batch as RecordMapper gets them."""
     records = batch.records
     columns = [records.column(name).to_pylist() for name in ("headers", "topic", "partition")]
     payloads = [batch.key.objects, batch.value.objects]
@@ -170,6 +175,7 @@ def _iterate_records(batch: ConnectBatch) -> Iterable[MappedRecord]:
 
 
 def _list_schemas(payload: Payload) -> list[Schema | None]:
+    """Return the schema of each record, None for one without."""
     return [None if code == NO_SCHEMA else payload.schemas[code] for code in payload.codes.tolist()]
 
 
@@ -241,12 +247,14 @@ def _merge_batches(first: ConnectBatch, second: ConnectBatch) -> ConnectBatch:
 
 
 def _read_ordinals(batch: ConnectBatch) -> Int32s:
+    """Return the numbers of records made of one source record. All 0, if each is its source record itself."""
     if batch.ordinals is None:
         return np.zeros(batch.num_rows, np.int32)
     return batch.ordinals
 
 
 def _pair_schemas(payload: Payload) -> Iterable[tuple[Any, Schema | None]]:
+    """Yield each decoded value with its schema, None for one without."""
     return zip(payload.objects, _list_schemas(payload), strict=True)
 
 

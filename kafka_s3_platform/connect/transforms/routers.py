@@ -32,6 +32,7 @@ class Filter:
         self.executing_class = executing_class
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        """Drop the selected records."""
         is_passed = np.zeros(batch.num_rows, bool) if selected is None else ~selected
         return Outcome(batch.take(np.flatnonzero(is_passed)))
 
@@ -46,6 +47,7 @@ class RegexRouter:
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
         # Each distinct topic is renamed once.
+        """Rename the topics of the selected records."""
         topics = pc.dictionary_encode(batch.records.column("topic"))
         names = topics.dictionary.to_pylist()
         renamed = pa.array([replace_whole_match(name, self._regex, self._replacement) for name in names], pa.string())
@@ -81,6 +83,7 @@ class TimestampRouter:
         return pa.array(texts, pa.string()).take(pa.array(pair_of))
 
     def _format_topic(self, topic: str, span: int) -> str:
+        """Return the new name of a topic for times of this span, of which all have one text."""
         text = self._format.format(span * self._format.resolution_ms)
         return self._topic_format.replace("${topic}", topic).replace("${timestamp}", text)
 
@@ -155,6 +158,7 @@ def _take_step(value: Any, step: str | int) -> Any:
 
 
 def _decode_text(value: Any) -> str | None:
+    """Return a text, or bytes of UTF-8 as text. None for other values."""
     value = strip_branch(value)
     try:
         if isinstance(value, bytes):
@@ -165,6 +169,7 @@ def _decode_text(value: Any) -> str | None:
 
 
 def _replace_topics(batch: ConnectBatch, topics: pa.Array, selected: Mask | None) -> ConnectBatch:
+    """Return the batch with other topics for the selected records (None: for all)."""
     if selected is not None:
         topics = pc.if_else(pa.array(selected), topics, batch.records.column("topic"))
     return replace(batch, records=replace_column(batch.records, "topic", topics))

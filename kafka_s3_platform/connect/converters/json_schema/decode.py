@@ -262,6 +262,7 @@ class _Types:
         return resolver.in_subresource(resource)
 
     def _count_places(self, count: int) -> None:
+        """Count further places where types stand. Raise BadRecordError if a schema comes to too many."""
         self._made += count
         if self._made > MAX_SCHEMA_PLACES:
             raise BadRecordError(f"it comes to more than {MAX_SCHEMA_PLACES:,} places where types stand")
@@ -407,6 +408,7 @@ def _is_closed(schema: Mapping[str, Any]) -> bool:
 
 
 def _make_others_slot(property_names: Container[str]) -> Slot:
+    """Return the field of an object for properties that its schema does not list: a map of JSON texts."""
     if OTHER_PROPERTIES in property_names:
         raise BadRecordError(f"it lists {OTHER_PROPERTIES}, which {PRESERVE_OTHERS}=true has another use for")
     values = ConnectType("map", key=Slot(ConnectType("string")), values=Slot(_make_any_type()))
@@ -434,11 +436,15 @@ def _may_be_null(parts: Sequence[_Part]) -> bool:
 
 
 def _is_null_schema(schema: Any) -> bool:
+    """Return True if null is the only value of a schema."""
     return isinstance(schema, Mapping) and schema.get("type") == "null"
 
 
 def _join_types(slots: Sequence[Slot]) -> ConnectType:
-    """Return the type of the slots' values; any type, if Avro's union could not keep two of them apart."""
+    """Return one type for the values of all slots: a union, unless their types are the same.
+
+    Any type (JSON text), if two types would have one branch in Avro's union.
+    """
     distinct: dict[object, Slot] = {}
     for slot in slots:
         is_union = slot.type.kind == "union"
@@ -455,7 +461,7 @@ def _join_types(slots: Sequence[Slot]) -> ConnectType:
 
 
 def _describe_shape(kind: ConnectType) -> object:
-    """Return a key of a type's reader, equal for types with equal readers."""
+    """Return a key by which types are compared: equal for types whose values are read alike."""
     if kind.kind == "struct":
         return kind
     parts = [(_describe_shape(slot.type), slot.optional) for slot in (kind.key, kind.values, *kind.branches) if slot]
@@ -467,6 +473,7 @@ def _make_any_type() -> ConnectType:
 
 
 def _check_connect_type(kind: str) -> str:
+    """Return the name that this platform has for a `connect.type`. Raise BadRecordError if it is unknown."""
     names = {"float32": "float", "float64": "double"}
     if names.get(kind, kind) not in AVRO_TYPES:
         raise BadRecordError(f"its connect.type {kind!r} is unknown")

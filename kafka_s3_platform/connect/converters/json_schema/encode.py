@@ -122,6 +122,7 @@ class _Compiler:
         return _Part(document, lambda value: None if value is None else plain(value))
 
     def _compile_choice(self, members: Sequence[Any], parts: Sequence[_Part]) -> EncodeValue:
+        """Return a converter of values of a union of several types, which name their branch."""
         choose = self.avro.compile_choice(members)
 
         def plain(value: Any) -> Any:
@@ -131,6 +132,7 @@ class _Compiler:
         return plain
 
     def _compile_array(self, node: Mapping[str, Any]) -> _Part:
+        """Compile an array, or a map that Avro holds as an array of entries."""
         items = self.compile_part(node["items"])
         member = self.avro.resolve(node["items"])
         document = {"type": "array", "items": items.document}
@@ -205,10 +207,12 @@ def _make_reference(name: str) -> dict[str, str]:
 
 
 def _describe_node(node: Mapping[str, Any]) -> dict[str, str]:
+    """Return the `description` of a type or a field, empty if it has no doc."""
     return {"description": node["doc"]} if node.get("doc") else {}
 
 
 def _may_be_null(document: Mapping[str, Any]) -> bool:
+    """Return True if null fits a JSON Schema that this module made."""
     return document == NULL or NULL in document.get("oneOf", document.get("anyOf", ()))
 
 
@@ -218,6 +222,7 @@ def _find_json_kind(kind: str) -> str:
 
 
 def _compile_enum(node: Mapping[str, Any]) -> _Part:
+    """Compile an enum. Its converter refuses texts that are no symbol."""
     symbols = frozenset(node["symbols"])
 
     def plain(value: str) -> str:
@@ -243,6 +248,7 @@ def _compile_scalar(node: Mapping[str, Any]) -> _Part:
 
 
 def _compile_decimal(node: Mapping[str, Any]) -> _Part:
+    """Compile a decimal to a number with the name and parameters that Connect's Decimal has."""
     scale = node.get("scale", 0)
     precision = node.get("precision", DEFAULT_PRECISION)
     parameters = {"scale": str(scale)} | (
@@ -264,6 +270,8 @@ def _read_json(text: str) -> Any:
 
 
 def _require_type(*kinds: type) -> EncodeValue:
+    """Return a converter that lets values of these Python types pass, and raises TypeError for others."""
+
     def plain(value: Any) -> Any:
         if type(value) not in kinds:
             raise TypeError(f"{value!r:.100} is not of {' or '.join(kind.__name__ for kind in kinds)}")
@@ -273,6 +281,7 @@ def _require_type(*kinds: type) -> EncodeValue:
 
 
 def _check_double(value: Any) -> float:
+    """Return the number as a float. Raise ValueError for NaN and infinities, which JSON lacks."""
     if not isfinite(value):
         raise ValueError(f"{value} is no number that JSON has")
     return float(value)

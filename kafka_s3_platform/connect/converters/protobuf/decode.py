@@ -69,9 +69,10 @@ class MessageSizes:
         # A large message may have two values for each of its bytes.
         max_values = max(MAX_RECORD_VALUES, 2 * len(body))
         if len(body) // _LEAST_BYTES * self._widest > max_values:
-            _Walk(self._values, max_values).count_values(memoryview(body), 0, len(body), self._message, 0)
+            _ValueCounter(self._values, max_values).count_values(memoryview(body), 0, len(body), self._message, 0)
 
     def _find(self, message: Descriptor) -> None:
+        """Collect the number of values of each message type that a message may hold: one, and one for each field."""
         todo = [message]
         while todo:
             descriptor = todo.pop()
@@ -80,7 +81,7 @@ class MessageSizes:
                 todo += [f.message_type for f in descriptor.fields if f.message_type is not None]
 
 
-class _Walk:
+class _ValueCounter:
     """One pass over a message's bytes that counts its values, up to a limit."""
 
     def __init__(self, values: dict[str, int], max_values: int) -> None:
@@ -165,7 +166,7 @@ class ProtobufConverter(FramedConverter):
 
     def __init__(self, topic: str, is_key: bool, registry: RegistrySettings, options: Mapping[str, str]) -> None:
         super().__init__(topic, is_key, registry)
-        self._file = _NewFile(
+        self._file = _FileCompiler(
             flatten=_is_enabled(options, "flatten.unions", "false"),
             index=_is_enabled(options, "generate.index.for.unions", "true"),
             unwrap=_is_enabled(options, "wrapper.for.nullables", "false"),
@@ -190,6 +191,7 @@ class ProtobufConverter(FramedConverter):
 
 
 def _is_enabled(options: Mapping[str, str], name: str, otherwise: str) -> bool:
+    """Return the value of an option that is `true` or `false`."""
     return options.get(name, otherwise).strip().lower() == "true"
 
 
@@ -231,8 +233,12 @@ class _Message:
 
 
 @dataclass(frozen=True)
-class _NewFile:
-    """Makes the messages of a registered schema."""
+class _FileCompiler:
+    """Compiles registered schemas to their messages, by the options of ProtobufConverter.
+
+    `flatten`: a oneof's alternatives are fields of the message. `index`: a oneof's name ends with its index. `unwrap`:
+    wrapper messages become their content.
+    """
 
     flatten: bool
     index: bool
@@ -255,7 +261,7 @@ class _File:
     Each is compiled for the first value of its type; `str`: why it cannot be.
     """
 
-    how: _NewFile
+    options: _FileCompiler
     registered: RegistrySchema
     file: FileDescriptor
     messages: dict[tuple[int, ...], "_Message | str"] = field(default_factory=dict)
@@ -299,7 +305,7 @@ class _File:
 
     def _make_message(self, descriptor: Descriptor) -> _Message:
         """Compile a message type: its class, its Avro schema, and its reader."""
-        kind, read = _Messages(self.how).root(descriptor)
+        kind, read = _Messages(self.options).root(descriptor)
         schema = Schema(
             check_walkable(write_avro_schema(Slot(kind))),
             self.registered.schema_id,
@@ -315,8 +321,8 @@ class _Messages:
     A recursive message is one type.
     """
 
-    def __init__(self, how: _NewFile) -> None:
-        self._options = how
+    def __init__(self, options: _FileCompiler) -> None:
+        self._options = options
         self._types: dict[str, ConnectType] = {}
         self._reads: dict[str, ReadField] = {}
 
@@ -418,6 +424,7 @@ class _Messages:
         return self._compile_logical(message, descriptor) or self._compile_struct(message)
 
     def _compile_wrapper(self, wrapper: Descriptor) -> tuple[ConnectType, ReadField]:
+        """Return type and reader of the content of one of Google's wrapper messages, such as StringValue."""
         kind, read = self._compile_single(wrapper.fields_by_name["value"])
         return kind, _note_unlisted(wrapper, lambda value: read(value.value))
 
@@ -479,6 +486,7 @@ def _note_unlisted(message: Descriptor, read_value: ReadField) -> ReadField:
 
 
 def _choose_read(descriptor: FieldDescriptor) -> ReadField:
+    """Return the reader of a field's value that is no message and no enum."""
     if descriptor.type in UNSIGNED_64:
         return _to_signed
     file = FileDescriptorProto()
@@ -492,6 +500,7 @@ def _keep_value(value: Any) -> Any:
 
 
 def _keep_text(value: Any) -> Any:
+    """Return a text. Raise BadRecordError for bytes, which Protobuf gives where a text is not UTF-8."""
     if type(value) is bytes:
         raise BadRecordError(f"has text that is not UTF-8: {value[:100]!r}")
     return value
@@ -506,11 +515,13 @@ def _to_signed(value: int) -> int:
 
 
 def _compile_enum(enum: EnumDescriptor) -> ReadField:
+    """Return a reader of an enum: from the number to its name, or to ProtobufData's name for an unknown number."""
     names = {number: value.name for number, value in enum.values_by_number.items()}
     return lambda number: names.get(number) or f"UNKNOWN_ENUM_VALUE_{enum.name}_{number}"
 
 
 def _read_timestamp(value: Any) -> int:
+    """Return a Timestamp message as epoch ms. BadRecordError if it is outside of the years 1 to 9999."""
     seconds: int = value.seconds
     nanos: int = value.nanos
     if not (LEAST_SECONDS <= seconds <= MOST_SECONDS and 0 <= nanos < 1_000_000_000):
@@ -519,6 +530,7 @@ def _read_timestamp(value: Any) -> int:
 
 
 def _read_date(value: Any) -> int:
+    """Return a Date message as days since 1970-01-01. BadRecordError if there is no such day."""
     try:
         return date(value.year, value.month, value.day).toordinal() - EPOCH_DAY
     except ValueError as err:
@@ -526,6 +538,7 @@ def _read_date(value: Any) -> int:
 
 
 def _read_time(value: Any) -> int:
+    """Return a TimeOfDay message as ms of the day. BadRecordError if there is no such time."""
     try:
         time(value.hours, value.minutes, value.seconds, value.nanos // 1000)
     except ValueError as err:
@@ -534,12 +547,14 @@ def _read_time(value: Any) -> int:
 
 
 def _cut_nanos(nanos: int) -> int:
+    """Return whole milliseconds of these nanoseconds. Note the record if that loses some."""
     if nanos % 1_000_000:
         lost.places.setdefault(CUT_TIMES, f"{nanos} nanoseconds")
     return nanos // 1_000_000
 
 
 def _read_decimal(value: Any, scale: int) -> bytes:
+    """Return a Decimal message as Avro's bytes, with the scale that its field declares."""
     if len(value.value) > MAX_DECIMAL_BYTES:
         raise BadRecordError(f"has a Decimal of {len(value.value)} bytes, read are {MAX_DECIMAL_BYTES}")
     number = int.from_bytes(value.value, "big", signed=True)

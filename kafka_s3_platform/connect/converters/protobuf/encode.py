@@ -248,11 +248,12 @@ class _Compiler:
 
 
 def _write_block(word: str, name: str, lines: Sequence[str]) -> list[str]:
+    """Return the lines of a message or a oneof in a .proto file."""
     return [f"{word} {name} {{", *(f"  {line}" for line in lines), "}"]
 
 
 def _put_single(name: str, kind: _Kind) -> Fill:
-    """Return a setter of a field that is not repeated."""
+    """Return a function that puts a value into the field `name`, which is not repeated."""
     convert = kind.convert
     fill = kind.fill
     if convert is not None:
@@ -269,7 +270,7 @@ def _put_single(name: str, kind: _Kind) -> Fill:
 
 
 def _put_repeated(name: str, kind: _Kind) -> Fill:
-    """Make the function that fills the repeated field `name` of a message with values."""
+    """Return a function that puts a list of values into the repeated field `name`."""
     convert = kind.convert
     fill = kind.fill
     if convert is not None:
@@ -285,7 +286,7 @@ def _put_repeated(name: str, kind: _Kind) -> Fill:
 
 
 def _put_map(name: str, kind: _Kind) -> Fill:
-    """Make the function that fills the map `name` of a message with entries."""
+    """Return a function that puts entries into the map field `name`."""
 
     def put(message: Any, values: Mapping[str, Any]) -> None:
         entries = getattr(message, name)
@@ -299,6 +300,7 @@ def _put_map(name: str, kind: _Kind) -> Fill:
 
 
 def _require_value(value: Any, name: str) -> Any:
+    """Return the item of a list or a map. Raise ValueError for a null, which Protobuf has not."""
     if value is None:
         raise ValueError(f"field {name} holds a null in a list or a map, which Protobuf has not")
     return value
@@ -350,6 +352,7 @@ def _compile_decimal(node: Mapping[str, Any]) -> _Kind:
 
 
 def _fill_date(message: Any, value: int) -> None:
+    """Put days since 1970-01-01 into a Date message."""
     day = date.fromordinal(value + EPOCH_DAY)
     message.year = day.year
     message.month = day.month
@@ -357,6 +360,7 @@ def _fill_date(message: Any, value: int) -> None:
 
 
 def _fill_time(message: Any, value: int) -> None:
+    """Put ms of a day into a TimeOfDay message. ValueError if they are more than a day."""
     if not 0 <= value < DAY_MS:
         raise ValueError(f"{value} ms are no time of a day")
     seconds, millis = divmod(value, 1000)
@@ -367,6 +371,7 @@ def _fill_time(message: Any, value: int) -> None:
 
 
 def _fill_timestamp(message: Any, value: int) -> None:
+    """Put epoch ms into a Timestamp message. ValueError outside of the years 1 to 9999."""
     seconds, millis = divmod(value, 1000)
     if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
         raise ValueError(f"{value} ms are outside of the years 1 to 9999")
