@@ -30,7 +30,7 @@ from kafka_s3_platform.connect.java.numbers import (
 from kafka_s3_platform.connect.java.simple_date_format import SimpleDateFormat
 from kafka_s3_platform.connect.transforms.edits import Edit, Plan
 from kafka_s3_platform.connect.transforms.fields import require_map
-from kafka_s3_platform.core.model.connect import DataError, Side
+from kafka_s3_platform.core.model.connect import DataError
 from kafka_s3_platform.core.model.times import DAY_MS
 
 Caster = Callable[[Any], Any]
@@ -47,13 +47,13 @@ NODES: Mapping[str, Any] = {
     "boolean": "boolean",
     "string": "string",
 }
-_CLASSES = {bool: "boolean", int: "int64", float: "float64", str: "string", bytes: "bytes"}
+_CLASSES = {bool: "boolean", int: "int64", float: "float64", str: "string", bytes: "bytes", Decimal: "decimal"}
 
 
 class Cast(Edit):
     """Casts fields, or the whole key or value."""
 
-    def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
+    def __init__(self, executing_class: str, side: str, values: Mapping[str, Any]) -> None:
         super().__init__(executing_class, side, values)
         spec: Mapping[str | None, str] = values["spec"]
         self._whole = spec.get(None)
@@ -103,7 +103,8 @@ def compile_cast(avro: EditableSchema, node: Any, target: str) -> Caster:
     logical = avro.find_logical_type(node)
     if logical == "Decimal":
         scale = avro.find_definition(avro.split_optional(node)[0]).get("scale", 0)
-        return _keep_null(lambda unscaled: _cast_decimal(decode_decimal(unscaled, scale), target))
+        cast = _compile_plain("decimal", target)
+        return _keep_null(lambda unscaled: cast(decode_decimal(unscaled, scale)))
     if logical and target == "string":
         # Connect formats Date, Time and Timestamp as java.util.Date. Avro's dates are days.
         unit = DAY_MS if logical == "Date" else 1
@@ -114,15 +115,14 @@ def compile_cast(avro: EditableSchema, node: Any, target: str) -> Caster:
 def _compile_schemaless(target: str) -> Caster:
     """Compile a cast of values without a schema, by the Python type of each."""
     casters = {type_: _compile_plain(source, target) for type_, source in _CLASSES.items()}
-    casters[Decimal] = lambda number: _cast_decimal(number, target)
 
     def cast(value: Any) -> Any:
         if value is None:
             return None
         caster = casters.get(type(value))
-        if caster:
-            return caster(value)
-        return _refuse_type("ARRAY" if isinstance(value, list) else "MAP")(value)
+        if caster is None:
+            caster = _compile_plain("array" if isinstance(value, list) else "map", target)
+        return caster(value)
 
     return cast
 
@@ -132,94 +132,64 @@ def _keep_null(cast: Caster) -> Caster:
     return lambda value: None if value is None else cast(value)
 
 
-def _compile_plain(source: str, target: str) -> Caster:
-    """Compile a cast of values without a logical type."""
-    if source in INTEGER_BITS:
-        return _cast_from_int(target)
-    if source in {"float32", "float64"}:
-        return _cast_from_float(target, single=source == "float32")
-    if source == "bytes":
-        return _cast_from_bytes(target)
-    if source == "boolean":
-        return _cast_from_boolean(target)
-    if source == "string":
-        return _cast_from_string(target)
-    return _refuse_type(source.upper())
+_INTEGER_CASTS: Mapping[str, Callable[[Any, int], int]] = {
+    "integer": wrap_int,
+    "float": truncate_float,
+    "boolean": lambda value, _bits: int(value),
+    "string": parse_java_int,
+    # As Java's BigDecimal: the fraction is lost, and then the higher bits.
+    "decimal": lambda value, bits: wrap_int(int(value), bits),
+}
+"""How each kind of values becomes a whole number of so many bits."""
 
-
-def _cast_from_int(target: str) -> Caster:
-    """Return the cast of whole numbers to a type (`int8`, `string` ...)."""
-    if target in INTEGER_BITS:
-        bits = INTEGER_BITS[target]
-        return lambda value: wrap_int(value, bits)
-    casters: dict[str, Caster] = {
+_CASTS: Mapping[str, Mapping[str, Caster]] = {
+    "integer": {
         "float32": lambda value: round_to_float32(float(value)),
         "float64": float,
         "boolean": bool,
         "string": str,
-    }
-    return casters[target]
-
-
-def _cast_from_float(target: str, *, single: bool) -> Caster:
-    """Return the cast of floats, or of doubles, to a type. `single`: they are of 32 bits."""
-    if target in INTEGER_BITS:
-        bits = INTEGER_BITS[target]
-        return lambda value: truncate_float(value, bits)
-    if target == "string":
-        return lambda value: format_double(value, single=single)
-    if target == "boolean":
+    },
+    "float": {
+        "float32": round_to_float32,
+        "float64": float,
         # Connect casts to long first, so 0.5 is false.
-        return lambda value: truncate_float(value, 64) != 0
-    return round_to_float32 if target == "float32" else float
-
-
-def _cast_from_boolean(target: str) -> Caster:
-    """Return the cast of booleans to a type (`int8`, `string` ...)."""
-    if target in INTEGER_BITS:
-        return int
-    if target == "string":
-        return format_text
-    return bool if target == "boolean" else float
-
-
-def _cast_from_string(target: str) -> Caster:
-    """Return the cast of texts to a type. It raises DataError for a text that is no such value."""
-    if target in INTEGER_BITS:
-        bits = INTEGER_BITS[target]
-        return lambda text: parse_java_int(text, bits)
-    casters: dict[str, Caster] = {
+        "boolean": lambda value: truncate_float(value, 64) != 0,
+        "string": format_double,
+    },
+    "boolean": {"float32": float, "float64": float, "boolean": bool, "string": format_text},
+    "string": {
         "float32": lambda text: round_to_float32(parse_java_float(text)),
         "float64": parse_java_float,
         "boolean": lambda text: text.lower() == "true",
         "string": str,
-    }
-    return casters[target]
+    },
+    "decimal": {
+        "float32": lambda value: round_to_float32(float(value)),
+        "float64": float,
+        "boolean": lambda value: wrap_int(int(value), 64) != 0,
+        "string": str,
+    },
+    "bytes": {"string": lambda value: base64.b64encode(value).decode()},
+}
+"""How each kind of values becomes one of the other types."""
+
+_KINDS = {**dict.fromkeys(INTEGER_BITS, "integer"), "float32": "float", "float64": "float"}
 
 
-def _cast_from_bytes(target: str) -> Caster:
-    """Return the cast of bytes, to base64 if the type is `string`. Kafka refuses all others."""
-    if target == "string":
-        return lambda value: base64.b64encode(value).decode()
-    return _refuse_cast("Unexpected type in Cast transformation: bytes")
-
-
-def _cast_decimal(number: Decimal, target: str) -> Any:
-    """Cast a decimal as Java's BigDecimal does: integers lose the fraction, then the higher bits."""
-    if target in INTEGER_BITS:
-        return wrap_int(int(number), INTEGER_BITS[target])
-    if target == "boolean":
-        return wrap_int(int(number), 64) != 0
-    if target == "string":
-        return str(number)
-    if target == "float32":
-        return round_to_float32(float(number))
-    return float(number)
-
-
-def _refuse_type(type_: str) -> Caster:
-    """Return a cast that fails for each value, because Cast does not support its type."""
-    return _refuse_cast(f"Cast transformation does not support casting from {type_}; supported types are {SUPPORTED}")
+def _compile_plain(source: str, target: str) -> Caster:
+    """Return the cast from one type to another, by Connect's names. The name of decimal numbers is `decimal`."""
+    kind = _KINDS.get(source, source)
+    if kind not in _CASTS:
+        return _refuse_cast(
+            f"Cast transformation does not support casting from {source.upper()}; supported types are {SUPPORTED}"
+        )
+    if (source, target) == ("float32", "string"):
+        return lambda value: format_double(value, single=True)
+    if kind in _INTEGER_CASTS and target in INTEGER_BITS:
+        cast = _INTEGER_CASTS[kind]
+        bits = INTEGER_BITS[target]
+        return lambda value: cast(value, bits)
+    return _CASTS[kind].get(target) or _refuse_cast("Unexpected type in Cast transformation: bytes")
 
 
 def _refuse_cast(message: str) -> Caster:
@@ -241,7 +211,7 @@ UNITS_PER_MS = {"nanoseconds": 1_000_000, "microseconds": 1000, "milliseconds": 
 class TimestampConverter(Edit):
     """Converts a field, or the whole key or value."""
 
-    def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
+    def __init__(self, executing_class: str, side: str, values: Mapping[str, Any]) -> None:
         super().__init__(executing_class, side, values)
         self._field: str = values["field"]
         self._target: str = values["target.type"]

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.connect.config.keys.transforms import find_java_class, find_public_options, parse_options
 from kafka_s3_platform.connect.transforms.cast import Cast, TimestampConverter
-from kafka_s3_platform.connect.transforms.edits import Edit
+from kafka_s3_platform.connect.transforms.edits import TransformStep
 from kafka_s3_platform.connect.transforms.fields import (
     ExtractField,
     Flatten,
@@ -27,7 +27,7 @@ from kafka_s3_platform.connect.transforms.mappers import MapperStep
 from kafka_s3_platform.connect.transforms.routers import ExtractTopic, Filter, RegexRouter, TimestampRouter
 from kafka_s3_platform.core.config.plugins import MAPPER, load_class
 from kafka_s3_platform.core.config.settings import TransformSettings, is_python_class
-from kafka_s3_platform.core.model.connect import ConnectBatch, Mask, Outcome, RecordFailure, Side, Transform
+from kafka_s3_platform.core.model.connect import ConnectBatch, Mask, Outcome, RecordFailure, Transform
 
 Predicate = Callable[[ConnectBatch], Mask]
 
@@ -67,33 +67,27 @@ _PREDICATES: Mapping[str, Callable[[Mapping[str, Any]], Predicate]] = {
 }
 
 
-class TransformStep(Protocol):
-    """One step. It changes the selected records (None: all), and leaves the others as they are."""
+RunStep = Callable[[ConnectBatch, Mask], Outcome]
+"""Changes the selected records of a batch, and leaves the others as they are."""
 
-    executing_class: str
-
-    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome: ...
-
-
-_EDITS: Mapping[str, Callable[[str, Side, Mapping[str, Any]], Edit]] = {
+_STEPS: Mapping[str, Callable[[str, str, Mapping[str, Any]], TransformStep]] = {
     "Cast": Cast,
+    "DropHeaders": DropHeaders,
     "ExtractField": ExtractField,
+    "ExtractTopic": ExtractTopic,
+    "Filter": Filter,
     "Flatten": Flatten,
     "HeaderFrom": HeaderFrom,
     "HoistField": HoistField,
     "InsertField": InsertField,
+    "InsertHeader": InsertHeader,
     "MaskField": MaskField,
+    "RegexRouter": RegexRouter,
     "ReplaceField": ReplaceField,
     "SetSchemaMetadata": SetSchemaMetadata,
     "TimestampConverter": TimestampConverter,
-    "ValueToKey": ValueToKey,
-}
-_OTHERS: Mapping[str, Callable[[str, Mapping[str, Any]], TransformStep]] = {
-    "DropHeaders": DropHeaders,
-    "Filter": Filter,
-    "InsertHeader": InsertHeader,
-    "RegexRouter": RegexRouter,
     "TimestampRouter": TimestampRouter,
+    "ValueToKey": ValueToKey,
 }
 
 
@@ -104,25 +98,20 @@ def new_chain(transforms: Sequence[TransformSettings], topic: str) -> Transform:
         ConfigError: a user's class cannot be imported.
         ValueError: an option is not allowed.
     """
-    return _Chain(tuple(_GuardedStep(_new_step(settings, topic), _new_guard(settings)) for settings in transforms))
+    return _Chain(tuple((_new_step(settings, topic), _new_guard(settings)) for settings in transforms))
 
 
-def _new_step(settings: TransformSettings, topic: str) -> TransformStep:
-    """Make the step of a transform: one of Connect's by its name, or a user's class."""
-    executing_class = find_java_class(settings.type)
+def _new_step(settings: TransformSettings, topic: str) -> RunStep:
+    """Return the function of a transform: of one of Connect's by its name, or of a user's class."""
     if is_python_class(settings):
         options = {name: value.get_secret_value() for name, value in settings.options.items()}
         mapper = load_class(settings.type, MAPPER)
         public = find_public_options(settings.type)
         secrets = [value for name, value in options.items() if name not in public]
-        return MapperStep(mapper, options, topic, secrets)
-    values = parse_options(settings)
+        return MapperStep(mapper, options, topic, secrets).run
     name, _, side = settings.type.partition("$")
-    if name == "ExtractTopic":
-        return ExtractTopic(executing_class, side, values)
-    if name in _EDITS:
-        return _EDITS[name](executing_class, "key" if side == "Key" else "value", values)
-    return _OTHERS[name](executing_class, values)
+    step = _STEPS[name](find_java_class(settings.type), side.lower() or "value", parse_options(settings))
+    return step.run
 
 
 def _new_guard(settings: TransformSettings) -> Predicate | None:
@@ -136,33 +125,22 @@ def _new_guard(settings: TransformSettings) -> Predicate | None:
 
 
 @dataclass(frozen=True)
-class _GuardedStep:
-    step: TransformStep
-    guard: Predicate | None
-
-    def apply(self, batch: ConnectBatch) -> Outcome:
-        """Run the step for the records that its guard selects."""
-        if self.guard is None:
-            return self.step.run(batch, None)
-        selected = self.guard(batch)
-        if not selected.any():
-            return Outcome(batch)
-        return self.step.run(batch, None if selected.all() else selected)
-
-
-@dataclass(frozen=True)
 class _Chain:
-    steps: tuple[_GuardedStep, ...]
+    """All transforms of a connector in their order, each with the predicate that selects its records (its guard)."""
+
+    steps: tuple[tuple[RunStep, Predicate | None], ...]
 
     def apply(self, batch: ConnectBatch) -> Outcome:
         """Run all steps. A record that fails in one does not reach the next."""
         failures: list[RecordFailure] = []
-        for step in self.steps:
+        for run, guard in self.steps:
             if not batch.num_rows:
                 break
-            outcome = _fail_whole_records(step.apply(batch))
-            batch = outcome.batch
-            failures += outcome.failures
+            selected = np.ones(batch.num_rows, bool) if guard is None else guard(batch)
+            if selected.any():
+                outcome = _fail_whole_records(run(batch, selected))
+                batch = outcome.batch
+                failures += outcome.failures
         return Outcome(batch, tuple(failures))
 
 

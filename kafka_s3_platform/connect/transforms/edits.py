@@ -1,7 +1,7 @@
 """The engine of transforms of keys or values: one plan for each schema, one Python call for each record.
 
 A *plan* is the function that changes objects of one schema, with the schema of its results. Objects without a schema
-(*schemaless* ones) have a plan of their own. `selected` is the mask of the records to change; None means all.
+(*schemaless* ones) have a plan of their own. `selected` is the mask of the records to change.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,6 @@ from kafka_s3_platform.core.model.connect import (
     Payload,
     RecordFailure,
     Schema,
-    Side,
 )
 
 RowNumbers = npt.NDArray[np.intp]
@@ -43,9 +42,12 @@ class Plan:
     schema: Schema | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Changed:
-    """The objects of a batch after a change of the selected ones. `faults` (position -> error) could not be changed."""
+    """The objects of a batch after a change of the selected ones. `faults` (position -> error) could not be changed.
+
+    `schemas` are those of the objects after the change, and `codes` their indexes.
+    """
 
     objects: list[Any]
     codes: Int32s
@@ -57,39 +59,50 @@ class Changed:
         return Payload(None, self.codes, self.schemas, self.objects)
 
 
-def replace_payload(batch: ConnectBatch, side: Side, payload: Payload) -> ConnectBatch:
+def replace_payload(batch: ConnectBatch, side: str, payload: Payload) -> ConnectBatch:
     """Return the batch with `payload` as its keys or values."""
     if side == "key":
         return replace(batch, key=payload)
     return replace(batch, value=payload)
 
 
-def fail_records(batch: ConnectBatch, reasons: Mapping[int, object], executing_class: str) -> Outcome:
-    """Return the batch without the records at these positions, and a failure with its reason for each of them.
+class TransformStep(ABC):
+    """A transform of Connect's: it changes the selected records of a batch, and leaves the others as they are.
 
-    `executing_class` is the Java class of the transform, which the failures name.
+    `executing_class` is its Java class. `side` is what it changes: `key`, `value` or `header`. `values` are its parsed
+    options by name.
     """
-    if not reasons:
-        return Outcome(batch)
-    offsets = batch.offsets
-    failures = tuple(
-        RecordFailure(int(offsets[at]), "TRANSFORMATION", executing_class, DATA_EXCEPTION, str(reasons[at]))
-        for at in sorted(reasons)
-    )
-    return Outcome(batch.take(np.setdiff1d(np.arange(batch.num_rows), list(reasons))), failures)
+
+    def __init__(self, executing_class: str, side: str, values: Mapping[str, Any]) -> None:
+        self._executing_class = executing_class
+        self._side = side
+        self._values = values
+
+    @abstractmethod
+    def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
+        """Change the selected records. Return the batch without those that fail, and the failures."""
+
+    def fail_records(self, batch: ConnectBatch, reasons: Mapping[int, object]) -> Outcome:
+        """Return the batch without the records at these positions, and a failure with its reason for each of them."""
+        if not reasons:
+            return Outcome(batch)
+        offsets = batch.offsets
+        failures = tuple(
+            RecordFailure(int(offsets[at]), "TRANSFORMATION", self._executing_class, DATA_EXCEPTION, str(reasons[at]))
+            for at in sorted(reasons)
+        )
+        return Outcome(batch.take(np.setdiff1d(np.arange(batch.num_rows), list(reasons))), failures)
 
 
-class Edit(ABC):
+class Edit(TransformStep):
     """A transform of keys or values. Subclasses make one plan for each schema, and one for objects without a schema.
 
-    `values` are the parsed options by name. With `replace.null.with.default`, a subclass's plans see the defaults of
-    top-level fields in place of their nulls.
+    With the option `replace.null.with.default`, a subclass's plans see the defaults of top-level fields in place of
+    their nulls.
     """
 
-    def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
-        self.executing_class = executing_class
-        self.side = side
-        self._values = values
+    def __init__(self, executing_class: str, side: str, values: Mapping[str, Any]) -> None:
+        super().__init__(executing_class, side, values)
         self._plans: dict[Schema | None, Plan | DataError] = {}
 
     nulls_pass = True
@@ -107,35 +120,49 @@ class Edit(ABC):
         """Return the arguments of `change` after the object."""
         return ()
 
-    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        """Change the selected keys or values.
-
-        Return the batch without records that could not be changed, and failures.
-        """
+    def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
         changed = self.change_objects(batch, selected)
-        return fail_records(replace_payload(batch, self.side, changed.payload()), changed.faults, self.executing_class)
+        return self.fail_records(replace_payload(batch, self._side, changed.payload()), changed.faults)
 
-    def change_objects(self, batch: ConnectBatch, selected: Mask | None) -> Changed:
+    def change_objects(self, batch: ConnectBatch, selected: Mask) -> Changed:
         """Change the selected keys or values of the batch, and return all of them."""
-        source: Payload = getattr(batch, self.side)
+        source: Payload = getattr(batch, self._side)
         return self.apply(source, source, self.read_columns(batch), selected)
 
-    def apply(self, source: Payload, target: Payload, columns: Columns, selected: Mask | None) -> Changed:
+    def apply(self, source: Payload, target: Payload, columns: Columns, selected: Mask) -> Changed:
         """Change the selected objects of `source`, and put the results in place of the objects of `target`."""
-        changed = Changed(list(target.objects), target.codes.copy(), list(target.schemas), {})
-        schema_codes = {schema: code for code, schema in enumerate(changed.schemas)}
-        for code, positions in self._group_by_schema(source, selected):
-            schema = None if code == NO_SCHEMA else source.schemas[code]
-            self._apply_plan(self._get_plan(schema), source.objects, columns, positions, changed, schema_codes)
-        return _prune_schemas(changed)
+        objects = list(target.objects)
+        codes = target.codes.copy()
+        schemas = list(target.schemas)
+        schema_codes = {schema: code for code, schema in enumerate(schemas)}
+        faults: dict[int, Exception] = {}
+        for source_code, positions in self._group_by_schema(source, selected):
+            plan = self._get_plan(None if source_code == NO_SCHEMA else source.schemas[source_code])
+            if isinstance(plan, DataError):
+                faults |= dict.fromkeys(positions.tolist(), plan)
+                continue
+            results = _apply_change(plan.change, source.objects, columns, positions, faults)
+            code = NO_SCHEMA
+            if plan.schema is not None:
+                code = schema_codes.setdefault(plan.schema, len(schemas))
+                if code == len(schemas):
+                    schemas.append(plan.schema)
+            if len(results) == len(objects):
+                objects = results
+            else:
+                for position, result in zip(positions.tolist(), results, strict=True):
+                    objects[position] = result
+            # A null has no schema, whatever the plan says.
+            codes[positions] = [NO_SCHEMA if result is None else code for result in results]
+        used_codes = np.unique(codes[codes != NO_SCHEMA])
+        renumbered = np.where(codes == NO_SCHEMA, NO_SCHEMA, np.searchsorted(used_codes, codes)).astype(np.int32)
+        return Changed(objects, renumbered, [schemas[code] for code in used_codes.tolist()], faults)
 
-    def _group_by_schema(self, source: Payload, selected: Mask | None) -> Iterable[tuple[int, RowNumbers]]:
+    def _group_by_schema(self, source: Payload, selected: Mask) -> Iterable[tuple[int, RowNumbers]]:
         """Yield each schema's code and the positions of its selected records. A null has no schema."""
         nulls = np.fromiter((o is None for o in source.objects), bool, len(source))
         codes = np.where(nulls, NO_SCHEMA, source.codes)
-        is_selected = np.ones(len(source), bool) if selected is None else selected
-        if self.nulls_pass:
-            is_selected = is_selected & ~nulls
+        is_selected = selected & ~nulls if self.nulls_pass else selected
         for code in np.unique(codes[is_selected]).tolist():
             yield code, np.flatnonzero(is_selected & (codes == code))
 
@@ -143,9 +170,8 @@ class Edit(ABC):
         """Return the plan for a schema, made at its first use, or the error of each of its records."""
         if schema not in self._plans:
             try:
-                self._plans[schema] = (
-                    self.plan_schemaless() if schema is None else self._plan_filled(EditableSchema.of(schema))
-                )
+                plan = self.plan_schemaless() if schema is None else self._plan_filled(EditableSchema.of(schema))
+                self._plans[schema] = plan
             except DataError as error:
                 # Kept like a plan: each record of this schema fails with it.
                 self._plans[schema] = error
@@ -164,26 +190,6 @@ class Edit(ABC):
             return plan.change({**value, **nulls}, *columns)
 
         return replace(plan, change=change)
-
-    def _apply_plan(
-        self,
-        plan: Plan | DataError,
-        objects: Sequence[Any],
-        columns: Columns,
-        positions: RowNumbers,
-        changed: Changed,
-        schema_codes: dict[Schema, int],
-    ) -> None:
-        """Write the plan's results for the rows at `positions` into `changed`: objects, schema codes and faults."""
-        if isinstance(plan, DataError):
-            changed.faults.update(dict.fromkeys(positions.tolist(), plan))
-            return
-        results = _apply_change(plan.change, objects, columns, positions, changed.faults)
-        code = NO_SCHEMA if plan.schema is None else schema_codes.setdefault(plan.schema, len(schema_codes))
-        if code == len(changed.schemas) and plan.schema is not None:
-            changed.schemas.append(plan.schema)
-        changed.codes[positions] = code
-        _place_results(results, positions, changed)
 
 
 def _apply_change(
@@ -214,24 +220,3 @@ def _apply_to_row(change: Callable[..., Any], row: list[Any], position: int, fau
     except FAULTS as error:
         faults[position] = error if isinstance(error, ValueError) else DataError(f"{type(error).__name__}: {error}")
         return None
-
-
-def _place_results(results: list[Any], positions: RowNumbers, changed: Changed) -> None:
-    """Put the results in the place of the changed objects. A null result has no schema."""
-    if len(positions) == len(changed.objects):
-        changed.objects = results
-    else:
-        for position, result in zip(positions.tolist(), results, strict=True):
-            changed.objects[position] = result
-    # A null has no schema, whatever the plan says.
-    nulls = np.fromiter((result is None for result in results), bool, len(results))
-    changed.codes[positions[nulls]] = NO_SCHEMA
-
-
-def _prune_schemas(changed: Changed) -> Changed:
-    """Drop the schemas without a record after the change."""
-    used_codes = [int(code) for code in np.unique(changed.codes) if code != NO_SCHEMA]
-    codes = np.full(len(changed.schemas) + 1, NO_SCHEMA, np.int32)
-    codes[used_codes] = np.arange(len(used_codes), dtype=np.int32)
-    # NO_SCHEMA is -1, so it picks the last item, which is always NO_SCHEMA.
-    return replace(changed, codes=codes[changed.codes], schemas=[changed.schemas[code] for code in used_codes])

@@ -22,9 +22,9 @@ from kafka_s3_platform.connect.java.numbers import (
     round_to_float32,
     wrap_int,
 )
-from kafka_s3_platform.connect.transforms.edits import Columns, Edit, Plan, fail_records
+from kafka_s3_platform.connect.transforms.edits import Columns, Edit, Plan
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP
-from kafka_s3_platform.core.model.connect import ConnectBatch, DataError, Mask, Outcome, Side
+from kafka_s3_platform.core.model.connect import ConnectBatch, DataError, Mask, Outcome
 
 FieldValues = Mapping[str, Any]
 
@@ -50,7 +50,7 @@ class InsertField(Edit):
         "static.field": "string",
     }
 
-    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
+    def __init__(self, executing_class: str, side: str, values: FieldValues) -> None:
         super().__init__(executing_class, side, values)
         self._inserted: list[tuple[str, Inserted]] = [(o, values[o]) for o in self.NODES if values[o] is not None]
         self._names = [inserted.name for _, inserted in self._inserted]
@@ -102,7 +102,7 @@ class ReplaceField(Edit):
 
     PURPOSE = "field replacement"
 
-    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
+    def __init__(self, executing_class: str, side: str, values: FieldValues) -> None:
         super().__init__(executing_class, side, values)
         self._exclude = frozenset(values["exclude"])
         self._include = frozenset(values["include"])
@@ -135,7 +135,7 @@ class ExtractField(Edit):
 
     PURPOSE = "field extraction"
 
-    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
+    def __init__(self, executing_class: str, side: str, values: FieldValues) -> None:
         super().__init__(executing_class, side, values)
         self._path = split_field_path(values["field"], values["field.syntax.version"])
 
@@ -208,10 +208,10 @@ class ValueToKey(Edit):
     PURPOSE = "copying fields from value to key"
     nulls_pass = False
 
-    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+    def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
         """Replace the keys of the selected records. One whose value lacks a field fails."""
         changed = self.apply(batch.value, batch.key, (), selected)
-        return fail_records(replace(batch, key=changed.payload()), changed.faults, self.executing_class)
+        return self.fail_records(replace(batch, key=changed.payload()), changed.faults)
 
     def plan_schemaless(self) -> Plan:
         def change(value: Any) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class MaskField(Edit):
     PURPOSE = "mask fields"
     nulls_pass = False
 
-    def __init__(self, executing_class: str, side: Side, values: FieldValues) -> None:
+    def __init__(self, executing_class: str, side: str, values: FieldValues) -> None:
         super().__init__(executing_class, side, values)
         self._fields: tuple[str, ...] = values["fields"]
         self._replacement: str | None = values["replacement"]

@@ -17,10 +17,10 @@ from kafka_s3_platform.connect.avro.plain_json import compile_plain_json
 from kafka_s3_platform.connect.avro.structs import EditableSchema
 from kafka_s3_platform.connect.java.numbers import format_json, format_text
 from kafka_s3_platform.connect.transforms.cast import compile_cast
-from kafka_s3_platform.connect.transforms.edits import Edit, Plan, fail_records, replace_payload
+from kafka_s3_platform.connect.transforms.edits import Edit, Plan, TransformStep, replace_payload
 from kafka_s3_platform.connect.transforms.fields import require_map
 from kafka_s3_platform.core.model.batches import HEADER, RECORD_SCHEMA, replace_column
-from kafka_s3_platform.core.model.connect import ConnectBatch, DataError, Mask, Outcome, Payload, Side
+from kafka_s3_platform.core.model.connect import ConnectBatch, DataError, Mask, Outcome, Payload
 
 Rows = npt.NDArray[np.int64]
 
@@ -72,38 +72,26 @@ def encode_header(value: Any) -> bytes | None:
     return (format_json(value) if isinstance(value, list | dict) else format_text(value)).encode()
 
 
-class DropHeaders:
+class DropHeaders(TransformStep):
     """Removes headers by name."""
 
-    def __init__(self, executing_class: str, values: Mapping[str, Any]) -> None:
-        self.executing_class = executing_class
-        self._names = pa.array(values["headers"], pa.string())
-
-    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        """Remove the headers from the selected records."""
+    def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
         headers = BatchHeaders.of(batch.records)
-        is_dropped: Mask = pc.is_in(headers.keys, self._names).to_numpy(zero_copy_only=False)
-        if selected is not None:
-            is_dropped = is_dropped & selected[headers.rows]
+        is_named = pc.is_in(headers.keys, pa.array(self._values["headers"], pa.string()))
+        is_dropped: Mask = is_named.to_numpy(zero_copy_only=False) & selected[headers.rows]
         if not is_dropped.any():
             return Outcome(batch)
         return Outcome(replace(batch, records=headers.select(~is_dropped).put_into(batch.records)))
 
 
-class InsertHeader:
+class InsertHeader(TransformStep):
     """Adds a header behind the other headers."""
 
-    def __init__(self, executing_class: str, values: Mapping[str, Any]) -> None:
-        self.executing_class = executing_class
-        self._name: str = values["header"]
-        literal: str = values["value.literal"]
-        self._value = None if literal == "null" else literal.encode()
-
-    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        """Add the header to the selected records."""
-        rows = np.arange(batch.num_rows) if selected is None else np.flatnonzero(selected)
-        values = pa.array([self._value] * len(rows), pa.binary())
-        headers = BatchHeaders.of(batch.records).append(self._name, rows, values)
+    def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
+        literal: str = self._values["value.literal"]
+        rows = np.flatnonzero(selected)
+        values = pa.array([None if literal == "null" else literal.encode()] * len(rows), pa.binary())
+        headers = BatchHeaders.of(batch.records).append(self._values["header"], rows, values)
         return Outcome(replace(batch, records=headers.put_into(batch.records)))
 
 
@@ -112,17 +100,17 @@ class HeaderFrom(Edit):
 
     nulls_pass = False
 
-    def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
+    def __init__(self, executing_class: str, side: str, values: Mapping[str, Any]) -> None:
         super().__init__(executing_class, side, values)
         self._fields: Sequence[str] = values["fields"]
         self._headers: Sequence[str] = values["headers"]
         self._moves: bool = values["operation"] == "move"
         self._purpose = f"header {values['operation']}"
 
-    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+    def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
         """Add the headers to the selected records, and remove the fields if they are moved."""
         changed = self.change_objects(batch, selected)
-        rows = np.arange(batch.num_rows) if selected is None else np.flatnonzero(selected)
+        rows = np.flatnonzero(selected)
         rows = rows[[row not in changed.faults for row in rows.tolist()]] if changed.faults else rows
         # Each changed object is a pair: what remains of the key or value, and the values of the headers.
         pairs = [changed.objects[row] for row in rows.tolist()]
@@ -133,8 +121,8 @@ class HeaderFrom(Edit):
         if self._moves:
             for row, pair in zip(rows.tolist(), pairs, strict=True):
                 changed.objects[row] = pair[0]
-            batch = replace_payload(batch, self.side, Payload(None, changed.codes, changed.schemas, changed.objects))
-        return fail_records(batch, changed.faults, self.executing_class)
+            batch = replace_payload(batch, self._side, Payload(None, changed.codes, changed.schemas, changed.objects))
+        return self.fail_records(batch, changed.faults)
 
     def plan_schemaless(self) -> Plan:
         def change(value: Any) -> tuple[Any, list[bytes | None]]:

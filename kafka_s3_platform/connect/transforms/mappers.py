@@ -118,11 +118,10 @@ class MapperStep:
         with name_fault(mapper_class, f"made for the transform of topic {topic}", secrets):
             self._mapper = mapper_class(options)
 
-    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+    def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
         """Map the selected records, and merge the results with all others, in the order of offsets."""
-        selected_batch = batch if selected is None else batch.take(np.flatnonzero(selected))
-        outcome = self._apply_mapper(selected_batch)
-        if selected is None:
+        outcome = self._apply_mapper(batch.take(np.flatnonzero(selected)))
+        if selected.all():
             return outcome
         merged = _merge_batches(batch.take(np.flatnonzero(~selected)), outcome.batch)
         return replace(outcome, batch=merged)

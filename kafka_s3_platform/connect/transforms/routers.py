@@ -16,7 +16,7 @@ from kafka_s3_platform.connect.avro.json_values import require_exact
 from kafka_s3_platform.connect.config.keys.transform_catalogue import split_json_path
 from kafka_s3_platform.connect.config.keys.values import is_topic_name
 from kafka_s3_platform.connect.java.simple_date_format import SimpleDateFormat
-from kafka_s3_platform.connect.transforms.edits import fail_records
+from kafka_s3_platform.connect.transforms.edits import TransformStep
 from kafka_s3_platform.core.java.regex import replace_whole_match
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, replace_column
 from kafka_s3_platform.core.model.connect import ConnectBatch, DataError, Mask, Outcome, strip_branch
@@ -25,108 +25,87 @@ _SHOWN = 100
 """Most characters of a wrong topic name that a message shows."""
 
 
-class Filter:
+class Filter(TransformStep):
     """Drops the records selected by its predicate."""
 
-    def __init__(self, executing_class: str, _: Mapping[str, Any]) -> None:
-        self.executing_class = executing_class
-
-    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        """Drop the selected records."""
-        is_passed = np.zeros(batch.num_rows, bool) if selected is None else ~selected
-        return Outcome(batch.take(np.flatnonzero(is_passed)))
+    def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
+        return Outcome(batch.take(np.flatnonzero(~selected)))
 
 
-class RegexRouter:
+class RegexRouter(TransformStep):
     """Renames topics fully matched by the regex. It replaces the first match, perhaps a part of the name."""
 
-    def __init__(self, executing_class: str, values: Mapping[str, Any]) -> None:
-        self.executing_class = executing_class
-        self._regex: re.Pattern[str] = values["regex"]
-        self._replacement: str = values["replacement"]
-
-    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        # Each distinct topic is renamed once.
-        """Rename the topics of the selected records."""
+    def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
+        """Rename the topics of the selected records. Each distinct topic is renamed once."""
+        regex: re.Pattern[str] = self._values["regex"]
         topics = pc.dictionary_encode(batch.records.column("topic"))
-        names = topics.dictionary.to_pylist()
-        renamed = pa.array([replace_whole_match(name, self._regex, self._replacement) for name in names], pa.string())
-        return Outcome(_replace_topics(batch, renamed.take(topics.indices), selected))
+        names = [
+            replace_whole_match(name, regex, self._values["replacement"]) for name in topics.dictionary.to_pylist()
+        ]
+        return Outcome(_replace_topics(batch, pa.array(names, pa.string()).take(topics.indices), selected))
 
 
-class TimestampRouter:
+class TimestampRouter(TransformStep):
     """Renames topics by the record's timestamp. Each pair of a topic and a time's text is formatted once."""
 
-    def __init__(self, executing_class: str, values: Mapping[str, Any]) -> None:
-        self.executing_class = executing_class
-        self._topic_format: str = values["topic.format"]
-        self._format: SimpleDateFormat = values["timestamp.format"]
-
-    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+    def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
         """Rename the topics of the selected records. One without a timestamp fails."""
-        is_selected = np.ones(batch.num_rows, bool) if selected is None else selected
-        missing = is_selected & (batch.timestamps == NO_TIMESTAMP)
-        renamed = _replace_topics(batch, self._name_topics(batch), is_selected & ~missing)
-        reasons = dict.fromkeys(np.flatnonzero(missing).tolist(), "Timestamp missing on record")
-        return fail_records(renamed, reasons, self.executing_class)
+        missing = selected & (batch.timestamps == NO_TIMESTAMP)
+        renamed = _replace_topics(batch, self._name_topics(batch), selected & ~missing)
+        return self.fail_records(
+            renamed, dict.fromkeys(np.flatnonzero(missing).tolist(), "Timestamp missing on record")
+        )
 
     def _name_topics(self, batch: ConnectBatch) -> pa.Array:
         """Return the new topic of each record. Each distinct pair of topic and time span is formatted once."""
         topics = pc.dictionary_encode(batch.records.column("topic"))
         names = topics.dictionary.to_pylist()
         # All timestamps of a span have the same text.
-        spans, span_of = np.unique(batch.timestamps // self._format.resolution_ms, return_inverse=True)
+        times: SimpleDateFormat = self._values["timestamp.format"]
+        spans, span_of = np.unique(batch.timestamps // times.resolution_ms, return_inverse=True)
         pairs, pair_of = np.unique(span_of * len(names) + topics.indices.to_numpy(), return_inverse=True)
-        texts = [
-            self._format_topic(names[pair % len(names)], int(spans[pair // len(names)])) for pair in pairs.tolist()
-        ]
-        return pa.array(texts, pa.string()).take(pa.array(pair_of))
-
-    def _format_topic(self, topic: str, span: int) -> str:
-        """Return the new name of a topic for times of this span, of which all have one text."""
-        text = self._format.format(span * self._format.resolution_ms)
-        return self._topic_format.replace("${topic}", topic).replace("${timestamp}", text)
+        renamed = []
+        for pair in pairs.tolist():
+            span, name = divmod(pair, len(names))
+            text = times.format(int(spans[span]) * times.resolution_ms)
+            topic = self._values["topic.format"].replace("${topic}", names[name])
+            renamed.append(topic.replace("${timestamp}", text))
+        return pa.array(renamed, pa.string()).take(pa.array(pair_of))
 
 
-class ExtractTopic:
+class ExtractTopic(TransformStep):
     """Renames topics to the text, in UTF-8, of the key, the value, a field of them, or the last header of a name.
 
     Source of the rules: Confluent's page "ExtractTopic SMT Usage Reference".
     """
 
     def __init__(self, executing_class: str, side: str, values: Mapping[str, Any]) -> None:
-        self.executing_class = executing_class
-        self._side = side
+        super().__init__(executing_class, side, values)
         self._field: str = values["field"]
         is_path = values["field.format"] == "JSON_PATH"
         self._path: tuple[str | int, ...] = (
             split_json_path(self._field) if is_path else (self._field,) * bool(self._field)
         )
-        self._skips_missing: bool = values["skip.missing.or.null"]
 
-    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+    def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
         """Rename the topics of the selected records. One whose source names no topic fails."""
-        is_selected = np.ones(batch.num_rows, bool) if selected is None else selected
         topics: list[str] = batch.records.column("topic").to_pylist()
         sources = self._list_sources(batch)
         reasons: dict[int, object] = {}
-        for row in np.flatnonzero(is_selected).tolist():
+        for row in np.flatnonzero(selected).tolist():
             try:
                 topics[row] = self._find_topic(sources[row]) or topics[row]
             except DataError as error:
                 reasons[row] = error
-        renamed = _replace_topics(batch, pa.array(topics, pa.string()), None)
-        return fail_records(renamed, reasons, self.executing_class)
+        return self.fail_records(_replace_topics(batch, pa.array(topics, pa.string()), selected), reasons)
 
     def _list_sources(self, batch: ConnectBatch) -> Sequence[Any]:
         """Return for each record what may name its topic: its key, its value, or its headers by name."""
-        if self._side == "Header":
+        if self._side == "header":
             # Of several headers with one name, the last one counts.
             headers_column = batch.records.column("headers").to_pylist()
             return [{header["key"]: header["value"] for header in headers or ()} for headers in headers_column]
-        if self._side == "Key":
-            return batch.key.objects
-        return batch.value.objects
+        return batch.key.objects if self._side == "key" else batch.value.objects
 
     def _find_topic(self, source: Any) -> str | None:
         """Return the new topic, None if it stays as it is."""
@@ -134,9 +113,9 @@ class ExtractTopic:
         content = source
         for step in self._path:
             content = _take_step(content, step)
-        source_name = f"{self._side.lower()}{f' field {self._field}' if self._field else ''}"
+        source_name = f"{self._side}{f' field {self._field}' if self._field else ''}"
         if content is None:
-            if self._skips_missing:
+            if self._values["skip.missing.or.null"]:
                 return None
             raise DataError(f"{source_name} is missing or null, and names no topic")
         topic = _decode_text(content)
@@ -168,8 +147,8 @@ def _decode_text(value: Any) -> str | None:
         return None
 
 
-def _replace_topics(batch: ConnectBatch, topics: pa.Array, selected: Mask | None) -> ConnectBatch:
-    """Return the batch with other topics for the selected records (None: for all)."""
-    if selected is not None:
+def _replace_topics(batch: ConnectBatch, topics: pa.Array, selected: Mask) -> ConnectBatch:
+    """Return the batch with other topics for the selected records. `topics` has one for each record."""
+    if not selected.all():
         topics = pc.if_else(pa.array(selected), topics, batch.records.column("topic"))
     return replace(batch, records=replace_column(batch.records, "topic", topics))
