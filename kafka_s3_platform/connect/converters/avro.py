@@ -48,7 +48,7 @@ class AvroPayload(Payload):
         return self._decode_rows([_compile_reader(schema.text) for schema in self.schemas])
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """Do as the base class, but decode only the field at `path`."""
+        """Return the field at `path` of each record, MISSING without it. Only that field is decoded, where possible."""
         if "objects" in self.__dict__ or not path:
             return super().field(path)
         columns = self.columns() if len(path) == 1 else None
@@ -89,7 +89,8 @@ class AvroConverter:
         ids = read_schema_ids(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: list[Schema] = []
-        reasons = self._explain_unframed(raw, ids)
+        unframed = np.flatnonzero((ids == NO_ID) & raw.is_valid().to_numpy(zero_copy_only=False)).tolist()
+        reasons = {position: explain_unframed(raw[position].as_py()) for position in unframed}
         losses: dict[int, Notes] = {}
         for schema_id in np.unique(ids[ids != NO_ID]).tolist():
             positions = np.flatnonzero(ids == schema_id)
@@ -109,12 +110,6 @@ class AvroConverter:
             reason = f"is not data of Avro schema {schema_id}: it is truncated, too long or damaged"
             reasons |= dict.fromkeys(positions[~valid].tolist(), reason)
         return replace(self._origin.split_failures(AvroPayload(raw, codes, schemas), reasons, offsets), losses=losses)
-
-    @staticmethod
-    def _explain_unframed(raw: pa.BinaryArray, ids: Int64s) -> dict[int, str]:
-        """Return for each value without a schema id why it has none, by its position."""
-        positions = np.flatnonzero((ids == NO_ID) & raw.is_valid().to_numpy(zero_copy_only=False))
-        return {int(p): explain_unframed(raw[int(p)].as_py()) for p in positions}
 
 
 def parse_avro_schema(registered: RegistrySchema) -> Schema:

@@ -117,6 +117,19 @@ DecodeRow = Callable[[bytes], tuple[Schema | None, Any, Notes]]
 """Decodes the bytes of one record to the schema, the value, and notes of what the value lacks."""
 
 
+@dataclass(frozen=True)
+class Serializer:
+    """Writes values of one Avro schema in a format with a Schema Registry.
+
+    `schema_type` and `text` are the schema to register there. `body` returns the bytes of a value behind the id of that
+    schema, or raises one of VALUE_ERRORS if the value does not fit it.
+    """
+
+    schema_type: str
+    text: str
+    body: Callable[[Any], bytes]
+
+
 class Converter(Protocol):
     """Converts bytes to keys or values. Nulls stay nulls."""
 

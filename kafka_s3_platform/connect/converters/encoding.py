@@ -19,7 +19,7 @@ from kafka_s3_platform.connect.avro.objects import AvroObjects
 from kafka_s3_platform.connect.avro.plain_json import DecimalFormat, compile_plain_json
 from kafka_s3_platform.connect.avro.wire import PREFIX_BYTES, write_schema_ids
 from kafka_s3_platform.connect.config.keys.converters import DECIMAL_FORMAT
-from kafka_s3_platform.connect.converters.base import StringPayload, lost
+from kafka_s3_platform.connect.converters.base import Serializer, StringPayload, lost
 from kafka_s3_platform.connect.converters.json_envelope import NO_SCHEMA_PREFIX, SUFFIX, compile_envelope
 from kafka_s3_platform.connect.converters.registry import NewSchema, Registration, open_registry
 from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings
@@ -82,7 +82,7 @@ def new_encoder(
         encoder = OwnClassConverter(settings, topic, is_key)
         encoder.check_encoding()
         return encoder
-    if settings.format in _WRITERS:
+    if settings.format in _SERIALIZERS:
         target_registry = settings.registry or registry
         if target_registry is None:
             raise ConfigError(f"{side}s of {settings.format} for topic {topic} need the registry of the target")
@@ -90,17 +90,8 @@ def new_encoder(
     return _PlainEncoder(settings)
 
 
-@dataclass(frozen=True)
-class _Writer:
-    """Writes values of one Avro schema: the schema to register, and a function for the bytes after its id."""
-
-    schema_type: str
-    text: str
-    body: Body
-
-
-def _compile_avro(schema: Schema) -> _Writer:
-    """Return the writer of Avro: values of the schema become its binary data."""
+def _compile_avro(schema: Schema) -> Serializer:
+    """Return the serializer of Avro: values of the schema become its binary data."""
     objects = AvroObjects(schema.avro)
 
     def body(value: Any) -> bytes:
@@ -108,26 +99,24 @@ def _compile_avro(schema: Schema) -> _Writer:
         objects.write(buffer, value)
         return buffer.getvalue()
 
-    return _Writer("AVRO", schema.text, body)
+    return Serializer("AVRO", schema.text, body)
 
 
-def _compile_json_schema(schema: Schema) -> _Writer:
-    """Return the writer of JSON with a JSON Schema that is made of the Avro schema."""
+def _compile_json_schema(schema: Schema) -> Serializer:
+    """Return the serializer of JSON with a JSON Schema that is made of the Avro schema."""
     from kafka_s3_platform.connect.converters.json_schema.encode import compile_json_schema
 
-    compiled = compile_json_schema(schema.avro)
-    return _Writer("JSON", compiled.text, compiled.body)
+    return compile_json_schema(schema.avro)
 
 
-def _compile_protobuf(schema: Schema) -> _Writer:
-    """Return the writer of Protobuf messages, of a type that is made of the Avro schema."""
+def _compile_protobuf(schema: Schema) -> Serializer:
+    """Return the serializer of Protobuf messages, of a type that is made of the Avro schema."""
     from kafka_s3_platform.connect.converters.protobuf.encode import compile_protobuf
 
-    compiled = compile_protobuf(schema.avro)
-    return _Writer("PROTOBUF", compiled.descriptor, compiled.body)
+    return compile_protobuf(schema.avro)
 
 
-_WRITERS: Mapping[str, Callable[[Schema], _Writer]] = {
+_SERIALIZERS: Mapping[str, Callable[[Schema], Serializer]] = {
     "AVRO": _compile_avro,
     "JSON_SR": _compile_json_schema,
     "PROTOBUF": _compile_protobuf,
@@ -135,9 +124,9 @@ _WRITERS: Mapping[str, Callable[[Schema], _Writer]] = {
 
 
 @lru_cache
-def _compile_writer(kind: str, text: str) -> _Writer:
-    """Return the writer of values of an Avro schema (its text) in the format `kind`, made once for each."""
-    return _WRITERS[kind](Schema(text))
+def _compile_serializer(kind: str, text: str) -> Serializer:
+    """Return the serializer of values of an Avro schema (its text) in the format `kind`, made once for each."""
+    return _SERIALIZERS[kind](Schema(text))
 
 
 class _SchemaEncoder:
@@ -167,28 +156,28 @@ class _SchemaEncoder:
         try:
             if code == NO_SCHEMA:
                 raise ValueError(f"it has no schema, and {self._kind} needs one")
-            writer = _compile_writer(self._kind, payload.schemas[code].text)
+            serializer = _compile_serializer(self._kind, payload.schemas[code].text)
         except VALUE_ERRORS as err:
             return _refuse_all(err)
-        prefix = b"\0" + self._register_writer(writer).to_bytes(PREFIX_BYTES - 1, "big")
-        return lambda value: prefix + writer.body(value)
+        prefix = b"\0" + self._register_schema(serializer).to_bytes(PREFIX_BYTES - 1, "big")
+        return lambda value: prefix + serializer.body(value)
 
     def _list_ids(self, payload: Payload, codes: Sequence[int]) -> Int64s:
         """Return the id of each value. The id of a null means nothing."""
         table = np.zeros(len(payload.schemas) + 1, np.int64)
         for code in codes:
-            table[code] = self._register_writer(_compile_writer(self._kind, payload.schemas[code].text))
+            table[code] = self._register_schema(_compile_serializer(self._kind, payload.schemas[code].text))
         ids: Int64s = table[payload.codes]
         return ids
 
-    def _register_writer(self, writer: _Writer) -> int:
-        """Return the id of the writer's schema, registered at the first use. 0 if nothing is registered."""
+    def _register_schema(self, serializer: Serializer) -> int:
+        """Return the id of the serializer's schema, registered at the first use. 0 if nothing is registered."""
         if not self._registers:
             return 0
-        if writer.text not in self._known:
-            new = NewSchema(writer.schema_type, writer.text)
-            self._known[writer.text] = open_registry(self._registry).register(self._subject, new)
-        return self._known[writer.text].schema_id
+        if serializer.text not in self._known:
+            new = NewSchema(serializer.schema_type, serializer.text)
+            self._known[serializer.text] = open_registry(self._registry).register(self._subject, new)
+        return self._known[serializer.text].schema_id
 
 
 def _is_avro_data(payload: Payload, codes: Sequence[int]) -> bool:

@@ -99,7 +99,7 @@ class RecordConverter:
         )
 
     def _make_prefix(self, text: bytes) -> bytes | str:
-        """Return the prefix of the wire format, or why there is none."""
+        """Return the schema id that a header names, as a prefix of the wire format. A text says why it names none."""
         registry = self._settings.registry
         try:
             name, remainder = parse_schema_name(text)

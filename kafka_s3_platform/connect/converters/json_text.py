@@ -44,7 +44,7 @@ class JsonPayload(Payload):
         return [None if row is None else decode_json(row) for row in rows]
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """Do as the base class, but decode only the field at `path`."""
+        """Return the field at `path` of each record, MISSING without it. Only that field is decoded, where possible."""
         if "objects" in self.__dict__ or not path:
             return super().field(path)
         try:

@@ -7,14 +7,15 @@ from hypothesis import given, settings
 from jsonschema import Draft7Validator  # type: ignore[import-untyped] # it ships no types
 
 from kafka_s3_platform.connect.converters import ConvertedPayload
-from kafka_s3_platform.connect.converters.json_schema.encode import JsonSchemaText, compile_json_schema
+from kafka_s3_platform.connect.converters.base import Serializer
+from kafka_s3_platform.connect.converters.json_schema.encode import compile_json_schema
 from kafka_s3_platform_tests.converters.values import archived, convert_rows, framed, of_archive
 from kafka_s3_platform_tests.restore.example_schemas import ORDER, ORDERS
 
 DATA = "org.apache.kafka.connect.data."
 
 
-def read_back(made: JsonSchemaText, *bodies: bytes) -> ConvertedPayload:
+def read_back(made: Serializer, *bodies: bytes) -> ConvertedPayload:
     """As Connect's converter reads them, with the schema from the archive instead of a registry."""
     settings = of_archive("JSON_SR", archived("JSON", made.text))
     return convert_rows(settings, [framed(1, body) for body in bodies])

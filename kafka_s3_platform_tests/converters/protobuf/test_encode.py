@@ -2,10 +2,10 @@ import base64
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.text_pb2 import FileDescriptorProto
 from hypothesis import given, settings
 
-from kafka_s3_platform.connect.converters.protobuf.encode import ProtobufText, compile_protobuf
+from kafka_s3_platform.connect.converters.protobuf.encode import ProtobufSerializer, compile_protobuf
 from kafka_s3_platform.connect.converters.protobuf.files import compile_file
 from kafka_s3_platform_tests.converters.protobuf.archived import converted
 from kafka_s3_platform_tests.restore.example_schemas import ORDER, ORDERS
@@ -50,7 +50,7 @@ message Order {
 
 
 @pytest.fixture(scope="module")
-def order() -> ProtobufText:
+def order() -> ProtobufSerializer:
     return compile_protobuf(ORDER)
 
 
@@ -58,25 +58,25 @@ def record(avro: Any, name: str = "f") -> Any:
     return {"type": "record", "name": "R", "fields": [{"name": name, "type": avro}]}
 
 
-def test_the_file_is_confluent_s(order: ProtobufText) -> None:
-    assert order.text == ORDER_PROTO
+def test_the_file_is_confluent_s(order: ProtobufSerializer) -> None:
+    assert order.proto == ORDER_PROTO
 
 
 @settings(deadline=None)
 @given(ORDERS)
-def test_values_come_back_as_they_were(order: ProtobufText, value: dict[str, Any]) -> None:
-    done = converted(order.descriptor, order.body(value))
+def test_values_come_back_as_they_were(order: ProtobufSerializer, value: dict[str, Any]) -> None:
+    done = converted(order.text, order.body(value))
     assert done.failures == ()
     assert done.payload.objects == [value]
 
 
-def test_what_is_registered_is_the_file_and_nothing_that_protoc_derives_from_it(order: ProtobufText) -> None:
-    file = FileDescriptorProto.FromString(base64.standard_b64decode(order.descriptor))
-    again = compile_file(order.text, {})
+def test_what_is_registered_is_the_file_and_nothing_that_protoc_derives_from_it(order: ProtobufSerializer) -> None:
+    file = FileDescriptorProto.FromString(base64.standard_b64decode(order.text))
+    again = compile_file(order.proto, {})
     assert file.name == "default"
     assert [f.name for f in file.message_type[0].field] == again.message_types_by_name["Order"].fields_by_name.keys()
     assert not any(f.HasField("json_name") for f in file.message_type[0].field)
-    assert compile_protobuf(ORDER).descriptor == order.descriptor
+    assert compile_protobuf(ORDER).text == order.text
 
 
 def test_the_bytes_of_a_map_do_not_depend_on_its_order() -> None:
@@ -86,18 +86,18 @@ def test_the_bytes_of_a_map_do_not_depend_on_its_order() -> None:
 
 def test_null_and_zero_stay_apart() -> None:
     made = compile_protobuf(record(["null", "int"]))
-    done = converted(made.descriptor, made.body({"f": None}), made.body({"f": 0}))
+    done = converted(made.text, made.body({"f": None}), made.body({"f": 0}))
     assert done.payload.objects == [{"f": None}, {"f": 0}]
 
 
 def test_a_null_array_comes_out_empty() -> None:
     made = compile_protobuf(record(["null", {"type": "array", "items": "int"}]))
-    assert converted(made.descriptor, made.body({"f": None})).payload.objects == [{"f": []}]
+    assert converted(made.text, made.body({"f": None})).payload.objects == [{"f": []}]
 
 
 def test_a_union_is_a_message_with_a_oneof() -> None:
     made = compile_protobuf(record(["null", "int", "string", {"type": "record", "name": "X", "fields": []}], "what"))
-    assert made.text.splitlines()[3:-1] == [
+    assert made.proto.splitlines()[3:-1] == [
         "  message WhatUnion {",
         "    message XMessage {",
         "    }",
@@ -109,7 +109,7 @@ def test_a_union_is_a_message_with_a_oneof() -> None:
         "  }",
         "  .R.WhatUnion what = 1;",
     ]
-    done = converted(made.descriptor, *(made.body({"what": value}) for value in (None, ("int", 0), ("string", "s"))))
+    done = converted(made.text, *(made.body({"what": value}) for value in (None, ("int", 0), ("string", "s"))))
     assert [o["what"] and o["what"]["value_0"] for o in done.payload.objects] == [
         None,
         {"int": 0, "string": None, "X": None},
@@ -119,7 +119,7 @@ def test_a_union_is_a_message_with_a_oneof() -> None:
 
 def test_a_message_is_never_named_like_a_field_beside_it() -> None:
     made = compile_protobuf(record({"type": "record", "name": "f", "fields": [{"name": "a", "type": "int"}]}))
-    assert ".R.fMessage f = 1;" in made.text
+    assert ".R.fMessage f = 1;" in made.proto
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,6 @@ def restore_with_another_field(drawn: Drawn) -> tuple[OutgoingStream, list[bytes
 def read_anew(schema: Schema, sent: list[bytes]) -> list[Any]:
     """The values of restored messages, by the schema that the restore registers."""
     avro = schema.avro | {"fields": [*schema.avro["fields"], {"name": "added", "type": ["null", "string"]}]}
-    done = converted(compile_protobuf(avro).descriptor, *(value[5:] for value in sent))
+    done = converted(compile_protobuf(avro).text, *(value[5:] for value in sent))
     assert not done.failures
     return list(done.payload.objects)

@@ -298,7 +298,10 @@ class _Types:
         return _join_types(slots), has_null
 
     def _combine_parts(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool] | None:
-        """Merge the parts of an object. With no field in a sure part, the first other type counts; None without any."""
+        """Return the type of a schema combined of several, and True if it may be null: a struct with the fields of all.
+
+        Without fields in a part that every value fits, the first such part with a type counts. None: no part has one.
+        """
         itself = _Itself(schema)
         if itself in self._structs:
             return self._structs[itself], self._may_be_null[itself]

@@ -25,6 +25,7 @@ from kafka_s3_platform.connect.avro.connect_schema import (
 )
 from kafka_s3_platform.connect.avro.plain_json import is_map_entry
 from kafka_s3_platform.connect.avro.values import AvroSchema, decode_decimal, shorten_float
+from kafka_s3_platform.connect.converters.base import Serializer
 from kafka_s3_platform.core.model.limits import MAX_SCHEMA_PLACES
 
 EncodeValue = Callable[[Any], Any]
@@ -48,24 +49,16 @@ _json = msgspec.json.Encoder(decimal_format="number")
 _exactly = msgspec.json.Decoder(float_hook=Decimal)
 
 
-@dataclass(frozen=True)
-class JsonSchemaText:
-    """A JSON Schema, and a converter of its values to plain JSON objects."""
+def compile_json_schema(avro: Any) -> Serializer:
+    """Return the serializer of values of an Avro schema (parsed JSON) as JSON, with a JSON Schema that is made of it.
 
-    text: str
-    plain: EncodeValue
-
-    def body(self, value: Any) -> bytes:
-        """Return the JSON of one value. Raise one of VALUE_ERRORS if the value does not fit the schema."""
-        return _json.encode(self.plain(value))
-
-
-def compile_json_schema(avro: Any) -> JsonSchemaText:
-    """Return the JSON Schema of an Avro schema (parsed JSON). ValueError if it is too long with names expanded."""
+    ValueError if that is too long with names expanded.
+    """
     compiler = _Compiler(AvroSchema(avro))
     part = compiler.compile_part(compiler.avro.root)
     definitions = {"definitions": compiler.definitions} if compiler.definitions else {}
-    return JsonSchemaText(json.dumps({**part.document, **definitions}, separators=(",", ":")), part.plain)
+    text = json.dumps({**part.document, **definitions}, separators=(",", ":"))
+    return Serializer("JSON", text, lambda value: _json.encode(part.plain(value)))
 
 
 @dataclass(frozen=True)

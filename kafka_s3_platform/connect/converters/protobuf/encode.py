@@ -21,7 +21,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message_factory import GetMessageClass
 
 from kafka_s3_platform.connect.avro.values import AvroSchema, decode_decimal, encode_unscaled
-from kafka_s3_platform.connect.converters.base import BadRecordError, lost
+from kafka_s3_platform.connect.converters.base import BadRecordError, Serializer, lost
 from kafka_s3_platform.connect.converters.protobuf.decode import EPOCH_DAY, LEAST_SECONDS, MOST_SECONDS
 from kafka_s3_platform.connect.converters.protobuf.files import compile_file
 from kafka_s3_platform.core.model.times import DAY_MS
@@ -50,27 +50,21 @@ FILE_NAME = "default"
 
 
 @dataclass(frozen=True)
-class ProtobufText:
-    """A .proto file, and the class and function to write a value as its first message.
+class ProtobufSerializer(Serializer):
+    """Writes values as the first message of a .proto file.
 
-    `descriptor` is the file as Confluent's Python clients register it: serialized, in base64. They read nothing else,
-    and some registries, such as Apicurio's, return exactly the registered text.
+    `text` is the file as Confluent's Python clients register it: serialized, in base64. They read nothing else, and
+    some registries, such as Apicurio's, return exactly the registered text. `proto` is the file for people.
     """
 
-    text: str
-    descriptor: str
-    new: Any
-    fill: Fill
-
-    def body(self, value: Any) -> bytes:
-        """Return message indexes and message of a value. Raise one of VALUE_ERRORS if it does not fit the schema."""
-        message = self.new()
-        self.fill(message, value)
-        return FIRST_MESSAGE + bytes(message.SerializeToString(deterministic=True))
+    proto: str
 
 
-def compile_protobuf(avro: Any) -> ProtobufText:
-    """Return the .proto file of an Avro schema (parsed JSON). ValueError says which of its types Protobuf lacks."""
+def compile_protobuf(avro: Any) -> ProtobufSerializer:
+    """Return the serializer of values of an Avro schema (parsed JSON), with the .proto file that is made of it.
+
+    ValueError says which of its types Protobuf lacks.
+    """
     compiler = _Compiler(AvroSchema(avro))
     root = compiler.avro.resolve(compiler.avro.root)
     if isinstance(root, list) or root["type"] != "record":
@@ -84,7 +78,14 @@ def compile_protobuf(avro: Any) -> ProtobufText:
         file = compile_file(text, {})
     except BadRecordError as err:
         raise ValueError(f"no Protobuf schema can be made of it: {err}") from err
-    return ProtobufText(text, _write_descriptor(file), GetMessageClass(file.message_types_by_name[name]), fill)
+    new_message: Any = GetMessageClass(file.message_types_by_name[name])
+
+    def body(value: Any) -> bytes:
+        message = new_message()
+        fill(message, value)
+        return FIRST_MESSAGE + bytes(message.SerializeToString(deterministic=True))
+
+    return ProtobufSerializer("PROTOBUF", _write_descriptor(file), body, text)
 
 
 def _write_descriptor(file: FileDescriptor) -> str:
