@@ -65,13 +65,13 @@ class InexactJson:
 
 
 def require_exact(value: Any) -> None:
-    """Raise DataError for the value of inexact JSON."""
+    """Raise DataError if a decoded value stands for JSON that no plain object holds exactly."""
     if isinstance(value, InexactJson):
         raise DataError(value.reason)
 
 
 def find_maybe_deeper(texts: pa.BinaryArray, most: int) -> npt.NDArray[np.int64]:
-    """Return the positions of valid JSON texts with more than `most` opening brackets. Only these can be deeper.
+    """Return the positions of the JSON texts that may be nested deeper than `most`: they have more opening brackets.
 
     Check them with `is_deeper`. Measured: 0.05 ns for each byte, counting in Python's bytes takes 0.7 ns.
     """

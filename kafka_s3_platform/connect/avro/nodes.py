@@ -218,6 +218,7 @@ class UnionNode(SchemaNode):
         self.arrow = self._branches_with_bytes[0][1].arrow if is_optional else None
 
     def skip(self, at: RecordCursor, depth: int) -> None:
+        """Move each record's position behind a value of the union. All records of one branch move at once."""
         index = _read_indices(at, len(self._branches))
         for code, branch in self._branches_with_bytes:
             rows = np.flatnonzero(index == code)
@@ -274,7 +275,7 @@ class RecordNode(SchemaNode):
         return pa.StructArray.from_arrays(self.fields(at), type=self.arrow)
 
     def fields(self, at: RecordCursor) -> list[pa.Array]:
-        """Read one column for each field."""
+        """Move each record's position behind the record, and return one column for each of its fields."""
         return [node.read(at) for node in self._nodes]
 
 

@@ -89,8 +89,8 @@ def _name_branches(node: Any, named_types: set[str]) -> None:
 
 
 def _wrap(name: str, node: Any) -> dict[str, Any]:
-    # A branch gets its name after the schema is parsed, so it may be that of another type.
     """Return a record of one field of this type. It has no bytes of its own."""
+    # A branch gets its name after the schema is parsed, so it may be that of another type.
     return {"type": "record", "name": name, "fields": [{"name": _VALUE, "type": node}]}
 
 

@@ -27,24 +27,22 @@ class AvroSchema:
             return self.resolve(node["type"])
         return {"type": node} if isinstance(node, str) else node
 
-    def complete(self, node: Any) -> Any:
-        """Return a part of the schema together with the definitions of all types it names."""
-        return self._complete(node, set())
+    def complete(self, node: Any, defined: set[str] | None = None) -> Any:
+        """Return a part of the schema with the definition of each type it names, at the first use of the name.
 
-    def _complete(self, node: Any, defined: set[str]) -> Any:
-        """Put the definition of each named type in the place of its first use, unless it is in `defined`."""
+        The names in `defined` are defined before it. Those that it defines are added.
+        """
+        defined = set() if defined is None else defined
         if isinstance(node, str):
             is_undefined = node in self._named and node not in defined
-            if is_undefined:
-                return self._complete(self._named[node], defined)
-            return node
+            return self.complete(self._named[node], defined) if is_undefined else node
         if isinstance(node, list):
-            return [self._complete(branch, defined) for branch in node]
+            return [self.complete(branch, defined) for branch in node]
         if "name" in node:
             defined.add(node["name"])
-        inner = {name: self._complete(node[name], defined) for name in ("type", "items", "values") if name in node}
+        inner = {name: self.complete(node[name], defined) for name in ("type", "items", "values") if name in node}
         if "fields" in node:
-            inner["fields"] = [{**f, "type": self._complete(f["type"], defined)} for f in node["fields"]]
+            inner["fields"] = [{**f, "type": self.complete(f["type"], defined)} for f in node["fields"]]
         return {**node, **inner}
 
     def kind(self, node: Any) -> str:
