@@ -276,7 +276,7 @@ def test_a_file_of_production_is_archived_unchanged_as_its_own_sink_does_it(
     produce_all(lab, case)
 
     env = {f"{owner}_KEY": login[0] for owner in OWNERS} | {f"{owner}_SECRET": login[1] for owner in OWNERS}
-    config = load_connector(path, path.parent / "worker.properties", env).config
+    config = load_connector(path, path.parent / "worker.properties", env)
     assert config.store.bucket == case.bucket
     with ClusterAdmin(lab.kafka) as admin:
         topics = config.topics or match_topics(config, admin.list_topics())

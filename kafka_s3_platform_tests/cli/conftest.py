@@ -140,7 +140,7 @@ def write_reachable_connector(
     write_connector(kafka_s3, topics, **{**own, **more})
     worker = kafka_s3.folder / "connectors" / "worker.properties"
     worker.write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
-    return load_connector(worker.parent / "c.json", worker, {}).config
+    return load_connector(worker.parent / "c.json", worker, {})
 
 
 def connect_late_topic(

@@ -1,16 +1,31 @@
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from kafka_s3_platform.connect.config.describe import CheckReport, check_report
-from kafka_s3_platform.connect.config.files import LoadedConnector, load_connector
+from kafka_s3_platform.connect.config.files import load_connector
 from kafka_s3_platform.connect.config.keys.clients import ClientProperty, translate_properties
 from kafka_s3_platform.connect.config.keys.config_file import KeyFinding
 from kafka_s3_platform.connect.config.keys.table import Support
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 
-Load = Callable[..., LoadedConnector]
+
+@dataclass(frozen=True)
+class Loaded:
+    """A connector of a file, and the finding for each key of the file."""
+
+    config: ConnectorConfig
+    report: Callable[[], CheckReport]
+
+    @property
+    def findings(self) -> tuple[KeyFinding, ...]:
+        return self.report().findings
+
+
+Load = Callable[..., Loaded]
 Check = Callable[..., CheckReport]
 
 MINIMAL = {"name": "events", "topics": "events", "s3.bucket.name": "archive"}
@@ -29,11 +44,9 @@ def folder(tmp_path: Path) -> Path:
 def load(folder: Path) -> Load:
     """Loads a connector of the minimal keys and the given ones."""
 
-    def load(
-        keys: Mapping[str, object] = {}, env: Mapping[str, str] = {}, worker: str | None = None
-    ) -> LoadedConnector:
-        path = write(folder, keys, worker)
-        return load_connector(path, folder / "worker.properties", env)
+    def load(keys: Mapping[str, object] = {}, env: Mapping[str, str] = {}, worker: str | None = None) -> Loaded:
+        files = write(folder, keys, worker), folder / "worker.properties"
+        return Loaded(load_connector(*files, env), lambda: check_report(*files, env))
 
     return load
 

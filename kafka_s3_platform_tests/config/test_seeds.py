@@ -215,7 +215,7 @@ def test_zoozs_example_writes_its_paths(folder: Path) -> None:
     }
     path = folder / "zooz.json"
     path.write_text(json.dumps(dict(convert_environment(env).keys)))
-    config = load_connector(path, folder / "worker.properties", env).config
+    config = load_connector(path, folder / "worker.properties", env)
     assert config.kafka.bootstrap_servers == env["KAFKA_HOST"]
     sample = Sample("my-topic", datetime(2019, 3, 12, 12, 0, 1, tzinfo=timezone.utc))
     assert make_sample_keys(config, sample) == ("date=2019-03-12/hour=12/0_0.json",)
@@ -235,7 +235,7 @@ def test_every_key_of_the_examples_is_known_and_judged(folder: Path, text: str) 
 def loaded(folder: Path, name: str, text: str) -> ConnectorConfig:
     path = folder / name
     path.write_text(text)
-    return load_connector(path, folder / "worker.properties", {}).config
+    return load_connector(path, folder / "worker.properties", {})
 
 
 def write_worker(folder: Path) -> None:

@@ -81,8 +81,8 @@ def test_a_connector_without_a_cluster_is_refused(tmp_path: Path) -> None:
 
 def test_a_cloud_connector_names_its_own_cluster(tmp_path: Path) -> None:
     keys = {"kafka.endpoint": "SASL_SSL://b:9092", "kafka.api.key": "k", "kafka.api.secret": "s"}
-    loaded = load_connector(write(tmp_path, keys), tmp_path / "worker.properties", {})
-    assert loaded.config.kafka.bootstrap_servers == "b:9092"
+    config = load_connector(write(tmp_path, keys), tmp_path / "worker.properties", {})
+    assert config.kafka.bootstrap_servers == "b:9092"
 
 
 def test_the_workers_findings_are_by_key(tmp_path: Path) -> None:

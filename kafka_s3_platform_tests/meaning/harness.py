@@ -100,7 +100,7 @@ def read_connector(format_name: str, converter: str, keys: tuple[tuple[str, str]
         file, worker = Path(folder, "events.json"), Path(folder, "worker.properties")
         file.write_text(json.dumps(base | CONVERTERS[converter] | dict(keys)))
         worker.write_text("bootstrap.servers=none:9092\n")
-        return load_connector(file, worker, {}).config
+        return load_connector(file, worker, {})
 
 
 @dataclass(frozen=True)

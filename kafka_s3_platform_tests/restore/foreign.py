@@ -61,7 +61,7 @@ class SourceLab(Lab):
             f"aws.secret.access.key={self.store.secret_access_key.get_secret_value()}\n"
         )
         path.write_text(text.replace(BUCKET, self.store.bucket) + own + more)
-        return load_connector(path, worker, {}).config
+        return load_connector(path, worker, {})
 
     def put(self, topic: str, first: int, values: Sequence[Any], kafka_partition: int = 0) -> str:
         """Store lines of JSON as Connect's sink names them. Returns the key."""

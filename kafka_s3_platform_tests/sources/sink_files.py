@@ -59,4 +59,4 @@ def config_of(folder: Path, keys: Mapping[str, str]) -> ConnectorConfig:
     (folder / "worker.properties").write_text("bootstrap.servers=broker:9092\n")
     path = folder / "sink.json"
     path.write_text(json.dumps({"name": "sink", "topics": "t", **keys}))
-    return load_connector(path, folder / "worker.properties", {}).config
+    return load_connector(path, folder / "worker.properties", {})

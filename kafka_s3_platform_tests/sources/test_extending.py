@@ -66,7 +66,7 @@ def converted(tmp_path: Path, **more: str) -> ConnectorConfig:
     env = {"KAFKA_HOST": "a:9092", "SOURCE_KAFKA_TOPIC": "t", "S3_BUCKET_NAME": "bucket"}
     path = tmp_path / "zooz.json"
     path.write_text(json.dumps({**convert_environment(env).keys, **more}))
-    return load_connector(path, tmp_path / "worker.properties", {}).config
+    return load_connector(path, tmp_path / "worker.properties", {})
 
 
 def test_the_extractor_reads_the_times_of_what_convert_writes(tmp_path: Path) -> None:

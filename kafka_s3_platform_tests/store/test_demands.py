@@ -190,7 +190,7 @@ def load(folder: Path, lab: Lab, store: StoreSettings, **more: str) -> Connector
     worker.write_text(f"bootstrap.servers={lab.kafka.bootstrap_servers}\n")
     file = folder / "c.json"
     file.write_text(json.dumps({**keys, **connector_keys(store), **more}))
-    return load_connector(file, worker, {}).config
+    return load_connector(file, worker, {})
 
 
 def test_a_bucket_that_demands_a_key_and_a_class_takes_whatever_is_written(

@@ -100,7 +100,7 @@ def test_what_is_archived_from_a_secured_cluster_comes_back_exactly_once(
     monkeypatch.setenv("AWS_CA_BUNDLE", str(secured.authority.ca))
     monkeypatch.setenv("SSL_CERT_FILE", str(secured.authority.ca))
 
-    config = load_connector(connector_file, connector_file.parent / "worker.properties", {}).config
+    config = load_connector(connector_file, connector_file.parent / "worker.properties", {})
     archived(config)
     report = restored(config)
 

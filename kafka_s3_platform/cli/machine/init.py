@@ -49,7 +49,7 @@ def init(name: str, topic: str | None, kafka_partitions: int, sample: int, as_js
         raise ConfigError("the embedded stack is not up: run `kafka-s3 up`, then this command again")
     topic = topic or name
     path = write_connector_file(name, topic, settings)
-    with ClusterAdmin(load_connector(path, path.parent / WORKER_FILE, os.environ).config.kafka) as admin:
+    with ClusterAdmin(load_connector(path, path.parent / WORKER_FILE, os.environ).kafka) as admin:
         is_new = not admin.topic_exists(topic)
         if is_new:
             admin.create_topic(topic, kafka_partitions)
@@ -91,7 +91,7 @@ def write_connector_file(
     except OSError as err:
         raise ConfigError(f"{path} cannot be written: {err.strerror}") from err
     try:
-        cluster = load_connector(path, worker, os.environ).config.kafka.bootstrap_servers
+        cluster = load_connector(path, worker, os.environ).kafka.bootstrap_servers
         if cluster != settings.bootstrap_servers:
             raise ConfigError(
                 f"{worker} names the cluster {cluster}, not that of the stack, {settings.bootstrap_servers}: name"

@@ -56,6 +56,7 @@ def _check_path(parameters: Mapping[str, str], path: str) -> Path:
 
 
 def _find_property(parameters: Mapping[str, str], path: str, key: str) -> str:
+    """Return the value of a key of a properties file, as Kafka's FileConfigProvider does."""
     try:
         return read_properties(_check_path(parameters, path))[key].get_secret_value()
     except ConfigError as err:
@@ -65,6 +66,7 @@ def _find_property(parameters: Mapping[str, str], path: str, key: str) -> str:
 
 
 def _find_content(parameters: Mapping[str, str], path: str, key: str) -> str:
+    """Return the content of the file `key` in the folder `path`, as Kafka's DirectoryConfigProvider does."""
     folder = _check_path(parameters, path)
     if Path(key).name != key:
         raise ValueError(f"{key!r} is no name of a file of {path}")
@@ -77,7 +79,7 @@ def _find_content(parameters: Mapping[str, str], path: str, key: str) -> str:
 
 
 def _find_variable(env: Mapping[str, str], parameters: Mapping[str, str], path: str, key: str) -> str:
-    """Find a variable of the environment. Those of the embedded stack have its defaults."""
+    """Return a variable of the environment. Those of the embedded stack have its defaults."""
     if path:
         raise ValueError(f"{path!r} has no meaning: write ${{env:NAME}}")
     if (pattern := parameters.get("allowlist.pattern")) and not compile_java_regex(pattern).fullmatch(key):
@@ -158,6 +160,7 @@ class ConfigProviders:
             self._declare(name, texts)
 
     def _declare(self, name: str, texts: Mapping[str, str]) -> None:
+        """Make the provider of this name by its class and parameters. What is wrong with them is in `refusals`."""
         class_key = f"{DECLARATION}.{name}.class"
         prefix = f"{DECLARATION}.{name}.param."
         self.known_keys.add(class_key)
@@ -186,6 +189,7 @@ class ConfigProviders:
         return _VARIABLE.sub(self._find, text)
 
     def _find(self, match: re.Match[str]) -> str:
+        """Return the value of a variable `${provider:path:key}` or `${provider:key}`. ValueError if it has none."""
         name, rest = match.groups()
         path, colon, key = rest.partition(":")
         find = self._finders.get(name)
@@ -228,7 +232,10 @@ def replace_variables(path: Path, entries: Mapping[str, SecretStr], env: Mapping
 
 
 def list_outside_values(folder: Path) -> Callable[[str], Iterator[str]]:
-    """Return what lists the values that a file of the folder has elsewhere, and when its key stores were written."""
+    """Return a function that yields the values which a file of the folder, given as text, has from elsewhere.
+
+    They are those of its variables, and the times at which its key stores were written: with them, a change is seen.
+    """
     try:
         providers = _read_providers(folder, os.environ)
     except ConfigError:
@@ -245,5 +252,6 @@ def list_outside_values(folder: Path) -> Callable[[str], Iterator[str]]:
 
 
 def _read_providers(folder: Path, env: Mapping[str, str]) -> ConfigProviders:
+    """Return the config providers that worker.properties in this folder declares."""
     worker = folder / WORKER_FILE
     return ConfigProviders(env, read_properties(worker) if worker.exists() else {})

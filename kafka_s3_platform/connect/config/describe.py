@@ -161,6 +161,7 @@ def _list_required(dialect: Dialect) -> tuple[str, ...]:
 
 
 def _describe_key(key: Key, dialect: Dialect) -> DescribedKey:
+    """Return a key with its default in files of this class, found by resolving the smallest such file."""
     general = key.default or ""
     is_general = dialect in (CONNECT, CONNECT_SOURCE, ARCHIVE) and CLOUD.class_name not in general
     if key.name not in _DEFAULTS or is_general:
@@ -196,4 +197,5 @@ def _belongs_to(name: str, dialect: Dialect) -> bool:
 
 
 def _is_listed(name: str, keys: tuple[str, ...]) -> bool:
+    """Return True if a key is in `keys`, or begins with one of them that ends in `.` or `_`."""
     return any(name == key or (key.endswith((".", "_")) and name.startswith(key)) for key in keys)

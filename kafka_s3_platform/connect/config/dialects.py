@@ -14,7 +14,7 @@ from kafka_s3_platform.connect.config.keys import values
 
 @dataclass(frozen=True)
 class Dialect:
-    """A sink, or a source, with readable connector files.
+    """A connector class with readable files, of a sink or of a source, and what is special in its files.
 
     `topics_dir`, `format`, `partitioner`, `flush_size` and `key_layout` are its defaults. None is this platform's own
     default. `required_there` are keys required by the original. `implied` are keys required here, which follow from one
@@ -43,39 +43,24 @@ class Dialect:
         return self.class_name.rpartition(".")[2]
 
 
+def _split_names(text: str) -> tuple[str, ...]:
+    """Return names that are separated by blanks."""
+    return tuple(text.split())
+
+
 CONNECT = Dialect(
     "connect",
     "io.confluent.connect.s3.S3SinkConnector",
     "Confluent's S3 sink for Platform",
-    required_there=(
-        "name",
-        "connector.class",
-        "topics",
-        "s3.bucket.name",
-        "storage.class",
-        "format.class",
-        "flush.size",
-    ),
+    required_there=_split_names("name connector.class topics s3.bucket.name storage.class format.class flush.size"),
 )
 CLOUD = Dialect(
     "cloud",
     "S3_SINK",
     "Confluent Cloud's S3 sink",
-    required_there=(
-        "connector.class",
-        "name",
-        "kafka.api.key",
-        "kafka.api.secret",
-        "aws.access.key.id",
-        "aws.secret.access.key",
-        "input.data.format",
-        "output.data.format",
-        "compression.codec",
-        "s3.compression.level",
-        "s3.bucket.name",
-        "time.interval",
-        "tasks.max",
-        "topics",
+    required_there=_split_names(
+        """connector.class name kafka.api.key kafka.api.secret aws.access.key.id aws.secret.access.key input.data.format
+        output.data.format compression.codec s3.compression.level s3.bucket.name time.interval tasks.max topics"""
     ),
     own_keys=("kafka.", "input.", "output.", "time.interval", "compression.codec", "schema.registry.", "cloud."),
     partitioner="Hourly",
@@ -100,14 +85,8 @@ AIVEN = Dialect(
     "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector",
     "Aiven's S3 sink",
     required_there=("name", "connector.class", "topics", "aws.s3.bucket.name"),
-    own_keys=(
-        "aws.",
-        "aws_",
-        "file.name.",
-        "file.prefix.template",
-        "file.compression.type",
-        "file.max.records",
-        "format.output.",
+    own_keys=_split_names(
+        "aws. aws_ file.name. file.prefix.template file.compression.type file.max.records format.output."
     ),
     topics_dir="",
     partitioner="Default",
@@ -207,7 +186,7 @@ _BY_CLASS: Mapping[str, Dialect] = {
 
 
 def read_as(dialect: Dialect, keys: Container[str]) -> Dialect:
-    """Return the dialect of a file with these keys.
+    """Return the dialect by whose defaults a file with these keys is read.
 
     If somebody changes only the class in a sink's file, to read its objects, the file keeps the defaults of that sink.
     """

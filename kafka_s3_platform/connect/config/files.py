@@ -32,14 +32,6 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class LoadedConnector:
-    """A loaded connector file, and the finding for each of its keys."""
-
-    config: ConnectorConfig
-    findings: tuple[KeyFinding, ...]
-
-
-@dataclass(frozen=True)
 class ConnectorFiles:
     """The connector files of a folder, ordered by name: the loaded ones, and the problems of the others."""
 
@@ -83,7 +75,7 @@ def load_connectors(folder: Path, env: Mapping[str, str]) -> ConnectorFiles:
     broken: dict[Path, list[str]] = {}
     for path in list_connector_files(folder):
         try:
-            loaded[path] = load_connector(path, worker, env).config
+            loaded[path] = load_connector(path, worker, env)
         except ConfigError as err:
             broken[path] = [str(err)]
         except Exception as err:
@@ -128,7 +120,7 @@ def guess_name(path: Path) -> str:
         return path.stem
 
 
-def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> LoadedConnector:
+def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> ConnectorConfig:
     """Load one connector file together with a worker.properties, whose config providers replace variables.
 
     Raises:
@@ -140,7 +132,7 @@ def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> LoadedCo
     if resolution.config is None:
         advice = _advise_restoring(file, cluster)
         raise ConfigError("\n".join([_explain_refused_keys(path, resolution.findings), *advice]))
-    return LoadedConnector(resolution.config, resolution.findings)
+    return resolution.config
 
 
 def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
@@ -192,6 +184,7 @@ def _add_dead_letters(config: ConnectorConfig, others: Iterable[ConnectorConfig]
 
 
 def _explain_refused_keys(path: Path, findings: Sequence[KeyFinding]) -> str:
+    """Return the error of a file: its refused keys, each with the reason."""
     refused = [finding for finding in findings if finding.support is Support.REFUSED]
     lines = [f"  {finding.key}: {finding.effect}" for finding in refused]
     return "\n".join([f"{path}: {len(refused)} key{'s' * (len(refused) > 1)} refused:", *lines])
@@ -222,6 +215,7 @@ def _find_copies(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[tuple[Path,
 
 
 def _find_shared_names(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Conflict]:
+    """Find connectors that several files declare, each in another way."""
     by_name: dict[str, list[Path]] = {}
     for path, config in loaded.items():
         by_name.setdefault(config.name, []).append(path)
@@ -261,7 +255,7 @@ def _find_shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Con
 
 
 def _pair_nested(one: Mapping[Path, list[str]], other: Mapping[Path, list[str]]) -> Iterator[tuple[Path, Path]]:
-    """Yield each path of the first that is a folder of the second, or lies in one."""
+    """Yield each pair of a path of the first and one of the second with folders that lie in each other."""
     owners: dict[str, list[Path]] = {}
     for path, folders in other.items():
         for folder in folders:
@@ -286,12 +280,13 @@ def _name_document_folders(config: ConnectorConfig) -> list[str]:
 
 
 def _list_documents(config: ConnectorConfig) -> tuple[tuple[str, StoreSettings, str], ...]:
-    """Return key, store and folder of a connector's other documents."""
+    """Return name, store and folder of the documents beside a connector's objects: its index and its restores."""
     archive = config.archive
     return ("index", config.store, archive.index_dir), ("restore", config.restore_store, archive.restore_dir)
 
 
 def _find_shared_objects(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
+    """Yield a sentence for each folder to which both connectors write objects."""
     pairs = product(_list_folders(one), _list_folders(other)) if _have_same_bucket(one.store, other.store) else ()
     met = [max(pair) or "its root" for pair in pairs if "" in pair or is_nested(*pair)]
     # If folders of hours meet, those of merged days mostly meet too. That is reported once.
@@ -300,6 +295,7 @@ def _find_shared_objects(one: ConnectorConfig, other: ConnectorConfig) -> Iterat
 
 
 def _find_shared_documents(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
+    """Yield a sentence where the index or the restores of the first lie among objects of the second."""
     for key, store, folder in _list_documents(one):
         met = [root for root in _list_roots(other) if _have_same_bucket(store, other.store) and is_nested(folder, root)]
         yield from (f"archive.{key}.dir of the first, {folder}, and topics.dir of the second, {r}" for r in met[:1])
@@ -327,4 +323,5 @@ def _list_roots(config: ConnectorConfig) -> list[str]:
 
 
 def _is_daily_folder(folder: str, *configs: ConnectorConfig) -> bool:
+    """Return True if a folder lies among the merged days of one of these connectors, or holds them."""
     return any(is_nested(folder, config.layout.daily_dir) for config in configs)

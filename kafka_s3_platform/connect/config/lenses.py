@@ -61,6 +61,7 @@ def parse_statements(text: str) -> list[Statement]:
 
 
 def _parse_statement(pieces: Sequence[str]) -> Statement:
+    """Parse one statement of KCQL, given as words, names and signs."""
     words = [piece.upper() for piece in pieces]
     if words[:2] != ["INSERT", "INTO"] or "SELECT" not in words or "FROM" not in words[words.index("SELECT") :]:
         raise ValueError(f"{' '.join(pieces)!r} is not understood; write {_FORM}")
@@ -82,10 +83,12 @@ def _join_name(pieces: Sequence[str]) -> str:
 
 
 def _strip_quotes(piece: str) -> str:
+    """Return a piece of a statement without its backticks or quotes."""
     return _QUOTED.sub(lambda match: match[1] or match[2] or "", piece)
 
 
 def _parse_clauses(pieces: Sequence[str]) -> dict[str, Any]:
+    """Parse what follows the source of a statement, to fields of Statement. BATCH and LIMIT mean nothing here."""
     clauses: dict[str, Any] = {}
     starts = [at for at, piece in enumerate(pieces) if piece.upper() in _CLAUSES]
     for start, end in pairwise([*starts, len(pieces)]):
@@ -105,6 +108,7 @@ def _parse_clauses(pieces: Sequence[str]) -> dict[str, Any]:
 
 
 def _parse_properties(pieces: Sequence[str]) -> dict[str, str]:
+    """Parse the pieces of `('name'=value, ...)`."""
     if not pieces or pieces[0] != "(" or pieces[-1] != ")":
         raise ValueError(f"PROPERTIES {' '.join(pieces)!r} is not understood; write PROPERTIES('name'=value, ...)")
     inner = list(pieces[1:-1])
@@ -340,6 +344,7 @@ def _expand_sink(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _expand_topics(statements: list[Statement], settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the topics of a sink's statements, unless the file names them. ValueError if it names others."""
     named = [statement.source for statement in statements]
     if "*" in named:
         return
@@ -352,6 +357,7 @@ def _expand_topics(statements: list[Statement], settings: Mapping[str, str]) -> 
 
 
 def _expand_sink_properties(statement: Statement, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the keys for the properties of a sink's statement: names, ends and codec of its objects."""
     of = statement.properties
     topic, number = (
         ("topic=", "partition=") if values.parse_boolean(of.get("partition.include.keys", "false")) else ("", "")
@@ -374,6 +380,7 @@ def _expand_sink_properties(statement: Statement, settings: Mapping[str, str]) -
 
 
 def _find_codec(format_name: str, settings: Mapping[str, str]) -> str:
+    """Return the codec of the objects of Lenses' sink, by this platform's name."""
     written = settings.get(f"{_PREFIX}compression.codec", "UNCOMPRESSED").casefold()
     if written == "uncompressed":
         return "null" if format_name == "AVRO" else "none"
@@ -381,6 +388,7 @@ def _find_codec(format_name: str, settings: Mapping[str, str]) -> str:
 
 
 def _find_format_word(statement: Statement) -> str:
+    """Return the word of STOREAS. ValueError if objects of that format are not read or written here."""
     kind = statement.format.partition("_")[0]
     if kind in {"CSV", "BYTES"}:
         raise ValueError(f"STOREAS {statement.format}: {_OF_LINES if kind == 'CSV' else _OF_OBJECTS}")
@@ -390,6 +398,7 @@ def _find_format_word(statement: Statement) -> str:
 
 
 def _expand_place(text: str, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the keys for `bucket:prefix`."""
     bucket, _, prefix = text.partition(":")
     yield "s3.bucket.name", bucket
     yield "topics.dir", prefix or "/"
@@ -398,12 +407,14 @@ def _expand_place(text: str, settings: Mapping[str, str]) -> Iterator[tuple[str,
 
 
 def _refuse_unknown_properties(statement: Statement, allowed: tuple[str, ...], why: Callable[[str], str]) -> None:
+    """Raise ValueError for a property that is not in `allowed`. `why` explains it by its name."""
     for name in statement.properties:
         if name not in allowed and not name.startswith(_NO_MEANING):
             raise ValueError(f"'{name}': {why(name)}")
 
 
 def _explain_unread(name: str) -> str:
+    """Explain why a property of a source's statement is refused."""
     if name.startswith("post.process."):
         return "objects are read, never deleted or moved: leave it out"
     if name.startswith("read.text."):
@@ -412,6 +423,7 @@ def _explain_unread(name: str) -> str:
 
 
 def _explain_unwritten(name: str) -> str:
+    """Explain why a property of a sink's statement is refused."""
     if name.startswith("store.file.namer"):
         return "Java classes cannot run here: name objects by file.name.template"
     return "is no property of the sink"

@@ -69,7 +69,7 @@ def resolve_connector(file: ConnectorFile, worker: Worker) -> Resolution:
 
 
 def _explain_topics(config: ConnectorConfig) -> str:
-    """Explain the missing topics in a sink's file, for the names of its objects. Empty if they are there."""
+    """Explain why the topics in objects' names are unknown, if a transform decides them by record. Empty if not."""
     for step in config.records.transforms:
         by_record = routes_records(step.type, step.predicate.type if step.predicate else None)
         if by_record or (config.topics_regex and step.type == "RegexRouter"):
@@ -107,7 +107,7 @@ def _resolve_reader(
 
 
 def _name_whole(layout: LayoutSettings) -> LayoutSettings:
-    """Return the layout to read objects of this one: the template of a source is the whole name."""
+    """Return the layout by which a source reads objects of this one: its template is the whole name."""
     if layout.key_layout != "template" or layout.extension is not None:
         return layout
     extension = find_format(layout.format).extension(layout.codec, layout.bytes_extension)

@@ -109,6 +109,7 @@ class _WorkerKeys(KeyTable):
     """The worker's own keys. Every other key is a property of all clients."""
 
     def find(self, name: str) -> Key | None:
+        """Return the worker's own key. Any other is a client property's, if Kafka's clients have it."""
         key = super().find(name)
         if key is None and CLIENT_KEYS.find(name) is not None:
             return Key(name, Support.HONOURED, "A property of every client.")
@@ -147,6 +148,7 @@ def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
 
 
 def _read_converters(file: ConfigFile) -> dict[str, SecretStr]:
+    """Read the default converters with their options, as they are: connectors that use one judge it."""
     entries = {name: value for name, value in file.read_prefix("").items() if name.startswith(_CONVERTERS)}
     file.mark_known(name for name in entries if is_known_option(name.split(".converter.")[-1]))
     return {name: SecretStr(value) for name, value in entries.items()}
@@ -160,6 +162,7 @@ def read_scope(file: ConfigFile, scope: Scope, prefix: str) -> dict[str, SecretS
 
 
 def _read_common(file: ConfigFile) -> dict[str, SecretStr]:
+    """Read the properties of every client: keys that are not the worker's own and have no prefix."""
     prefixes = (*_PREFIXES.values(), *_CONVERTERS, DECLARATION)
     entries = {
         name: value

@@ -280,7 +280,7 @@ def test_topics_of_several_connectors_are_one_restore(kafka_s3: KafkaS3, config:
     second = json.loads(keys) | {"name": "d", "topics": other}
     (kafka_s3.folder / "connectors" / "d.json").write_text(json.dumps(second))
     worker = kafka_s3.folder / "connectors" / "worker.properties"
-    archived(load_connector(worker.parent / "d.json", worker, {}).config)
+    archived(load_connector(worker.parent / "d.json", worker, {}))
 
     options = ["--all-topics", "--to-topic", "copy.{topic}", "--create-topic", "--restore-id", "r1", "--json"]
     found = parsed(kafka_s3("restore", "c", "d", *options))

@@ -34,7 +34,7 @@ def load(lab: Lab, folder: Path, **keys: str) -> ConnectorConfig:
     worker |= {"bootstrap.servers": lab.kafka.bootstrap_servers, "listeners": f"http://127.0.0.1:{REST_PORT}"}
     (folder / "worker.properties").write_text("".join(f"{name}={value}\n" for name, value in worker.items()))
     (folder / "c.json").write_text(json.dumps(odd | own | keys))
-    return load_connector(folder / "c.json", folder / "worker.properties", {}).config
+    return load_connector(folder / "c.json", folder / "worker.properties", {})
 
 
 @dataclass(frozen=True)

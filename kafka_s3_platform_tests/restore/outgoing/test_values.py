@@ -176,7 +176,7 @@ def config_of(folder: Path, keys: dict[str, str], worker: Mapping[str, str] = {}
     lines = [f"{name}={text}\n" for name, text in {"bootstrap.servers": "broker:9092", **worker}.items()]
     (folder / "worker.properties").write_text("".join(lines))
     (folder / "events.json").write_text(json.dumps(keys))
-    return load_connector(folder / "events.json", folder / "worker.properties", {}).config
+    return load_connector(folder / "events.json", folder / "worker.properties", {})
 
 
 def stream_of(config: ConnectorConfig, outgoing: dict[str, str]) -> OutgoingStream:

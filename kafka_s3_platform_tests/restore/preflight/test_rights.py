@@ -295,7 +295,7 @@ def test_a_restore_of_what_others_wrote(guarded: Guarded, settings: StackSetting
     client = SeaweedFS(settings).client()
     client.put_object(Bucket=settings.bucket, Key=f"others/{target}/partition=0/{target}+0+0000000000.json", Body=lines)
     client.close()
-    source = load_connector(path, worker, {}).config
+    source = load_connector(path, worker, {})
     user = guarded.user_with(rights("restore", TARGET=target))
     asked = RestoreRequest(config=source, topic="", to_topic="", restore_id=target, run_id="run", target=user)
 

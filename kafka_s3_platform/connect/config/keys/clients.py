@@ -46,7 +46,10 @@ class ClientProperty(Key):
 
 
 def _pass_on(parse: Parser[str], names: str, *scopes: Scope) -> tuple[ClientProperty, ...]:
-    """Declare properties of these clients, or of all. One of Java's is followed by `=` and librdkafka's name."""
+    """Declare properties that librdkafka is given, for these clients or for all.
+
+    `names` are separated by blanks. One of Java's is followed by `=` and librdkafka's name.
+    """
 
     def declare(name: str, target: str) -> ClientProperty:
         doc = f"Passed to librdkafka as `{target}`." if target else "Passed to librdkafka."
@@ -57,6 +60,7 @@ def _pass_on(parse: Parser[str], names: str, *scopes: Scope) -> tuple[ClientProp
 
 
 def _parse_text(text: str) -> str:
+    """Return the text. Raise ValueError if it is empty."""
     if not text:
         raise ValueError("is empty; leave the key out")
     return text
@@ -78,6 +82,7 @@ def _parse_truth(text: str) -> str:
 
 
 def _parse_acks(text: str) -> str:
+    """Return `all`: a restore takes no other value of `acks`."""
     if text.casefold() not in {"all", "-1"}:
         raise ValueError("a restore is acknowledged by all in-sync replicas; remove the key or say all")
     return "all"
@@ -276,7 +281,7 @@ CLIENT_KEYS = KeyTable((*CLIENT_PROPERTIES, *WITHOUT_MEANING_PROPERTIES, *REFUSE
 
 @dataclass
 class ClientOutcome:
-    """The librdkafka properties of one scope, and the judgement of each property of the file, with its reason.
+    """The judgement of each client property, or option of a converter, with its reason; and librdkafka's properties.
 
     Messages call each of them `what`. The values of `unknown` ones may be secret.
     """
@@ -299,6 +304,14 @@ class ClientOutcome:
         is_needless = key.support is Support.WITHOUT_MEANING or key.is_neutral(value)
         self.judgements[name] = Support.WITHOUT_MEANING if is_needless else key.support, key.doc
         return key.support is Support.HONOURED
+
+    def read(self, entries: Mapping[str, str], name: str, parse: Parser[T], default: T) -> T:
+        """Return the parsed value of a property, or `default` if it is unset, empty or refused."""
+        try:
+            return parse(entries[name]) if entries.get(name) else default
+        except ValueError as err:
+            self.refuse(name, str(err))
+            return default
 
     def refuse(self, name: str, reason: str) -> None:
         """Refuse a property."""
@@ -352,6 +365,7 @@ def _set_properties(
 
 
 def _translate_property(key: ClientProperty, scope: Scope, entries: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's property for one of a file. ValueError if it is not for this kind of client."""
     if scope not in key.scopes:
         raise ValueError(f"is a property of the {' and the '.join(key.scopes)} only, which is its prefix")
     value = key.parse(*entries.values())
@@ -372,6 +386,7 @@ def _ask_librdkafka(name: str, value: str) -> None:
 
 
 def _translate_truststore(entries: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's properties for the certificates that a Java truststore trusts."""
     location = entries.get("ssl.truststore.location")
     if not location:
         return {}
@@ -387,6 +402,7 @@ def _translate_truststore(entries: Mapping[str, str]) -> dict[str, str]:
 
 
 def _translate_keystore(entries: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's properties for the key and certificates in a Java keystore."""
     location = entries.get("ssl.keystore.location")
     of_key = {name: _parse_text(text) for name, text in entries.items() if name == "ssl.key.password"}
     if not location:
@@ -404,6 +420,7 @@ def _translate_keystore(entries: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_type(entries: Mapping[str, str], name: str) -> str:
+    """Return the type of a Java key store, JKS unless the file names another."""
     return expect_one_of(("JKS", "PKCS12", "PEM"))(entries.get(name) or "JKS")
 
 
@@ -439,6 +456,7 @@ def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _translate_handler(entries: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's way of getting tokens for a Java class that gets them."""
     [handler] = entries.values()
     return {"sasl.oauthbearer.method": _HANDLERS(handler)} if handler else {}
 

@@ -152,23 +152,25 @@ def read_converter(
         return _read_plugin(outcome, format_name, options), outcome
     accepted = {name: value for name, value in options.items() if _judge_option(outcome, name, value)}
     short_names = {name.removeprefix(_PREFIX) if name != _URL else name: name for name in accepted}
-    enable = _read_boolean(outcome, accepted, "schemas.enable", default=schemas_enable)
+    enable = outcome.read(accepted, "schemas.enable", parse_boolean, schemas_enable)
     is_json = format_name == "JSON"
     _ignore_options_of_others(outcome, accepted, format_name)
     if format_name in WITH_REGISTRY:
         registry = _read_registry(outcome, {n: accepted[written] for n, written in short_names.items()}, short_names)
         chosen = {name: accepted[name] for name in PROTOBUF_OPTIONS if name in accepted}
-        if format_name == "JSON_SR" and _read_boolean(outcome, accepted, PRESERVE_OTHERS, default=False):
+        if format_name == "JSON_SR" and outcome.read(accepted, PRESERVE_OTHERS, parse_boolean, default=False):
             chosen[PRESERVE_OTHERS] = "true"
         settings = {"format": format_name, "registry": registry, "options": chosen}
         return ConverterSettings.model_validate(settings), outcome
     for name in accepted:
         if name not in {"schemas.enable", DECIMAL_FORMAT, REPLACE_NULLS, PRESERVE_OTHERS}:
             outcome.ignore(name, f"{format_name} needs no registry.")
-    options = _judge_decimals(outcome, accepted) if is_json else {}
-    if is_json and _read_boolean(outcome, accepted, REPLACE_NULLS, default=False):
-        options[REPLACE_NULLS] = "true"
-    plain = {"format": format_name, "schemas_enable": enable and is_json, "options": options}
+    chosen = {}
+    if is_json and outcome.read(accepted, DECIMAL_FORMAT, expect_one_of(("BASE64", "NUMERIC")), "BASE64") == "NUMERIC":
+        chosen[DECIMAL_FORMAT] = "NUMERIC"
+    if is_json and outcome.read(accepted, REPLACE_NULLS, parse_boolean, default=False):
+        chosen[REPLACE_NULLS] = "true"
+    plain = {"format": format_name, "schemas_enable": enable and is_json, "options": chosen}
     return ConverterSettings.model_validate(plain), outcome
 
 
@@ -181,20 +183,11 @@ def _read_plugin(outcome: ClientOutcome, class_name: str, options: Mapping[str, 
 
 
 def _ignore_options_of_others(outcome: ClientOutcome, accepted: Mapping[str, str], format_name: str) -> None:
+    """Note that options of JsonConverter and of JsonSchemaConverter mean nothing to other converters."""
     if PRESERVE_OTHERS in accepted and format_name != "JSON_SR":
         outcome.ignore(PRESERVE_OTHERS, "Belongs to JsonSchemaConverter.")
     for name in {DECIMAL_FORMAT, REPLACE_NULLS} & accepted.keys() if format_name != "JSON" else ():
         outcome.ignore(name, "Belongs to JsonConverter.")
-
-
-def _judge_decimals(outcome: ClientOutcome, options: Mapping[str, str]) -> dict[str, str]:
-    """Read how decimals are written. The default is left out."""
-    try:
-        decimal_format = expect_one_of(("BASE64", "NUMERIC"))(options.get(DECIMAL_FORMAT) or "BASE64")
-    except ValueError as err:
-        outcome.refuse(DECIMAL_FORMAT, str(err))
-        return {}
-    return {} if decimal_format == "BASE64" else {DECIMAL_FORMAT: decimal_format}
 
 
 def is_known_option(name: str) -> bool:
@@ -218,17 +211,13 @@ def _judge_option(outcome: ClientOutcome, name: str, value: str) -> bool:
     return outcome.judge(_KEYS, key, name, value)
 
 
-def _read_boolean(outcome: ClientOutcome, options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    try:
-        return parse_boolean(options[name]) if options.get(name) else default
-    except ValueError as err:
-        outcome.refuse(name, str(err))
-        return default
-
-
 def _read_registry(
     outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]
 ) -> RegistrySettings | None:
+    """Read the address of a registry, and its login and TLS. None if it is refused.
+
+    `written` has the names that the file has for the options, with or without `schema.registry.`.
+    """
     urls = [url.strip() for url in options.get(_URL, "").split(",") if url.strip()]
     if not urls:
         outcome.refuse(_URL, "required: says where the registry is")
@@ -264,6 +253,7 @@ def _split_login(url: str) -> tuple[str, str]:
 
 
 def _read_user_info(outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]) -> str:
+    """Read the login `user:password`. Empty if none is set."""
     source = options.get(_SOURCE, "").upper()
     if source not in {"", "URL", "USER_INFO"}:
         outcome.refuse(written[_SOURCE], f"{source} is not honoured; say USER_INFO with {_USER_INFO}, or URL")

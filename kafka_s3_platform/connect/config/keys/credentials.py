@@ -234,11 +234,13 @@ def refuse_two_methods(
 
 
 def _find_class(file: ConfigFile) -> str:
+    """Return the full Java name of the credentials provider, or the name as it is if it is no known one."""
     name = file.text("s3.credentials.provider.class")
     return _KNOWN.get(name, name)
 
 
 def _check_python_class(name: str) -> str:
+    """Return the name of a class. Raise ValueError, with advice, if it looks like one of Java."""
     if _SYSTEM_PROPERTIES.fullmatch(name):
         raise ValueError(
             f"{name} reads the system properties of a Java process, and there is none; set AWS_ACCESS_KEY_ID and"

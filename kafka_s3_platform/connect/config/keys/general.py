@@ -86,6 +86,7 @@ def read_kafka(file: ConfigFile, worker: Worker) -> KafkaSettings:
 
 
 def _read_api_key(file: ConfigFile) -> dict[str, SecretStr]:
+    """Return the login by Confluent Cloud's API key. Empty: the file has none."""
     file.require_both("kafka.api.key", "kafka.api.secret")
     if "kafka.api.key" not in file:
         return {}

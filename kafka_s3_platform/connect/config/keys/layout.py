@@ -38,6 +38,8 @@ _TIMESTAMP_SOURCES: Mapping[str, str] = {"WALLCLOCK": "Wallclock", "EVENT": "Rec
 
 
 def _expect_rotation(lowest_ms: int) -> values.Parser[int | None]:
+    """Return a parser of an interval in ms, at least `lowest_ms`. It returns None for -1 and 0: never."""
+
     def parse(text: str) -> int | None:
         if text in {"-1", "0"}:
             return None
@@ -260,6 +262,7 @@ def read_layout(file: ConfigFile, dialect: Dialect) -> LayoutSettings:
 
 
 def _check_out_of_range_folder(file: ConfigFile, layout: LayoutSettings) -> None:
+    """Refuse a folder for records out of range that other records could have, or that is no plain name."""
     encode = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
     folders = [encode(datetime(2024, month, 1, tzinfo=timezone.utc)) for month in range(1, 13)]
     taken = {layout.tombstone_partition, *(folder.split(layout.directory_delim)[0] for folder in folders)}
@@ -272,6 +275,7 @@ def _check_out_of_range_folder(file: ConfigFile, layout: LayoutSettings) -> None
 
 
 def _read_compatibility(file: ConfigFile, format_name: str) -> Compatibility:
+    """Read when a new schema begins a new object. The envelope has one schema: there it means nothing."""
     compatibility = file.value(COMPATIBILITY)
     if find_format(format_name).is_envelope and COMPATIBILITY.name in file:
         file.ignore(COMPATIBILITY.name, "The envelope has one schema, whatever the values are.")
@@ -280,6 +284,7 @@ def _read_compatibility(file: ConfigFile, format_name: str) -> Compatibility:
 
 
 def _read_partitioner(file: ConfigFile, default: str) -> str:
+    """Read how records are grouped into folders, by its class or by Confluent Cloud's word."""
     by_class = file.value_or(PARTITIONER, None)
     interval = file.value(TIME_INTERVAL)
     if by_class and interval:
@@ -288,6 +293,7 @@ def _read_partitioner(file: ConfigFile, default: str) -> str:
 
 
 def _read_partition_fields(file: ConfigFile, partitioner: str) -> tuple[str, ...]:
+    """Read the fields to group by. Only FieldPartitioner, and a user's own, have some."""
     if partitioner == "Field":
         file.require(PARTITION_FIELDS.name, "FieldPartitioner groups by it")
     elif PARTITION_FIELDS.name in file and "." not in partitioner:
@@ -297,6 +303,7 @@ def _read_partition_fields(file: ConfigFile, partitioner: str) -> tuple[str, ...
 
 
 def _read_path_format(file: ConfigFile, partitioner: str, naming: Mapping[str, Any]) -> str:
+    """Read the pattern of time folders. A partitioner without times has the default, which nothing uses."""
     default = DAY_PATH if partitioner == "Daily" else HOUR_PATH
     default = {"block_gzip": BLOCK_GZIP_PATH, "zooz": ZOOZ_PATH}.get(naming["key_layout"], default)
     if partitioner == "TimeBased":
@@ -309,6 +316,7 @@ def _read_path_format(file: ConfigFile, partitioner: str, naming: Mapping[str, A
 
 
 def _read_duration(file: ConfigFile, partitioner: str) -> int:
+    """Read the time span of a folder, in ms. Only TimeBasedPartitioner, and a user's own, may choose it."""
     if partitioner == "TimeBased":
         file.require(PARTITION_DURATION.name, "TimeBasedPartitioner has no span of its own")
         return file.value(PARTITION_DURATION)
@@ -326,6 +334,7 @@ def _find_span(partitioner: str) -> int:
 
 
 def _read_time(file: ConfigFile, dialect: Dialect, partitioner: str, naming: Mapping[str, Any]) -> dict[str, Any]:
+    """Read which time of a record decides its folder, and the field that has it, if any."""
     extractor = _read_extractor(file, dialect)
     if extractor == "RecordField" and partitioner in {"Default", "Field"} and naming["key_layout"] != "template":
         reason = f"{partitioner}Partitioner makes no time folders."
@@ -335,6 +344,7 @@ def _read_time(file: ConfigFile, dialect: Dialect, partitioner: str, naming: Map
 
 
 def _read_extractor(file: ConfigFile, dialect: Dialect) -> str:
+    """Read which time decides the folder, by its class or by Aiven's word."""
     by_source = file.value(TIMESTAMP_SOURCE)
     if by_source and EXTRACTOR.name in file:
         file.refuse(TIMESTAMP_SOURCE.name, "timestamp.extractor says which time counts; keep one")
@@ -346,6 +356,7 @@ def _read_extractor(file: ConfigFile, dialect: Dialect) -> str:
 
 
 def _read_timestamp_field(file: ConfigFile, extractor: str) -> str | None:
+    """Read the field that holds a record's time. None: none does."""
     if extractor in {"Record", "Wallclock"}:
         file.ignore_if_set((TIMESTAMP_FIELD.name,), f"The extractor {extractor} reads no field.")
         return None
@@ -353,6 +364,7 @@ def _read_timestamp_field(file: ConfigFile, extractor: str) -> str | None:
 
 
 def _read_rotation(file: ConfigFile, dialect: Dialect, partitioner: str) -> dict[str, Any]:
+    """Read when an object ends: after how many records, and after what times."""
     interval_ms = _read_rotation_key(file, dialect, ROTATION)
     # S3_SINK ends objects with its `time.interval` by default.
     if dialect.name == "cloud" and ROTATION.name not in file:
@@ -368,4 +380,5 @@ def _read_rotation(file: ConfigFile, dialect: Dialect, partitioner: str) -> dict
 
 
 def _read_rotation_key(file: ConfigFile, dialect: Dialect, key: TypedKey[int | None]) -> int | None:
+    """Read an interval in ms, None if it is off. `S3_SINK` does not allow short ones."""
     return file.read(key.name, _expect_rotation(dialect.lowest_rotation_ms), key.unset)

@@ -245,6 +245,7 @@ def _parse(text: str, names: frozenset[str], listed: str) -> Iterator[TemplatePa
 
 
 def _parse_literal(text: str) -> Iterator[str]:
+    """Yield the text between variables, if there is any. ValueError if it has braces of no variable."""
     if "{{" in text or "}}" in text:
         raise ValueError(f"{text!r} is no variable such as {{{{topic}}}} or {{{{start_offset:padding=true}}}}")
     if text:
@@ -252,6 +253,7 @@ def _parse_literal(text: str) -> Iterator[str]:
 
 
 def _parse_variable(match: re.Match[str]) -> Variable | None:
+    """Return the variable in `{{...}}`, None if it is not known or has another parameter."""
     name, parameter, value = match.groups()
     if name in _TEXTS and parameter is None:
         return Variable(name)
@@ -296,17 +298,23 @@ def _check_folder(folder: list[TemplatePart]) -> None:
 
 
 def _runs_into(part: TemplatePart, neighbour: TemplatePart, edge: int) -> TypeGuard[Variable]:
+    """Return True if a part is a number whose end cannot be told from its neighbour: another variable, or a digit.
+
+    `edge` is the index of the neighbour's character beside it: 0, or -1.
+    """
     if isinstance(part, str) or part.name == "topic" or part.form:
         return False
     return not isinstance(neighbour, str) or neighbour[edge].isdigit()
 
 
 def _ends_in_topic_and_extension(folder: Sequence[TemplatePart]) -> bool:
+    """Return True if a file's name ends with the topic and a text that looks like an extension."""
     tail = folder[-1]
     return folder[-2:-1] == [Variable("topic")] and isinstance(tail, str) and tail.startswith(".")
 
 
 def _parse_prefix(text: str) -> str:
+    """Parse the beginning of all object keys. It may have no variables."""
     if "{{" in text:
         raise ValueError("holds a placeholder; write it into file.name.template")
     folders = [folder for folder in text.split("/") if folder]
@@ -352,6 +360,7 @@ TEMPLATE = declare_key(
 
 
 def _parse_key_layout(text: str) -> str:
+    """Parse the name of a layout, or the dotted name of a user's class."""
     return values.load_plugin(text, plugins.KEY_LAYOUT) if "." in text else _LAYOUT_NAME(text)
 
 
@@ -436,6 +445,7 @@ def _find_default_extension(file: ConfigFile, dialect: Dialect, output: Mapping[
 
 
 def _read_delimiters(file: ConfigFile) -> dict[str, Any]:
+    """Read the separators of folders and of parts of names. Refused ones have their defaults."""
     folders = file.value(DIRECTORY_DELIM)
     parts = file.value(FILE_DELIM)
     try:
@@ -462,6 +472,7 @@ def _read_folder(file: ConfigFile, dialect: Dialect, layout: str, source_templat
 
 
 def _read_template(file: ConfigFile, start: str, dialect: Dialect) -> str:
+    """Read the template of file names, with `start` before it."""
     template = start + file.value(TEMPLATE)
     if dialect.is_source:
         return template  # `_judge_template` of sources checks it: it only reads keys

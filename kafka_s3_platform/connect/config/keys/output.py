@@ -98,6 +98,7 @@ def read_source_codecs(file: ConfigFile, dialect: Dialect, format_name: str) -> 
 
 
 def _read_codec(file: ConfigFile, row: Format, default: str | None = None) -> str:
+    """Read the codec by the format's own key. `default` counts if that is not set."""
     key = row.codec_key
     word = (file.text(key) or default or row.default_codec).casefold()
     codec = next((codec.name for codec in (row.codecs or READ_CODECS).values() if word in codec.words), word)
@@ -141,6 +142,7 @@ def _ignore_other_codecs(file: ConfigFile, used: Collection[str], key: str) -> N
 
 
 def _read_level(file: ConfigFile, row: Format, codec: str) -> int | None:
+    """Read the level of compression. None: the codec's own."""
     if row.codec_key != LINES_KEY:
         file.ignore_if_set((LEVEL.name,), "Belongs to JSON and bytes. This format uses its own level.")
         return None
@@ -348,6 +350,7 @@ def read_output(file: ConfigFile, dialect: Dialect) -> dict[str, Any]:
 
 
 def _read_format(file: ConfigFile, dialect: Dialect) -> str:
+    """Read the format of objects, by its class or by Confluent Cloud's or Aiven's word."""
     written = [key.name for key in (FORMAT, CLOUD_FORMAT, AIVEN_TYPE) if key.name in file]
     for other in written[1:]:
         file.refuse(other, f"{written[0]} says the same; keep one")
@@ -411,6 +414,7 @@ def read_aiven_fields(file: ConfigFile) -> tuple[str, ...]:
 
 
 def _parse_aiven_fields(text: str) -> tuple[str, ...]:
+    """Parse names of fields in records of Aiven's sink. ValueError for others."""
     fields = values.parse_fields(text)
     if unknown := [name for name in fields if name not in _AIVEN_RECORD]:
         raise ValueError(f"{', '.join(unknown)}: the fields are {', '.join(_AIVEN_RECORD)}")
@@ -431,6 +435,7 @@ def _read_parts(file: ConfigFile, *, is_envelope: bool) -> dict[str, Any]:
 
 
 def _read_part(file: ConfigFile, store: TypedKey[bool], by_class: TypedKey[str], by_word: TypedKey[str]) -> str | None:
+    """Read the format of the separate objects of keys, or of headers. None: the file asks for none."""
     if not file.value(store):
         file.ignore_if_set((by_class.name, by_word.name), f"Belongs to `{store.name}`.")
         return None
@@ -441,6 +446,7 @@ def _read_part(file: ConfigFile, store: TypedKey[bool], by_class: TypedKey[str],
 
 
 def _read_nulls(file: ConfigFile, *, is_envelope: bool) -> Nulls:
+    """Read what is done with records without a value. Refuse what the format cannot do."""
     nulls = file.value_or(NULL_VALUES, NULL_VALUES.unset if is_envelope else "fail")
     if is_envelope and nulls != "write":
         file.refuse(NULL_VALUES.name, "an envelope archives records without a value, which is `write`")

@@ -24,6 +24,7 @@ from kafka_s3_platform.connect.config.keys.table import (
     declare_refused,
     declare_setting,
     declare_without_meaning,
+    keys_by_field,
 )
 from kafka_s3_platform.connect.config.keys.transforms import (
     find_public_keys,
@@ -52,7 +53,7 @@ FIELDLESS = ("BYTES", "STRING")
 
 
 def find_input(converter: ConverterSettings) -> str:
-    """Return a converter's row of the matrix."""
+    """Return what a converter reads, by the name that tables of inputs and formats have for it."""
     if converter.format == "JSON" and converter.schemas_enable:
         return JSON_WITH_SCHEMA
     return converter.format
@@ -80,14 +81,14 @@ TOLERANCE: TypedKey[ErrorsTolerance] = declare_setting(
     " the record is left out and counted.",
     shown="none; all for `S3_SINK`",
 )
-LOG = declare_setting(
+declare_setting(
     ErrorSettings,
     "log_enable",
     "errors.log.enable",
     values.parse_boolean,
     "Log each record that is left out, with the reason.",
 )
-LOG_MESSAGES = declare_setting(
+declare_setting(
     ErrorSettings,
     "log_include_messages",
     "errors.log.include.messages",
@@ -102,7 +103,7 @@ DEAD_LETTERS = declare_setting(
     "Dead letter topic: a record is written to it before it is left out. The topic is created if it does not exist.",
     shown="none; `dlq-<name>` for `S3_SINK` with `errors.tolerance=all`",
 )
-REPLICAS = declare_setting(
+declare_setting(
     ErrorSettings,
     "dead_letter_replication_factor",
     "errors.deadletterqueue.topic.replication.factor",
@@ -155,12 +156,7 @@ RECORD_KEYS: tuple[Key, ...] = (
     ),
     declare_honoured("predicates", "Aliases of the predicates, separated by commas."),
     declare_honoured("predicates.*", "`predicates.<alias>.type` and the options of that type."),
-    TOLERANCE,
-    LOG,
-    LOG_MESSAGES,
-    DEAD_LETTERS,
-    REPLICAS,
-    DEAD_LETTER_HEADERS,
+    *keys_by_field(ErrorSettings).values(),
     NULLS_TO_DEAD_LETTERS,
     *declare_without_meaning(
         "A run that failed for a temporary reason is run again.", "errors.retry.timeout errors.retry.delay.max.ms"
@@ -214,6 +210,7 @@ def read_records(
 
 
 def _looks_at_values(layout: LayoutSettings) -> bool:
+    """Return True if the folders of records depend on their values, so that these are decoded."""
     has_clock = layout.timestamp_extractor in {"Record", "Wallclock"}
     return layout.partitioner == "Field" or "." in layout.partitioner or not has_clock
 
@@ -261,6 +258,7 @@ def _read_named_converter(file: ConfigFile, worker: Worker, side: "Side") -> Con
 def _read_own_converter(
     file: ConfigFile, side: "Side", format_name: str, *, schemas_enable: bool
 ) -> ConverterSettings | None:
+    """Read the converter that the file itself names, with its options."""
     if not format_name:
         return None
     prefix = f"{side}.converter."
@@ -272,6 +270,7 @@ def _read_own_converter(
 
 
 def _read_worker_converter(file: ConfigFile, worker: Worker, side: "Side") -> ConverterSettings | None:
+    """Read the default converter of worker.properties. None: it names none."""
     prefix = f"{side}.converter."
     entries = {name: secret.get_secret_value() for name, secret in worker.converters.items()}
     if not (class_name := entries.get(f"{side}.converter")):
@@ -330,6 +329,7 @@ def _judge_pairs(
 
 
 def _judge_part(file: ConfigFile, side: "Side", output: str, converter: ConverterSettings | None) -> None:
+    """Refuse a converter whose values the format `output` cannot hold, or a missing one that it needs."""
     name = f"{side}.converter"
     if converter is not None:
         if reason := explain_refusal(converter, output):
@@ -345,6 +345,7 @@ def _judge_part(file: ConfigFile, side: "Side", output: str, converter: Converte
 
 
 def _read_transforms(file: ConfigFile, layout: LayoutSettings, *, is_source: bool) -> tuple[TransformSettings, ...]:
+    """Read the transforms in their order. Refuse those that a sink cannot run."""
     entries = {
         name: value for name, value in file.read_prefix("").items() if name.startswith(("transforms", "predicates"))
     }
@@ -378,6 +379,7 @@ def _judge_routes(file: ConfigFile, steps: tuple[TransformSettings, ...]) -> Non
 
 
 def _judge_step(file: ConfigFile, layout: LayoutSettings, step: TransformSettings) -> None:
+    """Refuse a transform whose results the sink's format cannot hold."""
     if layout.is_envelope and not keeps_content(step):
         file.refuse(
             f"transforms.{step.alias}.type",

@@ -10,6 +10,7 @@ _PER_TOPIC = "A number for all topics, and `topic:number` for single ones, separ
 
 
 def _parse_per_topic(text: str) -> PerTopic:
+    """Parse a number for all topics, and `topic:number` for single ones, separated by commas."""
     # as many ms as a difference of times can hold
     parse_number = values.expect_integer(-1, 2**53)
     numbers: dict[str, int] = {}
@@ -24,6 +25,7 @@ def _parse_per_topic(text: str) -> PerTopic:
 
 
 def _parse_day(text: str) -> date:
+    """Parse a day such as 2026-01-31."""
     try:
         return date.fromisoformat(text)
     except ValueError as err:
@@ -31,6 +33,7 @@ def _parse_day(text: str) -> date:
 
 
 def _parse_holds(text: str) -> tuple[tuple[str, date, date], ...]:
+    """Parse topics, or `topic:first/end`, to triples of topic, first day, and the day after the last one."""
     holds = []
     for item in filter(None, map(str.strip, text.split(","))):
         topic, colon, days = item.partition(":")

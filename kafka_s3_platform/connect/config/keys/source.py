@@ -11,6 +11,7 @@ from kafka_s3_platform.connect.config.dialects import Dialect
 from kafka_s3_platform.connect.config.formats_of_connect import AIVEN_WRITTEN
 from kafka_s3_platform.connect.config.keys import values
 from kafka_s3_platform.connect.config.keys.config_file import ConfigFile
+from kafka_s3_platform.connect.config.keys.converters import WITH_REGISTRY
 from kafka_s3_platform.connect.config.keys.general import SOURCE_TOPIC
 from kafka_s3_platform.connect.config.keys.layout import (
     PARTITION_DURATION,
@@ -58,7 +59,6 @@ from kafka_s3_platform.core.config.settings import (
 )
 
 _CLUSTER_ID = re.compile(r"[\w-]{1,255}", re.ASCII)
-_NEEDING_SCHEMA = ("AVRO", "JSON_SR", "PROTOBUF")
 CLOUD_FORMATS: Mapping[str, str] = {"key": "input.key.format", "value": "input.data.format"}
 """Confluent Cloud's keys for the converters of keys and values."""
 _HEADER_WORDS: Mapping[str, str] = {"BYTES": "ByteArrayConverter", "STRING": "StringConverter"}
@@ -67,12 +67,14 @@ OF_HEADERS = ("header.converter", "input.header.format")
 
 
 def _parse_path(text: str) -> str:
+    """Parse the path of a field: names with dots between."""
     if not all(text.split(".")):
         raise ValueError(f"{text!r} is no names with dots between")
     return text
 
 
 def _parse_cluster(text: str) -> str:
+    """Parse the id of a Kafka cluster, or its bootstrap servers."""
     if ":" in text or "," in text:
         return values.parse_bootstrap_servers(text)
     if not _CLUSTER_ID.fullmatch(text):
@@ -236,7 +238,7 @@ def needs_topic_key(file: ConfigFile, layout: LayoutSettings) -> bool:
 
 
 def _read_bare(file: ConfigFile, layout: LayoutSettings) -> AivenType | None:
-    """Read the output type of Aiven's sink if it wrote values alone."""
+    """Read the output type of Aiven's sink if it wrote values alone. None: it wrote records, or is another sink."""
     is_aivens = AIVEN_TYPE.name in file or AIVEN_ENVELOPE.name in file or layout.key_layout == "template"
     if not is_aivens or any(key.name in file for key in (FORMAT, CLOUD_FORMAT, INPUT_FORMAT)):
         return None
@@ -279,6 +281,7 @@ def _find_keys_format(file: ConfigFile, layout: LayoutSettings) -> str | None:
 
 
 def _find_worker_class(worker: Worker, name: str) -> str:
+    """Return the class that worker.properties names for a converter, empty if it names none."""
     if name in worker.converters:
         return worker.converters[name].get_secret_value()
     return ""
@@ -317,7 +320,7 @@ def _judge_schemas(
     formats = {"key": _find_keys_format(file, layout), "value": layout.format}
     for side, converter in converters.items():
         format_name = formats[side]
-        if not format_name or converter is None or converter.format not in _NEEDING_SCHEMA:
+        if not format_name or converter is None or converter.format not in WITH_REGISTRY:
             continue
         row = find_format(format_name)
         if row.is_plugin or row.is_envelope or row.needs_schema:
@@ -336,6 +339,7 @@ def _judge_schemas(
 
 
 def _require_converter(file: ConfigFile, side: str, why: str, named: ConverterSettings | None) -> None:
+    """Refuse a file without a converter that writes the records of objects, or with one (`named`) that cannot."""
     required = "" if named else "required, here or in worker.properties: "
     name = file.find_first_set(f"{side}.converter", CLOUD_FORMATS[side])
     if not file.is_refused(name):
@@ -353,10 +357,12 @@ def _read_fields(file: ConfigFile, format_name: str) -> tuple[str, ...]:
 
 
 def _find_template_key(file: ConfigFile) -> str:
+    """Return the name of the key that has the template of object keys."""
     return SOURCE_TEMPLATE.name if SOURCE_TEMPLATE.name in file else TEMPLATE.name
 
 
 def _judge_template(file: ConfigFile, layout: LayoutSettings) -> None:
+    """Refuse a template that cannot be read, or that lacks a fact which another key of the file needs."""
     if layout.key_layout != "template":
         return
     key = _find_template_key(file)

@@ -50,6 +50,7 @@ _TAG_VALUE = re.compile(r"[\w +\-=._:/@]{0,256}")
 
 
 def _parse_proxy_url(text: str) -> str:
+    """Parse the URL of an HTTP proxy: `http://` unless it names a scheme."""
     parts = urlsplit(text if "://" in text else f"http://{text}")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/") or parts.query:
         raise ValueError("is no proxy such as http://proxy.example.com:3128")
@@ -57,6 +58,7 @@ def _parse_proxy_url(text: str) -> str:
 
 
 def _parse_customer_key(text: str) -> SecretStr:
+    """Parse a key for encryption: 32 bytes in base64."""
     try:
         key = base64.b64decode(text, validate=True)
     except ValueError:
@@ -67,6 +69,7 @@ def _parse_customer_key(text: str) -> SecretStr:
 
 
 def _parse_tags(text: str) -> tuple[tuple[str, str], ...]:
+    """Parse tags `name:value`, separated by commas."""
     pairs = [pair.strip().partition(":") for pair in text.split(",") if pair.strip()]
     for name, colon, value in pairs:
         if not colon or not _TAG_KEY.fullmatch(name) or not _TAG_VALUE.fullmatch(value):
@@ -277,6 +280,7 @@ def read_store(file: ConfigFile) -> StoreSettings:
 
 
 def _read_accelerate(file: ConfigFile, bucket: str) -> bool:
+    """Read whether AWS's accelerated endpoint is used. Refuse what cannot go with it."""
     if not file.value(ACCELERATE):
         return False
     if "store.url" in file:
@@ -291,6 +295,7 @@ def _read_accelerate(file: ConfigFile, bucket: str) -> bool:
 
 
 def _read_proxy(file: ConfigFile) -> SecretStr | None:
+    """Read the URL of the proxy, with its login in it. None: there is no proxy."""
     user = file.value(PROXY_USER)
     password = file.value(PROXY_PASSWORD)
     if PROXY_URL.name not in file:

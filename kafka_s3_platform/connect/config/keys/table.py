@@ -122,6 +122,7 @@ def declare_setting(
 
 
 def _render_default(default: object) -> str | None:
+    """Return a default as the docs show it, None if there is nothing to show."""
     if isinstance(default, bool):
         return "true" if default else "false"
     if isinstance(default, tuple):

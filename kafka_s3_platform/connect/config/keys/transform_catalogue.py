@@ -176,6 +176,7 @@ class Declared:
 
 
 def _check_insert(values: Mapping[str, Any]) -> None:
+    """Raise ValueError if InsertField has no field to insert, or a fixed field without a value."""
     if not any(isinstance(value, Inserted) for value in values.values()):
         raise ValueError(
             "no field to insert: set topic.field, partition.field, offset.field, timestamp.field or static.field"
