@@ -79,29 +79,29 @@ class PlainJson:
         """Compile a converter of the node's values for encoding. None: they need no conversion."""
         resolved = self._avro.resolve(node)
         if isinstance(resolved, list):
-            return self._union(resolved)
+            return self._compile_union(resolved)
         if resolved.get("logicalType") == "decimal" and resolved["type"] in ("bytes", "fixed"):
             scale = resolved.get("scale", 0)
             return (lambda value: decode_decimal(value, scale)) if self._is_numeric else None
         match resolved["type"]:
             case "array":
-                return self._array(resolved["items"])
+                return self._compile_array(resolved["items"])
             case "map":
                 plain = self.compile(resolved["values"])
                 return plain and (lambda entries: {key: plain(value) for key, value in entries.items()})
             case "record":
-                return self._record(resolved)
+                return self._compile_record(resolved)
         return _PLAIN.get(resolved["type"])
 
-    def _array(self, items: Any) -> Plain | None:
+    def _compile_array(self, items: Any) -> Plain | None:
         """Compile a converter of an array, or of a map that is held as an array of entries."""
         item = self._avro.resolve(items)
         if is_map_entry(item):
-            return self._pairs(*(field["type"] for field in item["fields"]))
+            return self._compile_pairs(*(field["type"] for field in item["fields"]))
         plain = self.compile(items)
         return plain and (lambda values: [plain(value) for value in values])
 
-    def _pairs(self, key_type: Any, value_type: Any) -> Plain:
+    def _compile_pairs(self, key_type: Any, value_type: Any) -> Plain:
         """Compile a converter of a map held as entries: an object if keys are optional strings, else pairs."""
         key = self.compile(key_type) or _keep_value
         value = self.compile(value_type) or _keep_value
@@ -115,7 +115,7 @@ class PlainJson:
         members = self._avro.members(resolved)[0] if isinstance(resolved, list) else [resolved]
         return [self._avro.kind(member) for member in members] == ["string"]
 
-    def _record(self, node: Mapping[str, Any]) -> Plain | None:
+    def _compile_record(self, node: Mapping[str, Any]) -> Plain | None:
         """Compile a converter of a record: of its fields that need one. Inside of itself, it is looked up later."""
         name = node["name"]
         if name in self._open:
@@ -136,7 +136,7 @@ class PlainJson:
             self._records[name] = convert_fields if changes else None
         return self._records[name]
 
-    def _union(self, union: Sequence[Any]) -> Plain | None:
+    def _compile_union(self, union: Sequence[Any]) -> Plain | None:
         """Compile a converter of a union: of one type besides null, or of several, which make an object."""
         members, _ = self._avro.members(union)
         plains = [self.compile(member) for member in members]

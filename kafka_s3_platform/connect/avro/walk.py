@@ -98,7 +98,7 @@ def read_columns(avro: Any, column: pa.BinaryArray, skip: int) -> pa.StructArray
 
 
 class Datum:
-    """Walks through single data of a schema, one after the other, without decoding them.
+    """Finds the ends of single data of a schema in a block of bytes, one after the other, without decoding them.
 
     `size` is the size of every datum, None if it varies. `is_recursive`: a type contains itself. `density` is the most
     values for each byte of a list's item, 0 without lists. Raises PermanentError if the schema names a type it does not
@@ -121,7 +121,10 @@ class Datum:
         return self._budget.spent
 
     def end(self, data: memoryview, pos: int) -> int:
-        """Return the position behind the datum at `pos`. ValueError if there is none, or it has too many items."""
+        """Return the position behind the datum at `pos`, without decoding it.
+
+        Raise ValueError if there is none, or it has too many items.
+        """
         self._budget.renew()
         try:
             return self._node.skip_one(data, pos, 0)

@@ -108,7 +108,7 @@ def _parse_clauses(pieces: Sequence[str]) -> dict[str, Any]:
 
 
 def _parse_properties(pieces: Sequence[str]) -> dict[str, str]:
-    """Parse the pieces of `('name'=value, ...)`."""
+    """Parse the pieces of a statement's `PROPERTIES('name'=value, ...)`."""
     if not pieces or pieces[0] != "(" or pieces[-1] != ")":
         raise ValueError(f"PROPERTIES {' '.join(pieces)!r} is not understood; write PROPERTIES('name'=value, ...)")
     inner = list(pieces[1:-1])
@@ -294,7 +294,7 @@ def _expand_sink_to_read(statements: list[Statement], settings: Mapping[str, str
 
 
 def _find_same(statements: list[Statement]) -> Statement:
-    """Return the first of statements with different topics only."""
+    """Return the first statement. Raise ValueError if the others differ from it in more than their topic."""
     first = statements[0]
     if any(replace(statement, source=first.source) != first for statement in statements):
         raise ValueError("holds statements that differ in more than their topic: write a file for each")
@@ -323,7 +323,7 @@ def _expand_source_format(statement: Statement) -> Iterator[tuple[str, str]]:
 
 
 def _expand_sink(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the keys for `INSERT INTO bucket:prefix SELECT * FROM topic` and its properties."""
+    """Yield the connector keys for a sink's statement `INSERT INTO bucket:prefix SELECT * FROM topic`."""
     statements = parse_statements(settings.get(KCQL, ""))
     first = _find_same(statements)
     _refuse_unknown_properties(first, (*_OF_SINKS, *_FIELDS, _ENVELOPE), _explain_unwritten)
@@ -357,7 +357,7 @@ def _expand_topics(statements: list[Statement], settings: Mapping[str, str]) -> 
 
 
 def _expand_sink_properties(statement: Statement, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the keys for the properties of a sink's statement: names, ends and codec of its objects."""
+    """Yield the connector keys for the properties of a sink's statement: names, ends and codec of its objects."""
     of = statement.properties
     topic, number = (
         ("topic=", "partition=") if values.parse_boolean(of.get("partition.include.keys", "false")) else ("", "")
@@ -388,7 +388,7 @@ def _find_codec(format_name: str, settings: Mapping[str, str]) -> str:
 
 
 def _find_format_word(statement: Statement) -> str:
-    """Return the word of STOREAS. ValueError if objects of that format are not read or written here."""
+    """Return a statement's word of STOREAS. ValueError if objects of that format are not read or written here."""
     kind = statement.format.partition("_")[0]
     if kind in {"CSV", "BYTES"}:
         raise ValueError(f"STOREAS {statement.format}: {_OF_LINES if kind == 'CSV' else _OF_OBJECTS}")
@@ -398,7 +398,7 @@ def _find_format_word(statement: Statement) -> str:
 
 
 def _expand_place(text: str, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the keys for `bucket:prefix`."""
+    """Yield the connector keys for `bucket:prefix` in a statement."""
     bucket, _, prefix = text.partition(":")
     yield "s3.bucket.name", bucket
     yield "topics.dir", prefix or "/"

@@ -71,7 +71,10 @@ class RecordConverter:
         self._origin = Origin(topic, side == "key", CONVERTER_NAMES.get(settings.format, settings.format))
 
     def convert(self, records: pa.RecordBatch) -> ConvertedPayload:
-        """Convert a batch, by its columns of the side, of headers and of offsets."""
+        """Convert the keys or values of records, and report those that cannot be.
+
+        Where a header names a record's schema, its id is put before the bytes, as the converter expects it there.
+        """
         raw = records.column(self._side)
         offsets = read_offset_column(records)
         names = read_schema_names(records.column("headers"), self._side) if self._settings.registry else None

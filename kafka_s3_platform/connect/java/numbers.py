@@ -50,7 +50,7 @@ def round_to_float32(value: float) -> float:
 
 
 def parse_java_int(text: str, bits: int) -> int:
-    """Parse as `Integer.parseInt` does. DataError: not a whole number, or out of range."""
+    """Parse a whole number of so many bits as `Integer.parseInt` does. DataError: it is none, or out of range."""
     half = 1 << (bits - 1)
     if not re.fullmatch(r"[+-]?\d+", text) or not -half <= int(text) < half:
         raise DataError(f"Value ({text}) was out of range for requested data type")
@@ -58,7 +58,7 @@ def parse_java_int(text: str, bits: int) -> int:
 
 
 def parse_java_float(text: str) -> float:
-    """Parse as `Double.parseDouble` does. DataError: not a number."""
+    """Parse a number as `Double.parseDouble` does. DataError: it is none."""
     match = _FLOAT.fullmatch(text.strip())
     if match is None:
         raise DataError(f"Value ({text}) was out of range for requested data type")
@@ -66,7 +66,7 @@ def parse_java_float(text: str) -> float:
 
 
 def parse_java_decimal(text: str) -> Decimal:
-    """Parse as `BigDecimal` does. DataError: not a number."""
+    """Parse a number as `BigDecimal` does. DataError: it is none."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -77,7 +77,10 @@ def parse_java_decimal(text: str) -> Decimal:
 
 
 def encode_decimal(number: Decimal, scale: int, size: int | None) -> bytes:
-    """Encode as Avro's decimal; `size` is the size of a fixed type. DataError: too many decimals, or too large."""
+    """Encode a decimal as Avro does, with `scale` decimals, in `size` bytes for a fixed type.
+
+    DataError: it has more decimals, or is too large.
+    """
     sign, digits, exponent = number.as_tuple()
     shift = int(exponent) + scale
     unscaled = int("".join(map(str, digits))) * 10 ** max(shift, 0)
@@ -91,7 +94,7 @@ def encode_decimal(number: Decimal, scale: int, size: int | None) -> bytes:
 
 
 def format_double(value: float, *, single: bool = False) -> str:
-    """Format as `Double.toString` does, or as `Float.toString` if `single`."""
+    """Format a number as `Double.toString` does, or as `Float.toString` if `single`."""
     if not math.isfinite(value):
         if math.isnan(value):
             return "NaN"

@@ -66,11 +66,11 @@ class SimpleDateFormat:
 
     @cached_property
     def resolution_ms(self) -> int:
-        """The length of a span, in ms, of instants with the same text."""
+        """The length of a span of time, in ms, whose instants all have the same text."""
         return min((_UNITS_MS.get(letter, DAY_MS) for letter, _ in self._tokens), default=DAY_MS)
 
     def format(self, epoch_ms: int) -> str:
-        """Format an instant."""
+        """Format an instant, in epoch ms, by the pattern."""
         # Moved by whole cycles of the calendar into the years 1970 to 2369, which Python's datetime has.
         cycles, within_cycle = divmod(epoch_ms, _CYCLE_DAYS * DAY_MS)
         time = EPOCH + timedelta(milliseconds=within_cycle)
@@ -130,7 +130,7 @@ class SimpleDateFormat:
 
 
 def _split_pattern(pattern: str) -> list[tuple[str, str]]:
-    """Return for each token the letter and its run, or an empty letter and the literal text."""
+    """Split a pattern into tokens: a letter with its run, or an empty letter with a literal text."""
     tokens: list[tuple[str, str]] = []
     for token in _TOKEN.finditer(pattern):
         letter = token[1]
@@ -180,7 +180,7 @@ _ANY_NUMBER = re.compile(r"[ \t]*(?P<sign>-?)(?P<number>\d+)")
 
 
 def _parse_name(text: str, at: int, letter: str) -> tuple[int, int] | None:
-    """Read the longest name in `text` at `at`, in any case."""
+    """Return the number of the longest name in `text` at `at`, in any case, and where it ends. None: there is none."""
     names = {
         "M": [*enumerate(_MONTHS), *enumerate(_SHORT_MONTHS)],
         "E": [*enumerate(_DAYS), *enumerate(_SHORT_DAYS)],
@@ -192,7 +192,7 @@ def _parse_name(text: str, at: int, letter: str) -> tuple[int, int] | None:
 
 
 def _parse_zone(text: str, at: int, _: str) -> tuple[int, int] | None:
-    """Read a zone as minutes east of UTC."""
+    """Return a zone as minutes east of UTC, and where its text ends. None: there is none."""
     zone = _ZONE.match(text, at)
     if zone is None or not zone[0]:
         return None
@@ -201,7 +201,7 @@ def _parse_zone(text: str, at: int, _: str) -> tuple[int, int] | None:
 
 
 def _resolve_fields(fields: dict[str, int]) -> int:
-    """Return the epoch ms of the fields. Values beyond their range carry over to the next unit."""
+    """Return the epoch ms of parsed fields, by their letters. Values beyond their range carry over to the next unit."""
     if fields.get("G") == 0:
         raise ValueError("years before Christ are not honoured")
     zone = sum(fields.get(letter, 0) for letter in "zZX")

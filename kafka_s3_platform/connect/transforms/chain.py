@@ -115,7 +115,7 @@ def _new_step(settings: TransformSettings, topic: str) -> RunStep:
 
 
 def _new_guard(settings: TransformSettings) -> Predicate | None:
-    """Return the predicate of a transform, negated if it says so. None if it has none."""
+    """Return the predicate that selects a transform's records, negated if it says so. None: it changes all."""
     if settings.predicate is None:
         return None
     predicate = _PREDICATES[settings.predicate.type](parse_options(settings.predicate))

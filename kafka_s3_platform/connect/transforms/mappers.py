@@ -258,7 +258,7 @@ def _pair_schemas(payload: Payload) -> Iterable[tuple[Any, Schema | None]]:
 
 
 def _find_flaw(source: ConnectBatch, result: ConnectBatch) -> str | None:
-    """Find the flaw in the result of a user's class for a batch."""
+    """Return why a user's result for a batch cannot be taken, None if it can."""
     if result.records.schema != RECORD_SCHEMA:
         return "records of another schema"
     if not len(result.key) == len(result.value) == result.num_rows == len(_read_ordinals(result)):

@@ -108,7 +108,10 @@ class ExtractTopic(TransformStep):
         return batch.key.objects if self._side == "key" else batch.value.objects
 
     def _find_topic(self, source: Any) -> str | None:
-        """Return the new topic, None if it stays as it is."""
+        """Return the topic that a key, a value or headers name. None: the record keeps its topic.
+
+        Raise DataError if they name none.
+        """
         require_exact(source)
         content = source
         for step in self._path:
@@ -127,7 +130,7 @@ class ExtractTopic(TransformStep):
 
 
 def _take_step(value: Any, step: str | int) -> Any:
-    """Return the member or item of a value, None if there is none."""
+    """Return the member `step` of an object, or the item of a list. None if there is none."""
     value = strip_branch(value)
     if isinstance(step, str):
         return value.get(step) if isinstance(value, Mapping) else None

@@ -99,7 +99,10 @@ class KeyTable:
 def declare_key(
     name: str, parse: Callable[[str], T], doc: str, *, default: T, shown: str | None = None, for_sinks: bool = False
 ) -> TypedKey[T]:
-    """Declare a key and its parser. `shown` describes the default in the docs, in place of its value."""
+    """Declare a key with its parser and its meaning. `shown` describes its default in the docs, in place of the value.
+
+    `for_sinks`: it concerns the writing of objects, and means nothing to a source connector.
+    """
     text = _render_default(default) if shown is None else shown
     return TypedKey(name, Support.HONOURED, doc, text, for_sinks=for_sinks, parse=parse, unset=default)
 
@@ -131,7 +134,7 @@ def _render_default(default: object) -> str | None:
 
 
 def declare_honoured(name: str, doc: str, default: str | None = None) -> Key:
-    """Declare a key with an effect."""
+    """Declare a key with an effect, whose value is read elsewhere. `default` describes its default in the docs."""
     return Key(name, Support.HONOURED, doc, default)
 
 
@@ -142,7 +145,7 @@ def declare_aliases(whose: str, names: str) -> tuple[Key, ...]:
 
 
 def declare_without_meaning(doc: str, names: str) -> tuple[Key, ...]:
-    """Declare keys allowed without effect. `names` are separated by blanks."""
+    """Declare keys that are accepted without effect, for the reason `doc`. `names` are separated by blanks."""
     return tuple(Key(name, Support.WITHOUT_MEANING, doc) for name in names.split())
 
 

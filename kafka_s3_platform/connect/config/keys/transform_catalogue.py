@@ -25,7 +25,7 @@ class Inserted:
 
 
 def _expect_exactly(*allowed: str) -> Callable[[str], str]:
-    """Return a parser of the `allowed` words, in their very spelling, as Kafka requires."""
+    """Return a parser that takes only the `allowed` words, in their very spelling, as Kafka does."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -58,7 +58,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def parse_renames(text: str) -> dict[str, str]:
-    """Parse pairs of an old name and a new name."""
+    """Parse pairs `old:new` of names, separated by commas."""
     pairs = [pair.split(":") for pair in parse_list(text)]
     if any(len(pair) != 2 or not all(pair) for pair in pairs):
         raise ValueError(f"'{text}' is no list of old:new pairs, such as foo:bar,abc:xyz")
@@ -66,7 +66,7 @@ def parse_renames(text: str) -> dict[str, str]:
 
 
 def parse_casts(text: str) -> dict[str | None, str]:
-    """Parse pairs of a field and its type. The field None is the whole value."""
+    """Parse Cast's `spec`: pairs of a field and its type. A single type is that of the field None, the whole value."""
     pairs = [[part.strip() for part in spec.split(":")] for spec in parse_names(text)]
     casts: dict[str | None, str] = {(pair[0] if pair[1:] else None): pair[-1].lower() for pair in pairs}
     if any(len(pair) > 2 for pair in pairs) or not set(casts.values()) <= set(CAST_TYPES):
@@ -168,7 +168,7 @@ class Declared:
     package: str = PACKAGE
 
     def types(self) -> tuple[str, ...]:
-        """Return its short class names, one for each side."""
+        """Return the short names of its classes: one for each side, such as `Cast$Key`."""
         if not self.sided:
             return (self.name,)
         sides = ("Key", "Value", "Header") if self.headed else ("Key", "Value")
