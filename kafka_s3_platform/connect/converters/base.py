@@ -186,14 +186,10 @@ class Origin:
         *,
         keeps_raw: bool = True,
     ) -> ConvertedPayload:
-        """Decode the values of a batch one by one, so that each that cannot be decoded fails alone. Nulls stay nulls.
+        """Decode the values of a batch one by one: each that cannot be decoded fails alone. Nulls stay nulls.
 
-        Args:
-            raw: the bytes of the keys or values.
-            offsets: the offset of each record, for the failures.
-            decode: decodes one value. What it raises is the record's failure.
-            explain: returns the reason of a failure, or raises an error that is not the record's fault.
-            keeps_raw: the payload keeps the bytes, so that they can be written as they were read.
+        `explain` returns the reason of a failure, or raises an error that is not the record's fault. `keeps_raw`: the
+        payload keeps the bytes, so that they can be written as they were read.
         """
         objects: list[Any] = [None] * len(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)

@@ -102,9 +102,7 @@ class ExtractTopic(TransformStep):
     def _list_sources(self, batch: ConnectBatch) -> Sequence[Any]:
         """Return for each record what may name its topic: its key, its value, or its headers by name."""
         if self._side == "header":
-            # Of several headers with one name, the last one counts.
-            headers_column = batch.records.column("headers").to_pylist()
-            return [{header["key"]: header["value"] for header in headers or ()} for headers in headers_column]
+            return list(map(_map_headers, batch.records.column("headers").to_pylist()))
         return batch.key.objects if self._side == "key" else batch.value.objects
 
     def _find_topic(self, source: Any) -> str | None:
@@ -127,6 +125,11 @@ class ExtractTopic(TransformStep):
         if not is_topic_name(topic):
             raise DataError(f"{source_name} is {topic[:_SHOWN]!r}, which no topic can be named")
         return topic
+
+
+def _map_headers(headers: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+    """Return the values of a record's headers by name. Of several with one name, the last one counts."""
+    return {header["key"]: header["value"] for header in headers or ()}
 
 
 def _take_step(value: Any, step: str | int) -> Any:
