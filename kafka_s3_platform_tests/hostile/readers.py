@@ -3,25 +3,29 @@
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from kafka_s3_platform.connect.config.formats_of_connect import AIVEN_ENVELOPES
 from kafka_s3_platform.connect.converters import new_converter
 from kafka_s3_platform.connect.formats.aiven import AivenReader
 from kafka_s3_platform.connect.formats.avro import AvroReader
 from kafka_s3_platform.connect.formats.block_gzip import BlockGzipReader, read_index
 from kafka_s3_platform.connect.formats.byte_array import BytesReader
 from kafka_s3_platform.connect.formats.json import JsonReader
-from kafka_s3_platform.connect.formats.lenses import LensesReader, NamedPlace
+from kafka_s3_platform.connect.formats.lenses import LensesReader
 from kafka_s3_platform.connect.formats.parquet.format import ParquetReader
-from kafka_s3_platform.core.config.settings import ConverterSettings, RegistrySettings, SourceSettings
+from kafka_s3_platform.core.config.settings import ConverterSettings, LayoutSettings, RegistrySettings, SourceSettings
 from kafka_s3_platform.core.errors import IntegrityError
 from kafka_s3_platform.core.formats.envelope.avro import EnvelopeAvroReader
 from kafka_s3_platform.core.formats.envelope.json import EnvelopeJsonReader
 from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeReader
+from kafka_s3_platform.core.formats.format_io import ReadRequest
+from kafka_s3_platform.core.formats.reading import BatchReader
 from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.core.model.limits import NO_KEYS
 from kafka_s3_platform.core.model.schema import ArchivedSchema, SubjectVersion
@@ -59,13 +63,25 @@ def read_by_arrow(body: bytes, columns: Sequence[str] | None = None, **options: 
     return iter(dataset.to_batches(columns=columns, **options))
 
 
-def _aiven(kind: str) -> Callable[[bytes], Iterator[Any]]:
-    return lambda body: AivenReader(io.BytesIO(body), "k", kind, SourceSettings(fields=_FIELDS)).batches()
-
-
-def _lenses(kind: str) -> Callable[[bytes], Iterator[Any]]:
-    place = NamedPlace("myTopic", 1)
-    return lambda body: LensesReader(io.BytesIO(body), "k", kind, place, SourceSettings(fields=_FIELDS)).batches()
+def _envelope(format_name: str, new_reader: Callable[[ReadRequest], BatchReader]) -> Callable[[bytes], Iterator[Any]]:
+    request = ReadRequest(
+        source=None,
+        key="k",
+        layout=LayoutSettings(codec="none"),
+        settings=SourceSettings(fields=_FIELDS),
+        part="value",
+        format_name=format_name,
+        codec="",
+        topic="myTopic",
+        kafka_partition=1,
+        is_own=False,
+        may_end_open=False,
+        any_bytes=False,
+        is_wrapped=False,
+        limits=NO_KEYS,
+        ends_open=lambda _: None,
+    )
+    return lambda body: new_reader(replace(request, source=io.BytesIO(body))).batches()
 
 
 def _lines(reader: Callable[[Any, str], Any], suffix: str) -> Callable[[bytes], Iterator[Any]]:
@@ -89,8 +105,8 @@ READERS: Mapping[str, Callable[[bytes], Iterator[Any]]] = {
     "envelope.avro": lambda body: EnvelopeAvroReader(io.BytesIO(body), "k").batches(),
     **{f"json{suffix}": _lines(JsonReader, suffix) for suffix in _SUFFIXES},
     **{f"bytes{suffix}": _lines(BytesReader, suffix) for suffix in _SUFFIXES},
-    **{f"lenses.{kind}": _lenses(kind) for kind in ("json", "avro", "parquet")},
-    **{f"aiven.{kind}": _aiven(kind) for kind in ("csv", "jsonl", "json", "avro", "parquet")},
+    **{name: _envelope(name, LensesReader) for name in ("lenses.json", "lenses.avro", "lenses.parquet")},
+    **{name: _envelope(name, AivenReader) for name in AIVEN_ENVELOPES.values()},
 }
 
 

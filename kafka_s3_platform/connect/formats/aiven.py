@@ -8,29 +8,33 @@ cloud-storage-connectors-for-apache-kafka, `commons`, package `output`.
 """
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import IO, Any
+from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.connect.avro.json_values import read_number
-from kafka_s3_platform.connect.formats.avro import AvroFields, AvroReader, decode_column
+from kafka_s3_platform.connect.formats.avro import AvroFields, decode_column
 from kafka_s3_platform.connect.formats.avro_records import build_datum_payload
 from kafka_s3_platform.connect.formats.field_reader import convert_to_ms, find_time_unit
-from kafka_s3_platform.connect.formats.json import build_json_payload, find_fault
-from kafka_s3_platform.connect.formats.parquet.format import ParquetReader
-from kafka_s3_platform.connect.formats.sink_lines import decode_text_bytes, encode_header_value
+from kafka_s3_platform.connect.formats.json import build_json_payload
+from kafka_s3_platform.connect.formats.sink_lines import (
+    EnvelopeRow,
+    build_envelope_batch,
+    check_json,
+    decode_text_bytes,
+    encode_header_value,
+    open_envelope_columns,
+    refuse_many_items,
+)
 from kafka_s3_platform.core.config.formats import find_format
-from kafka_s3_platform.core.config.settings import SourceSettings
 from kafka_s3_platform.core.errors import IntegrityError
 from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest
 from kafka_s3_platform.core.formats.lines import LINE, split_lines
 from kafka_s3_platform.core.formats.reading import (
-    BatchReader,
     ReadBatch,
     batch_values,
     build_bytes_payload,
@@ -38,23 +42,14 @@ from kafka_s3_platform.core.formats.reading import (
     build_limit_error,
     read_pieces,
 )
-from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
-from kafka_s3_platform.core.model.connect import VALUE_ERRORS, Payload, Schema
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
-
-UNKNOWN_OFFSET = -1
-HEADERS = RECORD_SCHEMA.field("headers").type
+from kafka_s3_platform.core.model.connect import VALUE_ERRORS, Payload
 
 _decode = msgspec.json.Decoder(float_hook=read_number).decode
 
 # What msgspec takes for an element of an array, besides its bytes.
 _ELEMENT_BYTES = 64
-_INT64 = range(-(2**63), 2**63)
 _HINT = "set format.output.fields and format.output.envelope as the sink had them"
 _BARE_RECORD = "connector_records"
-AivenRow = Mapping[str, Any]
-
-
 _ABSENT = msgspec.Raw()
 
 
@@ -68,26 +63,19 @@ def _new_line_decoder(names: tuple[str, ...], takes_others: bool) -> msgspec.jso
 
 
 class AivenReader:
-    """Reads an object of `kind` csv, jsonl, json, avro or parquet. `settings` describe how the sink wrote it."""
+    """Reads an object of csv, JSON, Avro or Parquet, by its format. The settings describe how the sink wrote it.
 
-    def __init__(
-        self,
-        source: IO[bytes],
-        key: str,
-        kind: str,
-        settings: SourceSettings,
-        codec: str = "none",
-        limits: ReadLimits = NO_KEYS,
-    ) -> None:
-        self._source = source
-        self._key = key
-        self._kind = kind
-        self._codec = codec
-        self._settings = settings
-        self._limits = limits
-        self._fields = settings.fields or ("value",)
-        self._is_bare = bool(settings.bare) and kind != "csv"
-        paths = {"offset": settings.offset_field, "timestamp": settings.timestamp_field}
+    The field of an offset or a timestamp may be named as a path (`archive.source.offset.field`): it lies in others.
+    """
+
+    def __init__(self, request: ReadRequest) -> None:
+        self._request = request
+        self._settings = request.settings
+        self._limits = request.limits
+        self._kind = find_format(request.format_name).aiven_word
+        self._fields = self._settings.fields or ("value",)
+        self._has_values_alone = bool(self._settings.bare) and self._kind != "csv"
+        paths = {"offset": self._settings.offset_field, "timestamp": self._settings.timestamp_field}
         self._paths = {name: path.split(".") for name, path in paths.items() if path}
         plain_fields = (name for name in self._fields if name not in self._paths)
         self._members = tuple(dict.fromkeys([*plain_fields, *(path[0] for path in self._paths.values())]))
@@ -95,71 +83,67 @@ class AivenReader:
     def batches(self) -> Iterator[ReadBatch]:
         """Return the records in batches; unreadable ones are `bad`. IntegrityError if the object is damaged."""
         if self._kind in {"avro", "parquet"}:
-            return self._of_objects()
-        return self._of_texts()
+            return map(self._read_columns, open_envelope_columns(self._request, self._kind).batches())
+        return self._read_texts()
 
-    def _of_texts(self) -> Iterator[ReadBatch]:
+    def _read_texts(self) -> Iterator[ReadBatch]:
         """Yield batches of csv or JSON. A text that is no record is `bad`."""
-        parse = self._csv if self._kind == "csv" else self._bare_row if self._is_bare else self._json_row
-        for texts in batch_values(self._texts()):
-            rows = []
-            bad = {}
+        for texts in batch_values(self._split_texts()):
+            rows = list[EnvelopeRow]()
+            bad = dict[int, str]()
             for at, text in enumerate(texts):
                 try:
-                    rows.append(_check_row(parse(text or b"")))
+                    rows.append(self._parse_text(text))
                 except (*VALUE_ERRORS, msgspec.MsgspecError) as err:
-                    rows.append({})
+                    rows.append(EnvelopeRow())
                     bad[at] = f"is no record of {', '.join(self._fields)}: {err}"
-            yield _build_batch(rows, self._payload_of(rows), bad)
+            value, key = (self._build_payload(name, [getattr(r, name) for r in rows]) for name in ("value", "key"))
+            yield build_envelope_batch(rows, value, key, bad)
 
-    def _payload_of(self, rows: Sequence[AivenRow]) -> Callable[[str], Payload]:
-        """Return a function from the name of a field, key or value, to its payload in rows of texts."""
+    def _build_payload(self, name: str, texts: Sequence[bytes | None]) -> Payload:
+        """Build the payload of the values or keys (`name`) of csv or JSON: of bytes if the sink wrote bytes."""
+        if self._kind == "csv" or name in self._settings.base64:
+            return build_bytes_payload(pa.array(texts, pa.binary()))
+        return build_json_payload(texts)
 
-        def payload(name: str) -> Payload:
-            values = [row.get(name) for row in rows]
-            is_bytes = self._kind == "csv" or name in self._settings.base64
-            if is_bytes:
-                return build_bytes_payload(pa.array(values, pa.binary()))
-            return build_json_payload(values)
-
-        return payload
-
-    def _texts(self) -> Iterator[bytes]:
+    def _split_texts(self) -> Iterator[bytes]:
         """Yield the text of each record: a line, or an element of an array."""
-        pieces = read_pieces(self._source, self._key, self._codec, self._limits)
+        request = self._request
+        pieces = read_pieces(request.source, request.key, request.layout.codec, self._limits)
         if self._kind == "json":
-            return self._array(pieces)
+            return self._split_array(pieces)
         if self._kind == "csv" and len(self._fields) == 1:
             # Line breaks separate records and do not end them. So an empty text after the last one is a record too.
             pieces = chain(pieces, [LINE])
-        return split_lines(pieces, LINE, self._key, self._limits, open_end=True)
+        return split_lines(pieces, LINE, request.key, self._limits, open_end=True)
 
-    def _array(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def _split_array(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Return the elements of one array of JSON, which is read as a whole, within the limits."""
+        key = self._request.key
         body = bytearray()
         most = self._limits.block_bytes
         for piece in pieces:
             body += piece
             if len(body) > most:
-                raise build_limit_error(self._key, f"is an array of more than {most:,} bytes", "block.bytes")
+                raise build_limit_error(key, f"is an array of more than {most:,} bytes", "block.bytes")
         # Commas are counted before any element is decoded: each element takes memory of its own.
         if body.count(b",") > most // _ELEMENT_BYTES:
-            raise build_limit_error(self._key, f"may have more than {most // _ELEMENT_BYTES:,} elements", "block.bytes")
+            raise build_limit_error(key, f"may have more than {most // _ELEMENT_BYTES:,} elements", "block.bytes")
         try:
             elements = msgspec.json.decode(body, type=list[msgspec.Raw])
         except (msgspec.MsgspecError, RecursionError) as err:
-            raise build_damage_error(self._key, f"is no array of JSON: {err}") from err
+            raise build_damage_error(key, f"is no array of JSON: {err}") from err
         return map(bytes, elements)
 
-    def _bare_row(self, line: bytes) -> AivenRow:
-        if why := find_fault(line, self._limits.depth):
-            raise ValueError(f"it {why}")
-        return {"value": self._part("value", line)}
+    def _parse_text(self, text: bytes) -> EnvelopeRow:
+        """Parse the text of one record. Raise one of VALUE_ERRORS or MsgspecError if it is none."""
+        if self._kind == "csv":
+            return _make_row(self._parse_csv(text))
+        check_json(text, self._limits)
+        return EnvelopeRow(value=self._decode_part("value", text)) if self._has_values_alone else self._parse_json(text)
 
-    def _json_row(self, line: bytes) -> AivenRow:
-        """Read a record of JSON with exactly the fields that the connector's file names."""
-        if why := find_fault(line, self._limits.depth):
-            raise ValueError(f"it {why}")
+    def _parse_json(self, line: bytes) -> EnvelopeRow:
+        """Parse a record of JSON with exactly the fields that the connector's file names."""
         try:
             record = _new_line_decoder(self._members, bool(self._paths)).decode(line)
         except msgspec.ValidationError as err:
@@ -167,70 +151,61 @@ class AivenReader:
         texts = {name: bytes(getattr(record, f"f{at}")) for at, name in enumerate(self._members)}
         if missing := [name for name, text in texts.items() if not text]:
             raise ValueError(f"it has no {', '.join(missing)}; {_HINT}")
-        row: dict[str, Any] = {name: self._part(name, texts[name]) for name in ("key", "value") if name in texts}
+        fields: dict[str, Any] = {
+            name: self._decode_part(name, texts[name]) for name in ("key", "value") if name in texts
+        }
         for name in ("offset", "timestamp", "headers"):
             root = self._paths[name][0] if name in self._paths else name
             if root in texts:
-                row[name] = self._at(name, _decode(self._small(name, texts[root], b",")))
-        return {**row, "timestamp": convert_to_ms(row.get("timestamp")), "headers": self._headers(row.get("headers"))}
+                refuse_many_items(name, texts[root], b",", self._limits)
+                fields[name] = self._follow_path(name, _decode(texts[root]))
+        fields["timestamp"] = convert_to_ms(fields.get("timestamp"))
+        return _make_row(fields, are_base64="headers" in self._settings.base64)
 
-    def _part(self, name: str, text: bytes) -> bytes | None:
+    def _decode_part(self, name: str, text: bytes) -> bytes | None:
+        """Return a key or value (`name`) of JSON as it goes to Kafka: decoded from base64 if the sink wrote bytes."""
         if text == b"null":
             return None
         if name in self._settings.base64:
             return decode_text_bytes(text)
         return text
 
-    def _at(self, name: str, value: Any) -> Any:
-        """Follow a field's path from `value`, the first step's value, to its end."""
+    def _follow_path(self, name: str, value: Any) -> Any:
+        """Return the offset or timestamp (`name`) that lies in `value`, the field of the first step of its path."""
         for step in self._paths.get(name, ())[1:]:
             if not isinstance(value, Mapping) or step not in value:
                 raise ValueError(f"it has no {'.'.join(self._paths[name])}, which archive.source.{name}.field names")
             value = value[step]
         return value
 
-    def _headers(self, headers: Any) -> Any:
-        """Return headers of JSON. If their values were bytes, these are base64 and are decoded."""
-        if not headers or "headers" not in self._settings.base64:
-            return headers
-        pairs = headers.items() if isinstance(headers, Mapping) else ((h["key"], h["value"]) for h in headers)
-        return [
-            {"key": key, "value": None if value is None else _decode_base64(value.encode())} for key, value in pairs
-        ]
-
-    def _small(self, name: str, text: bytes, separator: bytes) -> bytes:
-        """Return the text. Raise ValueError if it has more items than the limit: each takes some hundred bytes."""
-        if text.count(separator) > self._limits.items:
-            raise ValueError(f"its {name} have more than archive.read.max.items={self._limits.items:,} items")
-        return text
-
-    def _csv(self, line: bytes) -> AivenRow:
-        """Read a line. A value that is not base64 may hold commas. The fields before and after it hold none."""
+    def _parse_csv(self, line: bytes) -> Mapping[str, Any]:
+        """Parse a line. A value that is not base64 may hold commas. The fields before and after it hold none."""
         names = self._fields
-        at = self._fields.index("value") if "value" in self._fields else len(self._fields)
-        before = line.split(b",", at)
-        behind = [field for rest in before[at:] for field in rest.rsplit(b",", len(names) - at - 1)]
-        texts = [*before[:at], *behind] if at < len(names) else before
+        at = names.index("value") if "value" in names else len(names)
+        front = line.split(b",", at)
+        behind = [field for rest in front[at:] for field in rest.rsplit(b",", len(names) - at - 1)]
+        texts = [*front[:at], *behind] if at < len(names) else front
         if len(texts) != len(names):
             raise ValueError(f"{len(texts)} fields instead of {len(names)}")
-        return {name: self._field(name, text) for name, text in zip(names, texts, strict=True)}
+        return {name: self._parse_csv_field(name, text) for name, text in zip(names, texts, strict=True)}
 
-    def _field(self, name: str, text: bytes) -> Any:
-        """Read the text of one field of csv."""
+    def _parse_csv_field(self, name: str, text: bytes) -> Any:
         if name == "offset":
             return int(text)
         if name == "timestamp":
             return convert_to_ms(text.decode() or None)
         if name == "headers":
-            return [_read_csv_header(pair) for pair in self._small(name, text, b";").split(b";") if pair]
+            refuse_many_items(name, text, b";", self._limits)
+            pairs = (pair.partition(b":") for pair in text.split(b";") if pair)
+            return [{"key": _decode_base64(key).decode(), "value": _decode_base64(value)} for key, _, value in pairs]
         if not text:
-            return self._empty(name)
+            return self._read_empty(name)
         if name == "key" or self._settings.value_encoding == "base64":
             return _decode_base64(text)
         return text
 
-    def _empty(self, name: str) -> bytes | None:
-        """Read an empty key or value by `archive.source.csv.empty`.
+    def _read_empty(self, name: str) -> bytes | None:
+        """Return what an empty key or value (`name`) of csv was, by `archive.source.csv.empty`: null or empty.
 
         Raises ValueError if the setting refuses it, or an empty value has none: a tombstone would delete the key.
         """
@@ -241,49 +216,40 @@ class AivenReader:
             )
         return b"" if meant == "empty" else None
 
-    def _of_objects(self) -> Iterator[ReadBatch]:
-        if self._kind == "avro":
-            reader: BatchReader = AvroReader(self._source, self._key, self._limits)
-        else:
-            reader = ParquetReader(self._source, self._key, limits=self._limits)
-        for batch in reader.batches():
-            yield self._of_records(batch)
-
-    def _of_records(self, batch: ReadBatch) -> ReadBatch:
+    def _read_columns(self, batch: ReadBatch) -> ReadBatch:
         """Take the records of Avro or Parquet apart: key and value keep their data, the rest is decoded."""
         fields = AvroFields(batch.value.schemas[0], self._limits)
-        if self._is_bare and not (list(fields.schemas) == ["value"] and fields.name == _BARE_RECORD):
+        schemas = fields.schemas
+        if self._has_values_alone and not (list(schemas) == ["value"] and fields.name == _BARE_RECORD):
             return batch
-        self._check_fields(fields.schemas)
+        self._check_fields(schemas)
         try:
             columns = fields.columns(pa.array(batch.value.raw))
-            around = {name: decode_column(columns[name], fields.schemas[name]) for name in self._around}
-            rows = self._rows(around, self._unit(fields.schemas))
+            names = [name for name in self._members if name not in {"key", "value"}]
+            decoded = [decode_column(columns[name], schemas[name]) for name in names]
+            unit = 1
+            if "timestamp" in self._paths:
+                root, *path = self._paths["timestamp"]
+                unit = find_time_unit(schemas[root], path)
+            rows = [self._decode_row(dict(zip(names, row, strict=True)), unit) for row in zip(*decoded, strict=True)]
         except VALUE_ERRORS as err:
-            raise build_damage_error(self._key, f"holds no records of {', '.join(self._fields)}: {err}") from err
+            raise build_damage_error(
+                self._request.key, f"holds no records of {', '.join(self._fields)}: {err}"
+            ) from err
+        value, key = (
+            build_datum_payload(columns[name], schemas[name])
+            if name in columns
+            else build_bytes_payload(pa.nulls(len(batch), pa.binary()))
+            for name in ("value", "key")
+        )
+        return build_envelope_batch(rows or [EnvelopeRow()] * len(batch), value, key, {})
 
-        def payload(name: str) -> Payload:
-            if name not in columns:
-                return build_bytes_payload(pa.nulls(len(batch), pa.binary()))
-            return build_datum_payload(columns[name], fields.schemas[name])
-
-        return _build_batch(rows or [{}] * len(batch), payload, {})
-
-    @property
-    def _around(self) -> Sequence[str]:
-        """The fields besides key and value, such as offset and timestamp."""
-        return [name for name in self._members if name not in {"key", "value"}]
-
-    def _unit(self, schemas: Mapping[str, Schema]) -> int:
-        """Return how many units of the field of timestamps are a millisecond."""
-        root, *path = self._paths.get("timestamp", ["timestamp"])
-        if root in schemas:
-            return find_time_unit(schemas[root], path)
-        return 1
-
-    def _rows(self, columns: Mapping[str, Sequence[Any]], unit: int) -> list[AivenRow]:
-        rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
-        return [_check_row({**row, **self._paths_of(row, unit)}) for row in rows]
+    def _decode_row(self, fields: dict[str, Any], unit: int) -> EnvelopeRow:
+        """Make a record of its decoded fields. `unit` is how many units of a timestamp in a path are a millisecond."""
+        values = {name: self._follow_path(name, fields[path[0]]) for name, path in self._paths.items()}
+        if "timestamp" in values:
+            values["timestamp"] = convert_to_ms(values["timestamp"], unit)
+        return _make_row({**fields, **values})
 
     def _check_fields(self, names: Mapping[str, Any]) -> None:
         """Raise IntegrityError unless the object has exactly the fields that the connector's file names."""
@@ -292,67 +258,32 @@ class AivenReader:
         if missing or others:
             what = f"no {', '.join(missing)}" if missing else f"fields that are not named, {', '.join(others[:10])}"
             raise IntegrityError(
-                f"object {self._key} has {what}, but its connector's file names records of {', '.join(self._fields)}:"
-                f" {_HINT}"
+                f"object {self._request.key} has {what}, but its connector's file names records of"
+                f" {', '.join(self._fields)}: {_HINT}"
             )
 
-    def _paths_of(self, row: AivenRow, unit: int) -> AivenRow:
-        values = {name: self._at(name, row[path[0]]) for name, path in self._paths.items()}
-        return {name: convert_to_ms(value, unit) if name == "timestamp" else value for name, value in values.items()}
 
+def _make_row(fields: Mapping[str, Any], *, are_base64: bool = False) -> EnvelopeRow:
+    """Make a record of its fields by name. `are_base64`: the values of its headers are texts of base64.
 
-def _build_batch(rows: Sequence[AivenRow], payload: Callable[[str], Payload], bad: Mapping[int, str]) -> ReadBatch:
-    """Build a batch of rows. `payload` makes the payload of keys or values."""
-    offsets = [UNKNOWN_OFFSET if row.get("offset") is None else row["offset"] for row in rows]
-    times = [NO_TIMESTAMP if row.get("timestamp") is None else row["timestamp"] for row in rows]
-    headers = [row.get("headers") for row in rows]
-    return ReadBatch(
-        payload("value"),
-        bad,
-        payload("key"),
-        pa.array(headers, HEADERS),
-        np.array(offsets, np.int64),
-        np.array(times, np.int64),
-    )
-
-
-def _check_row(row: AivenRow) -> AivenRow:
-    """Check that the columns can hold the row's values. Raise one of `VALUE_ERRORS` if not."""
-    numbers = {name: _check_int64(name, row.get(name)) for name in ("offset", "timestamp")}
-    return {**row, **numbers, "headers": _read_headers(row.get("headers"))}
-
-
-def _check_int64(name: str, value: Any) -> int | None:
-    if value is not None and (type(value) is not int or value not in _INT64):
-        raise ValueError(f"its {name} is {value!r:.40}")
-    return value
-
-
-def _read_headers(headers: Any) -> list[dict[str, Any]] | None:
-    if not headers:
-        return None
+    Raise one of `VALUE_ERRORS` if a field cannot be part of a record.
+    """
+    headers = fields.get("headers") or ()
     pairs = headers.items() if isinstance(headers, Mapping) else ((h["key"], h["value"]) for h in headers)
-    return [{"key": _read_name(key), "value": encode_header_value(value)} for key, value in pairs]
-
-
-def _read_name(key: Any) -> str:
-    if not isinstance(key, str):
-        raise TypeError(f"the name of a header is {key!r:.40}")
-    return key
-
-
-def _read_csv_header(pair: bytes) -> Mapping[str, Any]:
-    key, _, value = pair.partition(b":")
-    return {"key": _decode_base64(key).decode(), "value": _decode_base64(value)}
+    encoded = []
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header is {name!r:.40}")
+        is_encoded = are_base64 and value is not None
+        data = _decode_base64(value.encode()) if is_encoded else encode_header_value(value)
+        encoded.append({"key": name, "value": data})
+    return EnvelopeRow(
+        fields.get("key"), fields.get("value"), fields.get("offset"), fields.get("timestamp"), encoded or None
+    )
 
 
 def _decode_base64(text: bytes) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-def _new_reader(request: ReadRequest) -> AivenReader:
-    kind = find_format(request.format_name).aiven_word
-    return AivenReader(request.source, request.key, kind, request.settings, request.layout.codec, request.limits)
-
-
-FORMAT_IO = FormatIO(new_reader=_new_reader)
+FORMAT_IO = FormatIO(new_reader=AivenReader)

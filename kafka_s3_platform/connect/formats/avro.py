@@ -8,6 +8,7 @@ sink, `avro.codec`.
 import io
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, Any
 
@@ -78,13 +79,13 @@ def decode_column(column: pa.BinaryArray, schema: Schema) -> list[Any]:
     return [None if one is None else reader.read(one) for one in column.to_pylist()]
 
 
+@dataclass(frozen=True)
 class AvroReader:
     """Reads values, keys or headers. `key` names the object in errors. The object holds the schema."""
 
-    def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS) -> None:
-        self._source = source
-        self._key = key
-        self._limits = limits
+    source: IO[bytes]
+    key: str
+    limits: ReadLimits = NO_KEYS
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the records in batches. IntegrityError if the object is damaged; the source's errors pass through."""
@@ -95,16 +96,16 @@ class AvroReader:
             except PlatformError:
                 raise
             except Exception as err:  # fastavro raises errors of any type for damaged data
-                raise build_damage_error(self._key, f"cannot be read as Avro: {type(err).__name__}: {err}") from err
+                raise build_damage_error(self.key, f"cannot be read as Avro: {type(err).__name__}: {err}") from err
             if batch is None:
                 return
             yield batch
 
     def _blocks(self) -> Iterator[ReadBatch]:
         """Yield batches of the container's records: a batch ends by bytes, records, or the objects that they become."""
-        container = AvroContainer(self._source, self._key, self._limits)
+        container = AvroContainer(self.source, self.key, self.limits)
         schema = Schema(container.metadata["avro.schema"].decode())
-        avro_records = AvroRecords(json.loads(schema.text), self._key, self._limits)
+        avro_records = AvroRecords(json.loads(schema.text), self.key, self.limits)
         bodies = list[bytes]()
         lengths = list[Int64s]()
         records = 0

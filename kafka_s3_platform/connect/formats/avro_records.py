@@ -22,7 +22,7 @@ from kafka_s3_platform.connect.avro.objects import AvroObjects
 from kafka_s3_platform.connect.avro.schema import strip_logical_types
 from kafka_s3_platform.connect.avro.walk import Datum
 from kafka_s3_platform.core.errors import PermanentError
-from kafka_s3_platform.core.formats.reading import build_limit_error
+from kafka_s3_platform.core.formats.reading import refuse_many_empty
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Schema
 from kafka_s3_platform.core.model.limits import FEW_VALUES, ReadLimits
 
@@ -94,9 +94,7 @@ class AvroRecords:
     def _of_one_size(self, total: int, records: int, size: int) -> Int64s:
         """Return the length of each record where all have one size. Raises if the block has another."""
         self._empty += 0 if size else records
-        if self._empty > self._limits.empty_records:
-            what = f"has more than {self._limits.empty_records:,} records without a byte"
-            raise build_limit_error(self._key, what, "empty.records")
+        refuse_many_empty(self._empty, self._key, self._limits)
         if records * size != total:
             raise ValueError(f"{total} bytes in a block whose {records} records have {records * size}")
         return np.full(records, size, np.int64)

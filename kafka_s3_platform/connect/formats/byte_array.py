@@ -6,6 +6,7 @@ length, a 32-bit big-endian number, and nothing ends it. Values may then hold an
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import IO
 
 import numpy as np
@@ -34,6 +35,7 @@ from kafka_s3_platform.core.formats.reading import (
     build_damage_error,
     build_limit_error,
     read_pieces,
+    refuse_many_empty,
 )
 from kafka_s3_platform.core.model.connect import ConnectBatch, Mask, Payload
 from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
@@ -76,6 +78,7 @@ _OPEN = (
 )
 
 
+@dataclass(frozen=True)
 class BytesReader:
     """Reads an object with any compression. `key` names the object in errors.
 
@@ -84,51 +87,39 @@ class BytesReader:
     line break most likely ends a value there.
     """
 
-    def __init__(
-        self,
-        source: IO[bytes],
-        key: str,
-        separator: str = "\n",
-        codec: str = "none",
-        *,
-        open_end: bool = False,
-        any_bytes: bool = False,
-        limits: ReadLimits = NO_KEYS,
-        ends_open: Callable[[bool], None] = lambda _: None,
-    ) -> None:
-        self._source = source
-        self._key = key
-        self._codec = codec
-        self._separator = separator
-        self._open_end = open_end
-        self._limits = limits
-        self._ends_open = ends_open
-        self._any_bytes = any_bytes or separator == LENGTH
+    source: IO[bytes]
+    key: str
+    separator: str = "\n"
+    codec: str = "none"
+    open_end: bool = False
+    any_bytes: bool = False
+    limits: ReadLimits = NO_KEYS
+    ends_open: Callable[[bool], None] = lambda _: None
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the values in batches. IntegrityError if damaged, or a separator may be part of a value."""
         for batch in batch_values(self._values()):
             values = pa.array(batch, pa.binary())
-            if not self._any_bytes and not _are_text(values):
-                raise IntegrityError(f"object {self._key} {_PIECES}")
+            if not (self.any_bytes or self.separator == LENGTH or _are_text(values)):
+                raise IntegrityError(f"object {self.key} {_PIECES}")
             yield ReadBatch(build_bytes_payload(values))
 
     def _values(self) -> Iterator[bytes]:
-        pieces = read_pieces(self._source, self._key, self._codec, self._limits, as_named=self._any_bytes)
-        if self._separator == LENGTH:
-            return self._framed(pieces)
-        return self._separated(pieces)
+        has_lengths = self.separator == LENGTH
+        as_named = self.any_bytes or has_lengths
+        pieces = read_pieces(self.source, self.key, self.codec, self.limits, as_named=as_named)
+        return self._read_by_length(pieces) if has_lengths else self._split_at_separators(pieces)
 
-    def _separated(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def _split_at_separators(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the values between separators. An end of the object without one is damage, unless that was allowed."""
-        ending = Ending(pieces, self._separator.encode())
-        yield from split_lines(ending, self._separator.encode(), self._key, self._limits, open_end=True)
-        if ending.is_open and not self._open_end:
-            raise build_damage_error(self._key, f"does not end with its separator. {_OPEN}")
-        if self._open_end:
-            self._ends_open(ending.is_open)
+        ending = Ending(pieces, self.separator.encode())
+        yield from split_lines(ending, self.separator.encode(), self.key, self.limits, open_end=True)
+        if ending.is_open and not self.open_end:
+            raise build_damage_error(self.key, f"does not end with its separator. {_OPEN}")
+        if self.open_end:
+            self.ends_open(ending.is_open)
 
-    def _framed(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def _read_by_length(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the values after their lengths.
 
         IntegrityError if a length is too large, or the last value is cut off.
@@ -144,15 +135,12 @@ class BytesReader:
                 yield value
                 at = end
             # Before more is read: a damaged length may claim gigabytes.
-            if end - at > self._limits.record_bytes:
-                raise build_limit_error(self._key, f"has a value of {end - at:,} bytes", "record.bytes")
-            if empty > self._limits.empty_records:
-                raise build_limit_error(
-                    self._key, f"has more than {self._limits.empty_records:,} records without a byte", "empty.records"
-                )
+            if end - at > self.limits.record_bytes:
+                raise build_limit_error(self.key, f"has a value of {end - at:,} bytes", "record.bytes")
+            refuse_many_empty(empty, self.key, self.limits)
             del rest[:at]
         if rest:
-            raise build_damage_error(self._key, f"ends inside of a value: {len(rest)} bytes are left")
+            raise build_damage_error(self.key, f"ends inside of a value: {len(rest)} bytes are left")
 
 
 def _are_text(values: pa.BinaryArray) -> bool:

@@ -13,6 +13,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import IO, Any
 
 import msgspec
@@ -55,6 +56,7 @@ def build_json_payload(lines: Sequence[bytes | None]) -> JsonLinePayload:
     return JsonLinePayload(pa.array(lines, pa.binary()), np.full(len(lines), NO_SCHEMA, np.int32), ())
 
 
+@dataclass(frozen=True)
 class JsonReader:
     """Reads an object of lines, with any compression. `key` names the object in errors.
 
@@ -62,33 +64,23 @@ class JsonReader:
     not JSON, unless it is a number. A number there is therefore refused.
     """
 
-    def __init__(
-        self,
-        source: IO[bytes],
-        key: str,
-        codec: str = "none",
-        *,
-        open_end: bool = False,
-        limits: ReadLimits = NO_KEYS,
-    ) -> None:
-        self._source = source
-        self._key = key
-        self._codec = codec
-        self._open_end = open_end
-        self._limits = limits
+    source: IO[bytes]
+    key: str
+    codec: str = "none"
+    open_end: bool = False
+    limits: ReadLimits = NO_KEYS
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the lines in batches; those that are no JSON are `bad`. IntegrityError if the object is damaged."""
-        pieces = Ending(read_pieces(self._source, self._key, self._codec, self._limits))
+        pieces = Ending(read_pieces(self.source, self.key, self.codec, self.limits))
         at = 0
-        depth = self._limits.depth
-        for lines in batch_values(split_lines(pieces, LINE, self._key, self._limits, open_end=self._open_end)):
+        for lines in batch_values(split_lines(pieces, LINE, self.key, self.limits, open_end=self.open_end)):
             payload = build_json_payload(lines)
-            faults = dict(find_faults(lines, payload.raw, depth))
+            faults = dict(find_faults(lines, payload.raw, self.limits.depth))
             if pieces.is_open and (len(lines) - 1 in faults or _NUMBER.fullmatch(lines[-1])):
                 what = faults.get(len(lines) - 1, "is a number, which might go on")
                 raise build_damage_error(
-                    self._key, f"has no line break behind its last line, {at + len(lines)}, which {what}"
+                    self.key, f"has no line break behind its last line, {at + len(lines)}, which {what}"
                 )
             bad = {row: f"line {at + row + 1}: {why}" for row, why in faults.items()}
             yield ReadBatch(payload, bad)

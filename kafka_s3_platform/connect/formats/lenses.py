@@ -8,35 +8,33 @@ Source: Lenses' stream-reactor, `SchemalessEnvelopeTransformer` and `EnvelopeWit
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.connect.formats.avro import AvroFields, AvroReader, decode_column
+from kafka_s3_platform.connect.formats.avro import AvroFields, decode_column
 from kafka_s3_platform.connect.formats.avro_records import build_datum_payload
-from kafka_s3_platform.connect.formats.json import build_json_payload, find_fault
-from kafka_s3_platform.connect.formats.parquet.format import ParquetReader
-from kafka_s3_platform.connect.formats.sink_lines import encode_header_value
-from kafka_s3_platform.core.config.settings import SourceSettings
+from kafka_s3_platform.connect.formats.json import build_json_payload
+from kafka_s3_platform.connect.formats.sink_lines import (
+    EnvelopeRow,
+    build_envelope_batch,
+    check_json,
+    encode_header_value,
+    open_envelope_columns,
+    refuse_many_items,
+)
 from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest
 from kafka_s3_platform.core.formats.lines import LINE, split_lines
 from kafka_s3_platform.core.formats.reading import (
-    BatchReader,
     ReadBatch,
     batch_values,
     build_bytes_payload,
     build_damage_error,
     read_pieces,
 )
-from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.core.model.connect import VALUE_ERRORS, Payload, Schema
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
 
-_HEADERS = RECORD_SCHEMA.field("headers").type
-_UNKNOWN_OFFSET = -1
 _BRANCH_BYTES = 1
 """The bytes before a value that name its branch in a union of two."""
 _ABSENT = msgspec.Raw()
@@ -45,7 +43,7 @@ _ABSENT = msgspec.Raw()
 class _Metadata(msgspec.Struct, frozen=True, gc=False):
     """A record's place in Kafka, and its timestamp."""
 
-    offset: int = _UNKNOWN_OFFSET
+    offset: int | None = None
     timestamp: int | None = None
     topic: str | None = None
     partition: int | None = None
@@ -66,146 +64,107 @@ _line = msgspec.json.Decoder(_Line).decode
 _header_map = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPlace:
-    """The topic and kafka partition in the name of an object."""
-
-    topic: str
-    kafka_partition: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    key: Any = None
-    value: Any = None
-    headers: list[dict[str, Any]] | None = None
-    metadata: _Metadata = field(default_factory=_Metadata)
-
-
 class LensesReader:
-    """Reads an object of `kind` json, avro or parquet. Its records were at `place`.
+    """Reads an object of JSON lines, Avro or Parquet. Its format is `lenses.` and one of json, avro or parquet.
 
-    If `settings.fields` names the value, the sink kept values. Then a record of Avro or Parquet without a value is a
-    tombstone.
+    If the settings' `fields` name the value, the sink kept values. Then a record of Avro or Parquet without a value is
+    a tombstone.
     """
 
-    def __init__(
-        self,
-        source: IO[bytes],
-        key: str,
-        kind: str,
-        place: NamedPlace,
-        settings: SourceSettings,
-        codec: str = "",
-        limits: ReadLimits = NO_KEYS,
-    ) -> None:
-        self._source = source
-        self._key = key
-        self._kind = kind
-        self._place = place
-        self._has_values = "value" in settings.fields
-        self._are_base64 = "headers" in settings.base64
-        self._codec = codec
-        self._limits = limits
+    def __init__(self, request: ReadRequest) -> None:
+        self._request = request
+        self._kind = request.format_name.removeprefix("lenses.")
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the records in batches; unreadable ones are `bad`. IntegrityError if the object is damaged."""
         if self._kind == "json":
-            return self._of_lines()
-        return self._of_objects()
+            return self._read_json_lines()
+        return (self._read_columns(batch.value) for batch in open_envelope_columns(self._request, self._kind).batches())
 
-    def _of_lines(self) -> Iterator[ReadBatch]:
+    def _read_json_lines(self) -> Iterator[ReadBatch]:
         """Yield batches of JSON lines. A line that is no envelope is `bad`."""
-        pieces = read_pieces(self._source, self._key, self._codec, self._limits)
-        for lines in batch_values(split_lines(pieces, LINE, self._key, self._limits, open_end=True)):
-            rows = list[_Row]()
+        request = self._request
+        pieces = read_pieces(request.source, request.key, request.codec, request.limits)
+        for lines in batch_values(split_lines(pieces, LINE, request.key, request.limits, open_end=True)):
+            rows = list[EnvelopeRow]()
             bad = dict[int, str]()
             for at, line in enumerate(lines):
                 try:
-                    rows.append(self._json_row(line))
+                    rows.append(self._parse_line(line))
                 except (*VALUE_ERRORS, msgspec.MsgspecError) as err:
-                    rows.append(_Row())
+                    rows.append(EnvelopeRow())
                     bad[at] = f"is no record in Lenses' envelope: {err}"
             value, key = (_build_json_payload([getattr(row, part) for row in rows], bad) for part in ("value", "key"))
-            yield _build_batch(rows, value, key, bad)
+            yield build_envelope_batch(rows, value, key, bad)
 
-    def _json_row(self, line: bytes) -> _Row:
-        """Read one line. Raises one of VALUE_ERRORS or MsgspecError if it is no envelope."""
-        if why := find_fault(line, self._limits.depth):
-            raise ValueError(f"it {why}")
+    def _parse_line(self, line: bytes) -> EnvelopeRow:
+        """Parse one envelope of JSON. Raise one of VALUE_ERRORS or MsgspecError if it is none."""
+        check_json(line, self._request.limits)
         record = _line(line)
         if not bytes(record.value):
             raise ValueError("it has no member value")
-        headers = self._headers(bytes(record.headers))
+        headers = self._parse_headers(bytes(record.headers))
         key = _read_json_part(record.key, record.keyIsArray)
         value = _read_json_part(record.value, record.valueIsArray)
-        return _Row(key, value, headers, self._checked(record.metadata))
+        return self._make_row(record.metadata, headers, key, value)
 
-    def _headers(self, text: bytes) -> list[dict[str, Any]] | None:
+    def _parse_headers(self, text: bytes) -> list[dict[str, Any]] | None:
         if text in {b"", b"null", b"{}"}:
             return None
-        if text.count(b",") > self._limits.items:
-            raise ValueError(f"its headers have more than archive.read.max.items={self._limits.items:,} items")
-        return [{"key": name, "value": self._header(bytes(raw))} for name, raw in _header_map(text).items()]
+        refuse_many_items("headers", text, b",", self._request.limits)
+        return [{"key": name, "value": self._decode_header(bytes(raw))} for name, raw in _header_map(text).items()]
 
-    def _header(self, text: bytes) -> bytes | None:
+    def _decode_header(self, text: bytes) -> bytes | None:
         """Return the bytes of a header: a text as UTF-8 or decoded from base64, and any other value as JSON."""
         if text == b"null":
             return None
         if not text.startswith(b'"'):
             return text
         string = msgspec.json.decode(text, type=str)
-        if self._are_base64:
+        if "headers" in self._request.settings.base64:
             return base64.b64decode(string, validate=True)
         return string.encode()
 
-    def _checked(self, metadata: _Metadata) -> _Metadata:
-        """Return the metadata, unless they contradict the object's name or hold numbers that Kafka cannot have."""
+    def _make_row(
+        self, metadata: _Metadata, headers: list[dict[str, Any]] | None, key: Any = None, value: Any = None
+    ) -> EnvelopeRow:
+        """Make a record. Raise ValueError if its metadata contradict the object's name, or have impossible numbers."""
         origin = metadata.topic, metadata.partition
-        place = self._place.topic, self._place.kafka_partition
-        if any(mine is not None and mine != other for mine, other in zip(origin, place, strict=True)):
-            raise ValueError(f"it is of {origin[0]}-{origin[1]}, but its object's name is of {place[0]}-{place[1]}")
-        for number in (metadata.offset, metadata.timestamp or 0):
-            if not -(2**63) <= number < 2**63:
-                raise ValueError(f"{number!r:.40} is no offset or timestamp")
-        return metadata
+        named = self._request.topic, self._request.kafka_partition
+        if any(mine is not None and mine != other for mine, other in zip(origin, named, strict=True)):
+            raise ValueError(f"it is of {origin[0]}-{origin[1]}, but its object's name is of {named[0]}-{named[1]}")
+        return EnvelopeRow(key, value, metadata.offset, metadata.timestamp, headers)
 
-    def _of_objects(self) -> Iterator[ReadBatch]:
-        if self._kind == "avro":
-            reader: BatchReader = AvroReader(self._source, self._key, self._limits)
-        else:
-            reader = ParquetReader(self._source, self._key, limits=self._limits)
-        for batch in reader.batches():
-            yield self._of_records(batch.value)
-
-    def _of_records(self, payload: Payload) -> ReadBatch:
+    def _read_columns(self, payload: Payload) -> ReadBatch:
         """Take the records of Avro or Parquet apart: key and value keep their data, the rest is decoded."""
-        fields = AvroFields(payload.schemas[0], self._limits)
+        object_key = self._request.key
+        fields = AvroFields(payload.schemas[0], self._request.limits)
         schemas = fields.schemas
         if not schemas.keys() & {"key", "value", "headers", "metadata"}:
-            raise build_damage_error(self._key, "holds no records in Lenses' envelope")
-        if "value" not in schemas and not self._has_values:
+            raise build_damage_error(object_key, "holds no records in Lenses' envelope")
+        if "value" not in schemas and "value" not in self._request.settings.fields:
             raise build_damage_error(
-                self._key,
+                object_key,
                 "has no field `value`: its records had none, or values were not kept. Where they were, say so with"
                 " 'store.envelope.fields.value'=true in the PROPERTIES of the KCQL (format.output.fields=value)",
             )
         try:
             columns = fields.columns(pa.array(payload.raw))
-            around = {
+            decoded = {
                 name: decode_column(columns[name], schemas[name]) for name in ("headers", "metadata") if name in schemas
             }
-            rows = [self._row({name: around[name][at] for name in around}) for at in range(len(payload))]
+            rows = [self._decode_row({name: decoded[name][at] for name in decoded}) for at in range(len(payload))]
         except VALUE_ERRORS as err:
-            raise build_damage_error(self._key, f"holds no records in Lenses' envelope: {err}") from err
+            raise build_damage_error(object_key, f"holds no records in Lenses' envelope: {err}") from err
         value, key = (_decode_avro(columns.get(p), schemas.get(p), len(rows)) for p in ("value", "key"))
-        return _build_batch(rows, value, key, {})
+        return build_envelope_batch(rows, value, key, {})
 
-    def _row(self, row: Mapping[str, Any]) -> _Row:
-        metadata = msgspec.convert(row.get("metadata") or {}, _Metadata)
-        header_map = row.get("headers") or {}
+    def _decode_row(self, fields: Mapping[str, Any]) -> EnvelopeRow:
+        """Make a record of its fields `metadata` and `headers`, decoded. Either may be missing."""
+        metadata = msgspec.convert(fields.get("metadata") or {}, _Metadata)
+        header_map = fields.get("headers") or {}
         headers = [{"key": name, "value": encode_header_value(value)} for name, value in header_map.items()]
-        return _Row(None, None, headers or None, self._checked(metadata))
+        return self._make_row(metadata, headers or None)
 
 
 def _read_json_part(raw: msgspec.Raw, is_array: bool) -> Any:
@@ -242,22 +201,4 @@ def _decode_avro(column: pa.BinaryArray | None, schema: Schema | None, count: in
     return build_datum_payload(column, schema)
 
 
-def _build_batch(rows: Sequence[_Row], value: Payload, key: Payload, bad: Mapping[int, str]) -> ReadBatch:
-    times = [NO_TIMESTAMP if row.metadata.timestamp is None else row.metadata.timestamp for row in rows]
-    return ReadBatch(
-        value,
-        bad,
-        key,
-        pa.array([row.headers for row in rows], _HEADERS),
-        np.array([row.metadata.offset for row in rows], np.int64),
-        np.array(times, np.int64),
-    )
-
-
-def _new_reader(request: ReadRequest) -> LensesReader:
-    place = NamedPlace(request.topic, request.kafka_partition)
-    kind = request.format_name.removeprefix("lenses.")
-    return LensesReader(request.source, request.key, kind, place, request.settings, request.codec, request.limits)
-
-
-FORMAT_IO = FormatIO(new_reader=_new_reader)
+FORMAT_IO = FormatIO(new_reader=LensesReader)

@@ -1,8 +1,11 @@
-"""Decodes lines of sinks: base64 in place of bytes, the line `null` in place of a null, values of headers."""
+"""Decodes what other sinks write: base64 in place of bytes, the line `null` in place of a null, headers, envelopes.
+
+An *envelope* is a whole record as one value: its key, value, offset, timestamp and headers are fields.
+"""
 
 import base64
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -10,11 +13,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.connect.formats.json import JsonLinePayload, build_json_payload, find_faults
+from kafka_s3_platform.connect.formats.avro import AvroReader
+from kafka_s3_platform.connect.formats.json import JsonLinePayload, build_json_payload, find_fault, find_faults
+from kafka_s3_platform.connect.formats.parquet.format import ParquetReader
+from kafka_s3_platform.core.formats.format_io import ReadRequest
 from kafka_s3_platform.core.formats.parts import HEADER_DATA_URI, HEADERS_SCHEMA
 from kafka_s3_platform.core.formats.reading import BatchReader, ReadBatch, build_bytes_payload
+from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.core.model.connect import Payload
+from kafka_s3_platform.core.model.limits import ReadLimits
 
+HEADERS = RECORD_SCHEMA.field("headers").type
+
+_UNKNOWN_OFFSET = -1
+_INT64 = range(-(2**63), 2**63)
 _NULL = b"null"
 _text = msgspec.json.Decoder(str).decode
 _write = msgspec.json.Encoder(decimal_format="number").encode
@@ -150,3 +162,52 @@ def encode_foreign_header(text: str) -> bytes:
             f"metadata by which its objects are known. Copy it again with its metadata"
         )
     return text.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeRow:
+    """A record read from another sink's envelope. None: it has no such part. The timestamp is in epoch ms.
+
+    `key` and `value` are bytes or texts of JSON, and are None too if columns of the object hold them.
+    Raises ValueError if the offset or the timestamp is no integer of 64 bits.
+    """
+
+    key: Any = None
+    value: Any = None
+    offset: int | None = None
+    timestamp: int | None = None
+    headers: list[dict[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        for name, number in (("offset", self.offset), ("timestamp", self.timestamp)):
+            if number is not None and (type(number) is not int or number not in _INT64):
+                raise ValueError(f"its {name} is {number!r:.40}")
+
+
+def build_envelope_batch(
+    rows: Sequence[EnvelopeRow], value: Payload, key: Payload, bad: Mapping[int, str]
+) -> ReadBatch:
+    """Build a batch of the records `rows`. `value` and `key` hold their values and keys, `bad` is row -> why."""
+    offsets = [_UNKNOWN_OFFSET if row.offset is None else row.offset for row in rows]
+    times = [NO_TIMESTAMP if row.timestamp is None else row.timestamp for row in rows]
+    headers = pa.array([row.headers for row in rows], HEADERS)
+    return ReadBatch(value, bad, key, headers, np.array(offsets, np.int64), np.array(times, np.int64))
+
+
+def open_envelope_columns(request: ReadRequest, kind: str) -> BatchReader:
+    """Return the reader of an object of envelopes of the `kind` avro or parquet. Its values are whole envelopes."""
+    if kind == "avro":
+        return AvroReader(request.source, request.key, request.limits)
+    return ParquetReader(request.source, request.key, limits=request.limits)
+
+
+def check_json(line: bytes, limits: ReadLimits) -> None:
+    """Raise ValueError if a text is no JSON, or is nested deeper than the limits allow."""
+    if why := find_fault(line, limits.depth):
+        raise ValueError(f"it {why}")
+
+
+def refuse_many_items(name: str, text: bytes, separator: bytes, limits: ReadLimits) -> None:
+    """Raise ValueError if a text may have more items than the limits allow: each takes some hundred bytes decoded."""
+    if text.count(separator) > limits.items:
+        raise ValueError(f"its {name} have more than archive.read.max.items={limits.items:,} items")

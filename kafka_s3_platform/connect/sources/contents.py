@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from kafka_s3_platform.connect.avro.values import is_text
 from kafka_s3_platform.connect.config.formats_of_connect import AIVEN_ENVELOPES
-from kafka_s3_platform.connect.formats.aiven import HEADERS
 from kafka_s3_platform.connect.formats.avro_records import DatumPayload
 from kafka_s3_platform.connect.formats.block_gzip import Block, BlockGzipReader, read_index
 from kafka_s3_platform.connect.formats.field_reader import FieldReader
 from kafka_s3_platform.connect.formats.json import JsonLinePayload
 from kafka_s3_platform.connect.formats.sink_lines import (
+    HEADERS,
     Base64Lines,
     HeaderTexts,
     JsonTexts,

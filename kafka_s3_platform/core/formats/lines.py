@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.core.codecs.compression import CompressedSink, Sink
 from kafka_s3_platform.core.formats.columns import read_strings
-from kafka_s3_platform.core.formats.reading import build_damage_error, build_limit_error
+from kafka_s3_platform.core.formats.reading import build_damage_error, build_limit_error, refuse_many_empty
 from kafka_s3_platform.core.model.connect import ConnectBatch, Mask
 from kafka_s3_platform.core.model.limits import ReadLimits
 
@@ -125,10 +125,7 @@ def split_lines(
                 key, f"has more than {limits.record_bytes:,} bytes without a separator", "record.bytes"
             )
         empty += lines.count(b"")
-        if empty > limits.empty_records:
-            raise build_limit_error(
-                key, f"has more than {limits.empty_records:,} records without a byte", "empty.records"
-            )
+        refuse_many_empty(empty, key, limits)
         yield from lines
     if rest and not open_end:
         raise build_damage_error(key, f"ends with {len(rest)} bytes and no separator after them")

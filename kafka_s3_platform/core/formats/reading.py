@@ -28,6 +28,12 @@ def build_limit_error(key: str, what: str, limit: str) -> IntegrityError:
     )
 
 
+def refuse_many_empty(count: int, key: str, limits: ReadLimits) -> None:
+    """Raise IntegrityError if the object `key` has more records without a byte than it may have."""
+    if count > limits.empty_records:
+        raise build_limit_error(key, f"has more than {limits.empty_records:,} records without a byte", "empty.records")
+
+
 def add_remedy(error: IntegrityError) -> IntegrityError:
     """Return the error with the remedy for an object of this platform, once."""
     text = str(error)

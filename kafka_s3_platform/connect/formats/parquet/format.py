@@ -14,6 +14,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -180,23 +181,15 @@ _TEXTS = {"ENUM", "JSON"}
 """The logical types that hold text, but that pyarrow reads as bytes."""
 
 
+@dataclass(frozen=True)
 class ParquetReader:
     """Reads an object. `key` names it in errors. `wrapped`: a column `value` without others holds the value itself."""
 
-    def __init__(
-        self,
-        source: Any,
-        key: str,
-        part: ObjectPart = "value",
-        *,
-        wrapped: bool = False,
-        limits: ReadLimits = NO_KEYS,
-    ) -> None:
-        self._limits = limits
-        self._source = source
-        self._key = key
-        self._part = part
-        self._wrapped = wrapped
+    source: Any
+    key: str
+    part: ObjectPart = "value"
+    wrapped: bool = False
+    limits: ReadLimits = NO_KEYS
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the records in batches. Raise IntegrityError if the object is damaged or cut off."""
@@ -205,19 +198,19 @@ class ParquetReader:
             try:
                 batch = next(batches, None)
             except (pa.ArrowException, OSError, SchemaParseException, UnknownType, *VALUE_ERRORS) as err:
-                raise build_damage_error(self._key, f"cannot be read as Parquet: {type(err).__name__}: {err}") from err
+                raise build_damage_error(self.key, f"cannot be read as Parquet: {type(err).__name__}: {err}") from err
             if batch is None:
                 return
             yield batch
 
     def _batches(self) -> Iterator[ReadBatch]:
         """Yield the records as Avro data, by the schema in the file or one made of its columns."""
-        checked = open_checked(self._source, self._key, self._limits)
+        checked = open_checked(self.source, self.key, self.limits)
         file = checked.file
         _check_types(checked)
         columns = file.schema_arrow
-        is_value_alone = columns.names == ["value"] and (self._wrapped or _is_wrapper(_find_kept_schema(file)))
-        wrapped = self._part != "value" or is_value_alone
+        is_value_alone = columns.names == ["value"] and (self.wrapped or _is_wrapper(_find_kept_schema(file)))
+        wrapped = self.part != "value" or is_value_alone
         schema = Schema(self._wrapped_text(file) if wrapped else _build_schema_text(file))
         values = ParquetValues(schema)
         read = 0
@@ -230,32 +223,32 @@ class ParquetReader:
             raise ValueError(f"{read} records where its footer says {file.metadata.num_rows}")
 
     def _record_batches(self, checked: CheckedFile) -> Iterator[pa.RecordBatch]:
-        reader = RowGroupReader(self._source, checked, self._key, self._limits)
+        reader = RowGroupReader(self.source, checked, self.key, self.limits)
         for at in range(len(checked.row_groups)):
             yield from reader.batches(at, BATCH_RECORDS)
 
     def _portions(self, records: pa.StructArray) -> Iterator[pa.StructArray]:
         """Cut a batch, by the sizes of its lists, into parts of a bounded number of Python objects."""
         count = _count_values(records)
-        most = FEW_VALUES * self._limits.items
+        most = FEW_VALUES * self.limits.items
         if len(records) > 1 and count > BATCH_OBJECTS:
             middle = len(records) // 2
             yield from self._portions(records[:middle])
             yield from self._portions(records[middle:])
             return
         if count > most:
-            raise build_limit_error(self._key, f"has a record of {count:,} values", "items")
+            raise build_limit_error(self.key, f"has a record of {count:,} values", "items")
         yield records
 
     def _wrapped_text(self, file: pq.ParquetFile) -> str:
         """Return the schema of the only column, which holds the values, keys or headers themselves."""
         columns = file.schema_arrow
-        if columns.names != [self._part]:
-            raise ValueError(f"its columns are {columns.names}, not the one column {self._part}")
+        if columns.names != [self.part]:
+            raise ValueError(f"its columns are {columns.names}, not the one column {self.part}")
         schema_text = _find_kept_schema(file)
         if schema_text is None:
             return json.dumps(_Names(_list_texts(file)).nullable(columns.field(0)))
-        return AvroFields(Schema(schema_text), self._limits).schemas[self._part].text
+        return AvroFields(Schema(schema_text), self.limits).schemas[self.part].text
 
 
 def _is_wrapper(schema_text: str | None) -> bool:
