@@ -9,7 +9,7 @@ import pytest
 
 from kafka_s3_platform.connect.sources.objects import group_objects
 from kafka_s3_platform.connect.sources.read import ForeignStream
-from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import IndexDamagedError, IntegrityError
 from kafka_s3_platform.core.model.segment import Segment
@@ -153,7 +153,7 @@ def test_of_objects_without_an_index_the_key_has_to_be_true(config: ConnectorCon
     for old, new in ((f"{topic}+0+", f"{topic}+1+"), ("+0000000000", "+0000000007"), (topic, f"{topic}-other")):
         copy = key.replace(old, new)
         lab.s3.put_object(Bucket=bucket, Key=copy, Body=body)
-        (group,) = group_objects(tuple(scan_objects(source)))
+        (group,) = group_objects(tuple(SourceListing(source)))
         with pytest.raises(IntegrityError, match=re.escape(copy)):
             list(ForeignStream(source, group))
         lab.s3.delete_object(Bucket=bucket, Key=copy)

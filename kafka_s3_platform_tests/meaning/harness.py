@@ -20,7 +20,7 @@ from kafka_s3_platform.connect.restore.outgoing.keys import parse_outgoing
 from kafka_s3_platform.connect.restore.outgoing.values import Values
 from kafka_s3_platform.connect.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
 from kafka_s3_platform.connect.sources.objects import group_objects
-from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing
 from kafka_s3_platform.connect.transforms import new_chain
 from kafka_s3_platform.core.archive.failures import BadRecords
 from kafka_s3_platform.core.archive.pipeline import Pipeline
@@ -125,7 +125,7 @@ class Archived:
     def decoded(self) -> list[ConnectBatch]:
         """The records as a restore reads them, decoded."""
         source = self.config.model_copy(update={"topics": (), "source": SourceSettings()})
-        groups = group_objects(scan_objects(source, store=self.bucket))
+        groups = group_objects(SourceListing(source, store=self.bucket))
         wanted = [batch for g in groups for batch in WantedRecords(ForeignStreamTask(source, g), self.bucket)]
         if not self.config.layout.is_envelope:
             return [type_strings(batch, self.config.records) for batch in wanted]

@@ -10,7 +10,7 @@ from typing import Any
 from kafka_s3_platform.connect.sources.objects import ObjectGroup, group_objects
 from kafka_s3_platform.connect.sources.read import ForeignStream
 from kafka_s3_platform.connect.sources.report import ReadReport
-from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing
 from kafka_s3_platform.core.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
@@ -97,7 +97,7 @@ def source(
 
 
 def opened(config: ConnectorConfig, store: MemoryStore) -> ObjectGroup:
-    (group,) = group_objects(scan_objects(config, store=store))
+    (group,) = group_objects(SourceListing(config, store=store))
     return group
 
 

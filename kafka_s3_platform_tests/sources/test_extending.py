@@ -17,7 +17,7 @@ from kafka_s3_platform.connect.config.zooz import convert_environment
 from kafka_s3_platform.connect.converters import ConvertedPayload, new_converter
 from kafka_s3_platform.connect.converters.encoding import new_encoder
 from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
-from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing
 from kafka_s3_platform.connect.transforms import new_chain
 from kafka_s3_platform.core.config.settings import ConnectorConfig, ConverterSettings, LayoutSettings
 from kafka_s3_platform.core.errors import ConfigError, PermanentError, TransientError
@@ -288,7 +288,7 @@ def test_a_partitioner_of_one_s_own_reads_the_folders_that_it_makes() -> None:
     (key,) = make_sample_keys(config, Sample("t", datetime(2019, 3, 12, tzinfo=timezone.utc), '{"country":"DE"}'))
     assert key == "topics/t/country=DE/dt=2019-03-12/t+0+0000000000.json"
     other = key.replace("country=DE/", "")
-    scanned = scan_objects(config, store=MemoryStore({key: b"{}\n", other: b"{}\n"}))
+    scanned = SourceListing(config, store=MemoryStore({key: b"{}\n", other: b"{}\n"}))
     (item,) = list(scanned)
     assert (item.key, item.window) == (key, (1_552_348_800_000, 1_552_435_200_000))
     assert scanned.report.counts["misplaced"] == 1

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.connect.sources.report import explain_missing
-from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import IntegrityError
 from kafka_s3_platform.core.model.notes import DoubtNote
@@ -68,7 +68,7 @@ def config(format_name: str = "lenses.json", **own: Any) -> ConnectorConfig:
     ],
 )
 def test_names_of_lenses_sink_tell_topic_kafka_partition_last_offset_and_times(key: str, told: tuple[Any, ...]) -> None:
-    [item] = scan_objects(config(), store=MemoryStore({key: b"x"}))
+    [item] = SourceListing(config(), store=MemoryStore({key: b"x"}))
     assert (item.topic, item.kafka_partition, item.last_offset, item.window) == told
     assert item.first_offset is None
 
@@ -77,14 +77,14 @@ def test_the_folder_of_the_source_may_be_that_of_a_topic_or_the_buckets_root_wit
     for folder in ("streamReactorBackups/myTopic", "streamReactorBackups/myTopic/1", ""):
         own = (".indexes/sink/myTopic/1/00000000000000000003", f".temp-upload/myTopic/1/c0ffee{NAME}.json")
         keys = dict.fromkeys([f"{NAME}.json", *own, "_restore/r.json"], b"x")
-        scanned = scan_objects(source({**LAYOUT, "topics_dir": folder}), store=MemoryStore(keys))
+        scanned = SourceListing(source({**LAYOUT, "topics_dir": folder}), store=MemoryStore(keys))
         assert [(o.topic, o.kafka_partition) for o in scanned] == [("myTopic", 1)]
         assert scanned.report.counts in ({"index": 2}, {"outside": 2})
 
 
 def test_what_is_not_named_by_lenses_sink_is_told() -> None:
     with pytest.raises(IntegrityError, match=r"a\.json: its name is not of the sink's"):
-        list(scan_objects(config(), store=MemoryStore({"streamReactorBackups/a.json": b"x"})))
+        list(SourceListing(config(), store=MemoryStore({"streamReactorBackups/a.json": b"x"})))
 
 
 @pytest.mark.parametrize("name", [f"{NAME}.json", f"{NAME}.gz"])

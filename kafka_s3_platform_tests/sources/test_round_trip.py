@@ -14,7 +14,7 @@ import pytest
 
 from kafka_s3_platform.connect.sources.objects import group_objects
 from kafka_s3_platform.connect.sources.read import ForeignStream
-from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing
 from kafka_s3_platform.core.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.core.errors import IntegrityError
 from kafka_s3_platform.core.store.objects import ObjectStore
@@ -66,7 +66,10 @@ def sent(seed: int, values: Values, kafka_partitions: int = 2, count: int = 120)
 def restored(config: ConnectorConfig, **own: Any) -> list[dict[str, Any]]:
     source = source_of(config, **own)
     return [
-        row for g in group_objects(scan_objects(source)) for batch in ForeignStream(source, g) for row in rows_of(batch)
+        row
+        for g in group_objects(SourceListing(source))
+        for batch in ForeignStream(source, g)
+        for row in rows_of(batch)
     ]
 
 
@@ -125,7 +128,7 @@ def test_values_keys_and_headers_come_back_whatever_the_format_and_the_layout(
     keep = written_as(layout)
     if layout.get("key_layout") == "zooz":
         source = source_of(config).model_copy(update={"topics": (lab.topic,)})
-        found = [r for g in group_objects(scan_objects(source)) for b in ForeignStream(source, g) for r in rows_of(b)]
+        found = [r for g in group_objects(SourceListing(source)) for b in ForeignStream(source, g) for r in rows_of(b)]
     else:
         found = restored(config)
     wanted = list(map(row_of, produced))
@@ -147,7 +150,7 @@ def test_offsets_that_metadata_has_no_room_for_are_kept_beside_their_object(lab:
     listed = [o["Key"] for o in lab.s3.list_objects_v2(Bucket=lab.store.bucket, Prefix="topics/")["Contents"]]
     beside = [key for key in listed if key.endswith(".offsets")]
     assert [key.rpartition("/")[2][: len(lab.topic) + 4] for key in beside] == [f"_{lab.topic}+0+"] * 2
-    (group,) = group_objects(scan_objects(source_of(config)))
+    (group,) = group_objects(SourceListing(source_of(config)))
     stream = ForeignStream(source_of(config), group, start_offset=700, end_offset=17_000, by_offset=True)
     found = [value for batch in stream for value in batch.column("value").to_pylist()]
     assert found == [record.value for record in produced[700:17_000]]
@@ -169,7 +172,7 @@ def test_an_object_of_several_parts_keeps_its_offsets_beside_it_too(lab: Lab) ->
     [segment] = snapshot(config).segments
     [beside] = segment.siblings
     assert (ObjectStore(store).get(beside.key), segment.size > 5_242_880) == (b"0+7", True)
-    (group,) = group_objects(scan_objects(source_of(config)))
+    (group,) = group_objects(SourceListing(source_of(config)))
     stream = ForeignStream(source_of(config), group)
     assert (sum(batch.num_rows for batch in stream), stream.report.position_count) == (7, 0)
 
@@ -187,7 +190,7 @@ def test_values_with_a_schema_come_back_as_the_data_that_they_were(
     config = lab.connector(layout=settings, records=avro(registry))
     archived(config)
     source = source_of(config)
-    (group,) = group_objects(scan_objects(source))
+    (group,) = group_objects(SourceListing(source))
     stream = ForeignStream(source, group)
     batches = list(stream.batches())
     assert [o for b in batches for o in b.value.objects] == objects
@@ -226,7 +229,7 @@ def test_an_object_that_was_damaged_in_the_bucket_is_named_and_never_passed_on(
     config = lab.archive([Sent(b'{"n":%d}' % n) for n in range(9)], layout=layout, records=JSON)
     source = source_of(config, behavior_on_error=behavior)
     if fault in {"replaced", "missing"}:
-        (group,) = group_objects(scan_objects(source))
+        (group,) = group_objects(SourceListing(source))
     key = f"topics/{lab.topic}/partition=0/{lab.topic}+0+0000000003.json.gz"
     body = lab.s3.get_object(Bucket=lab.store.bucket, Key=key)["Body"].read()
     damaged = {"corrupted": body[:-12] + b"\0" * 12, "truncated": body[:-3], "replaced": body + body}
@@ -235,7 +238,7 @@ def test_an_object_that_was_damaged_in_the_bucket_is_named_and_never_passed_on(
     else:
         lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=damaged[fault])
     if fault in {"corrupted", "truncated"}:
-        (group,) = group_objects(scan_objects(source))
+        (group,) = group_objects(SourceListing(source))
     stream, found = ForeignStream(source, group), list[int]()
     if behavior == "fail":
         with pytest.raises(IntegrityError, match=key.replace("+", r"\+")):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.connect.sources.objects import ForeignObject, group_objects, is_covered, select_objects
-from kafka_s3_platform.connect.sources.scan import SourceListing, read_places, scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing, read_places
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 
@@ -21,7 +21,7 @@ HOUR = 3_600_000
 def found(
     keys: list[str], layout: Mapping[str, Any] = AVRO, topics: tuple[str, ...] = (), **own: Any
 ) -> tuple[list[ForeignObject], SourceListing]:
-    scanned = scan_objects(source(layout, topics, **own), store=MemoryStore(dict.fromkeys(keys, b"x")))
+    scanned = SourceListing(source(layout, topics, **own), store=MemoryStore(dict.fromkeys(keys, b"x")))
     return list(scanned), scanned
 
 
@@ -41,7 +41,7 @@ def test_without_topics_every_topic_below_topics_dir_is_found() -> None:
 def test_the_topics_of_the_file_are_the_ones_that_are_read() -> None:
     objects, _ = found([FIRST, "topics/other/partition=2/other+2+9.avro"], topics=("other",))
     assert [o.topic for o in objects] == ["other"]
-    assert [o.topic for o in scan_objects(source(AVRO), ["s3_topic"], MemoryStore({FIRST: b""}))] == ["s3_topic"]
+    assert [o.topic for o in SourceListing(source(AVRO), ["s3_topic"], MemoryStore({FIRST: b""}))] == ["s3_topic"]
 
 
 def test_a_topic_that_has_no_object_is_told() -> None:
@@ -89,7 +89,7 @@ OWN = (
 @pytest.mark.parametrize("template", ["{{topic}}/{{any}}", "{{any}}/{{any}}.json", "{{topic}}/{{partition}}.json"])
 def test_at_the_buckets_root_what_we_wrote_ourselves_is_never_taken_for_objects_of_others(template: str) -> None:
     config = source({"format": "json", **by(template)}, ("t",), archive={"restore_dir": "plans"})
-    scanned = scan_objects(config, store=MemoryStore(dict.fromkeys([*OWN, "t/0.json"], b"x")))
+    scanned = SourceListing(config, store=MemoryStore(dict.fromkeys([*OWN, "t/0.json"], b"x")))
     assert [o.key for o in scanned] == ["t/0.json"]
     assert (scanned.report.counts, [x for x in scanned.report.lines if "object" in x]) == ({}, [])
     planned = [replace(next(iter(scanned)), key=key) for key in OWN]
@@ -123,11 +123,11 @@ def test_an_object_that_lacks_only_the_ending_of_the_file_holds_records_that_are
     layout: Any, key: str, is_missing: bool
 ) -> None:
     config = source(layout)
-    scanned = scan_objects(config, store=MemoryStore({key: b"x"}))
+    scanned = SourceListing(config, store=MemoryStore({key: b"x"}))
     assert list(scanned) == []
     assert scanned.report.counts.get("other_format", 0) == is_missing
     assert (scanned.report.bad_count, len(scanned.report.list_bad())) == (is_missing, is_missing)
-    scanned = scan_objects(config, ("other",), MemoryStore({key: b"x"}))
+    scanned = SourceListing(config, ("other",), MemoryStore({key: b"x"}))
     assert (list(scanned), scanned.report.bad_count) == ([], 0)
 
 
@@ -263,7 +263,7 @@ def test_a_folder_is_taken_by_windows_that_cover_it_together(times: list[tuple[i
 
 def test_iterated_again_a_scan_finds_folders_that_came_later() -> None:
     store = MemoryStore({hour(1, 0): b"a", hour(2, 9): b"b"})
-    scanned = scan_objects(source(HOURLY), store=store)
+    scanned = SourceListing(source(HOURLY), store=store)
     assert [o.key for o in scanned] == [hour(1, 0), hour(2, 9)]
     store.objects |= {hour(3, 12): b"c"}
     assert [o.key for o in scanned] == [hour(1, 0), hour(2, 9), hour(3, 12)]
@@ -272,7 +272,7 @@ def test_iterated_again_a_scan_finds_folders_that_came_later() -> None:
 def test_objects_in_cold_storage_are_told() -> None:
     store = MemoryStore({FIRST: b"x"})
     store.storage_classes[FIRST] = "DEEP_ARCHIVE"
-    scanned = scan_objects(source(AVRO), store=store)
+    scanned = SourceListing(source(AVRO), store=store)
     assert [o.is_cold for o in scanned] == [True]
     assert scanned.report.counts == {"cold": 1}
     assert "DEEP_ARCHIVE" in scanned.report.lines[0]
@@ -318,7 +318,7 @@ def test_markers_of_spark_and_hadoop_are_left_out_and_counted() -> None:
 def test_an_empty_marker_is_no_object_where_any_name_is_one() -> None:
     """What is not empty may be anybody's object."""
     store = MemoryStore({"dump/_SUCCESS": b"", "dump/part-0": b"{}", "dump/_metadata": b"{}", "dump/x": b""})
-    scanned = scan_objects(source({"format": "json", **by("{{any}}/{{any}}")}, ("t",)), store=store)
+    scanned = SourceListing(source({"format": "json", **by("{{any}}/{{any}}")}, ("t",)), store=store)
     assert [o.key for o in scanned] == ["dump/_metadata", "dump/part-0", "dump/x"]
     assert scanned.report.counts == {"marker": 1}
 

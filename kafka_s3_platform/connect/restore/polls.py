@@ -18,7 +18,7 @@ from kafka_s3_platform.connect.restore.source.foreign_plan import (
     collect_foreign_terms,
 )
 from kafka_s3_platform.connect.sources.objects import ForeignObject
-from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing
 from kafka_s3_platform.core.config.settings import ConnectorConfig, routes_records
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.core.restore.documents import parse_document
@@ -233,7 +233,7 @@ class Polls:
             PlatformError: planning the next restore would raise it too.
         """
         sent = read_sent(self._request(number + 1), self.restore_id(number) if number else None, self._store)
-        listing = scan_objects(self._config, preferred=sent.etags if sent else ())
+        listing = SourceListing(self._config, preferred=sent.etags if sent else ())
         objects = list(listing)
         check_listing(listing, objects, sent)
         if sent is None and not objects:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kafka_s3_platform.connect.sources.objects import MAX_LINES, ObjectGroup, group_objects, select_objects
 from kafka_s3_platform.connect.sources.read import ForeignStream
-from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing
 from kafka_s3_platform.core.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.core.layouts.new_layout import new_key_reader
 from kafka_s3_platform.core.partitioners.folders import Window
@@ -84,7 +84,7 @@ def read_objects(config: ConnectorConfig, topic: str, window: Window | None, run
     source = config.source or SourceSettings()
     # A bad object must not keep the others from being read.
     config = config.model_copy(update={"source": source.model_copy(update={"behavior_on_error": "ignore"})})
-    listing = scan_objects(config, (topic,))
+    listing = SourceListing(config, (topic,))
     groups = group_objects(select_objects(listing, (window,) if window else ()))
     tasks = [ReadTask(config, group) for group in groups]
     results = runner.run_grouped(read_group, tasks, config.tasks_max, lambda task: task.group.size)

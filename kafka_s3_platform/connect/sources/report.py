@@ -42,31 +42,6 @@ logger = logging.getLogger(__name__)
 _SHOWN = 3
 
 
-def explain_reading(layout: LayoutSettings, records: int, positions: int, unnamed: int, timeless: int) -> Iterator[str]:
-    """Explain how this number of records was read with a layout.
-
-    `positions` counts records without a proven offset. For `unnamed` of these, no object name gives an offset either.
-    `timeless` counts records without a timestamp.
-    """
-    if not records:
-        return
-    offsets = "offsets from the objects"
-    if positions:
-        named = (
-            f"{positions - unnamed} by position from the one in the object's name, as if it had no holes"
-            if positions > unnamed
-            else ""
-        )
-        counted_text = f"{unnamed} by position over all objects" if unnamed else ""
-        exact = f"{records - positions} from the objects" if records > positions else ""
-        offsets = f"offsets: {', '.join(filter(None, (exact, named, counted_text)))}"
-    times = "timestamps from the objects" if not timeless else f"{timeless} records without a timestamp"
-    yield (
-        f"how objects were read: {_explain_records(layout)}; {offsets}; {times}. Verified is that the target holds"
-        " these records, not that this reading is right"
-    )
-
-
 def _explain_records(layout: LayoutSettings) -> str:
     if layout.format == "bytes":
         by_length = layout.bytes_separator == "length"
@@ -187,16 +162,37 @@ class ReadReport:
 
     def list_notes(self, config: ConnectorConfig) -> list[str]:
         """Return the sentences for the restore's report, some of them doubts."""
-        how = explain_reading(
-            config.layout, self.record_count, self.position_count, self.unnamed_count, self.timeless_count
-        )
         notes = (
+            self._describe_reading(config.layout),
             self._describe_order(),
             self._describe_counts(),
             self._describe_layout(config.layout),
             self._describe_pieces(config),
         )
-        return [*how, *chain.from_iterable(notes), *self._describe_times(config)]
+        return [*chain.from_iterable(notes), *self._describe_times(config)]
+
+    def _describe_reading(self, layout: LayoutSettings) -> Iterator[str]:
+        """Yield how records, their offsets and their timestamps were found in the objects."""
+        if not self.record_count:
+            return
+        offsets = "offsets from the objects"
+        if self.position_count:
+            counts = (
+                (self.record_count - self.position_count, "from the objects"),
+                (
+                    self.position_count - self.unnamed_count,
+                    "by position from the one in the object's name, as if it had no holes",
+                ),
+                (self.unnamed_count, "by position over all objects"),
+            )
+            offsets = f"offsets: {', '.join(f'{count} {origin}' for count, origin in counts if count > 0)}"
+        times = "timestamps from the objects"
+        if self.timeless_count:
+            times = f"{self.timeless_count} records without a timestamp"
+        yield (
+            f"how objects were read: {_explain_records(layout)}; {offsets}; {times}. Verified is that the target holds"
+            " these records, not that this reading is right"
+        )
 
     def _describe_order(self) -> Iterator[DoubtNote]:
         """Yield doubts about the order of records."""

@@ -84,25 +84,20 @@ class KeyJudge:
 
     def __init__(self, config: ConnectorConfig, topics: Sequence[str] = ()) -> None:
         self._config = config
-        self._topics = tuple(topics)
+        self._named_topics = tuple(topics) or config.topics
         self.behavior = (config.source or SourceSettings()).behavior_on_error
         self.reader = new_key_reader(config)
-        self.is_wanted = compile_topic_filter(config, self._topics)
+        self.is_wanted = compile_topic_filter(config, tuple(topics))
         self.report = ScanReport()
         self.wrong: list[str] = []
-
-    @property
-    def named(self) -> Sequence[str]:
-        """The topics named by the caller or the connector file. Empty: every topic in the bucket."""
-        return self._topics or self._config.topics
 
     @property
     def prefixes(self) -> list[str]:
         """The prefixes of all keys to judge, sorted. None lies below another one."""
         # Unless bad keys fail, an object in another topic's folder counts by its name. So all folders are listed.
-        if not self.named or self._config.layout.key_layout != "connect" or self.behavior != "fail":
+        if not self._named_topics or self._config.layout.key_layout != "connect" or self.behavior != "fail":
             return [self.reader.root]
-        return sorted({f"{self.reader.root}{topic}{self.reader.delimiter}" for topic in self.named})
+        return sorted({f"{self.reader.root}{topic}{self.reader.delimiter}" for topic in self._named_topics})
 
     def judge(self, info: ObjectInfo) -> ForeignObject | None:
         """Return the object with the facts in its key. None if it is not the source's."""
@@ -172,7 +167,10 @@ def _build_object(read: ReadKey, info: ObjectInfo) -> ForeignObject:
 
 
 class SourceListing:
-    """The objects of a source, by topic, kafka partition and first offset. `report` is complete after the iteration.
+    """Lists the objects of a source, by topic, kafka partition and first offset.
+
+    They are those of `topics`, else of the topics in the connector's file, else of every topic in the bucket.
+    `named_topics` are these topics, empty for every one. `report` is complete after the iteration.
 
     Each iteration lists the bucket again and finds new objects and folders. Of two objects at the same offset, it keeps
     the one with its key in `preferred`.
@@ -197,24 +195,20 @@ class SourceListing:
         self._topics = tuple(topics)
         self._preferred = preferred
         self._store = store or ObjectStore(config.store)
+        self.named_topics = self._topics or config.topics
         self.report = ScanReport()
-
-    @property
-    def named(self) -> Sequence[str]:
-        """The topics named by the caller or the connector file. Empty: every topic in the bucket."""
-        return self._topics or self._config.topics
 
     def describe_search(self) -> str:
         """Describe the topics and the folder of the search, and the other objects there."""
         layout = self._config.layout
         root = new_key_reader(self._config).root
         pattern = f"topics.regex {self._config.topics_regex}" if self._config.topics_regex else "any topic"
-        topic = self.named[0] if self.named else "<topic>"
+        topic = self.named_topics[0] if self.named_topics else "<topic>"
         settings = f"layout {layout.key_layout}, partitioner {layout.partitioner}, format {layout.format}"
         others = "".join(f"; {count:,} others {_PROBLEM_TEXTS[kind]}" for kind, count in self.report.counts.items())
         lines = "".join(f"; {line}" for line in self.report.lines[:_NAMED] if line.startswith("object "))
         return (
-            f"{', '.join(self.named) or pattern} was looked for below {self._store.uri(root)} ({settings}"
+            f"{', '.join(self.named_topics) or pattern} was looked for below {self._store.uri(root)} ({settings}"
             f"{self._make_example(topic)}){others}{lines}"
         )
 
@@ -248,7 +242,7 @@ class SourceListing:
                 f" layout and the format of the source's file; or set behavior.on.error to ignore or log, which leaves"
                 f" them out"
             )
-        for topic in self.named:
+        for topic in self.named_topics:
             if not any(o.topic == topic for o in objects):
                 self.report.lines.append(f"no object of topic {topic} was found below {self._store.uri(reader.root)}")
         self.report.lines.extend(reader.notes if objects else ())
@@ -296,16 +290,6 @@ class SourceListing:
             return
         if count:
             self.report.counts["outside"] = count
-
-
-def scan_objects(
-    config: ConnectorConfig,
-    topics: Sequence[str] = (),
-    store: ObjectStore | None = None,
-    preferred: Container[str] = (),
-) -> SourceListing:
-    """Return a scan of a source's objects: of `topics`, else of the topics in its file, else of every topic found."""
-    return SourceListing(config, topics, store, preferred)
 
 
 def read_places(

@@ -34,7 +34,7 @@ from kafka_s3_platform.connect.sources.objects import (
     names_bound_times,
     select_objects,
 )
-from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing
 from kafka_s3_platform.core.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError
@@ -451,7 +451,7 @@ def find_objects(
 
 def _list_objects(config: ConnectorConfig, topic: str | None, selection: SegmentFilter) -> ArchivedObjects:
     """Find the objects in the bucket that the file of a source describes."""
-    listing = scan_objects(config, () if topic is None else (topic,))
+    listing = SourceListing(config, () if topic is None else (topic,))
     objects = list(listing)
     if not objects:
         raise ConfigError(f"connector {config.name}: there is no object to read: {listing.describe_search()}")

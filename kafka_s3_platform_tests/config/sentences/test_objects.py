@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
-from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing
 from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.kafka.producer import ReplayProducer
 from kafka_s3_platform.core.kafka.transactional_producer import TransactionalReplayProducer
@@ -72,7 +72,7 @@ def test_lenses_names_have_20_digits_whatever_padding_the_file_asks_for(length: 
 @pytest.mark.parametrize("name", ["42_0_9", "000000000042_0_9", "00000000000000000042_0_9"])
 def test_lenses_names_are_read_with_any_padding(name: str) -> None:
     config = present(resolve({**file_of("lenses source"), "connect.s3.padding.strategy": "NoOp"}).config)
-    (item,) = scan_objects(config, store=MemoryStore({f"p/events/3/{name}.json": b"x"}))
+    (item,) = SourceListing(config, store=MemoryStore({f"p/events/3/{name}.json": b"x"}))
     assert (item.topic, item.kafka_partition, item.last_offset) == ("events", 3, 42)
 
 

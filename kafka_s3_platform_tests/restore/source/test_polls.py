@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.connect.restore.polls import Polls, read_sent, save_sent
 from kafka_s3_platform.connect.restore.source.foreign_plan import SentObjects
 from kafka_s3_platform.connect.sources.objects import MAX_LINES
-from kafka_s3_platform.connect.sources.scan import scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing
 from kafka_s3_platform.core.config.settings import PredicateSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.core.restore.request import (
@@ -315,7 +315,7 @@ def test_the_newest_poll_is_found_from_any_earlier_one_and_without_one(lab: Sour
 
 def test_of_very_many_objects_a_thousand_are_told_and_the_others_counted() -> None:
     keys = [f"topics/t/partition=0/t+0+{n:010d}.json" for n in range(MAX_LINES + 3)]
-    found = list(scan_objects(source({"format": "json"}), store=MemoryStore(dict.fromkeys(keys, b"x"))))
+    found = list(SourceListing(source({"format": "json"}), store=MemoryStore(dict.fromkeys(keys, b"x"))))
     unsent = SentObjects.of(found[-1:]).unsent(found)
     assert (len(unsent.objects), len(unsent.notes)) == (MAX_LINES + 2, MAX_LINES + 1)
     assert unsent.notes[-1].startswith("2 more objects: each lies before")

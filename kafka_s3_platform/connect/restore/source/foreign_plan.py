@@ -26,7 +26,7 @@ from kafka_s3_platform.connect.sources.objects import (
     order_by_name,
     select_objects,
 )
-from kafka_s3_platform.connect.sources.scan import SourceListing, read_places, scan_objects
+from kafka_s3_platform.connect.sources.scan import SourceListing, read_places
 from kafka_s3_platform.core.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.core.errors import PreflightError
 from kafka_s3_platform.core.model.notes import DoubtNote
@@ -245,7 +245,7 @@ def make_foreign_plan(
         PreflightError: no object is found at all, or none of a topic or kafka partition in the request.
         ConfigError: the rename rule gives no legal name of a topic.
     """
-    listing = scan_objects(request.config, topics, store, sent.etags if sent else ())
+    listing = SourceListing(request.config, topics, store, sent.etags if sent else ())
     times = list_time_windows(request)
     listed = _match_topics(request.topics_regex, list(listing))
     # First the check that names a topic or a kafka partition: its error is more exact.
@@ -293,7 +293,7 @@ def check_listing(
     streams = {(o.topic, o.kafka_partition) for o in objects} | (sent.streams if sent else set())
     topics = {topic for topic, _ in streams}
     numbers = {number for _, number in streams}
-    if missing := [topic for topic in scanned.named if topic not in topics]:
+    if missing := [topic for topic in scanned.named_topics if topic not in topics]:
         raise PreflightError(
             f"no object of topic {', '.join(missing)} is there: {scanned.describe_search()}. {_CORRECT}"
         )
