@@ -1,22 +1,13 @@
 """`kafka-s3 archive`."""
 
-from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import Verdict, json_option, print_result
-from kafka_s3_platform.cli.runs import (
-    PARTITION_KEY,
-    RunOutcome,
-    find_archived_topics,
-    raise_failures,
-    run_assets,
-    topic_option,
-)
-from kafka_s3_platform.cli.windows import parse_time
+from kafka_s3_platform.cli.options import connector_argument, parse_hour, topic_option
+from kafka_s3_platform.cli.runs import PARTITION_KEY, RunOutcome, find_archived_topics, raise_failures, run_assets
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.model.times import HOUR
@@ -67,8 +58,9 @@ def archive(
 
 def _choose_keys(topic: TopicAssets, from_hour: str, to_hour: str) -> list[str]:
     """Return the first and last partition key of the hours [from, to)."""
-    start = _parse_hour(topic, "--from", from_hour)
-    end = _parse_hour(topic, "--to", to_hour)
+    zone = ZoneInfo(topic.config.layout.timezone)
+    start = parse_hour("--from", from_hour, zone)
+    end = parse_hour("--to", to_hour, zone)
     if start >= end:
         raise click.UsageError(f"--from {from_hour} is not an hour before --to {to_hour}")
     last_window = topic.hours.definition.get_last_partition_window()
@@ -78,14 +70,6 @@ def _choose_keys(topic: TopicAssets, from_hour: str, to_hour: str) -> list[str]:
             f"{topic.config.archive.start_hour.isoformat()}"
         )
     return [topic.hours.key(start), topic.hours.key(end - HOUR)]
-
-
-def _parse_hour(topic: TopicAssets, option: str, text: str) -> datetime:
-    zone = ZoneInfo(topic.config.layout.timezone)
-    hour = parse_time(option, text, zone)
-    if hour.astimezone(zone).minute or hour.second or hour.microsecond:
-        raise click.UsageError(f"{option} {text}: hours begin at minute 0")
-    return hour
 
 
 def _make_document(outcome: RunOutcome) -> dict[str, Any]:

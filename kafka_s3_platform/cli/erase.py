@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import click
 
-from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import json_option, print_result
+from kafka_s3_platform.cli.options import connector_argument
 from kafka_s3_platform.cli.runs import find_archived_topics
 from kafka_s3_platform.core.defs.resources import SparkResource
 from kafka_s3_platform.core.defs.restore.values import read_record_keys

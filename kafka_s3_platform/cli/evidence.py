@@ -6,14 +6,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, print_result
+from kafka_s3_platform.cli.messages import INCOMPLETE, Verdict, align_columns, json_option, print_result
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.restore.evidence import SIGNATURE_SUFFIX, ComparedTopic, Evidence
 from kafka_s3_platform.core.restore.signing import check_signature
 from kafka_s3_platform.core.text import count_noun
-
-INCOMPLETE = 3
-"""The exit status if the evidence is genuine, and says that something is missing, as of a restore."""
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -1,16 +1,15 @@
 """`kafka-s3 files`."""
 
-from datetime import date, datetime
+from datetime import date
 from itertools import chain
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import json_option, print_result
-from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
-from kafka_s3_platform.cli.windows import parse_time
+from kafka_s3_platform.cli.options import connector_argument, parse_day, parse_hour, topic_option
+from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, try_topics
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.layouts.segment_key import explain_hidden_names
 from kafka_s3_platform.core.model.segment import Segment
@@ -38,7 +37,7 @@ def files(connector: str, topic: str | None, day: str | None, hour: str | None, 
     """
     if day is not None and hour is not None:
         raise click.UsageError("--day and --hour: name one of them")
-    only_day = _parse_day(day)
+    only_day = None if day is None else parse_day(day)
     topics = find_archived_topics(connector, topic)
     by_topic, failures = try_topics(
         topics, lambda t: [_make_document(t, s) for s in _find_live_segments(t, only_day, hour)]
@@ -50,16 +49,9 @@ def files(connector: str, topic: str | None, day: str | None, hour: str | None, 
     raise_failures(failures)
 
 
-def _parse_day(text: str | None) -> date | None:
-    try:
-        return None if text is None else date.fromisoformat(text)
-    except ValueError as err:
-        raise click.UsageError(f"--day {text}: not a day, such as 2013-01-31") from err
-
-
 def _find_live_segments(topic: TopicAssets, day: date | None, hour: str | None) -> list[Segment]:
     """Return the live segments, sorted by kafka partition and offset."""
-    start = None if hour is None else _parse_hour(hour, ZoneInfo(topic.config.layout.timezone))
+    start = None if hour is None else parse_hour("--hour", hour, ZoneInfo(topic.config.layout.timezone))
     snapshot = topic.index.peek()
     if snapshot is None:
         return []
@@ -70,13 +62,6 @@ def _find_live_segments(topic: TopicAssets, day: date | None, hour: str | None) 
     else:
         segments = snapshot.segments
     return sorted(segments, key=lambda s: (s.kafka_partition, s.start_offset, s.key))
-
-
-def _parse_hour(text: str, zone: ZoneInfo) -> datetime:
-    hour = parse_time("--hour", text, zone)
-    if (hour.second, hour.microsecond, hour.astimezone(zone).minute) != (0, 0, 0):
-        raise click.UsageError(f"--hour {text}: not the start of an hour of {zone.key}, such as 2013-01-31T15")
-    return hour
 
 
 def _make_document(topic: TopicAssets, segment: Segment) -> dict[str, Any]:

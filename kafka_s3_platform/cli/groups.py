@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from kafka_s3_platform.cli.messages import align_columns, json_option, print_result
-from kafka_s3_platform.cli.windows import read_target_kafka, target_worker_option
+from kafka_s3_platform.cli.options import read_target_kafka, target_worker_option
 from kafka_s3_platform.connect.config.files import load_connectors
 from kafka_s3_platform.core.config.folder import FOLDER_VARIABLE, find_connectors_folder
 from kafka_s3_platform.core.config.settings import ConnectorConfig

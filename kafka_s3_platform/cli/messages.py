@@ -22,6 +22,9 @@ from kafka_s3_platform.core.waits import list_waits
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
 
+INCOMPLETE = 3
+"""The exit status if all was done, and not all came back: records, schemas, or what evidence is of."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, print_result
+from kafka_s3_platform.cli.messages import INCOMPLETE, Verdict, align_columns, json_option, print_result
+from kafka_s3_platform.cli.options import connector_argument
 from kafka_s3_platform.connect.config.files import find_connector
 from kafka_s3_platform.connect.converters.registry import open_registry
 from kafka_s3_platform.connect.converters.registry_contents import RegistryContents
@@ -24,9 +24,6 @@ from kafka_s3_platform.connect.registries.restore import RegistryReport, choose_
 from kafka_s3_platform.core.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.text import count_noun
-
-INCOMPLETE = 3
-"""The exit status if the target differs from the archive afterwards, as of a restore of records."""
 
 MOST_LINES = 20
 

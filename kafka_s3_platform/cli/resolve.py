@@ -9,10 +9,11 @@ from uuid import uuid4
 
 import click
 
-from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import json_option, print_result
-from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
+from kafka_s3_platform.cli.options import connector_argument, topic_option
+from kafka_s3_platform.cli.runs import find_archived_topics, print_topics
 from kafka_s3_platform.core.archive.failures import describe_time_left, format_skip_command
+from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.model.gaps import Unresolved
 from kafka_s3_platform.core.model.offsets import OffsetRange
 from kafka_s3_platform.core.text import count_noun
@@ -27,9 +28,7 @@ from kafka_s3_platform.core.upkeep.resolve import (
 from kafka_s3_platform.core.upkeep.resolve import resolve_offsets as decide
 
 
-def _parse_offsets(ctx: click.Context, param: click.Parameter, text: str | None) -> OffsetRange | None:  # noqa: ARG001
-    if text is None:
-        return None
+def _parse_range(text: str) -> OffsetRange:
     match = re.fullmatch(r"([0-9]+):([0-9]+)", text)
     if match is None or int(match[1]) >= int(match[2]):
         raise click.BadParameter(f"{text!r}: not offsets, such as 10:12 for 10 and 11")
@@ -41,7 +40,7 @@ def _parse_offsets(ctx: click.Context, param: click.Parameter, text: str | None)
 @topic_option
 @click.option("--kafka-partition", type=click.IntRange(0), metavar="P", help="Decide about this kafka partition.")
 @click.option(
-    "--offsets", callback=_parse_offsets, metavar="A:B", help="Offsets to --skip: from A up to, but not including, B."
+    "--offsets", type=_parse_range, metavar="A:B", help="Offsets to --skip: from A up to, but not including, B."
 )
 @click.option("--skip", is_flag=True, help="Give up the --offsets: none of them is archived.")
 @click.option(
@@ -98,20 +97,12 @@ def _make_decision(kafka_partition: int, offsets: OffsetRange | None, begin_at: 
 
 
 def _list_unresolved(connector: str, topic: str | None, as_json: bool) -> None:
-    by_topic, failures = try_topics(
-        find_archived_topics(connector, topic), lambda t: (t.topic, list_unresolved(t.config, t.topic))
-    )
-    documents = []
-    lines: list[str] = []
-    for name, rows in by_topic:
-        documents.append({"topic": name, "unresolved": [_make_document(u) for u in rows]})
-        lines += _format_unresolved(connector, name, rows)
-    print_result({"topics": documents}, as_json, lines)
-    raise_failures(failures)
+    def describe(archived: TopicAssets) -> tuple[dict[str, Any], Iterator[str]]:
+        rows = list_unresolved(archived.config, archived.topic)
+        document = {"topic": archived.topic, "unresolved": [asdict(row) for row in rows]}
+        return document, _format_unresolved(connector, archived.topic, rows)
 
-
-def _make_document(item: Unresolved) -> dict[str, Any]:
-    return {**asdict(item), "found_at": item.found_at.isoformat()}
+    print_topics(find_archived_topics(connector, topic), describe, as_json)
 
 
 def _format_unresolved(connector: str, topic: str, rows: Sequence[Unresolved]) -> Iterator[str]:

@@ -14,12 +14,11 @@ import dagster as dg
 from annotated_types import Ge
 from pydantic.fields import FieldInfo
 
-from kafka_s3_platform.cli.connector_files.names import complete_connector
 from kafka_s3_platform.cli.groups import apply_groups
-from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, print_result
+from kafka_s3_platform.cli.messages import INCOMPLETE, Verdict, align_columns, json_option, print_result
+from kafka_s3_platform.cli.options import complete_connector, parse_numbers, parse_offsets
 from kafka_s3_platform.cli.registry import restore_registries
-from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, raise_failures, run_assets, run_job
-from kafka_s3_platform.cli.windows import parse_numbers, parse_offsets
+from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, raise_failures, run_assets
 from kafka_s3_platform.connect.config.files import find_connector
 from kafka_s3_platform.connect.config.keys.values import parse_rate
 from kafka_s3_platform.connect.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
@@ -40,9 +39,6 @@ from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import ConfigError, PlatformError, PreflightError
 from kafka_s3_platform.core.instance.work import name_restored_op
 from kafka_s3_platform.core.text import count_noun
-
-INCOMPLETE = 3
-"""Exit status of a verified restore that lacks some of the requested records."""
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -266,7 +262,13 @@ def _prepare_foreign(source: ConnectorConfig, terms: ForeignRestoreConfig, run_i
 
     restore_id = terms.how.restore_id or run_id
     check_filter(make_foreign_request(TopicAssets(source, EVERY_TOPIC), terms, restore_id, run_id).request.records)
-    return lambda: ([run_foreign_restore(source, terms, run_id)], {})
+    return lambda: run_assets(
+        {make_foreign_key(source.name): EVERY_TOPIC},
+        name_restore_job(source.name),
+        ops={name_restored_op(source.name): terms},
+        only_looks=terms.how.dry_run,
+        run_id=run_id,
+    )
 
 
 def _restore_registries(
@@ -409,15 +411,6 @@ def run_restore(topics: Sequence[TopicAssets], config: RestoreConfig, run_id: st
         run_id=run_id,
         is_together=True,
     )
-
-
-def run_foreign_restore(connector: ConnectorConfig, config: ForeignRestoreConfig, run_id: str) -> RunOutcome:
-    """Run a source connector's restore job."""
-    name = connector.name
-    ops = {name_restored_op(name): config}
-    topic = TopicAssets(connector, EVERY_TOPIC)
-    job_name = name_restore_job(name)
-    return run_job(topic, job_name, make_foreign_key(name), ops=ops, only_looks=config.how.dry_run, run_id=run_id)
 
 
 def _format_report(report: dict[str, Any]) -> list[str | Verdict]:

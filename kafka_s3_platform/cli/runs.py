@@ -2,15 +2,14 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import uuid4
 
-import click
 import dagster as dg
 
-from kafka_s3_platform.cli.messages import MESSAGES
+from kafka_s3_platform.cli.messages import MESSAGES, print_result
 from kafka_s3_platform.connect.config.files import find_connector, suggest_name
 from kafka_s3_platform.core.defs.archive.checks import list_index_checks
 from kafka_s3_platform.core.defs.failures import FAILURES, RETRIES_TAG
@@ -40,8 +39,6 @@ from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.operate.instance.home import find_instance
 
 logger = logging.getLogger(__name__)
-
-topic_option = click.option("--topic", metavar="T", help="Use only this topic of the connector. Default: all of them.")
 
 R = TypeVar("R")
 
@@ -97,6 +94,22 @@ def try_topics(
     return [*results.values()], failures
 
 
+def print_topics(
+    topics: Sequence[TopicAssets],
+    describe: Callable[[TopicAssets], tuple[dict[str, Any], Iterable[str]]],
+    as_json: bool,
+    **facts: Any,
+) -> None:
+    """Call `describe` for each topic, and print all JSON values that it returns, or all lines.
+
+    `facts` come before the topics in the JSON. Raises the errors of topics that failed after the others are printed.
+    """
+    results, failures = try_topics(topics, describe)
+    lines = [line for _, topic_lines in results for line in topic_lines]
+    print_result({**facts, "topics": [document for document, _ in results]}, as_json, lines)
+    raise_failures(failures)
+
+
 def find_native_topics(connector: str, topic: str | None, verb: str) -> list[TopicAssets]:
     """Find archived topics. ConfigError, naming `verb`, if their objects are not of the native format."""
     topics = find_archived_topics(connector, topic)
@@ -108,24 +121,6 @@ def find_native_topics(connector: str, topic: str | None, verb: str) -> list[Top
             f"of the same connector name"
         )
     return topics
-
-
-def run_job(
-    topic: TopicAssets,
-    job_name: str,
-    key: dg.AssetKey,
-    partition_keys: Sequence[str] = (),
-    ops: Mapping[str, dg.Config] | None = None,
-    *,
-    only_looks: bool = False,
-    run_id: str | None = None,
-) -> RunOutcome:
-    """Run one asset as `run_assets` does. Raises its error."""
-    outcomes, failures = run_assets(
-        {key: topic.topic}, job_name, partition_keys, ops, only_looks=only_looks, run_id=run_id
-    )
-    raise_failures(failures)
-    return outcomes[0]
 
 
 def run_assets(

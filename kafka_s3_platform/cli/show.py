@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.messages import align_columns, json_option, print_result
-from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
+from kafka_s3_platform.cli.messages import align_columns, json_option
+from kafka_s3_platform.cli.options import connector_argument, topic_option
+from kafka_s3_platform.cli.runs import find_archived_topics, print_topics
 from kafka_s3_platform.core.archive.failures import count_offsets
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.model.gaps import count_reasons
@@ -45,15 +46,11 @@ def show(connector: str, topic: str | None, by_hour: bool, days: int | None, as_
     """
     if days is not None and not by_hour:
         raise click.UsageError("--days is for --hours; without it, all days are shown")
-    by_topic, failures = try_topics(
-        find_archived_topics(connector, topic), lambda of: _show_hours(of, days or 31) if by_hour else _show_topic(of)
-    )
-    lines = [line for _, topic_lines in by_topic for line in topic_lines]
-    print_result({"topics": [document for document, _ in by_topic]}, as_json, lines)
-    raise_failures(failures)
+    describe = partial(_describe_hours, day_count=days or 31) if by_hour else _describe_days
+    print_topics(find_archived_topics(connector, topic), describe, as_json)
 
 
-def _show_topic(topic: TopicAssets) -> tuple[dict[str, Any], list[str]]:
+def _describe_days(topic: TopicAssets) -> tuple[dict[str, Any], list[str]]:
     """Make the JSON document and the lines of a topic. Raises if the index is incomplete."""
     snapshot = topic.index.peek()
     days = _group_days(topic, snapshot)
@@ -61,7 +58,7 @@ def _show_topic(topic: TopicAssets) -> tuple[dict[str, Any], list[str]]:
     return _make_document(topic, snapshot, days=list(map(_make_day_document, days))), lines
 
 
-def _show_hours(topic: TopicAssets, day_count: int) -> tuple[dict[str, Any], list[str]]:
+def _describe_hours(topic: TopicAssets, day_count: int) -> tuple[dict[str, Any], list[str]]:
     """Make the JSON document and the lines of a topic's hours, up to the last day that has any."""
     snapshot = topic.index.peek()
     spans = [summary.span for summary in _group_days(topic, snapshot) if summary.span]
@@ -101,7 +98,7 @@ def _format_hours(day: GridDay) -> tuple[str, ...]:
 def _make_hour_document(hour: DescribedHour) -> dict[str, Any]:
     report = hour.report
     return {
-        "hour": report.hour.isoformat(),
+        "hour": report.hour,
         "state": hour.state,
         "complete": report.complete,
         "records": report.record_count,

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 from uuid import uuid4
 
 import click
 
-from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.messages import json_option, print_result
-from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
-from kafka_s3_platform.core.archive.takeover import TakeOverReport, name_group
-from kafka_s3_platform.core.archive.takeover import record_takeover as take_over_topic
+from kafka_s3_platform.cli.messages import json_option
+from kafka_s3_platform.cli.options import connector_argument, topic_option
+from kafka_s3_platform.cli.runs import find_archived_topics, print_topics
+from kafka_s3_platform.core.archive.takeover import TakeOverReport, name_group, record_takeover
+from kafka_s3_platform.core.defs.topic import TopicAssets
 
 
 @click.command("take-over")
@@ -24,13 +25,12 @@ def take_over(connector: str, group: str | None, topic: str | None, as_json: boo
     if group == "":
         raise click.UsageError("--group is empty: name the old sink's consumer group, or leave the option out")
     run_id = str(uuid4())
-    topics = find_archived_topics(connector, topic, at_kafka=True)
-    reports, failures = try_topics(
-        topics, lambda t: take_over_topic(t.config, t.topic, group or name_group(connector), run_id)
-    )
-    lines = [line for r in reports for line in _format_report(r)]
-    print_result({"topics": [asdict(r) for r in reports]}, as_json, lines)
-    raise_failures(failures)
+
+    def take_over_one(archived: TopicAssets) -> tuple[dict[str, Any], Iterator[str]]:
+        report = record_takeover(archived.config, archived.topic, group or name_group(connector), run_id)
+        return asdict(report), _format_report(report)
+
+    print_topics(find_archived_topics(connector, topic, at_kafka=True), take_over_one, as_json)
 
 
 def _format_report(report: TakeOverReport) -> Iterator[str]:

@@ -4,37 +4,37 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import chain
 from typing import Any
 from uuid import uuid4
 
 import click
 
-from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import json_option, print_result
+from kafka_s3_platform.cli.options import connector_argument, parse_day, topic_option
 from kafka_s3_platform.cli.runs import (
     RunOutcome,
     find_archived_topics,
     find_native_topics,
+    print_topics,
     raise_failures,
     run_assets,
-    topic_option,
     try_topics,
 )
 from kafka_s3_platform.connect.config.files import find_connector
+from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.core.upkeep.index import UpkeepReport, keep_up_index
 from kafka_s3_platform.core.upkeep.retain import RetentionReport, collect_refusals, plan_retention, retain_topic
-from kafka_s3_platform.core.upkeep.vacuum import VacuumReport, set_aside_unknown
-from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic as remove_orphans
+from kafka_s3_platform.core.upkeep.vacuum import VacuumReport, set_aside_unknown, vacuum_topic
 
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
-def _parse_age(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:  # noqa: ARG001 - click's signature
+def _parse_age(text: str) -> timedelta:
     match = re.fullmatch(r"([0-9]+)([mhd])", text)
     if match is None:
         raise click.BadParameter(f"{text!r}: not an age, such as 90m, 24h or 7d")
@@ -47,7 +47,7 @@ def _parse_age(ctx: click.Context, param: click.Parameter, text: str) -> timedel
 @click.option(
     "--older-than",
     default="24h",
-    callback=_parse_age,
+    type=_parse_age,
     metavar="AGE",
     help="Remove only objects and uploads older than this, such as 90m, 24h or 7d. Default: 24h.",
 )
@@ -63,34 +63,21 @@ def vacuum(
 ) -> None:
     """Remove objects that CONNECTOR's runs never committed, and unfinished uploads. Touches nothing else."""
     run_id = str(uuid4())
-    if index_put_back:
-        if dry_run:
-            raise click.UsageError("--index-put-back removes nothing, so it needs no --dry-run")
-        _set_aside(connector, topic, run_id, as_json)
-        return
-    reports, failures = try_topics(
-        find_archived_topics(connector, topic),
-        lambda t: (t.topic, remove_orphans(t.config, t.topic, run_id, older_than, dry_run)),
-    )
-    documents = [{"topic": name, **asdict(report)} for name, report in reports]
-    print_result(
-        {"run_id": run_id, "topics": documents}, as_json, [_format_vacuum(name, report) for name, report in reports]
-    )
-    raise_failures(failures)
+    if index_put_back and dry_run:
+        raise click.UsageError("--index-put-back removes nothing, so it needs no --dry-run")
 
+    def set_aside(archived: TopicAssets) -> tuple[dict[str, Any], list[str]]:
+        name = archived.topic
+        keys = set_aside_unknown(archived.config, name, run_id)
+        line = f"{name}: {count_noun(len(keys), 'object')} not in the index: left there, and later runs write beside"
+        return {"topic": name, "set_aside": keys}, [line]
 
-def _set_aside(connector: str, topic: str | None, run_id: str, as_json: bool) -> None:
-    by_topic, failures = try_topics(
-        find_archived_topics(connector, topic), lambda t: (t.topic, set_aside_unknown(t.config, t.topic, run_id))
-    )
-    lines = [
-        f"{name}: {count_noun(len(keys), 'object')} not in the index: left there, and later runs write beside"
-        for name, keys in by_topic
-    ]
-    print_result(
-        {"run_id": run_id, "topics": [{"topic": name, "set_aside": keys} for name, keys in by_topic]}, as_json, lines
-    )
-    raise_failures(failures)
+    def remove(archived: TopicAssets) -> tuple[dict[str, Any], list[str]]:
+        report = vacuum_topic(archived.config, archived.topic, run_id, older_than, dry_run)
+        return {"topic": archived.topic, **asdict(report)}, [_format_vacuum(archived.topic, report)]
+
+    topics = find_archived_topics(connector, topic)
+    print_topics(topics, set_aside if index_put_back else remove, as_json, run_id=run_id)
 
 
 def _format_vacuum(topic: str, report: VacuumReport) -> str:
@@ -117,10 +104,7 @@ def _format_vacuum(topic: str, report: VacuumReport) -> str:
 @json_option
 def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
     """Merge the hourly objects of a day into daily ones, for all topics of CONNECTOR in one run."""
-    try:
-        key = date.fromisoformat(day).isoformat()
-    except ValueError as err:
-        raise click.UsageError(f"--day {day}: not a day, such as 2013-01-31") from err
+    key = parse_day(day).isoformat()
     job_name = make_op_name("compact", connector)
     topics = find_native_topics(connector, topic, "compact")
     for archived in topics:

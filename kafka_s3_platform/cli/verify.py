@@ -11,22 +11,17 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import Verdict, json_option, print_result
-from kafka_s3_platform.cli.runs import (
-    find_archived_topics,
-    find_native_topics,
-    raise_failures,
-    topic_option,
-    try_topics,
-)
-from kafka_s3_platform.cli.windows import (
+from kafka_s3_platform.cli.options import (
+    connector_argument,
     parse_numbers,
     parse_offsets,
-    parse_optional_time,
+    parse_time,
     read_target_kafka,
     target_worker_option,
+    topic_option,
 )
+from kafka_s3_platform.cli.runs import find_archived_topics, find_native_topics, raise_failures, try_topics
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.resources import SparkResource
 from kafka_s3_platform.core.defs.restore.config import OFFSETS
@@ -123,7 +118,7 @@ def verify(
     topics = find_archived_topics(connector, topic)
     reports, failures = try_topics(topics, lambda t: verify_archive(t.config, t.topic, deep, runner))
     lines = [line for r in reports for line in _format_report(r)]
-    print_result({"topics": [_make_document(r) for r in reports]}, as_json, lines)
+    print_result({"topics": [{"ok": report.ok, **asdict(report)} for report in reports]}, as_json, lines)
     if deep:
         compared_topics = [
             *map(_describe_verified, reports),
@@ -214,8 +209,8 @@ def _compare_topic(
         restore_id=run_id,
         run_id=run_id,
         target=read_target_kafka(target_worker),
-        from_time=parse_optional_time("--from", from_time, zone),
-        to_time=parse_optional_time("--to", to_time, zone),
+        from_time=None if from_time is None else parse_time("--from", from_time, zone),
+        to_time=None if to_time is None else parse_time("--to", to_time, zone),
         from_offset=read_offsets("--from-offset", from_offset),
         to_offset=read_offsets("--to-offset", to_offset),
         kafka_partitions=tuple(kafka_partitions) or None,
@@ -256,11 +251,6 @@ def _format_kafka_partition(part: KafkaPartitionComparison) -> str:
     if part.first_missing is not None:
         return f"{place}; the first that was not is source offset {part.first_missing}"
     return f"{place}, digest {part.found_digest}"
-
-
-def _make_document(report: VerifyReport) -> dict[str, Any]:
-    unresolved = [{**asdict(u), "found_at": u.found_at.isoformat()} for u in report.unresolved]
-    return {"ok": report.ok, **asdict(report), "unresolved": unresolved}
 
 
 def _format_report(report: VerifyReport) -> list[str | Verdict]:

@@ -70,7 +70,7 @@ def look_for_days(config: ConnectorConfig, age: Age) -> object:
 
 def show_topic(config: ConnectorConfig, age: Age) -> object:
     """Do what `kafka-s3 show` does."""
-    return show._show_topic(TopicAssets(config, age.topics[0]))  # noqa: SLF001
+    return show._describe_days(TopicAssets(config, age.topics[0]))  # noqa: SLF001
 
 
 def check_hours(config: ConnectorConfig, age: Age) -> object:

@@ -7,10 +7,7 @@ from typing import Any
 from kafka_s3_platform.cli.connector_files.findings import Finding, Judgement
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import PlatformError
-from kafka_s3_platform.core.store.objects import ObjectStore
-
-COLD = frozenset({"GLACIER", "DEEP_ARCHIVE"})
-"""Storage classes whose objects cannot be read before S3 has copied them."""
+from kafka_s3_platform.core.store.objects import COLD, ObjectStore
 
 
 def try_bucket_rules(config: ConnectorConfig, store: ObjectStore) -> Finding:

@@ -18,7 +18,7 @@ from kafka_s3_platform.cli.connector_files.findings import (
     list_warnings,
 )
 from kafka_s3_platform.cli.messages import Verdict, json_option, print_result, strip_links
-from kafka_s3_platform.cli.windows import parse_time
+from kafka_s3_platform.cli.options import parse_time
 from kafka_s3_platform.connect.config.describe import CheckReport, check_report
 from kafka_s3_platform.connect.config.keys.config_file import KeyFinding
 from kafka_s3_platform.connect.config.keys.table import Support

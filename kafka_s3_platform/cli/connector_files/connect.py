@@ -5,7 +5,7 @@ from functools import partial
 from uuid import uuid4
 
 from kafka_s3_platform.cli.connector_files.bucket_rules import try_bucket_rules
-from kafka_s3_platform.cli.connector_files.findings import Finding, Judgement, Probe, gather_findings, judge
+from kafka_s3_platform.cli.connector_files.findings import Answer, Finding, Judgement, Probe, gather_findings, judge
 from kafka_s3_platform.connect.converters.registry import open_registry
 from kafka_s3_platform.core.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.core.config.settings import ConnectorConfig, RegistrySettings, match_topics
@@ -56,7 +56,7 @@ def _try_kafka(config: ConnectorConfig) -> Iterator[Finding]:
             return
         yield from _try_topics(config, admin)
         if letters := config.records.errors.dead_letter_topic:
-            yield _try_dead_letters(admin, letters)
+            yield judge(f"dead letter topic {letters}", partial(_try_dead_letters, admin, letters))
         if config.archive.consumer_groups or config.archive.publish_offsets:
             yield Finding("consumer groups", Judgement.NOT_TRIED, "the rights on groups that the file names")
 
@@ -106,21 +106,17 @@ def _explain_unread(topic: str) -> str:
     return f"this user may see it and not read it: give it READ on topic {topic} (docs/rights.md)"
 
 
-def _try_dead_letters(admin: ClusterAdmin, topic: str) -> Finding:
-    subject = f"dead letter topic {topic}"
+def _try_dead_letters(admin: ClusterAdmin, topic: str) -> Answer:
+    """Ask the cluster whether this user may write to the topic of dead letters."""
     try:
         description = admin.describe_topic(topic)
     except MissingTopicError:
-        return Finding(
-            subject, Judgement.NOT_TRIED, "it is not there. The first dead letter makes it, if CREATE is given"
-        )
-    except PlatformError as err:
-        return Finding(subject, Judgement.WRONG, str(err))
+        return Judgement.NOT_TRIED, "it is not there. The first dead letter makes it, if CREATE is given"
     if _lacks_right(description, "WRITE"):
-        return Finding(subject, Judgement.WRONG, "this user may not write to it: give it WRITE (docs/rights.md)")
+        return Judgement.WRONG, "this user may not write to it: give it WRITE (docs/rights.md)"
     if description.operations is None:
-        return Finding(subject, Judgement.NOT_TRIED, "WRITE: the cluster does not say what this user may do")
-    return Finding(subject, Judgement.OK, "may be written to")
+        return Judgement.NOT_TRIED, "WRITE: the cluster does not say what this user may do"
+    return "may be written to"
 
 
 def _try_bucket(config: ConnectorConfig) -> Iterator[Finding]:
@@ -140,21 +136,21 @@ def _try_bucket(config: ConnectorConfig) -> Iterator[Finding]:
             yield Finding("rights on the bucket, index, clock", Judgement.NOT_TRIED, reason)
             return
     if is_source:
-        yield _try_reading(config, store)
-        yield _try_restores(config, Judgement.WRONG)
+        yield judge("objects", partial(_try_reading, config, store))
+        yield judge("writes of restores", partial(_try_restores, config, Judgement.WRONG))
     else:
         yield from _try_sink(config, store)
-    yield _try_clock(config, store)
+    yield judge("clock", partial(_try_clock, config, store))
 
 
 def _try_sink(config: ConnectorConfig, store: ObjectStore) -> Iterator[Finding]:
-    yield judge("index", lambda: _read_index(config))
-    yield judge("writes to the index", lambda: _try_writes(config, store))
-    yield _try_deleting(config, store)
+    yield judge("index", partial(_read_index, config))
+    yield judge("writes to the index", partial(_try_writes, config, store))
+    yield judge("right to delete", partial(_try_deleting, config, store))
     layout = config.layout
     for folder in [layout.topics_dir, *([layout.daily_dir] if layout.is_envelope else [])]:
         yield judge(f"writes to {folder}", partial(_write_in_vain, store, folder))
-    yield _try_restores(config, Judgement.WARNING)
+    yield judge("writes of restores", partial(_try_restores, config, Judgement.WARNING))
     yield try_bucket_rules(config, store)
 
 
@@ -172,21 +168,16 @@ def _try_writes(config: ConnectorConfig, store: ObjectStore) -> str:
     return f"{uri} was written, read and listed. Writes and uploads whose condition is false are refused"
 
 
-def _try_deleting(config: ConnectorConfig, store: ObjectStore) -> Finding:
+def _try_deleting(config: ConnectorConfig, store: ObjectStore) -> str:
     """Ask the store to delete a missing object, to see whether the rights allow it.
 
     The object of the promises is not used: a run that checks promises now would take its deletion for a broken one.
     """
-    subject = "right to delete"
     try:
         store.delete(f"{config.archive.index_dir}/{WRITE_CHECK}-{uuid4().hex}", NO_ETAG)
     except AuthorizationError:
-        return Finding(subject, Judgement.OK, "none, and runs need none. Only `vacuum`, `retain` and `upkeep` do")
-    except PlatformError as err:
-        return Finding(subject, Judgement.WRONG, str(err))
-    return Finding(
-        subject, Judgement.OK, "it is given, for the folder of indexes (asked for an object that is not there)"
-    )
+        return "none, and runs need none. Only `vacuum`, `retain` and `upkeep` do"
+    return "it is given, for the folder of indexes (asked for an object that is not there)"
 
 
 def _write_in_vain(store: ObjectStore, folder: str) -> str:
@@ -195,43 +186,34 @@ def _write_in_vain(store: ObjectStore, folder: str) -> str:
     return f"{store.uri(key)} could be written. The condition of the request was false, so nothing was"
 
 
-def _try_restores(config: ConnectorConfig, if_refused: Judgement) -> Finding:
-    subject = "writes of restores"
+def _try_restores(config: ConnectorConfig, if_refused: Judgement) -> Answer:
+    """Try the right to write the documents of restores. `if_refused` is the verdict if it is not given."""
     try:
-        answer = _write_in_vain(ObjectStore(config.restore_store), config.archive.restore_dir)
+        return _write_in_vain(ObjectStore(config.restore_store), config.archive.restore_dir)
     except AuthorizationError as err:
-        return Finding(subject, if_refused, f"{err}. Only restores need this")
-    except PlatformError as err:
-        return Finding(subject, Judgement.WRONG, str(err))
-    return Finding(subject, Judgement.OK, answer)
+        return if_refused, f"{err}. Only restores need this"
 
 
-def _try_reading(config: ConnectorConfig, store: ObjectStore) -> Finding:
-    subject = "objects"
+def _try_reading(config: ConnectorConfig, store: ObjectStore) -> Answer:
+    """Read the first byte of one of the objects that a source connector restores."""
     prefix = f"{config.layout.topics_dir}/".lstrip("/")
-    try:
-        readable = next((info for info in store.list(prefix) if info.size and not info.is_cold), None)
-        if readable is None:
-            problem = f"{store.uri(prefix)} has no object that can be read now: is topics.dir right, or are all cold?"
-            return Finding(subject, Judgement.WARNING, problem)
-        store.read_range(readable.key, 0, 1, readable.etag)
-    except PlatformError as err:
-        return Finding(subject, Judgement.WRONG, str(err))
-    return Finding(subject, Judgement.OK, f"{store.uri(readable.key)} can be read (its first byte was)")
+    readable = next((info for info in store.list(prefix) if info.size and not info.is_cold), None)
+    if readable is None:
+        problem = f"{store.uri(prefix)} has no object that can be read now: is topics.dir right, or are all cold?"
+        return Judgement.WARNING, problem
+    store.read_range(readable.key, 0, 1, readable.etag)
+    return f"{store.uri(readable.key)} can be read (its first byte was)"
 
 
-def _try_clock(config: ConnectorConfig, store: ObjectStore) -> Finding:
-    subject = "clock"
-    try:
-        refuse_wrong_clock(config, store)
-    except PlatformError as err:
-        return Finding(subject, Judgement.WRONG, str(err))
+def _try_clock(config: ConnectorConfig, store: ObjectStore) -> Answer:
+    """Compare this machine's clock with that of the store."""
+    refuse_wrong_clock(config, store)
     reading = store.clock.latest
     if reading is None:
-        return Finding(subject, Judgement.NOT_TRIED, "the answers of the store have no time (Date)")
+        return Judgement.NOT_TRIED, "the answers of the store have no time (Date)"
     distance = abs(reading.difference).total_seconds()
     tolerance = f"archive.clock.tolerance.ms={config.archive.clock_tolerance_ms}"
-    return Finding(subject, Judgement.OK, f"at least {distance:.0f} s from the store's, and {tolerance}")
+    return f"at least {distance:.0f} s from the store's, and {tolerance}"
 
 
 def _find_registries(config: ConnectorConfig) -> Mapping[str, RegistrySettings]:

@@ -110,12 +110,17 @@ def _gather(subject: str, probe: Probe, findings: list[Finding]) -> None:
         findings.append(Finding(subject, Judgement.WRONG, f"{type(err).__name__}: {err}"))
 
 
-def judge(subject: str, attempt: Callable[[], str]) -> Finding:
-    """Return the text of `attempt` as a good finding, or its error as a bad one."""
+Answer = str | tuple[Judgement, str]
+"""The detail of a finding, with its verdict if that is not `OK`."""
+
+
+def judge(subject: str, attempt: Callable[[], Answer]) -> Finding:
+    """Return what `attempt` returns as a finding on `subject`, or its error as a bad one."""
     try:
-        return Finding(subject, Judgement.OK, attempt())
+        answer = attempt()
     except PlatformError as err:
-        return Finding(subject, Judgement.WRONG, str(err))
+        answer = (Judgement.WRONG, str(err))
+    return Finding(subject, Judgement.OK, answer) if isinstance(answer, str) else Finding(subject, *answer)
 
 
 def is_well(findings: Iterable[Finding]) -> bool:

@@ -16,6 +16,7 @@ import click
 import psutil
 
 from kafka_s3_platform.cli.connector_files.findings import (
+    Answer,
     Finding,
     Judgement,
     Probe,
@@ -23,6 +24,7 @@ from kafka_s3_platform.cli.connector_files.findings import (
     format_findings,
     gather_findings,
     is_well,
+    judge,
     list_warnings,
 )
 from kafka_s3_platform.cli.machine.prepare import TRAINING
@@ -137,11 +139,10 @@ def _name_owner(port: int) -> str:
 def look_at_class_data() -> Iterator[Finding]:
     """Start Spark as a run does, and count its Java's classes by origin: Java does not report unused class data."""
     with waiting_for("Spark to start"):
-        judgement, text = _start_spark()
-    yield Finding("class data of Spark", judgement, text)
+        yield judge("class data of Spark", _start_spark)
 
 
-def _start_spark() -> tuple[Judgement, str]:
+def _start_spark() -> Answer:
     data = find_class_data()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "classes")
@@ -163,7 +164,7 @@ def _start_spark() -> tuple[Judgement, str]:
         sources = re.findall(r"source: (.*)", log.read_text() if log.exists() else "")
     used_count = sum(source.endswith("(top)") for source in sources)
     if used_count:
-        return Judgement.OK, f"{used_count:,} of {len(sources):,} classes of Spark's Java come from class data"
+        return f"{used_count:,} of {len(sources):,} classes of Spark's Java come from class data"
     if not data.is_file():
         return Judgement.WARNING, (
             f"there is none for this Java and these jars ({data}), so Spark starts slowly: run `kafka-s3 prepare`"

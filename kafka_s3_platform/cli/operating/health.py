@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from kafka_s3_platform.cli.connector_files.names import connectors_argument
 from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, print_result
+from kafka_s3_platform.cli.options import connectors_argument
 from kafka_s3_platform.core.errors import find_code
 from kafka_s3_platform.core.model.health import ConnectorHealth, FailedRun, Level, TopicHealth, format_place
 from kafka_s3_platform.core.model.times import HOUR
@@ -50,7 +50,7 @@ def make_document(health: ConnectorHealth) -> dict[str, Any]:
     """Make the JSON of a connector. What is not known is null."""
     return {
         "connector": health.connector,
-        "looked_at": health.looked_at.isoformat(),
+        "looked_at": health.looked_at,
         "is_well": health.is_well,
         **describe_state(health),
         "error": health.error or None,
@@ -82,12 +82,12 @@ def _make_topic(topic: TopicHealth, now: datetime) -> dict[str, Any]:
         "at_risk": None if topic.risk is None else topic.risk.level.answer,
         "at_risk_says": None if topic.risk is None else topic.risk.text,
         "lag": topic.lag,
-        "newest_complete_hour": topic.newest_complete.isoformat() if topic.newest_complete else None,
-        "oldest_incomplete_hour": oldest.isoformat() if oldest else None,
+        "newest_complete_hour": topic.newest_complete,
+        "oldest_incomplete_hour": oldest,
         "oldest_incomplete_age_seconds": (now - oldest - HOUR).total_seconds() if oldest else None,
         "retention_left_seconds": topic.retention_left,
         "unresolved_offsets": topic.unresolved_offsets,
-        "last_proven": None if topic.proof is None else asdict(topic.proof) | {"at": topic.proof.at.isoformat()},
+        "last_proven": None if topic.proof is None else asdict(topic.proof),
         "rehearsal": None if topic.turns is None else _make_rehearsal(topic, topic.turns, now),
         "kafka_error": topic.kafka_error or None,
         "store_error": topic.store_error or None,
@@ -100,7 +100,7 @@ def _make_rehearsal(topic: TopicHealth, turns: TopicTurns, now: datetime) -> dic
         "proven_hours": turns.count_proven(now),
         "failed_hours": turns.failed_count,
         "period_days": turns.period_days,
-        "due_at": turns.due_at.isoformat() if turns.due_at else None,
+        "due_at": turns.due_at,
         "whole_restore_seconds": topic.return_seconds,
     }
 
@@ -109,7 +109,7 @@ def _make_error(failed_run: FailedRun) -> dict[str, Any]:
     return {
         "run_id": failed_run.run_id,
         "kind": failed_run.kind,
-        "ended_at": failed_run.ended_at.isoformat(),
+        "ended_at": failed_run.ended_at,
         "code": find_code(failed_run.message),
         "message": failed_run.message,
         "topics": failed_run.topics,

@@ -8,10 +8,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from kafka_s3_platform.cli.connector_files.names import connectors_argument
 from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, print_result
+from kafka_s3_platform.cli.options import connectors_argument, read_target_kafka, target_worker_option
 from kafka_s3_platform.cli.runs import raise_failures
-from kafka_s3_platform.cli.windows import read_target_kafka, target_worker_option
 from kafka_s3_platform.connect.config.files import find_connector
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.resources import SparkResource
