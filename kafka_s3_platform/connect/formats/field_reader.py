@@ -12,7 +12,7 @@ import numpy as np
 from kafka_s3_platform.connect.avro.values import AvroSchema
 from kafka_s3_platform.core.config.settings import SourceSettings
 from kafka_s3_platform.core.errors import ConfigError
-from kafka_s3_platform.core.formats.reading import BatchReader, ReadBatch
+from kafka_s3_platform.core.formats.reading import ReadBatch
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.core.model.connect import MISSING, VALUE_ERRORS, Int64s, Schema
 from kafka_s3_platform.core.model.times import EPOCH, ONE_MS
@@ -57,25 +57,21 @@ def find_time_unit(schema: Schema, path: Sequence[str]) -> int:
 _MOST = 2**63 - 1
 
 
-class FieldReader:
-    """Reads the values of `reader`, with offsets and timestamps from the fields in `settings`."""
+def read_offset_fields(batches: Iterator[ReadBatch], settings: SourceSettings) -> Iterator[ReadBatch]:
+    """Add to records the offsets and timestamps in the fields of their values that the settings name.
 
-    def __init__(self, reader: BatchReader, settings: SourceSettings) -> None:
-        self._reader = reader
-        self._settings = settings
-
-    def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. Those without such a field are `bad`. Errors of `reader` pass through."""
-        offset = self._settings.offset_field
-        timestamp = self._settings.timestamp_field
-        for batch in self._reader.batches():
-            bad = dict(batch.bad)
-            offsets = batch.offsets if offset is None else _read_numbers(batch, "offset", offset, int, bad)
-            times = batch.timestamps
-            if timestamp is not None:
-                unit = find_time_unit(batch.value.schemas[0], timestamp.split(".")) if batch.value.schemas else 1
-                times = _read_numbers(batch, "timestamp", timestamp, partial(_read_time, unit), bad)
-            yield replace(batch, bad=bad, offsets=offsets, timestamps=times)
+    Records without such a field become `bad`.
+    """
+    offset = settings.offset_field
+    timestamp = settings.timestamp_field
+    for batch in batches:
+        bad = dict(batch.bad)
+        offsets = batch.offsets if offset is None else _read_numbers(batch, "offset", offset, int, bad)
+        times = batch.timestamps
+        if timestamp is not None:
+            unit = find_time_unit(batch.value.schemas[0], timestamp.split(".")) if batch.value.schemas else 1
+            times = _read_numbers(batch, "timestamp", timestamp, partial(_read_time, unit), bad)
+        yield replace(batch, bad=bad, offsets=offsets, timestamps=times)
 
 
 def _read_numbers(batch: ReadBatch, name: str, path: str, read: Callable[[Any], int], bad: dict[int, str]) -> Int64s:
@@ -95,5 +91,6 @@ def _read_numbers(batch: ReadBatch, name: str, path: str, read: Callable[[Any], 
 
 
 def _read_time(unit: int, value: Any) -> int:
+    """Return a time in epoch ms, NO_TIMESTAMP for a null. `unit` is how many units of a number are a millisecond."""
     time = convert_to_ms(value, unit)
     return NO_TIMESTAMP if time is None else time

@@ -58,92 +58,67 @@ def encode_header_value(value: Any) -> bytes | None:
     return _write(value)
 
 
-class NullLines:
-    """Reads the lines of `reader`. A line `null` becomes a null."""
-
-    def __init__(self, reader: BatchReader) -> None:
-        self._reader = reader
-
-    def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. Errors of `reader` pass through."""
-        for batch in self._reader.batches():
-            raw = batch.value.raw
-            nulls = pc.equal(raw, pa.scalar(_NULL, pa.binary()))
-            lines = pc.if_else(nulls, pa.scalar(None, pa.binary()), raw)
-            yield replace(batch, value=JsonLinePayload(lines, batch.value.codes, ()))
+def read_null_lines(batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
+    """Turn each line `null` of JSON into a null value: Aiven's sink writes tombstones so."""
+    for batch in batches:
+        raw = batch.value.raw
+        nulls = pc.equal(raw, pa.scalar(_NULL, pa.binary()))
+        lines = pc.if_else(nulls, pa.scalar(None, pa.binary()), raw)
+        yield replace(batch, value=JsonLinePayload(lines, batch.value.codes, ()))
 
 
-class JsonTexts:
-    """Reads the values of `reader`, bytes in a format for any bytes, as the texts of JSON made by a sink."""
-
-    def __init__(self, reader: BatchReader, depth: int) -> None:
-        self._reader = reader
-        self._depth = depth
-
-    def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. Values that are not JSON are `bad`. Errors of `reader` pass through."""
-        at = 0
-        for batch in self._reader.batches():
-            lines = [b"" if line is None else line for line in pa.array(batch.value.raw).to_pylist()]
-            payload = build_json_payload(lines)
-            faults = find_faults(lines, payload.raw, self._depth)
-            yield replace(
-                batch, value=payload, bad={**batch.bad, **{row: f"line {at + row + 1}: {w}" for row, w in faults}}
-            )
-            at += len(batch)
+def parse_json_values(batches: Iterator[ReadBatch], depth: int) -> Iterator[ReadBatch]:
+    """Turn values of bytes, each a text of JSON nested at most `depth` deep, into JSON. Other values are `bad`."""
+    at = 0
+    for batch in batches:
+        lines = [b"" if line is None else line for line in pa.array(batch.value.raw).to_pylist()]
+        payload = build_json_payload(lines)
+        faults = find_faults(lines, payload.raw, depth)
+        yield replace(
+            batch, value=payload, bad={**batch.bad, **{row: f"line {at + row + 1}: {w}" for row, w in faults}}
+        )
+        at += len(batch)
 
 
-class Base64Lines:
-    """Reads the lines of `reader`, and decodes them from base64."""
-
-    def __init__(self, reader: BatchReader) -> None:
-        self._reader = reader
-
-    def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. Lines that are not base64 are `bad`. Errors of `reader` pass through."""
-        at = 0
-        for batch in self._reader.batches():
-            values = list[bytes | None]()
-            bad = dict(batch.bad)
-            for row, line in enumerate(pa.array(batch.value.raw).to_pylist()):
-                values.append(None)
-                if row not in bad:
-                    try:
-                        values[row] = decode_text_bytes(line)
-                    except ValueError as err:
-                        bad[row] = f"line {at + row + 1}: is {err}"
-            yield replace(batch, value=build_bytes_payload(pa.array(values, pa.binary())), bad=bad)
-            at += len(batch)
-
-
-class HeaderTexts:
-    """Reads the headers of `reader`, and makes bytes of their texts with `decode`."""
-
-    def __init__(self, reader: BatchReader, decode: Callable[[str], bytes]) -> None:
-        self._reader = reader
-        self._decode = decode
-
-    def batches(self) -> Iterator[ReadBatch]:
-        """Return the headers in batches. Texts refused by `decode` are `bad`. Errors of `reader` pass through."""
-        for batch in self._reader.batches():
-            headers = list[Any]()
-            bad = dict(batch.bad)
-            for row, one in enumerate(batch.value.objects):
-                headers.append([])
+def decode_base64_lines(batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
+    """Decode lines from base64, as which sinks write bytes in JSON. Lines that are not base64 are `bad`."""
+    at = 0
+    for batch in batches:
+        values = list[bytes | None]()
+        bad = dict(batch.bad)
+        for row, line in enumerate(pa.array(batch.value.raw).to_pylist()):
+            values.append(None)
+            if row not in bad:
                 try:
-                    headers[row] = self._read_headers(one)
-                except (TypeError, ValueError, LookupError) as err:
-                    bad[row] = f"headers of record {row + 1} are {err}"
-            yield ReadBatch(Payload(None, np.zeros(len(batch), np.int32), [HEADERS_SCHEMA], headers), bad)
+                    values[row] = decode_text_bytes(line)
+                except ValueError as err:
+                    bad[row] = f"line {at + row + 1}: is {err}"
+        yield replace(batch, value=build_bytes_payload(pa.array(values, pa.binary())), bad=bad)
+        at += len(batch)
 
-    def _read_headers(self, one: Any) -> list[dict[str, Any]]:
-        headers = one["headers"] if isinstance(one, dict) else one
-        return [{"key": h["key"], "value": self._read_value(h["value"])} for h in headers]
 
-    def _read_value(self, value: Any) -> bytes | None:
-        if not isinstance(value, str | None):
-            raise TypeError(f"no texts: a value is of type {type(value).__name__}")
-        return None if value is None else self._decode(value)
+def decode_headers(batches: Iterator[ReadBatch], decode: Callable[[str], bytes]) -> Iterator[ReadBatch]:
+    """Decode an object of headers: `decode` makes bytes of the text of each. Texts that it refuses are `bad`.
+
+    The values of the batches are the headers of records, or objects with the member `headers`.
+    """
+    for batch in batches:
+        headers = list[Any]()
+        bad = dict(batch.bad)
+        for row, one in enumerate(batch.value.objects):
+            headers.append([])
+            try:
+                pairs = one["headers"] if isinstance(one, dict) else one
+                headers[row] = [{"key": pair["key"], "value": _decode_header(pair["value"], decode)} for pair in pairs]
+            except (TypeError, ValueError, LookupError) as err:
+                bad[row] = f"headers of record {row + 1} are {err}"
+        yield ReadBatch(Payload(None, np.zeros(len(batch), np.int32), [HEADERS_SCHEMA], headers), bad)
+
+
+def _decode_header(value: Any, decode: Callable[[str], bytes]) -> bytes | None:
+    if not isinstance(value, str | None):
+        raise TypeError(f"no texts: a value is of type {type(value).__name__}")
+    return None if value is None else decode(value)
 
 
 def decode_base64_header(text: str) -> bytes:

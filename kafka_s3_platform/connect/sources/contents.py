@@ -13,16 +13,16 @@ from kafka_s3_platform.connect.avro.values import is_text
 from kafka_s3_platform.connect.config.formats_of_connect import AIVEN_ENVELOPES
 from kafka_s3_platform.connect.formats.avro_records import DatumPayload
 from kafka_s3_platform.connect.formats.block_gzip import Block, BlockGzipReader, read_index
-from kafka_s3_platform.connect.formats.field_reader import FieldReader
+from kafka_s3_platform.connect.formats.field_reader import read_offset_fields
 from kafka_s3_platform.connect.formats.json import JsonLinePayload
 from kafka_s3_platform.connect.formats.sink_lines import (
     HEADERS,
-    Base64Lines,
-    HeaderTexts,
-    JsonTexts,
-    NullLines,
     decode_base64_header,
+    decode_base64_lines,
+    decode_headers,
     encode_foreign_header,
+    parse_json_values,
+    read_null_lines,
 )
 from kafka_s3_platform.connect.sources.objects import ForeignObject, ObjectGroup, ObjectSet, is_written_here
 from kafka_s3_platform.core.config.formats import Format, find_format
@@ -134,10 +134,9 @@ class Contents:
         if self._config.layout.is_envelope:
             yield from self._read_envelope(objects.name)
             return
-        readers = {o.part: self._make_part_reader(o) for o in objects.objects if blocks is None or o.part != "value"}
+        parts = {o.part: self._read_part(o) for o in objects.objects if blocks is None or o.part != "value"}
         if blocks is not None:
-            readers["value"] = self._wrap_json_texts(self._make_block_reader(objects.name, blocks))
-        parts = {part: reader.batches() for part, reader in readers.items()}
+            parts["value"] = self._parse_values(self._read_blocks(objects.name, blocks))
         yield from align_parts(parts, objects.name.key)
 
     def _read_envelope(self, item: ForeignObject) -> Iterator[ReadBatch]:
@@ -158,8 +157,8 @@ class Contents:
                 timestamp_types=batch.column("timestampType"),
             )
 
-    def _make_part_reader(self, item: ForeignObject) -> BatchReader:
-        """Make the reader of an object of values, keys or headers, as the sink that wrote it encodes these."""
+    def _read_part(self, item: ForeignObject) -> Iterator[ReadBatch]:
+        """Open an object of values, keys or headers, and decode these as the sink that wrote it encodes them."""
         layout = self._config.layout
         source = self._config.source or SourceSettings()
         format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[item.part]
@@ -170,26 +169,26 @@ class Contents:
         aiven_format = source.bare if item.part == "value" and not is_own else None
         if format_row.envelope is None and aiven_format not in {None, "jsonl"}:
             format_row = find_format(AIVEN_ENVELOPES[aiven_format])
-        reader = self._make_format_reader(item, format_row, object_file, is_own=is_own)
+        batches = self._make_format_reader(item, format_row, object_file, is_own=is_own).batches()
         if format_row.envelope is not None:
-            return reader
+            return batches
         if item.part == "value":
-            reader = self._wrap_json_texts(reader)
+            batches = self._parse_values(batches)
         if item.part == "value" and (source.offset_field or source.timestamp_field):
-            reader = FieldReader(reader, source)
+            batches = read_offset_fields(batches, source)
         if item.part == "headers":
             # Our own sink, whose objects have metadata, writes headers in its own way, whatever the file's converter.
             decode_foreign = decode_base64_header if "headers" in source.base64 else encode_foreign_header
-            return HeaderTexts(reader, decode_header_text if is_own else decode_foreign)
+            return decode_headers(batches, decode_header_text if is_own else decode_foreign)
         if item.part not in source.base64:
-            return NullLines(reader) if aiven_format else reader
-        return Base64Lines(reader) if format_row.has_base64 else reader
+            return read_null_lines(batches) if aiven_format else batches
+        return decode_base64_lines(batches) if format_row.has_base64 else batches
 
-    def _wrap_json_texts(self, reader: BatchReader) -> BatchReader:
-        """Return the reader of values as JSON, if the sink wrote the results of JsonConverter as text."""
+    def _parse_values(self, batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
+        """Parse values as JSON if the sink wrote the results of JsonConverter as text. Else return them unchanged."""
         if self._config.records.value.format == "JSON" and find_format(self._config.layout.format).holds_texts:
-            return JsonTexts(reader, self._config.store.limits.depth)
-        return reader
+            return parse_json_values(batches, self._config.store.limits.depth)
+        return batches
 
     def _make_format_reader(
         self, item: ForeignObject, format_row: Format, object_file: Any, *, is_own: bool
@@ -249,14 +248,15 @@ class Contents:
         is_counted = any(not row.has_separator for row in other_formats)
         return is_counted or (self._config.source or SourceSettings()).separator_is_named
 
-    def _make_block_reader(self, item: ForeignObject, blocks: BlockSelection) -> BatchReader:
-        """Make the reader of the selected blocks, which reads only their ranges of bytes."""
+    def _read_blocks(self, item: ForeignObject, blocks: BlockSelection) -> Iterator[ReadBatch]:
+        """Read the selected blocks of an object of Block-GZIP, and no other bytes of it."""
         object_file = self._open_object(item)
 
         def read_range(start: int, length: int) -> bytes:
             return self._store.read_range(item.key, start, start + length, object_file.info.etag)
 
-        return BlockGzipReader(read_range, blocks.blocks, item.key, blocks.span, self._config.store.limits)
+        limits = self._config.store.limits
+        return BlockGzipReader(read_range, blocks.blocks, item.key, blocks.span, limits).batches()
 
     def _open_object(self, item: ForeignObject) -> Any:
         """Open the object as it was listed. IntegrityError if it was replaced since."""
