@@ -17,7 +17,7 @@ EXTENSIONS: Mapping[str, str] = {
     "load_connectors": "kafka_s3_platform.connect.config.files:load_connectors",
     "map_schemas": "kafka_s3_platform.connect.restore.outgoing.schemas:map_schemas",
     "new_chain": "kafka_s3_platform.connect.transforms:new_chain",
-    "new_changing_stream": "kafka_s3_platform.connect.restore.outgoing.stream:new_changing_stream",
+    "new_changing_stream": "kafka_s3_platform.connect.restore.outgoing.stream:OutgoingStream",
     "new_schema_targets": "kafka_s3_platform.connect.segments.schema_targets:SchemaTargets",
     "partitioners": "kafka_s3_platform.connect.partitioners.fields:PARTITIONERS",
     "read_outgoing": "kafka_s3_platform.connect.restore.outgoing.keys:read_outgoing",

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Self
 
-from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream, check_decoding, new_changing_stream
-from kafka_s3_platform.connect.restore.outgoing.values import Values
+from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream, check_decoding
 from kafka_s3_platform.connect.restore.polls import check_same_records, claim_successor, read_sent, save_sent
 from kafka_s3_platform.connect.restore.source.foreign_plan import (
     ForeignPlan,
@@ -86,7 +85,8 @@ class TrialTask:
         """Make the stream that encodes its records for sending. It registers no schema."""
         values = self.sent.values and replace(self.sent.values, registers=False)
         behavior = on_error or self.sent.behavior_on_error
-        return new_changing_stream(self.stream.facts, replace(self.sent, values=values, behavior_on_error=behavior))
+        settings = replace(self.sent, values=values, behavior_on_error=behavior)
+        return OutgoingStream(self.stream.group.topic, self.stream.group.kafka_partition, settings)
 
 
 def count_foreign(task: TrialTask, _: Attempt) -> StreamCount:
@@ -332,9 +332,7 @@ class ForeignSource:
     def _check_outgoing(self, goal: Goal) -> None:
         """Raise ConfigError if the transforms, the converters or the partitioner cannot be used."""
         for topic in goal.plan.topics:
-            settings = self.make_values(goal, topic)
-            values = None if settings is None else Values(settings)
-            OutgoingStream(goal.plan.request.outgoing, topic, 0, goal.size, goal.plan.to_topic, values=values)
+            OutgoingStream(topic, 0, goal.sent(self.make_values(goal, topic), ()))
 
 
 def _list_cold(plan: ForeignPlan, store: ObjectStore) -> tuple[tuple[ObjectStore, str], ...]:

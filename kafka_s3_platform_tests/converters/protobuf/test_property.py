@@ -16,11 +16,10 @@ from pydantic import SecretStr
 from kafka_s3_platform.connect.converters import ConvertedPayload
 from kafka_s3_platform.connect.converters.protobuf.encode import compile_protobuf
 from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.connect.restore.outgoing.values import Values
 from kafka_s3_platform.core.config.settings import LayoutSettings, RecordSettings, TransformSettings
 from kafka_s3_platform.core.formats.parts import UnwritableSchemaError
 from kafka_s3_platform.core.model.connect import ConnectBatch, Schema
-from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings
+from kafka_s3_platform.core.restore.outgoing.sent import SentSettings, ValueSettings
 from kafka_s3_platform.core.restore.request import Outgoing
 from kafka_s3_platform.operate.reading.values import ValueDecoder
 from kafka_s3_platform_tests.converters.protobuf.archived import archived, converted, framed, settings
@@ -117,8 +116,8 @@ def restore_with_another_field(drawn: Drawn) -> tuple[OutgoingStream, list[bytes
     how = Outgoing(transforms=(TransformSettings(alias="i", type="InsertField$Value", options=added),))
     schema = archived(drawn[0])
     source = RecordSettings(value=settings(schema, **drawn[2]))
-    made = Values(ValueSettings(how, source, "t", "copy", schemas=(schema,), registers=False))
-    stream = OutgoingStream(how, "t", 3, 4, "copy", values=made, behavior_on_error="ignore")
+    values = ValueSettings(how, source, "t", "copy", schemas=(schema,), registers=False)
+    stream = OutgoingStream("t", 3, SentSettings("copy", 4, outgoing=how, values=values, behavior_on_error="ignore"))
     return stream, [value for _, batch in stream.apply(records(rows)) for value in batch.column("value").to_pylist()]
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from kafka_s3_platform.connect.restore.outgoing.schemas import map_schemas
 from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.connect.restore.outgoing.values import Values
 from kafka_s3_platform.connect.segments.schema_ids import collect_schema_ids, fetch_archived_schemas
 from kafka_s3_platform.core.config.settings import (
     ConverterSettings,
@@ -16,7 +15,7 @@ from kafka_s3_platform.core.config.settings import (
     TransformSettings,
 )
 from kafka_s3_platform.core.model.state import IndexState
-from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings
+from kafka_s3_platform.core.restore.outgoing.sent import SentSettings, ValueSettings
 from kafka_s3_platform.core.restore.request import OnError, Outgoing
 from kafka_s3_platform_tests.converters.header_records import TRIP as TRIP_TEXT
 from kafka_s3_platform_tests.converters.header_records import Confluent, Record, batch_of, records_of
@@ -67,8 +66,9 @@ def restored(
     there = RegistrySettings(url=target.url)
     mapping = None if outgoing else map_schemas(there, schemas, records, "t", "copy")
     wanted = outgoing or Outgoing(map_schema_ids=True, target_registry=there)
-    values = Values(ValueSettings(wanted, records, "t", "copy", mapping, schemas))
-    stream = OutgoingStream(wanted, "t", 3, 4, "copy", values=values, behavior_on_error=on_error)
+    values = ValueSettings(wanted, records, "t", "copy", mapping, schemas)
+    settings = SentSettings("copy", 4, outgoing=wanted, values=values, behavior_on_error=on_error)
+    stream = OutgoingStream("t", 3, settings)
     sent = [record for _, done in stream.apply(batch) for record in records_of(done)]
     return Restored(sent, stream.notes)
 

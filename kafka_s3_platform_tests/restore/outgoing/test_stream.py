@@ -22,7 +22,7 @@ from kafka_s3_platform.connect.restore.outgoing.values import Rewritten
 from kafka_s3_platform.core.errors import ConfigError, PermanentError, RecordError
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, ConnectBatch, Outcome, Payload
 from kafka_s3_platform.core.restore.outgoing.partitioning import hash_crc32, hash_murmur2
-from kafka_s3_platform.core.restore.outgoing.sent import PROVENANCE_HEADERS
+from kafka_s3_platform.core.restore.outgoing.sent import PROVENANCE_HEADERS, SentSettings
 from kafka_s3_platform.core.restore.request import Outgoing
 from kafka_s3_platform.core.restore.target_topic import (
     Regex,
@@ -87,7 +87,7 @@ def steps(**transforms: Mapping[str, str]) -> Any:
 
 def outgoing(count: int = 5, to_topic: str = "u", **given_: Any) -> OutgoingStream:
     rest = {name: given_.pop(name) for name in ("behavior_on_error", "values") if name in given_}
-    return OutgoingStream(Outgoing(**given_), "t", 3, count, to_topic, **rest)
+    return OutgoingStream("t", 3, SentSettings(to_topic, count, outgoing=Outgoing(**given_), **rest))
 
 
 def python_murmur2(key: bytes) -> int:
@@ -282,7 +282,8 @@ def values_of(stream: OutgoingStream, value: bytes) -> list[bytes]:
     return [row["value"] for _, part in stream.apply(batch_of([{"value": value}])) for row in rows_of([part])]
 
 
-def test_converters_stand_around_the_transforms() -> None:
+def test_converters_stand_around_the_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_s3_platform.connect.restore.outgoing.stream.Values", lambda values: values)
     extract = steps(a={"type": "ExtractField$Value", "field": "n"})
 
     assert values_of(outgoing(transforms=extract, values=Lengths()), b"abc") == [b"3"]
@@ -362,7 +363,7 @@ def test_keys_go_where_a_producer_would_have_sent_them(lab: Lab, partitioner: st
         producer.produce(lab.topic, b"v", key)
     assert producer.flush(30) == 0
 
-    stream = OutgoingStream(Outgoing(partitioning=partitioning), "t", 3, KAFKA_PARTITIONS, "u")
+    stream = outgoing(KAFKA_PARTITIONS, partitioning=partitioning)
     chosen = {p: part.column("key").to_pylist() for p, part in stream.apply(batch_of([{"key": k} for k in keys]))}
 
     for p in range(KAFKA_PARTITIONS):

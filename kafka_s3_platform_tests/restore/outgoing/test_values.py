@@ -35,7 +35,7 @@ from kafka_s3_platform.core.errors import ConfigError, RecordError
 from kafka_s3_platform.core.model.notes import DoubtNote
 from kafka_s3_platform.core.model.schema import ArchivedSchema, SubjectVersion
 from kafka_s3_platform.core.restore.archive_source import ArchiveSource
-from kafka_s3_platform.core.restore.outgoing.sent import SchemaMapping, ValueSettings
+from kafka_s3_platform.core.restore.outgoing.sent import SchemaMapping, SentSettings, ValueSettings
 from kafka_s3_platform.core.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform_tests.converters.protobuf.archived import archived, framed, settings
 from kafka_s3_platform_tests.restore.records import applied, records
@@ -183,8 +183,8 @@ def stream_of(config: ConnectorConfig, outgoing: dict[str, str]) -> OutgoingStre
     asked = RestoreRequest(config, "t", "copy", "r", "run", outgoing=parse_outgoing(outgoing))
     if config.source is None:
         ArchiveSource(asked).complete()
-    values = Values(ValueSettings(asked.outgoing, config.records, "t", "copy", schemas=(LONG,)))
-    return OutgoingStream(asked.outgoing, "t", 3, 4, "copy", values=values)
+    values = ValueSettings(asked.outgoing, config.records, "t", "copy", schemas=(LONG,))
+    return OutgoingStream("t", 3, SentSettings("copy", 4, outgoing=asked.outgoing, values=values))
 
 
 def sent(config: ConnectorConfig, value: bytes, outgoing: dict[str, str]) -> list[bytes]:
@@ -255,7 +255,7 @@ def test_what_a_registrys_serializer_wrote_leaves_a_doubt_where_it_is_wrapped(
     config = config_of(tmp_path, keys)
     asked = RestoreRequest(config, "t", "copy", "r", "run", outgoing=parse_outgoing(outgoing))
     settings = ValueSettings(asked.outgoing, config.records, "t", "copy", registers=False)
-    stream = OutgoingStream(asked.outgoing, "t", 3, 4, "copy", values=Values(settings))
+    stream = OutgoingStream("t", 3, SentSettings("copy", 4, outgoing=asked.outgoing, values=settings))
     assert len(list(stream.apply(records([value, b"x", value])))) == 1
     doubts = [note for note in stream.notes if isinstance(note, DoubtNote)]
     assert [note.startswith("2 values begin with a 0 and a schema's id") for note in doubts] == [True] * is_doubted
@@ -382,8 +382,8 @@ def step(kind: str, **options: str) -> TransformSettings:
 
 def streamed(values: list[bytes], *, source: ConverterSettings = PROTOBUF, **outgoing: Any) -> OutgoingStream:
     how = Outgoing(**outgoing)
-    made = Values(ValueSettings(how, RecordSettings(value=source), "t", "copy", schemas=(SEAL,), registers=False))
-    stream = OutgoingStream(how, "t", 3, 4, "copy", values=made)
+    values_ = ValueSettings(how, RecordSettings(value=source), "t", "copy", schemas=(SEAL,), registers=False)
+    stream = OutgoingStream("t", 3, SentSettings("copy", 4, outgoing=how, values=values_))
     stream.apply(records(values))
     return stream
 

@@ -8,7 +8,6 @@ import pytest
 from kafka_s3_platform.connect.converters import new_converter
 from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
 from kafka_s3_platform.connect.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.connect.restore.outgoing.values import Values
 from kafka_s3_platform.connect.restore.source.foreign_plan import make_foreign_plan
 from kafka_s3_platform.connect.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
 from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
@@ -16,7 +15,7 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import ConfigError, IntegrityError
 from kafka_s3_platform.core.formats.parts import HEADERS_SCHEMA, ObjectPart
 from kafka_s3_platform.core.model.connect import Schema
-from kafka_s3_platform.core.restore.outgoing.sent import ValueSettings
+from kafka_s3_platform.core.restore.outgoing.sent import SentSettings, ValueSettings
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform_tests.config.conftest import Load, folder, load
 from kafka_s3_platform_tests.formats.connect import came, written, written_with_sidecars
@@ -57,8 +56,8 @@ def sent(config: ConnectorConfig, objects: dict[str, bytes], count: int) -> list
     assert config.reader is not None
     request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete().request
     store = MemoryStore(objects, {name: {"record-count": str(count)} for name in objects})
-    values = Values(ValueSettings(request.outgoing, request.config.records, "events", "copy"))
-    outgoing = OutgoingStream(request.outgoing, "events", 0, 1, "copy", values=values)
+    values = ValueSettings(request.outgoing, request.config.records, "events", "copy")
+    outgoing = OutgoingStream("events", 0, SentSettings("copy", outgoing=request.outgoing, values=values))
     [group] = make_foreign_plan(request, (), None, store).groups
     batches = WantedRecords(ForeignStreamTask(request.config, group), store)
     made = [outgoing.encode(type_strings(batch, request.config.records)) for batch in batches]

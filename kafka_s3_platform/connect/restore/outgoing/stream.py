@@ -16,8 +16,7 @@ from kafka_s3_platform.core.model.batches import replace_column
 from kafka_s3_platform.core.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Transform, strip_branch
 from kafka_s3_platform.core.model.notes import Notes
 from kafka_s3_platform.core.restore.outgoing.sent import OutgoingRecords, SentSettings
-from kafka_s3_platform.core.restore.request import OnError, Outgoing
-from kafka_s3_platform.core.restore.source.base import StreamFacts
+from kafka_s3_platform.core.restore.request import Outgoing
 from kafka_s3_platform.core.restore.target_topic import apply_routers, routes_by_record, routes_by_topic
 
 logger = logging.getLogger(__name__)
@@ -43,9 +42,9 @@ def check_decoding(name: str, source: RecordSettings, outgoing: Outgoing) -> Non
 class OutgoingStream(OutgoingRecords):
     """Makes the records to send from batches of one source kafka partition, by kafka partition of the target.
 
-    The same batch always gives the same result, since a resumed restore and the verification run it again. `values`
-    decodes before the transforms and encodes after them, as converters do in Connect. Without it keys and values are
-    bytes.
+    The same batch always gives the same result, since a resumed restore and the verification run it again. With
+    `values` in the settings, keys and values are decoded before the transforms and encoded after them, as converters
+    do in Connect. Without, they are bytes.
 
     If transforms route records, only those for `to_topic` are sent, or with an unchanged topic. With `to_topics`, only
     those for `to_topic`, and the stream of the first one counts what is for none of them.
@@ -57,28 +56,18 @@ class OutgoingStream(OutgoingRecords):
         ConfigError: the settings cannot be used, or the transforms send the whole topic elsewhere than to `to_topic`.
     """
 
-    def __init__(
-        self,
-        settings: Outgoing,
-        topic: str,
-        kafka_partition: int,
-        target_kafka_partitions: int,
-        to_topic: str,
-        *,
-        behavior_on_error: OnError = "fail",
-        values: Values | None = None,
-        to_topics: Sequence[str] = (),
-    ) -> None:
-        super().__init__(settings, target_kafka_partitions)
+    def __init__(self, topic: str, kafka_partition: int, settings: SentSettings) -> None:
+        transforms = settings.outgoing.transforms
+        super().__init__(settings.outgoing, settings.target_kafka_partitions)
         self._topic = topic
         self._kafka_partition = kafka_partition
-        self._to_topic = to_topic
-        self._to_topics = tuple(to_topics)
-        self.counts_all = self._to_topics[:1] in {(), (to_topic,)}
-        self._on_error = behavior_on_error
-        self._values = values
-        self._chain = _build_chain(settings.transforms, topic, to_topic)
-        self._sees_values = any(map(_sees_values, settings.transforms))
+        self._to_topic = settings.to_topic
+        self._to_topics = settings.to_topics
+        self.counts_all = self._to_topics[:1] in {(), (self._to_topic,)}
+        self._on_error = settings.behavior_on_error
+        self._values = None if settings.values is None else Values(settings.values)
+        self._chain = _build_chain(transforms, topic, self._to_topic)
+        self._sees_values = any(map(_sees_values, transforms))
         self._loss_notes = Notes()
         self.first_failure: RecordFailure | None = None
 
@@ -203,17 +192,3 @@ def _encode_bytes(payload: Payload, side: str) -> pa.BinaryArray:
             f"{side}.converter for the restore"
         )
     return pa.array(values, pa.binary())
-
-
-def new_changing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingStream:
-    """Make the stage that transforms a stream's records, and writes their keys and values."""
-    return OutgoingStream(
-        settings.outgoing,
-        facts.topic,
-        facts.kafka_partition,
-        settings.target_kafka_partitions,
-        settings.to_topic,
-        behavior_on_error=settings.behavior_on_error,
-        values=None if settings.values is None else Values(settings.values),
-        to_topics=facts.to_topics,
-    )
