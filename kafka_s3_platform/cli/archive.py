@@ -73,6 +73,7 @@ def _choose_keys(topic: TopicAssets, from_hour: str, to_hour: str) -> list[str]:
 
 
 def _make_document(outcome: RunOutcome) -> dict[str, Any]:
+    """Make the JSON of a topic's run: its hours, and the totals of the run."""
     hours = [e for e in outcome.events if e[PARTITION_KEY] is not None]
     totals = [e for e in outcome.events if e[PARTITION_KEY] is None]
     return {
@@ -84,6 +85,7 @@ def _make_document(outcome: RunOutcome) -> dict[str, Any]:
 
 
 def _format_hours(document: dict[str, Any]) -> list[str | Verdict]:
+    """Return the lines about a topic's run."""
     head = f"{document['topic']}: run {document['run_id']}"
     rows = map(_format_hour, document["hours"])
     totals = document["totals"]

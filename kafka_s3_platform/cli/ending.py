@@ -42,6 +42,7 @@ def run_to_end(run: Callable[[], object], report_interrupt: Callable[[], int]) -
 
 
 def _watch(reader: int, report_interrupt: Callable[[], int]) -> None:
+    """Wait for Ctrl-C, then end the process once its main thread stands still."""
     while os.read(reader, 1) != bytes([signal.SIGINT]):
         pass
     time.sleep(GRACE_SECONDS)

@@ -88,6 +88,7 @@ def _read_keys(texts: tuple[str, ...], keys_from: TextIO | None) -> tuple[bytes,
 
 
 def _make_document(request: ErasureRequest, report: ErasureReport) -> dict[str, Any]:
+    """Make the JSON of the command."""
     return {
         "run_id": request.run_id,
         "applied": report.applied,
@@ -119,6 +120,7 @@ def _make_document(request: ErasureRequest, report: ErasureReport) -> dict[str, 
 
 
 def _format_report(report: ErasureReport) -> Iterator[str]:
+    """Yield the lines about what was erased, or would be."""
     topic = report.topic
     verb = "were erased" if report.applied else "would be erased"
     yield (

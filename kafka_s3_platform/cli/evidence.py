@@ -51,6 +51,7 @@ def check(ctx: click.Context, path: Path, public_key: Path, signature: Path | No
 
 
 def _format(document: Evidence, key_name: str) -> Iterator[str | Verdict]:
+    """Yield the lines about evidence whose signature matches."""
     yield f"the signature matches: key {key_name}"
     run = f" {document.run}" if document.run else ""
     yield (

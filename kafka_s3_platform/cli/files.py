@@ -65,6 +65,7 @@ def _find_live_segments(topic: TopicAssets, day: date | None, hour: str | None) 
 
 
 def _make_document(topic: TopicAssets, segment: Segment) -> dict[str, Any]:
+    """Make the JSON of one object."""
     span = find_span(segment)
     return {
         "uri": f"s3://{topic.config.store.bucket}/{segment.key}",

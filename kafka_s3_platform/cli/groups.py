@@ -88,7 +88,7 @@ def groups(
         file = None
         if is_applied:
             file = _apply_offsets(admin, translations, dry_run=dry_run, allow_approximate=allow_approximate)
-    document, lines = _describe(restore_id, translations, file, is_applied=is_applied)
+    document, lines = _describe_translations(restore_id, translations, file, is_applied=is_applied)
     print_result(document, as_json, lines)
 
 
@@ -102,12 +102,13 @@ def apply_groups(restore_id: str, target_worker: str | None) -> tuple[dict[str, 
     with ClusterAdmin(read_target_kafka(worker) or config.kafka, begins=True) as admin:
         translations = translate_groups(config, plan, report, admin, (), connectors)
         file = _apply_offsets(admin, translations, dry_run=False, allow_approximate=False, sets_back=False)
-    return _describe(restore_id, translations, file, is_applied=True)
+    return _describe_translations(restore_id, translations, file, is_applied=True)
 
 
-def _describe(
+def _describe_translations(
     restore_id: str, translations: Sequence[Translation], file: Path | None, *, is_applied: bool
 ) -> tuple[dict[str, Any], list[str]]:
+    """Return the JSON and the lines of the command. `file` undoes what was committed, None if nothing was."""
     document = {
         "restore_id": restore_id,
         "topics": [asdict(translation) for translation in translations],
@@ -155,6 +156,7 @@ def _apply_offsets(
     allow_approximate: bool,
     sets_back: bool = True,
 ) -> Path | None:
+    """Commit the offsets, and return the file that undoes it. With `dry_run` only check, and return None."""
     if dry_run:
         check_translations(admin, translations, allow_approximate=allow_approximate)
         return None

@@ -153,6 +153,7 @@ class Messages(logging.Handler):
             self._write(self.format(_restore_message(record)), COLOURS.get(record.levelno))
 
     def _write(self, text: str, colour: str | None) -> None:
+        """Write a line to stderr, above the display if there is one."""
         with self._guard:
             self._last_output = time.monotonic()
             if self._display is None:
@@ -184,6 +185,7 @@ class Messages(logging.Handler):
         return self._terminal is not None and self.level == logging.INFO
 
     def _start_display(self) -> None:
+        """Begin to show progress on the terminal, unless the command has ended."""
         from rich.console import Console, RenderableType
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.text import Text
@@ -208,6 +210,7 @@ class Messages(logging.Handler):
             self._display.start()
 
     def _show_snapshot(self, snapshot: Snapshot) -> None:
+        """Show the newest counts of a run on the terminal."""
         if not self._shows_progress() or self._ended.is_set():
             return
         self._start_display()

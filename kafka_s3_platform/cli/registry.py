@@ -60,10 +60,10 @@ def archive(*, connector: str, url: str | None, as_json: bool) -> None:
     config = find_connector(connector, os.environ)
     document, is_new = archive_registry(config, choose_registry(config, url))
     change = "archived" if is_new else f"unchanged since {document.observed_at:%Y-%m-%d %H:%M:%S} UTC"
-    lines: list[str | Verdict] = [f"{change}: {_describe(document.contents)}"]
+    lines: list[str | Verdict] = [f"{change}: {_describe_contents(document.contents)}"]
     if document.gone:
         lines.append(Verdict(_describe_gone(document.gone), is_good=False))
-    _print(config, document, as_json, *lines)
+    _print_document(config, document, as_json, *lines)
 
 
 @registry.command
@@ -76,12 +76,12 @@ def show(*, connector: str, url: str | None, number: int | None, with_subjects: 
     """Show what is archived of the Schema Registry that CONNECTOR names."""
     config = find_connector(connector, os.environ)
     archive = _find_archive(config, url)
-    document = _read(archive, number)
+    document = _read_document(archive, number)
     headline = (
         f"document {document.number} of {max(archive.list_numbers())}, as of"
-        f" {document.observed_at:%Y-%m-%d %H:%M:%S} UTC: {_describe(document.contents)}"
+        f" {document.observed_at:%Y-%m-%d %H:%M:%S} UTC: {_describe_contents(document.contents)}"
     )
-    _print(config, document, as_json, headline, *(_list_subjects(document.contents) if with_subjects else ()))
+    _print_document(config, document, as_json, headline, *(_list_subjects(document.contents) if with_subjects else ()))
 
 
 @registry.command
@@ -114,7 +114,7 @@ def restore(
     """Register what is archived of a Schema Registry, with its ids where the target can, and compare."""
     config = find_connector(connector, os.environ)
     archive = _find_archive(config, url)
-    document = _read_sound(archive, number, subjects)
+    document = _read_complete(archive, number, subjects)
     contents = document.contents
     if unknown := set(subjects) - {*contents.subjects}:
         raise ConfigError(
@@ -125,7 +125,9 @@ def restore(
     settings = read_registry_file(target_file, os.environ) if target_file else _choose_target(config, url)
     target = open_registry(settings)
     report = restore_registry(chosen_contents, target, dry_run=dry_run)
-    print_result({"registry": target.url, "dry_run": dry_run, **asdict(report)}, as_json, _format(report, dry_run))
+    print_result(
+        {"registry": target.url, "dry_run": dry_run, **asdict(report)}, as_json, _format_report(report, dry_run)
+    )
     if report.differences:
         ctx.exit(INCOMPLETE)
 
@@ -145,7 +147,7 @@ def restore_registries(
     for config in (find_connector(name, os.environ) for name in connectors):
         for settings in config.records.registries:
             url = open_registry(settings).url
-            document = _read_sound(_find_archive(config, url), None)
+            document = _read_complete(_find_archive(config, url), None)
             if url not in newest or newest[url].observed_at < document.observed_at:
                 newest[url] = document
     if not newest:
@@ -155,7 +157,7 @@ def restore_registries(
     for url, document in newest.items():
         report = restore_registry(document.contents, target, dry_run=dry_run)
         documents.append({"archived": url, "registry": target.url, "dry_run": dry_run, **asdict(report)})
-        lines += [f"registry {url} -> {target.url}", *_format(report, dry_run)]
+        lines += [f"registry {url} -> {target.url}", *_format_report(report, dry_run)]
     return documents, lines
 
 
@@ -177,16 +179,16 @@ def _find_archive(config: ConnectorConfig, url: str | None) -> RegistryArchive:
     return archive
 
 
-def _read(archive: RegistryArchive, number: int | None) -> RegistryDocument:
+def _read_document(archive: RegistryArchive, number: int | None) -> RegistryDocument:
     numbers = archive.list_numbers()
     if number is not None and number not in numbers:
         raise ConfigError(f"no document {number} is in {archive.folder}: there are {numbers[0]} to {numbers[-1]}")
     return archive.read(number or numbers[-1])
 
 
-def _read_sound(archive: RegistryArchive, number: int | None, subjects: Collection[str] = ()) -> RegistryDocument:
+def _read_complete(archive: RegistryArchive, number: int | None, subjects: Collection[str] = ()) -> RegistryDocument:
     """Read a document. Without a number, it is the newest: refused if it lacks versions of earlier ones."""
-    document = _read(archive, number)
+    document = _read_document(archive, number)
     gone = [place for place in document.gone if not subjects or place[0] in subjects]
     if number is None and gone:
         raise ConfigError(
@@ -203,6 +205,7 @@ def _choose_target(config: ConnectorConfig, url: str | None) -> RegistrySettings
 
 
 def _describe_gone(gone: Sequence[tuple[str, int, int]]) -> str:
+    """Describe versions that the newest document lacks, each a subject, a version and an earlier document."""
     named = ", ".join(f"version {version} of {subject} (document {number})" for subject, version, number in gone[:3])
     more = f" and {len(gone) - 3:,} more" if len(gone) > 3 else ""
     return (
@@ -211,13 +214,14 @@ def _describe_gone(gone: Sequence[tuple[str, int, int]]) -> str:
     )
 
 
-def _print(config: ConnectorConfig, document: RegistryDocument, as_json: bool, *lines: str | Verdict) -> None:
+def _print_document(config: ConnectorConfig, document: RegistryDocument, as_json: bool, *lines: str | Verdict) -> None:
     facts: dict[str, Any] = {"connector": config.name, "key": document.key, "observed_at": document.observed_at}
     where = f"{config.store.bucket}/{document.key}"
     print_result({**facts, **asdict(document.contents)}, as_json, [*lines, where])
 
 
-def _describe(contents: RegistryContents) -> str:
+def _describe_contents(contents: RegistryContents) -> str:
+    """Describe how much of a registry is archived."""
     counts = [
         count_noun(len(contents.subjects), "subject"),
         count_noun(len(contents.versions), "version"),
@@ -231,6 +235,7 @@ def _describe(contents: RegistryContents) -> str:
 
 
 def _list_subjects(contents: RegistryContents) -> list[str]:
+    """Return a table of all versions."""
     deleted = {*contents.deleted}
     rows = [
         (subject, str(version), str(schema.schema_id), schema.schema_type, "deleted" * ((subject, version) in deleted))
@@ -239,7 +244,8 @@ def _list_subjects(contents: RegistryContents) -> list[str]:
     return align_columns([("subject", "version", "id", "type", ""), *rows], numbers=(1, 2))
 
 
-def _format(report: RegistryReport, dry_run: bool) -> list[str | Verdict]:
+def _format_report(report: RegistryReport, dry_run: bool) -> list[str | Verdict]:
+    """Return the lines about a restore of a registry."""
     archived = f"{count_noun(report.subjects, 'subject')} with {count_noun(report.versions, 'version')}"
     if dry_run:
         return [f"{count_noun(report.registered, 'version')} would be registered, of {archived}"]

@@ -97,6 +97,8 @@ def _make_decision(kafka_partition: int, offsets: OffsetRange | None, begin_at: 
 
 
 def _list_unresolved(connector: str, topic: str | None, as_json: bool) -> None:
+    """Print the offsets that could not be archived."""
+
     def describe(archived: TopicAssets) -> tuple[dict[str, Any], Iterator[str]]:
         rows = list_unresolved(archived.config, archived.topic)
         document = {"topic": archived.topic, "unresolved": [asdict(row) for row in rows]}
@@ -106,6 +108,7 @@ def _list_unresolved(connector: str, topic: str | None, as_json: bool) -> None:
 
 
 def _format_unresolved(connector: str, topic: str, rows: Sequence[Unresolved]) -> Iterator[str]:
+    """Yield the lines about ranges of offsets that could not be archived, with the commands to give them up."""
     now = datetime.now(timezone.utc)
     if rows:
         yield f"{topic}: {count_noun(len(rows), 'unresolved range')} of offsets"

@@ -256,6 +256,7 @@ def _prepare_run(
 
 
 def _prepare_foreign(source: ConnectorConfig, terms: ForeignRestoreConfig, run_id: str) -> Callable[[], RestoreOutcome]:
+    """Check the config for a restore of objects that others wrote. Return the run, to be called."""
     # not needed to show the options
     from kafka_s3_platform.connect.defs.restore.foreign_request import make_foreign_request
     from kafka_s3_platform.core.restore.filters.stage import check_filter
@@ -286,6 +287,7 @@ def _restore_registries(
 
 
 def _choose_pattern(topics: Sequence[str], regex: str | None, others: Sequence[str], *, is_all: bool) -> str | None:
+    """Return the regular expression of the topics, None if they are named. UsageError if options contradict."""
     if bool(topics) + is_all + (regex is not None) > 1:
         raise click.UsageError("--topic, --topics and --all-topics each choose the topics: keep one")
     pattern = ".*" if is_all else regex
@@ -303,6 +305,7 @@ _SEVERITY = (0, INCOMPLETE, 1)
 
 
 def _choose_exit_status(report: dict[str, Any]) -> int:
+    """Return the exit status for a report of a topic, see the help of the command."""
     together = report.get("all_topics", {"refusals": [], "skipped": []})
     if report["refusals"] or together["refusals"]:
         return 1
@@ -328,6 +331,7 @@ def _describe_reports(
 
 
 def _format_reports(reports: Sequence[dict[str, Any]], failures: Mapping[str, PlatformError]) -> list[str | Verdict]:
+    """Return the lines about several topics: a table, then what is to be known of them."""
     heads = ["topic", "target", "records", "missing", "exact", "verified", "seconds", ""]
     rows = [*map(_format_row, reports), *([topic, "", "", "", "", "no", "", "not restored"] for topic in failures)]
     head, *lines = align_columns([heads, *rows], numbers=(2, 6))
@@ -361,6 +365,7 @@ def _name_documents(report: dict[str, Any]) -> str:
 def _prepare_archived(
     connector: str, others: Sequence[str], terms: ForeignRestoreConfig, run_id: str
 ) -> Callable[[], RestoreOutcome]:
+    """Check the options for a restore of the archive. Return the run, to be called."""
     # not needed to show the options
     from kafka_s3_platform.core.defs.restore.request import make_archive_source, read_rename
     from kafka_s3_platform.core.restore.filters.stage import check_filter
@@ -414,6 +419,7 @@ def run_restore(topics: Sequence[TopicAssets], config: RestoreConfig, run_id: st
 
 
 def _format_report(report: dict[str, Any]) -> list[str | Verdict]:
+    """Return the lines about the only topic."""
     head = f"{report['topic']} -> {report['to_topic']}"
     return [
         Verdict(f"{head}: {_format_summary(report)}", _choose_exit_status(report) == 0),
@@ -426,6 +432,7 @@ def _format_report(report: dict[str, Any]) -> list[str | Verdict]:
 
 
 def _format_summary(report: dict[str, Any]) -> str:
+    """Return a sentence about what came of the restore of a topic."""
     if report["already_finished"]:
         counts = f"{count_noun(report['records'], 'record')}{_format_doubled(report)}"
         return (
@@ -444,6 +451,7 @@ def _format_doubled(report: dict[str, Any]) -> str:
 
 
 def _format_forecast(report: dict[str, Any]) -> str:
+    """Return a sentence about what a dry run has found."""
     count = "an unknown number of records"
     if report["exact"] or report["records"]:
         count = f"{'' if report['exact'] else 'at most '}{count_noun(report['records'], 'record')}"
@@ -455,6 +463,7 @@ def _format_forecast(report: dict[str, Any]) -> str:
 
 
 def _format_done(report: dict[str, Any]) -> str:
+    """Return a sentence about records that were sent."""
     if not report["records"]:
         return str(report["verdict"])
     now = "" if report["sent_records"] == report["records"] else f" ({report['sent_records']:,} sent by this run)"

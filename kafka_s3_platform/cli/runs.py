@@ -229,6 +229,7 @@ def _list_changing(key: dg.AssetKey) -> list[dg.AssetKey]:
 
 
 def _find_events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> list[dict[str, Any]]:
+    """Return the metadata that the run has reported of an asset, one for each hour or day."""
     events = []
     for event in result.all_events:
         if event.is_step_materialization:

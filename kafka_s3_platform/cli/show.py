@@ -87,6 +87,7 @@ def _describe_hours(topic: TopicAssets, day_count: int) -> tuple[dict[str, Any],
 
 
 def _format_hours(day: GridDay) -> tuple[str, ...]:
+    """Return the cells of a day: a mark for each hour, and its counts."""
     reports = [hour.report for hour in day.hours]
     complete = sum(report.complete for report in reports)
     records = sum(report.record_count for report in reports)
@@ -96,6 +97,7 @@ def _format_hours(day: GridDay) -> tuple[str, ...]:
 
 
 def _make_hour_document(hour: DescribedHour) -> dict[str, Any]:
+    """Make the JSON of an hour."""
     report = hour.report
     return {
         "hour": report.hour,
@@ -113,6 +115,7 @@ def _make_hour_document(hour: DescribedHour) -> dict[str, Any]:
 
 
 def _group_days(topic: TopicAssets, snapshot: IndexSnapshot | None) -> list[DaySummary]:
+    """Return the days of a topic with anything archived, oldest first."""
     zone = ZoneInfo(topic.config.layout.timezone)
     if snapshot:
         return summarize_days(snapshot, zone, topic.lateness)
@@ -134,6 +137,7 @@ def _make_document(topic: TopicAssets, snapshot: IndexSnapshot | None, **details
 
 
 def _make_day_document(day: DaySummary) -> dict[str, Any]:
+    """Make the JSON of a day, or of a month whose days are merged."""
     return {
         "day": day.span.isoformat() if day.span else None,
         "hours": day.hour_count,
@@ -150,6 +154,7 @@ def _make_day_document(day: DaySummary) -> dict[str, Any]:
 
 
 def _format_missing(topic: TopicAssets, snapshot: IndexSnapshot | None) -> list[str]:
+    """Return the lines about offsets that are not in the archive."""
     count = _count_unresolved(snapshot)
     command = f"kafka-s3 resolve {topic.config.name} --topic {topic.topic}"
     lines = []
@@ -162,6 +167,7 @@ def _format_missing(topic: TopicAssets, snapshot: IndexSnapshot | None) -> list[
 
 
 def _format_table(topic: TopicAssets, days: Sequence[DaySummary]) -> list[str]:
+    """Return the lines about the days of a topic."""
     if not days:
         return [f"{topic.topic}: nothing is archived yet"]
     objects = count_noun(sum(len(d.objects) for d in days), "object")
@@ -171,6 +177,7 @@ def _format_table(topic: TopicAssets, days: Sequence[DaySummary]) -> list[str]:
 
 
 def _format_row(day: DaySummary) -> tuple[str, ...]:
+    """Return the cells of a day."""
     return (
         day.span.isoformat() if day.span else "out of range",
         f"{day.complete_count} of {day.hour_count}" if day.span else "",
@@ -188,6 +195,7 @@ def _describe_merged(day: DaySummary) -> str:
 
 
 def _describe_objects(day: DaySummary) -> str:
+    """Describe whether the objects of a day are merged."""
     if day.expired_count:
         return f"{count_noun(day.expired_count, 'record')} expired"
     if not day.is_merged or not day.unmergeable_count:

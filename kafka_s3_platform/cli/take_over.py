@@ -34,6 +34,7 @@ def take_over(connector: str, group: str | None, topic: str | None, as_json: boo
 
 
 def _format_report(report: TakeOverReport) -> Iterator[str]:
+    """Yield the lines about where archiving goes on."""
     state = "taken over" if report.gaps else "was taken over before, nothing is changed"
     yield f"{report.topic}: {state} from consumer group {report.group}"
     for kafka_partition, offset in sorted(report.offsets.items()):

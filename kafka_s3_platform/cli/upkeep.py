@@ -81,6 +81,7 @@ def vacuum(
 
 
 def _format_vacuum(topic: str, report: VacuumReport) -> str:
+    """Return the line about what a vacuum has removed, or would."""
     verb = "would be removed" if report.dry_run else "removed"
     ending = "" if report.finished else "; not finished, run again"
     if report.missing:
@@ -127,6 +128,7 @@ def _make_document(outcome: RunOutcome) -> dict[str, Any]:
 
 
 def _format_day(document: dict[str, Any]) -> str:
+    """Return the line about a merged day."""
     day = document["days"][0]
     unmerged = day["hourly_objects_of_values_only"]
     unmerged_text = f", {unmerged} stay hourly: their format holds values only" if unmerged else ""
@@ -184,6 +186,7 @@ def retain(*, connector: str, topic: str | None, apply: bool, price: float, as_j
 
 
 def _make_retention_document(report: RetentionReport, *, apply: bool, price: float) -> dict[str, Any]:
+    """Make the JSON of a topic: what goes, what stays, and what both cost."""
     plan = report.plan
     removals = report.removals if apply else plan.removals
     expiring = [r for r in removals if r.expires]
@@ -217,6 +220,7 @@ def _make_retention_document(report: RetentionReport, *, apply: bool, price: flo
 
 
 def _format_retention(document: dict[str, Any], *, apply: bool) -> Iterator[str]:
+    """Yield the lines about what goes of a topic."""
     topic = document["topic"]
     verb = "went" if apply else "would go"
     yield (
@@ -254,6 +258,7 @@ def upkeep(connector: str, dry_run: bool, as_json: bool) -> None:
 
 
 def _format_report(report: UpkeepReport) -> Iterator[str]:
+    """Yield the lines about what was done to the index, or would be."""
     if report.version is None:
         yield f"{report.uri}: nothing was archived, so there is nothing to do"
         return

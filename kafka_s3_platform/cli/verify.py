@@ -155,6 +155,7 @@ def _store_evidence(
 
 
 def _describe_failed(topic: str, error: PlatformError) -> ComparedTopic:
+    """Describe, for evidence, a topic that could not be verified."""
     return ComparedTopic(
         topic=topic,
         compared_with="nothing",
@@ -167,6 +168,7 @@ def _describe_failed(topic: str, error: PlatformError) -> ComparedTopic:
 
 
 def _describe_verified(report: VerifyReport) -> ComparedTopic:
+    """Describe, for evidence, what was found of a topic."""
     lacking = (
         (len(report.damages), "difference from the index"),
         (len(report.holes), "range of offsets that was not archived yet"),
@@ -199,6 +201,7 @@ def _compare_topic(
     kafka_partitions: list[int],
     allow_unsendable_timestamps: bool,
 ) -> Comparison:
+    """Compare the archived records in a window with those of another topic."""
     [archived] = find_native_topics(connector, topic, "compare")
     zone = ZoneInfo(archived.config.layout.timezone)
     run_id = str(uuid4())
@@ -220,6 +223,7 @@ def _compare_topic(
 
 
 def _format_comparison(comparison: Comparison) -> Iterator[str | Verdict]:
+    """Yield the lines about a comparison with a topic."""
     parts = comparison.kafka_partitions
     yield Verdict(
         f"{comparison.topic} against {comparison.to_topic}: {_describe_comparison(comparison)}; "
@@ -233,6 +237,7 @@ def _format_comparison(comparison: Comparison) -> Iterator[str | Verdict]:
 
 
 def _describe_comparison(comparison: Comparison) -> str:
+    """Return the verdict of a comparison in words."""
     if not comparison.ok:
         return "NOT the same"
     if not comparison.archived_count:
@@ -245,6 +250,7 @@ def _describe_comparison(comparison: Comparison) -> str:
 
 
 def _format_kafka_partition(part: KafkaPartitionComparison) -> str:
+    """Return the line about one kafka partition of the source."""
     place = f"kafka partition {part.kafka_partition}: {part.found_count:,} of {part.archived_count:,} found"
     if part.fault:
         return f"{place}; {part.fault}"
@@ -254,6 +260,7 @@ def _format_kafka_partition(part: KafkaPartitionComparison) -> str:
 
 
 def _format_report(report: VerifyReport) -> list[str | Verdict]:
+    """Return the lines about a verified topic: the verdict, then each thing that is not as it should be."""
     state = (
         "ok" if report.segment_count or report.holes or report.gaps else "nothing is archived, so nothing was compared"
     )

@@ -99,6 +99,7 @@ def _try_connection(config: ConnectorConfig) -> list[Finding]:
 
 
 def _make_outlook(config: ConnectorConfig, topic: str | None, timestamp: str | None, value: str | None) -> _Outlook:
+    """Find out what a file that loads would do to the sample record."""
     start = config.archive.start_hour
     time = parse_time("--timestamp", timestamp, ZoneInfo(config.layout.timezone)) if timestamp else start
     routers = config.records.transforms if config.source is None else ()
@@ -137,6 +138,7 @@ def _explain_restore(config: ConnectorConfig) -> Iterator[str]:
 
 
 def _try_call(call: Callable[[], T], failure_text: str, hindrances: list[str]) -> T | None:
+    """Return the result of a call. On an error, return None and add its text to the hindrances."""
     try:
         return call()
     except PlatformError as err:
@@ -145,6 +147,7 @@ def _try_call(call: Callable[[], T], failure_text: str, hindrances: list[str]) -
 
 
 def _make_document(report: CheckReport, outlook: _Outlook) -> dict[str, object]:
+    """Make the JSON of the command."""
     return {
         "file": str(report.path),
         "name": report.name,
@@ -166,6 +169,7 @@ def _format_finding(finding: KeyFinding) -> dict[str, str]:
 
 
 def _format_outlook(report: CheckReport, outlook: _Outlook, findings: Sequence[Finding]) -> Iterator[str | Verdict]:
+    """Yield the lines of the command: first what is wrong, last the keys that just work."""
     yield f"{report.path}: {'loads' if report.ok else 'does not load'}"
     yield from report.problems
     yield from (Verdict(f"warning: {line}", is_good=False) for line in outlook.warnings)

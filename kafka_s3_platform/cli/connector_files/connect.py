@@ -144,6 +144,7 @@ def _try_bucket(config: ConnectorConfig) -> Iterator[Finding]:
 
 
 def _try_sink(config: ConnectorConfig, store: ObjectStore) -> Iterator[Finding]:
+    """Try the rights that runs of a sink need on the bucket."""
     yield judge("index", partial(_read_index, config))
     yield judge("writes to the index", partial(_try_writes, config, store))
     yield judge("right to delete", partial(_try_deleting, config, store))
@@ -155,6 +156,7 @@ def _try_sink(config: ConnectorConfig, store: ObjectStore) -> Iterator[Finding]:
 
 
 def _read_index(config: ConnectorConfig) -> str:
+    """Read the index of the connector, if it is there."""
     index = ConnectorIndex.of(config)
     snapshot = index.peek()
     if snapshot is None:
@@ -226,6 +228,7 @@ def _find_registries(config: ConnectorConfig) -> Mapping[str, RegistrySettings]:
 
 
 def _try_registry(config: ConnectorConfig, side: str, settings: RegistrySettings) -> Iterator[Finding]:
+    """Ask the Schema Registry for a subject of the connector."""
     registry = open_registry(settings)
     subject = f"{next(iter(config.topics), 'kafka-s3')}-{side}"
     versions = registry.list_versions(subject)

@@ -48,6 +48,7 @@ def convert(env_file: Path | None, output: Path | None, as_json: bool) -> None:
 
 
 def _read_variables(path: Path) -> dict[str, str]:
+    """Read a file of shell variables. ConfigError names the first line that is none."""
     variables = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:

@@ -46,6 +46,7 @@ def _format_description(description: Description) -> Iterator[str]:
 
 
 def _format_group(title: str, keys: Sequence[DescribedKey]) -> Iterator[str]:
+    """Yield a title and the keys below it, nothing without keys."""
     if keys:
         yield title
     for key in keys:

@@ -44,6 +44,7 @@ def _list_addresses(config: ConnectorConfig) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_of_this_machine(address: str) -> bool:
+    """Return True if host and port (`address`) are a loopback address."""
     host = urlsplit(f"//{address}").hostname or ""
     try:
         return host == "localhost" or ip_address(host).is_loopback
@@ -99,6 +100,7 @@ def gather_findings(probes: Mapping[str, Probe], seconds: float) -> list[Finding
 
 
 def _gather(subject: str, probe: Probe, findings: list[Finding]) -> None:
+    """Add the findings of a probe to the list as they come, and its error as the last one."""
     try:
         for finding in probe():
             findings.append(finding)  # noqa: PERF402 - each as it comes: the next may never come

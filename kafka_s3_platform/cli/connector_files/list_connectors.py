@@ -61,6 +61,7 @@ def _make_row(report: CheckReport, health: ConnectorHealth | None) -> dict[str, 
 
 
 def _format_rows(rows: Sequence[tuple[dict[str, Any], ConnectorHealth | None]]) -> Sequence[str]:
+    """Return the lines of the table, one for each connector file."""
     if not rows:
         return ["there are no connector files"]
     cells = [("NAME", "STATUS", "STATE", "SINCE (UTC)", "LAG", "LAST RUN", "OFF", "CLASS", "FILE")]
@@ -71,6 +72,7 @@ def _format_rows(rows: Sequence[tuple[dict[str, Any], ConnectorHealth | None]]) 
 
 
 def _format_state(health: ConnectorHealth) -> tuple[str, str, str, str, str]:
+    """Return the cells about a connector's work: state, since when, lag, last run, what is turned off."""
     state = health.state
     run = health.last_run
     return (
@@ -83,6 +85,7 @@ def _format_state(health: ConnectorHealth) -> tuple[str, str, str, str, str]:
 
 
 def _describe_status(row: dict[str, Any]) -> str:
+    """Describe whether a file loads, or how many keys keep it from that."""
     if row["problems"]:
         return "refused: cannot be read"
     count = len(row["refused_keys"])

@@ -126,6 +126,7 @@ def _produce_records(topic: TopicAssets, settings: StackSettings, start: datetim
 
 
 def _archive_hours(topic: TopicAssets, start: datetime) -> Step:
+    """Archive all hours of the demo's topic in one run."""
     hours = [start + n * HOUR for n in range(DAYS * 24)]
     with _time_step(f"archiving {len(hours)} hours in one run") as seconds:
         keys = [topic.hours.key(hours[0]), topic.hours.key(hours[-1])]
@@ -136,6 +137,7 @@ def _archive_hours(topic: TopicAssets, start: datetime) -> Step:
 
 
 def _merge_days(topic: TopicAssets, start: datetime) -> Step:
+    """Merge the archived hours of each day."""
     days = [(start + n * DAY).date() for n in range(DAYS)]
     with _time_step(f"merging the hours of each of {DAYS} days") as seconds:
         keys = [days[0].isoformat(), days[-1].isoformat()]
@@ -207,6 +209,7 @@ def _format_steps(steps: Sequence[Step]) -> list[str]:
 
 
 def _format_places(topic: TopicAssets, settings: StackSettings) -> list[str]:
+    """Return the lines about where the demo has left its data."""
     config = topic.config
     bucket = f"s3://{config.store.bucket}"
     folders = f"{bucket}/{config.layout.topics_dir}/ and {bucket}/{config.layout.daily_dir}/"
@@ -221,6 +224,7 @@ def _format_places(topic: TopicAssets, settings: StackSettings) -> list[str]:
 
 
 def _format_next(start: datetime) -> list[str]:
+    """Return the lines with commands to try next."""
     copy = f"{TOPIC}-copy-{uuid4().hex[:6]}"
     rows = [
         (f"  kafka-s3 show {TOPIC}", "# what is archived, day by day: 24 of 24 hours are complete"),

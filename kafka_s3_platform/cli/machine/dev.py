@@ -111,6 +111,7 @@ class LogFilter:
             self._show(line.rstrip())
 
     def _show(self, line: str) -> None:
+        """Print a line of a log if it is a step's progress, or a warning that was not shown before."""
         record = _RECORD.match(line)
         if record is None or record["level"] == "DEBUG" or _OF_DAGSTER in line:
             return

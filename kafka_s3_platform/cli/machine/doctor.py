@@ -84,6 +84,7 @@ def look_at_disk() -> Iterator[Finding]:
 
 
 def _judge_folder(subject: str, folder: Path) -> Finding:
+    """Judge whether a folder can be written to, and has room."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         return Finding(
@@ -143,6 +144,7 @@ def look_at_class_data() -> Iterator[Finding]:
 
 
 def _start_spark() -> Answer:
+    """Start Spark with a log of its classes, and judge whether they come from class data."""
     data = find_class_data()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "classes")
@@ -217,6 +219,7 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
 
 
 def _try_files(folder: Path) -> Iterator[Finding]:
+    """Yield the findings on each connector file of the folder."""
     # the clients of Kafka and S3
     from kafka_s3_platform.cli.connector_files.connect import UNTRIED
 
@@ -237,6 +240,7 @@ def _try_files(folder: Path) -> Iterator[Finding]:
 
 
 def _try_file(path: Path, config: ConnectorConfig) -> list[Finding]:
+    """Try the servers of one connector file, and list its likely mistakes."""
     from kafka_s3_platform.cli.connector_files.connect import try_connector
 
     warnings = list_warnings(config, StackSettings.from_environment())

@@ -104,6 +104,7 @@ def write_connector_file(
 
 
 def _list_next_steps(path: Path, name: str, topic: str, settings: StackSettings, *, is_empty: bool) -> list[str]:
+    """Return the lines that a person goes on with."""
     commands = [
         f"kafka-s3 archive {name} --until-now",
         f"kafka-s3 show {name}",

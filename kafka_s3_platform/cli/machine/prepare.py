@@ -61,6 +61,7 @@ def _prepare_class_data() -> str:
 
 
 def _make_class_data(data: Path, partial: Path) -> None:
+    """Have a Java that runs Spark write its class data to `partial`, then move it to `data`."""
     env = {name: value for name, value in os.environ.items() if name not in _NOT_IN_TRAINING}
     env["SPARK_SUBMIT_OPTS"] = shlex.quote(f"-XX:ArchiveClassesAtExit={partial}")
     finished = subprocess.run([sys.executable, "-c", TRAINING], env=env, capture_output=True, text=True, check=False)

@@ -75,6 +75,7 @@ def describe_state(health: ConnectorHealth) -> dict[str, Any]:
 
 
 def _make_topic(topic: TopicHealth, now: datetime) -> dict[str, Any]:
+    """Make the JSON of a topic."""
     oldest = topic.oldest_incomplete
     return {
         "topic": topic.topic,
@@ -95,6 +96,7 @@ def _make_topic(topic: TopicHealth, now: datetime) -> dict[str, Any]:
 
 
 def _make_rehearsal(topic: TopicHealth, turns: TopicTurns, now: datetime) -> dict[str, Any]:
+    """Make the JSON about how much of a topic rehearsals have proven."""
     return {
         "hours": turns.hour_count,
         "proven_hours": turns.count_proven(now),
@@ -106,6 +108,7 @@ def _make_rehearsal(topic: TopicHealth, turns: TopicTurns, now: datetime) -> dic
 
 
 def _make_error(failed_run: FailedRun) -> dict[str, Any]:
+    """Make the JSON of a failed run."""
     return {
         "run_id": failed_run.run_id,
         "kind": failed_run.kind,
@@ -118,6 +121,7 @@ def _make_error(failed_run: FailedRun) -> dict[str, Any]:
 
 
 def _format_lines(connectors: Sequence[ConnectorHealth]) -> Iterator[str | Verdict]:
+    """Yield the lines of the command: a table, what needs somebody, and the verdict."""
     if not connectors:
         yield "there are no connectors"
         return
@@ -130,6 +134,7 @@ def _format_lines(connectors: Sequence[ConnectorHealth]) -> Iterator[str | Verdi
 
 
 def _format_rows(health: ConnectorHealth) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a connector in the table, one for each topic."""
     failures = health.history.failures if health.history else ()
     error = _format_error(health, next(iter(failures), None))
     if health.error:
@@ -161,6 +166,7 @@ def _format_oldest(topic: TopicHealth) -> str:
 
 
 def _format_error(health: ConnectorHealth, failed_run: FailedRun | None) -> str:
+    """Return the cell about the last failed run."""
     if health.history is None:
         return UNKNOWN
     if failed_run is None:
@@ -185,6 +191,7 @@ def _explain_problems(health: ConnectorHealth) -> Iterator[str]:
 
 
 def _judge(connectors: Sequence[ConnectorHealth]) -> Verdict:
+    """Return the last line: whether anything is at risk."""
     topics = [topic for health in connectors for topic in health.topics]
     at_risk = sum(topic.risk is not None and topic.risk.level is not Level.FINE for topic in topics)
     unknown = sum(not topic.is_known for topic in topics)

@@ -51,6 +51,7 @@ def rehearse(ctx: click.Context, connectors: Sequence[str], target_worker: Path 
 
 
 def _find_configs(connectors: Sequence[str]) -> Iterator[ConnectorConfig]:
+    """Yield the named connectors, else those with a period of rehearsals. ConfigError if there is none."""
     configs = [find_connector(name, os.environ) for name in connectors] or load_all()[0]
     chosen_configs = [config for config in configs if connectors or config.archive.rehearsal_days]
     if not chosen_configs:
@@ -62,6 +63,7 @@ def _find_configs(connectors: Sequence[str]) -> Iterator[ConnectorConfig]:
 
 
 def _format(name: str, document: Evidence | None) -> Iterator[str | Verdict]:
+    """Yield the lines about the rehearsal of a connector. `document` is None if there was nothing to rehearse."""
     if document is None:
         yield f"{name}: no hour is over and has records, so nothing was rehearsed"
         return

@@ -93,6 +93,7 @@ def name_readable_op(connector: str) -> str:
 
 
 def _make_check_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
+    """Describe the check that reads the objects of a topic."""
     op = name_readable_op(topic.config.name)
     return dg.AssetCheckSpec(
         READABLE_CHECK,
@@ -125,6 +126,7 @@ def _find_window(topic: TopicAssets, config: ReadConfig) -> tuple[datetime | Non
 def _make_result(
     topic: TopicAssets, report: "ReadableReport", start: datetime | None, end: datetime | None
 ) -> dg.AssetCheckResult:
+    """Make the result of the check from the report of reading the objects from `start` to `end`."""
     gap_count = sum(group.gap_count for group in report.groups)
     problems = [
         *([f"There is no object to read: {report.searched}."] if not report.object_count else []),
@@ -183,6 +185,7 @@ def make_objects_specs(config: ConnectorConfig, topics: Iterable[str]) -> list[d
 
 
 def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
+    """Describe the asset of a topic's objects."""
     layout = topic.config.layout
     return topic.make_spec(
         "objects",
@@ -210,7 +213,9 @@ def make_objects_sensor(
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
         state = _read_state(tick)
         try:
-            tick.evaluate_each("bucket", [every], lambda _: _look(config, state, tick, _find_place(context)))
+            tick.evaluate_each(
+                "bucket", [every], lambda _: _update_inventory(config, state, tick, _find_place(context))
+            )
         finally:
             tick.cursor[STATE] = msgspec.to_builtins(state)
         tick.reasons += _describe_progress(config, state)
@@ -239,7 +244,8 @@ def _read_state(tick: Tick) -> InventoryState:
         return InventoryState()
 
 
-def _look(config: ConnectorConfig, state: InventoryState, tick: Tick, place: str | None) -> None:
+def _update_inventory(config: ConnectorConfig, state: InventoryState, tick: Tick, place: str | None) -> None:
+    """Go on counting, and add observations of the topics with news to the tick."""
     inventory = Inventory(config, state, tick.read_store, tick.is_over)
     try:
         inventory.update()
@@ -266,6 +272,7 @@ def _observe_news(
 def _make_metadata(
     config: ConnectorConfig, state: InventoryState, name: str, walked: WalkedTopic, place: str | None
 ) -> Metadata:
+    """Make the metadata of an observation: numbers, the newest folder, and a link to the form of a restore."""
     topic = state.topics[name]
     selection: dict[str, object] = {"topics": [name]}
     metadata: Metadata = {
@@ -290,6 +297,7 @@ def _make_metadata(
 
 
 def _describe_loss(topic: TopicInventory) -> str | None:
+    """Describe how many objects are gone since the last count. None if none is."""
     if not topic.fewer:
         return None
     were = "object was" if topic.fewer == 1 else "objects were"
@@ -300,6 +308,7 @@ def _describe_loss(topic: TopicInventory) -> str | None:
 
 
 def _describe_progress(config: ConnectorConfig, state: InventoryState) -> Iterator[str]:
+    """Yield what a person should know of the counting: what is missing, unreadable or not finished."""
     if state.counted and (missing := [topic for topic in config.topics if topic not in state.topics]):
         yield f"there is no object of topic {', '.join(missing)}"
     if state.count is not None:

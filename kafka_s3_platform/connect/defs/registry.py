@@ -25,6 +25,7 @@ def define_registries(config: ConnectorConfig, status: dg.DefaultScheduleStatus)
 
 
 def _make_asset(config: ConnectorConfig, settings: RegistrySettings) -> dg.AssetsDefinition:
+    """Make the asset of one registry, which archives it."""
     name = name_registry(settings.url)
 
     @dg.asset(

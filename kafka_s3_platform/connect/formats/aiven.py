@@ -190,6 +190,7 @@ class AivenReader:
         return {name: self._parse_csv_field(name, text) for name, text in zip(names, texts, strict=True)}
 
     def _parse_csv_field(self, name: str, text: bytes) -> Any:
+        """Return the value of one field of csv, decoded by the field's name. ValueError if it has another form."""
         if name == "offset":
             return int(text)
         if name == "timestamp":
@@ -224,7 +225,7 @@ class AivenReader:
             return batch
         self._check_fields(schemas)
         try:
-            columns = fields.columns(pa.array(batch.value.raw))
+            columns = fields.split_records(pa.array(batch.value.raw))
             names = [name for name in self._members if name not in {"key", "value"}]
             decoded = [decode_column(columns[name], schemas[name]) for name in names]
             unit = 1

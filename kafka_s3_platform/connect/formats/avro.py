@@ -58,7 +58,7 @@ class AvroFields:
     def _data(self) -> Mapping[str, Datum]:
         return {n: Datum(s.avro, self._limits.depth, self._limits.items) for n, s in self.schemas.items()}
 
-    def columns(self, records: pa.BinaryArray) -> Mapping[str, pa.BinaryArray]:
+    def split_records(self, records: pa.BinaryArray) -> Mapping[str, pa.BinaryArray]:
         """Return the data of each field. Raise ValueError if a record does not fit the schema."""
         columns: dict[str, list[bytes | None]] = {name: [] for name in self._data}
         nulls = {name: encode_null(schema.avro) for name, schema in self.schemas.items()}
@@ -89,7 +89,7 @@ class AvroReader:
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the records in batches. IntegrityError if the object is damaged; the source's errors pass through."""
-        blocks = self._blocks()
+        blocks = self._read_batches()
         while True:
             try:
                 batch = next(blocks, None)
@@ -101,7 +101,7 @@ class AvroReader:
                 return
             yield batch
 
-    def _blocks(self) -> Iterator[ReadBatch]:
+    def _read_batches(self) -> Iterator[ReadBatch]:
         """Yield batches of the container's records: a batch ends by bytes, records, or the objects that they become."""
         container = AvroContainer(self.source, self.key, self.limits)
         schema = Schema(container.metadata["avro.schema"].decode())
@@ -147,6 +147,7 @@ def _cut_block(data: bytes, sizes: RecordSizes) -> Iterator[tuple[bytes, RecordS
 
 
 def _build_batch(bodies: list[bytes], lengths: list[Int64s], schema: Schema) -> ReadBatch:
+    """Join the parts of blocks into one batch. `lengths` are the bytes of the records in each part."""
     sizes = np.concatenate(lengths)
     bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(bodies))]
@@ -172,20 +173,22 @@ class AvroWriter(AvroBlocks):
             IntegrityError: a record is null, or shorter than the frame before its body.
         """
         payload = require_no_null(batch, find_payload(batch, self._part))
-        self.add(*(self._moved(payload) if self._is_written(payload) else self._encoded(batch, payload)))
+        self.add(
+            *(self._copy_data(payload) if self._holds_schema_alone(payload) else self._encode_objects(batch, payload))
+        )
 
-    def _is_written(self, payload: Payload) -> bool:
+    def _holds_schema_alone(self, payload: Payload) -> bool:
         """Return whether all records hold data of exactly this schema."""
         if payload.raw is None or payload.avro_start is None or self._schema.schema_id is None:
             return False
         same = [code for code, s in enumerate(payload.schemas) if s.schema_id == self._schema.schema_id]
         return bool(np.isin(payload.codes, same).all())
 
-    def _moved(self, payload: Payload) -> tuple[memoryview, Int64s]:
-        strings = read_strings(_cut_start(payload.raw, payload.avro_start or 0))
+    def _copy_data(self, payload: Payload) -> tuple[memoryview, Int64s]:
+        strings = read_strings(_strip_prefixes(payload.raw, payload.avro_start or 0))
         return strings.data, strings.lengths
 
-    def _encoded(self, batch: ConnectBatch, payload: Payload) -> tuple[memoryview, Int64s]:
+    def _encode_objects(self, batch: ConnectBatch, payload: Payload) -> tuple[memoryview, Int64s]:
         """Encode each value. Return the data one after the other, and the bytes of each."""
         body = io.BytesIO()
         ends = [0]
@@ -203,7 +206,7 @@ class AvroWriter(AvroBlocks):
         return body.getbuffer(), bounds[1:] - bounds[:-1]
 
 
-def _cut_start(column: pa.BinaryArray, size: int) -> pa.BinaryArray:
+def _strip_prefixes(column: pa.BinaryArray, size: int) -> pa.BinaryArray:
     """Return the values without their first bytes. No value may be null."""
     if not len(column):
         return column
@@ -221,6 +224,7 @@ def _cut_start(column: pa.BinaryArray, size: int) -> pa.BinaryArray:
 
 
 def _new_writer(request: WriteRequest) -> AvroWriter:
+    """Make the writer of an object. UnwritableSchemaError if a name in the schema is not allowed in Avro."""
     schema = request.required_schema
     if (name := find_invalid_name(schema.avro)) is not None:
         raise UnwritableSchemaError(

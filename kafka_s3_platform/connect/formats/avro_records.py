@@ -58,7 +58,7 @@ class AvroRecords:
         self._empty = 0
         self._items: Int64s = np.zeros(0, np.int64)
 
-    def lengths(self, data: bytes, records: int) -> Int64s:
+    def find_lengths(self, data: bytes, records: int) -> Int64s:
         """Return the bytes of each record of a block.
 
         Raises:
@@ -67,11 +67,11 @@ class AvroRecords:
         """
         size = self._datum.size
         if size is not None:
-            return self._of_one_size(len(data), records, size)
+            return self._find_equal_lengths(len(data), records, size)
         # Each record takes a byte at least: those without any are all of one size.
         if records > len(data):
             raise ValueError(f"{records} records in a block of {len(data)} bytes")
-        ends = self._find_record_bounds(data, records) if self.is_light(data) else self._walked(data, records)
+        ends = self._find_record_bounds(data, records) if self.is_light(data) else self._walk_records(data, records)
         if ends[-1] != len(data):
             raise ValueError(f"{len(data)} bytes in a block whose {records} records have {ends[-1]}")
         lengths: Int64s = np.diff(ends)
@@ -79,7 +79,7 @@ class AvroRecords:
 
     def measure(self, data: bytes, count: int) -> RecordSizes:
         """Return the length of each record of a block, and its number of objects."""
-        lengths = self.lengths(data, count)
+        lengths = self.find_lengths(data, count)
         objects = lengths * self._datum.density + self._datum.values
         if self._datum.has_light_items:
             objects += FEW_VALUES * self._items
@@ -91,7 +91,7 @@ class AvroRecords:
         is_plain = not (datum.is_recursive or datum.has_light_items)
         return is_plain and len(data) * max(datum.density, 1) <= _FEW_OBJECTS
 
-    def _of_one_size(self, total: int, records: int, size: int) -> Int64s:
+    def _find_equal_lengths(self, total: int, records: int, size: int) -> Int64s:
         """Return the length of each record where all have one size. Raises if the block has another."""
         self._empty += 0 if size else records
         refuse_many_empty(self._empty, self._key, self._limits)
@@ -108,7 +108,7 @@ class AvroRecords:
             ends.append(body.tell())
         return np.array(ends, np.int64)
 
-    def _walked(self, data: bytes, records: int) -> Int64s:
+    def _walk_records(self, data: bytes, records: int) -> Int64s:
         """Return the positions between the records, as `Datum` finds them, and note the items of each."""
         ends = np.zeros(records + 1, np.int64)
         view = memoryview(data)
@@ -128,6 +128,7 @@ class DatumPayload(Payload):
     avro_start = 0
 
     def _decode(self) -> Sequence[object]:
+        """Decode all records, each by its own schema."""
         readers = [AvroObjects(schema.avro) for schema in self.schemas]
         rows = pa.array(self.raw).to_pylist()
         return [

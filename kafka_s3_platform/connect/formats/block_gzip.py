@@ -74,7 +74,7 @@ class BlockGzipWriter:
     def __init__(
         self, sink: Sink, values: Callable[[ConnectBatch], pa.BinaryArray], block_size: int, level: int | None
     ) -> None:
-        self._sink = _Counting(sink)
+        self._sink = _CountingSink(sink)
         self._values = values
         self._block_size = block_size
         self._level = level
@@ -100,7 +100,7 @@ class BlockGzipWriter:
                 self._end_block()
                 continue
             last = max(last, row + 1)
-            self._append(lines.data[start : int(ends[last - 1])], last - row, int(offsets[row]))
+            self._append_lines(lines.data[start : int(ends[last - 1])], last - row, int(offsets[row]))
             row = last
             start = int(ends[last - 1])
 
@@ -110,7 +110,8 @@ class BlockGzipWriter:
         chunks = [asdict(block) for block in self._blocks]
         self.sidecars = {INDEX_SUFFIX: json.dumps({"chunks": chunks}, separators=(",", ":")).encode()}
 
-    def _append(self, data: memoryview, records: int, first_offset: int) -> None:
+    def _append_lines(self, data: memoryview, records: int, first_offset: int) -> None:
+        """Add lines to the open block, or begin one with them. `first_offset` is the first record's."""
         if self._member is None:
             self._member = CompressedSink(self._sink, "gzip", self._level)
             self._blocks.append(Block(0, 0, 0, self._sink.written, first_offset))
@@ -190,7 +191,7 @@ def _read_lines(read_range: ReadRange, block: Block, key: str, limits: ReadLimit
         raise build_damage_error(key, what)
 
 
-class _Counting:
+class _CountingSink:
     """A sink, with a count of its bytes."""
 
     def __init__(self, sink: Sink) -> None:
@@ -232,9 +233,9 @@ class BlockGzipReader:
         """Return batches, none over two blocks. IntegrityError if a block is damaged, or contradicts the index."""
         ends = [*(block.first_record_offset for block in self._blocks[1:]), None]
         for block, end in list(zip(self._blocks, ends, strict=True))[self._selection]:
-            yield from self._of_block(block, end)
+            yield from self._read_block(block, end)
 
-    def _of_block(self, block: Block, end: int | None) -> Iterator[ReadBatch]:
+    def _read_block(self, block: Block, end: int | None) -> Iterator[ReadBatch]:
         """Yield the block's values in batches, with their offsets as far as they are known."""
         first = at = block.first_record_offset
         is_dense = end is not None and end - first == block.num_records
@@ -259,6 +260,7 @@ def _new_reader(request: ReadRequest) -> BytesReader:
 
 
 def _find_unsafe(payload: Payload, _: LayoutSettings) -> Mask:
+    """Mark values that would be read back as several lines."""
     # Values that came as JSON are on one line each: line breaks in strings are escaped.
     if payload.raw_is_json:
         return np.zeros(len(payload), bool)

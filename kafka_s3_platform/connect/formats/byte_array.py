@@ -105,6 +105,7 @@ class BytesReader:
             yield ReadBatch(build_bytes_payload(values))
 
     def _values(self) -> Iterator[bytes]:
+        """Yield the values of the object one by one."""
         has_lengths = self.separator == LENGTH
         as_named = self.any_bytes or has_lengths
         pieces = read_pieces(self.source, self.key, self.codec, self.limits, as_named=as_named)
@@ -144,6 +145,7 @@ class BytesReader:
 
 
 def _are_text(values: pa.BinaryArray) -> bool:
+    """Return True if all values are UTF-8 without bytes that no text has."""
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -181,6 +183,7 @@ def _new_reader(request: ReadRequest) -> BytesReader:
 
 
 def _find_unsafe(payload: Payload, layout: LayoutSettings) -> Mask:
+    """Mark values that would be read back as several, since they hold the separator."""
     if layout.bytes_separator == LENGTH:
         return np.zeros(len(payload), bool)
     if layout.ends_lines_once:

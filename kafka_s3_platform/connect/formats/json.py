@@ -175,6 +175,7 @@ _encode = _ENCODER.encode_lines
 
 
 def _encode_objects(batch: ConnectBatch, objects: Sequence[Any], plain: Plain | None) -> bytes:
+    """Encode values as lines. UnwritableRecordsError names those that JSON cannot hold."""
     try:
         return _encode(_make_plain(objects, plain))
     except VALUE_ERRORS as err:

@@ -109,6 +109,7 @@ class LensesReader:
         return self._make_row(record.metadata, headers, key, value)
 
     def _parse_headers(self, text: bytes) -> list[dict[str, Any]] | None:
+        """Return the headers in a map of JSON, or None if there are none."""
         if text in {b"", b"null", b"{}"}:
             return None
         refuse_many_items("headers", text, b",", self._request.limits)
@@ -149,7 +150,7 @@ class LensesReader:
                 " 'store.envelope.fields.value'=true in the PROPERTIES of the KCQL (format.output.fields=value)",
             )
         try:
-            columns = fields.columns(pa.array(payload.raw))
+            columns = fields.split_records(pa.array(payload.raw))
             decoded = {
                 name: decode_column(columns[name], schemas[name]) for name in ("headers", "metadata") if name in schemas
             }

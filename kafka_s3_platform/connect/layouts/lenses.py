@@ -36,6 +36,7 @@ class LensesLayout(KeyReader):
         return note_envelope(self._layout)
 
     def read(self, key: str) -> ReadKey | Refusal:
+        """Return the facts in the key of an object, or the reason why it is none of the sink."""
         # The whole key is matched, not what follows `root`: `root` may be the folder that names the topic.
         if _OWN_FOLDERS.match(key):
             return Refusal("index", "it is a document of Lenses' own")

@@ -41,6 +41,7 @@ class UsersLayout(SegmentLayout):
         self._users.check_writing()
 
     def key(self, segment: SegmentKey) -> str:
+        """Return the key that the user's class makes. ConfigError if it does not read it back as the same object."""
         with name_fault(self.class_, f"making the key of {segment}"):
             key = self._users.key(segment)
             parsed = self._users.parse(key)

@@ -54,6 +54,7 @@ class TemplateLayout(SegmentLayout):
         return (*_note_names(self._read_template.names, self._layout), *note_envelope(self._layout))
 
     def key(self, segment: SegmentKey) -> str:
+        """Fill in the template for an object to be written."""
         template = self._written_template
         zone = ZoneInfo(self._layout.timezone)
         local = None if segment.hour_ms is None else (EPOCH + segment.hour_ms * ONE_MS).astimezone(zone)
@@ -69,6 +70,7 @@ class TemplateLayout(SegmentLayout):
         return match and build_segment_key(match.groupdict(), self._topic, "", match["extension"] or "")
 
     def read(self, key: str) -> ReadKey | Refusal:
+        """Return the facts in a key that the template matches, or the reason why it does not."""
         name = key.removeprefix(self.root)
         # Keys and headers first: the template of values may match their names too.
         for part, ending, pattern in self._patterns:
@@ -82,6 +84,7 @@ class TemplateLayout(SegmentLayout):
         return refuse_ending([ending])
 
     def find_span(self, folder: str) -> Window | None:
+        """Return the time of a folder below the root. None if the template shows none."""
         depth = folder.count("/") + 1
         pattern = self._folder_patterns[depth - 1] if depth <= len(self._folder_patterns) else None
         groups = None if pattern is None else pattern.read(folder)
@@ -92,6 +95,7 @@ class TemplateLayout(SegmentLayout):
         return find_window(fields, self._layout.timezone)
 
     def _read_groups(self, groups: Groups, segment: SegmentKey, part: ObjectPart) -> ReadKey | Refusal:
+        """Combine the texts of a key's variables into its facts. Refuse offsets that contradict one another."""
         end_text = groups.get("end_offset")
         last_offset = None if end_text is None else int(end_text)
         if segment.first_offset is not None and last_offset is not None and last_offset < segment.first_offset:
@@ -156,12 +160,14 @@ class _LinearPattern:
         self._repeats = template.list_again()
 
     def read(self, name: str) -> Groups | None:
+        """Return the texts of the variables in a name. None if it does not match."""
         groups = self._match(name, {})
         if groups is not None and any(groups[repeated] != groups[first] for repeated, first in self._repeats):
             groups = self._match(name, {first: groups[first] or "" for _, first in self._repeats})
         return groups
 
     def _match(self, name: str, values: Mapping[str, str]) -> Groups | None:
+        """Match a name, with the given texts in place of variables. None if it does not match."""
         pattern = rf"\A{self._template.linear_pattern(values)}\z"
         groups: Groups | None = pc.extract_regex(pa.scalar(name), pattern).as_py()
         # RE2 gives an empty text for a number that is not there
@@ -174,6 +180,7 @@ def _new_pattern(template: str) -> "_Pattern | _LinearPattern":
 
 
 def _write_variable(variable: Variable, segment: SegmentKey, local: datetime | None) -> str:
+    """Return the text of a variable in a key. `local` is the hour of the records, None if it is out of range."""
     width = variable.width
     match variable.name:
         case "topic":

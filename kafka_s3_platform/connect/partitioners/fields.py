@@ -43,6 +43,7 @@ def find_logical_type(schema: Schema, path: Sequence[str]) -> str | None:
 
 @lru_cache(maxsize=1_000)
 def _look_up_logical_type(text: str, path: tuple[str, ...]) -> str | None:
+    """Find the logical type in a schema's text: equal texts are parsed once."""
     avro = AvroSchema(json.loads(text))
     types = _list_branches(avro, avro.root)
     for name in path:
@@ -63,6 +64,7 @@ def _list_branches(avro: AvroSchema, node: Any) -> list[Mapping[str, Any]]:
 
 
 def _list_members(node: Mapping[str, Any], name: str) -> Iterator[Any]:
+    """Yield the types at `name` in a record or a map."""
     if node["type"] == "map":
         yield node["values"]
     if is_record(node):
@@ -102,6 +104,7 @@ class RecordFieldTimestampExtractor:
         self._zone = ZoneInfo(layout.timezone)
 
     def extract(self, batch: ConnectBatch) -> ExtractedTimes:
+        """Return the time of each record, or the reason why its field gives none."""
         values = batch.value.field(self._path)
         times = batch.timestamps.copy()
         has_time = np.ones(batch.num_rows, bool)
@@ -124,6 +127,7 @@ class RecordFieldTimestampExtractor:
             yield logical, np.flatnonzero(codes == code)
 
     def _convert_values(self, kind: type, values: Sequence[Any], logical: str | None) -> MaskedTimes:
+        """Convert values of one Python type, and one logical type of Avro, to times."""
         if kind is int and logical not in _TIMELESS:
             return self._convert_numbers(values, logical)
         if kind in {float, Decimal}:
@@ -134,6 +138,7 @@ class RecordFieldTimestampExtractor:
         return _mark_unknown(len(values), reason or f"is no date or time but {logical or kind.__name__}")
 
     def _convert_numbers(self, values: Sequence[int], logical: str | None) -> MaskedTimes:
+        """Convert whole numbers of a logical type to times. Numbers of more than 64 bits have none."""
         try:
             numbers = np.array(values, np.int64)
             has_time = np.ones(len(values), bool)
@@ -156,6 +161,7 @@ class RecordFieldTimestampExtractor:
         return ms
 
     def _convert_texts(self, texts: pa.StringArray) -> MaskedTimes:
+        """Convert texts of ISO 8601 or of numbers to times."""
         # Up to 18 digits always fit into 64 bits.
         is_number = pc.match_substring_regex(texts, "^-?[0-9]{1,18}$")
         if pc.all(is_number).as_py():
@@ -232,6 +238,7 @@ class FieldPartitioner:
         self._unsafe = re.compile(f"[{_UNSAFE}{re.escape(layout.directory_delim)}]|%(?=[0-9a-fA-F]{{2}})|^n(?=ull$)")
 
     def encode(self, batch: ConnectBatch, _: Int64s) -> EncodedPartitions:
+        """Return the folder of each record, made of all fields. Tombstones have a folder of their own."""
         nulls = batch.value.is_null
         fields = [self._encode_field(batch, name, np.flatnonzero(~nulls)) for name in self.layout.partition_fields]
         encoded = joined(fields, self.layout.directory_delim)
@@ -240,6 +247,7 @@ class FieldPartitioner:
         return check_partitions(EncodedPartitions(names, codes, encoded.failures), batch, self, self.layout)
 
     def _encode_field(self, batch: ConnectBatch, name: str, rows: Positions) -> EncodedPartitions:
+        """Return for each record its folder by one field, and failures of `rows` whose value has no folder."""
         path = name.split(".")
         values = batch.value.field(path)
         schema_codes = batch.value.codes

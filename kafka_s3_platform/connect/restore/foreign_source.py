@@ -119,6 +119,7 @@ def count_foreign(task: TrialTask, _: Attempt) -> StreamCount:
 
 
 def _check_number(topic: str, targets: Collection[str]) -> None:
+    """Raise PreflightError if records of one topic go to too many target topics."""
     if len(targets) > MAX_TARGETS:
         raise PreflightError(
             f"the records of {topic} name more than {MAX_TARGETS} topics, such as {', '.join(sorted(targets)[:3])}. "
@@ -155,6 +156,7 @@ def _is_soon_read(stream: ForeignStreamTask) -> bool:
 
 
 def _try_writing(task: TrialTask, batch: ConnectBatch) -> str:
+    """Encode records as they would be sent. Return why they cannot be, or an empty text."""
     # First with failures ignored: if every record fails, the converter is the wrong one.
     lenient = task.outgoing("ignore")
     lenient.encode(batch)
@@ -298,6 +300,7 @@ class ForeignSource:
         return self._make_values(topic, goal.plan.to_topic)
 
     def _make_values(self, topic: str, to_topic: str) -> ValueSettings | None:
+        """Return the settings for writing keys and values anew. None if nothing changes them."""
         outgoing = self.request.outgoing
         if not (outgoing.key or outgoing.value or outgoing.transforms):
             return None
@@ -322,6 +325,7 @@ class ForeignSource:
         return streams
 
     def _make_trials(self, plan: ForeignPlan, goals: Sequence[Goal]) -> list[TrialTask]:
+        """Make a task for each stream that encodes its records as for sending, and sends nothing."""
         goal_of = map_goals(goals)
         trials = []
         for stream in self.make_streams(plan):
@@ -355,6 +359,7 @@ def _find_other_targets(sent: SentObjects, goals: Sequence[Goal], *, routes: boo
 
 
 def _check_objects(config: ConnectorConfig, plan: ForeignPlan) -> Iterator[PreflightFinding]:
+    """Yield what a report says of the objects of a plan before any is read."""
     if not plan.objects:
         yield make_remark("there are no objects to restore")
     yield from describe_cold([item.key for item in plan.objects if item.is_cold])

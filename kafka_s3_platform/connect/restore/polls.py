@@ -84,6 +84,7 @@ def _collect_sent(plan: ForeignPlan, report: RestoreReport) -> SentObjects:
 
 
 def _read_finished(earlier: RestoreRequest, store: ObjectStore) -> tuple[ForeignPlan, RestoreReport]:
+    """Read the plan and the report of an earlier restore. PreflightError if none can come after it."""
     after = earlier.restore_id
     connector = earlier.config.name
     try:
@@ -169,6 +170,7 @@ def claim_successor(request: RestoreRequest, after: str | None, store: ObjectSto
 
 
 def _check_only_one(request: RestoreRequest, earlier: RestoreRequest, store: ObjectStore) -> None:
+    """Raise PreflightError if another restore than this one comes after `earlier`."""
     key = earlier.documents.successor
     try:
         successor = parse_document(store.get(key), Successor, key).restore_id
@@ -238,10 +240,11 @@ class Polls:
         check_listing(listing, objects, sent)
         if sent is None and not objects:
             return Unsent((), (listing.describe_search(),))
-        unsent = (sent or SentObjects.of(())).unsent(objects)
+        unsent = (sent or SentObjects.of(())).find_unsent(objects)
         return self._without_tried(number, unsent) if number else unsent
 
     def _without_tried(self, number: int, unsent: Unsent) -> Unsent:
+        """Leave out objects that the restore `number` has found bad, as long as they are read as then."""
         request = self._request(number)
         plan, _ = _read_finished(request, self._store)
         if plan.terms.get("read_as") != collect_foreign_terms(request, (), None, None)["read_as"]:
@@ -253,6 +256,7 @@ class Polls:
         return Unsent(new, (*unsent.notes, *(what,) * bool(count)), unsent.skipped)
 
     def _listed(self) -> set[int]:
+        """Return the numbers of the restores of the connector with a stored plan."""
         # There is no restore 0. The key of its plan shows the common prefix of all these plans.
         prefix = self._request(0).documents.plan.removesuffix("0.json")
         numbers = set[int]()

@@ -61,6 +61,7 @@ class SchemaTargets:
         )
 
     def _note_missing_fields(self, source: Schema, target: Schema, records: int) -> None:
+        """Count records that are written without fields, because the chosen schema lacks these."""
         fields = list_lacking_fields(source, target) if records else ()
         if fields:
             self._notes.note(

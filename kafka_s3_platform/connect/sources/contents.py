@@ -114,7 +114,7 @@ class Contents:
         self.ends_open: dict[str, bool] = {}
         """By the key of each object read: True if no separator follows its last record, and none has to."""
 
-    def blocks(self, objects: ObjectSet) -> tuple[Block, ...] | None:
+    def read_block_index(self, objects: ObjectSet) -> tuple[Block, ...] | None:
         """Read the index of an object's blocks. None if it has no blocks, or no index."""
         limits = self._config.store.limits
         suffix = find_format(self._config.layout.format).index_suffix
@@ -129,7 +129,7 @@ class Contents:
             raise build_limit_error(index_key, f"has {index.size:,} bytes", "footer.bytes")
         return read_index(self._store.get(index_key), index_key, objects.name.size)
 
-    def records(self, objects: ObjectSet, blocks: BlockSelection | None = None) -> Iterator[ReadBatch]:
+    def read_records(self, objects: ObjectSet, blocks: BlockSelection | None = None) -> Iterator[ReadBatch]:
         """Read the records of an object with their keys and headers. With `blocks`, read the selected blocks only."""
         if self._config.layout.is_envelope:
             yield from self._read_envelope(objects.name)

@@ -274,7 +274,7 @@ class Inventory:
             if len(count.tails) > MAX_TAILS:
                 count.tails = None
 
-    def _is_behind(self, folder: str, name: str, span: Window | None) -> bool:
+    def _is_counted(self, folder: str, name: str, span: Window | None) -> bool:
         """Return True if the last count has counted the object, so that no walk may count it again."""
         if span is not None:
             return span[1] <= self._state.since
@@ -370,7 +370,7 @@ class Inventory:
             folder, name = self._split_key(item.key)
             span = self._find_span(folder)
             is_named = item.topic in state.topics or len(state.topics) < MAX_TOPICS
-            if is_named and not self._is_behind(folder, name, span):
+            if is_named and not self._is_counted(folder, name, span):
                 topic = state.walked.setdefault(item.topic, WalkedTopic())
                 objects, size = topic.folders.get(folder, (0, 0))
                 topic.folders[folder] = (objects + 1, size + item.size)

@@ -44,13 +44,13 @@ class GroupFolders:
         """By object: the first offset of the next one of its folder. It holds lower ones."""
         last_keys: dict[FolderKey, str] = {}
         for item in (s.name for s in group.sets if s.name.first_offset is not None):
-            folder = self.of(item)
+            folder = self.find_folder(item)
             if folder in last_keys and item.first_offset is not None:
                 self.ends[last_keys[folder]] = item.first_offset
             if folder is not None:
                 last_keys[folder] = item.key
 
-    def of(self, item: ForeignObject) -> FolderKey | None:
+    def find_folder(self, item: ForeignObject) -> FolderKey | None:
         """Return the folder of an object. None if objects of the same folder may overlap."""
         window = None if self._has_own_times else item.window
         if self._is_known:

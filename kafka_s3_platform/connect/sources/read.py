@@ -102,6 +102,7 @@ class ForeignStream:
         self._reset()
 
     def _reset(self) -> None:
+        """Forget what an earlier iteration has counted."""
         self._tolerance = Tolerance(self._config, self._group, self._left_out)
         self.report.ends_open = self._contents.ends_open
         self._positions = Reach()
@@ -197,7 +198,7 @@ class ForeignStream:
         """Check an object with offsets, and add it to the merge. Records before its first offset are out already."""
         item = objects.name
         summary = OffsetSummary()
-        checked_object = self._check(
+        checked_object = self._check_object(
             item, partial(self._summarize, objects, facts, summary), partial(self._explain_offset_fault, item, summary)
         )
         if checked_object is None:
@@ -225,7 +226,7 @@ class ForeignStream:
         if self._tolerance.leaves_out(objects.name):
             return None
         open_batches = partial(self._summarize, objects, OffsetFacts(), summary)
-        checked_object = self._check(
+        checked_object = self._check_object(
             objects.name, open_batches, partial(self._explain_offset_fault, objects.name, summary)
         )
         if checked_object is not None and summary.least is None:
@@ -247,7 +248,7 @@ class ForeignStream:
         """Read the records of an object with their known offsets. A record without one is bad."""
         blocks = None if facts.offsets is None else self._select_by_offsets(objects, facts.offsets)
         row, end = (0, facts.count) if blocks is None else blocks.rows
-        for batch in self._contents.records(objects, blocks):
+        for batch in self._contents.read_records(objects, blocks):
             if end is not None and row + len(batch) > end:
                 raise IntegrityError(f"object {objects.name.key} holds more than the {end} records in its metadata")
             if facts.offsets is None:
@@ -260,7 +261,7 @@ class ForeignStream:
 
     def _select_by_offsets(self, objects: ObjectSet, offsets: KeptOffsets) -> BlockSelection | None:
         """Select the blocks with records in the window. None if the object is to be read as a whole."""
-        blocks = self._contents.blocks(objects)
+        blocks = self._contents.read_block_index(objects)
         if blocks is None:
             return None
         if line := _explain_cut_off(objects.name, sum(b.num_records for b in blocks), offsets.count):
@@ -291,8 +292,10 @@ class ForeignStream:
         checked_object: CheckedObject | None = None
         left_out_count = 0 if blocks is None else blocks.left_out_count
         if blocks is None or left_out_count < blocks.record_count:
-            open_batches = partial(self._contents.records, objects, blocks)
-            checked_object = self._check(item, open_batches, partial(self._explain_fault, item, facts, left_out_count))
+            open_batches = partial(self._contents.read_records, objects, blocks)
+            checked_object = self._check_object(
+                item, open_batches, partial(self._explain_fault, item, facts, left_out_count)
+            )
         if checked_object is not None or blocks is not None:
             count = left_out_count + (0 if checked_object is None else checked_object.count)
             extent = find_extent(item, facts, count, self._folders.ends.get(item.key))
@@ -301,7 +304,7 @@ class ForeignStream:
             self._report_disorder(item, extent)
             if item.first_offset is None and extent.first is not None:
                 self._report_gap(item, extent.first)
-            self._positions.note_extent(extent, self._folders.of(item))
+            self._positions.note_extent(extent, self._folders.find_folder(item))
             if blocks is not None:
                 self._positions.put(blocks.next_offset)
         is_proven = checked_object is not None and extent.is_dense and self._positions.next <= (extent.first or 0)
@@ -312,7 +315,8 @@ class ForeignStream:
             self._positions.put(blocks.end_offset)
 
     def _select_by_counts(self, objects: ObjectSet) -> BlockSelection | None:
-        blocks = self._contents.blocks(objects)
+        """Select the blocks with records in the window by counting. None if the object has no index of blocks."""
+        blocks = self._contents.read_block_index(objects)
         if blocks is None:
             return None
         return select_blocks_by_counts(blocks, self._positions.next, *self._find_block_window(objects))
@@ -336,7 +340,7 @@ class ForeignStream:
             return (
                 f"object {item.key} holds {count} records, but the offset {facts.last} in its name has room for fewer"
             )
-        folder = self._folders.of(item)
+        folder = self._folders.find_folder(item)
         end = 0 if folder is None else self._positions.ends.get(folder, 0)
         if first < end:
             return (
@@ -397,7 +401,7 @@ class ForeignStream:
         begin_early = [end is not None and end <= self._start for end in ends]
         return begin_early == [True, True] and self._folders.is_one and not facts.is_ours
 
-    def _check(
+    def _check_object(
         self, item: ForeignObject, open_batches: Callable[[], Iterator[ReadBatch]], explain_fault: Complaint
     ) -> CheckedObject | None:
         """Read and check all of an object. Return None if it is bad and skipped."""

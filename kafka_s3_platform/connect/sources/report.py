@@ -43,6 +43,7 @@ _SHOWN = 3
 
 
 def _explain_records(layout: LayoutSettings) -> str:
+    """Describe by what the records in an object were told apart."""
     if layout.format == "bytes":
         by_length = layout.bytes_separator == "length"
         if by_length:
@@ -334,6 +335,7 @@ class Tolerance:
         return f"object {item.key} holds what cannot be read: {'; '.join(list(bad.values())[:_SHOWN])}"
 
     def _add_line(self, lines: list[str], line: str) -> None:
+        """Add a line to the list of a report unless it is full. Log it if `behavior.on.error` is `log`."""
         if len(lines) < MAX_LINES:
             lines.append(line)
         if self._behavior == "log":

@@ -54,6 +54,7 @@ def make_sample_keys(config: ConnectorConfig, sample: Sample) -> tuple[str, ...]
 
 
 def _build_sample_batch(sample: Sample) -> ConnectBatch:
+    """Build a batch of the one record. ConfigError if its value is no JSON."""
     value = b"{}" if sample.value is None else sample.value.encode()
     row = {"topic": sample.topic, "partition": 0, "offset": 0, "timestamp": sample.time.astimezone(timezone.utc)}
     records = pa.RecordBatch.from_pylist([{**row, "timestampType": 0, "value": value}], RECORD_SCHEMA)

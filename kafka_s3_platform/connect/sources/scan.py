@@ -149,6 +149,7 @@ class KeyJudge:
 
 
 def _build_object(read: ReadKey, info: ObjectInfo) -> ForeignObject:
+    """Combine what a listing and the key tell of an object."""
     segment = read.segment
     return ForeignObject(
         topic=segment.topic,
@@ -213,6 +214,7 @@ class SourceListing:
         )
 
     def _make_example(self, topic: str) -> str:
+        """Return the key of an example object for a message. Empty if only a record's value would tell its folder."""
         try:
             keys = make_sample_keys(self._config, Sample(topic, self._config.archive.start_hour))
         except ConfigError:

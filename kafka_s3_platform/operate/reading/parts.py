@@ -163,7 +163,7 @@ class ValuesPart:
         cuts = [0]
         part_bytes = 0
         for objects in self.group.sets:
-            for block in contents.blocks(objects) or ():
+            for block in contents.read_block_index(objects) or ():
                 if part_bytes >= task_bytes and block.first_record_offset > cuts[-1]:
                     cuts.append(block.first_record_offset)
                     part_bytes = 0

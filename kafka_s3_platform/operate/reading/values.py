@@ -237,12 +237,12 @@ class _Target:
                     raise _MisfitError(row, f"does not fit: {value}")
         rows = objects if self._is_record else [{"value": value} for value in objects]
         try:
-            structs = self._columns.of(rows)
+            structs = self._columns.build(rows)
             return structs if self._is_record else structs.field(0)
         except VALUE_ERRORS:
             for row, value in enumerate(rows):
                 try:
-                    self._columns.of([value])
+                    self._columns.build([value])
                 except VALUE_ERRORS as err:
                     raise _MisfitError(row, f"does not fit: {err}") from err
             raise

@@ -316,7 +316,7 @@ def test_the_newest_poll_is_found_from_any_earlier_one_and_without_one(lab: Sour
 def test_of_very_many_objects_a_thousand_are_told_and_the_others_counted() -> None:
     keys = [f"topics/t/partition=0/t+0+{n:010d}.json" for n in range(MAX_LINES + 3)]
     found = list(SourceListing(source({"format": "json"}), store=MemoryStore(dict.fromkeys(keys, b"x"))))
-    unsent = SentObjects.of(found[-1:]).unsent(found)
+    unsent = SentObjects.of(found[-1:]).find_unsent(found)
     assert (len(unsent.objects), len(unsent.notes)) == (MAX_LINES + 2, MAX_LINES + 1)
     assert unsent.notes[-1].startswith("2 more objects: each lies before")
 

@@ -102,6 +102,7 @@ def request_poll(instance: dg.DagsterInstance, topics: TopicAssets, job_name: st
 
 
 def _is_anything_new(polls: "Polls", newest: int, tick: Tick) -> bool:
+    """Return True if there are objects to send. Else add the reason to the tick."""
     unsent = tick.read_store("which objects there are", lambda: polls.new_objects(newest))
     if not unsent.objects:
         since = f"no new object since restore {polls.restore_id(newest)}" if newest else "there are no objects"

@@ -49,11 +49,11 @@ class ParquetValues:
         self._avro = AvroSchema(schema.avro)
         self._objects = AvroObjects(schema.avro)
 
-    def data(self, column: pa.Array) -> pa.BinaryArray:
+    def encode(self, column: pa.Array) -> pa.BinaryArray:
         """Encode each value; a null stays null. Raise one of `VALUE_ERRORS` if a value does not fit the schema."""
         # All into one buffer, which becomes the array's: large values are copied once.
         body = io.BytesIO()
-        values = self._values(column, self._avro.root)
+        values = self._convert(column, self._avro.root)
         ends = np.zeros(len(values) + 1, np.int32)
         for row, value in enumerate(values):
             if value is not None:
@@ -64,7 +64,7 @@ class ParquetValues:
             pa.binary(), len(values), [is_there, pa.py_buffer(ends), pa.py_buffer(body.getbuffer())]
         )
 
-    def _values(self, column: pa.Array, node: Any) -> list[Any]:
+    def _convert(self, column: pa.Array, node: Any) -> list[Any]:
         """Convert the values of a column to plain objects of the type `node`."""
         if isinstance(column, pa.ExtensionArray):
             column = column.storage
@@ -72,41 +72,41 @@ class ParquetValues:
             column = column.dictionary_decode()
         definition = self._avro.resolve(node)
         if isinstance(definition, list):
-            return self._of_union(column, definition)
+            return self._convert_union(column, definition)
         nulls = column.is_null().to_pylist() if column.null_count else None
-        values = self._of_kind(column, definition["type"], definition)
+        values = self._convert_by_type(column, definition["type"], definition)
         if nulls is None:
             return values
         return [None if null else value for null, value in zip(nulls, values, strict=True)]
 
-    def _of_kind(self, column: pa.Array, kind: str, node: Any) -> list[Any]:
+    def _convert_by_type(self, column: pa.Array, kind: str, node: Any) -> list[Any]:
         """Return a column's values as Python objects, as the Avro type of this kind (`node`) has them."""
         match kind:
             case "null":
                 return [None] * len(column)
             case "record" | "error":
-                return self._records(column, node["fields"])
+                return self._convert_records(column, node["fields"])
             case "map":
-                return self._maps(column, node["values"])
+                return self._convert_maps(column, node["values"])
             case "array":
-                return _slice_rows(column, self._values(column.values, node["items"]))
+                return _slice_rows(column, self._convert(column.values, node["items"]))
         return _convert_scalars(column, kind, node["size"] if kind == "fixed" else None)
 
-    def _of_union(self, column: pa.Array, union: Sequence[Any]) -> list[Any]:
+    def _convert_union(self, column: pa.Array, union: Sequence[Any]) -> list[Any]:
         """Convert a column of a union: of one type and null, or of a struct of members, all null but one."""
         others, _ = self._avro.members(union)
         if len(others) == 1:
-            return self._values(column, others[0])
+            return self._convert(column, others[0])
         members = {field.name: column.field(at) for at, field in enumerate(column.type)} if _is_struct(column) else {}
         if not others or len(members) != len(others) or not all(map(MEMBER.fullmatch, members)):
             raise ValueError(f"a column of type {column.type} is no union of {len(others)} types")
         names = [get_branch_name(self._avro.resolve(branch)) for branch in others]
-        columns = [self._values(members[f"member{at}"], branch) for at, branch in enumerate(others)]
+        columns = [self._convert(members[f"member{at}"], branch) for at, branch in enumerate(others)]
         rows = zip(*columns, strict=True)
         picked = [next(((name, v) for name, v in zip(names, row, strict=True) if v is not None), None) for row in rows]
         return [None if null else value for null, value in zip(column.is_null().to_pylist(), picked, strict=True)]
 
-    def _records(self, column: pa.StructArray, fields: Sequence[Mapping[str, Any]]) -> list[Any]:
+    def _convert_records(self, column: pa.StructArray, fields: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Convert a column of structs to dicts. ValueError if its fields are not those of the schema."""
         if not _is_struct(column):
             raise ValueError(f"a column of type {column.type} is no record")
@@ -120,13 +120,13 @@ class ParquetValues:
         if missing or others:
             raise ValueError(f"its schema and its columns differ in {', '.join([*missing, *sorted(others)])}")
         names = [name for f in fields if (name := f["name"]) in children]
-        columns = [self._values(children[f["name"]], f["type"]) for f in fields if f["name"] in children]
+        columns = [self._convert(children[f["name"]], f["type"]) for f in fields if f["name"] in children]
         rows: Iterator[tuple[Any, ...]] = zip(*columns, strict=True) if columns else iter([()] * len(column))
         return [absent | dict(zip(names, row, strict=True)) for row in rows]
 
-    def _maps(self, column: pa.MapArray, values: Any) -> list[Any]:
+    def _convert_maps(self, column: pa.MapArray, values: Any) -> list[Any]:
         keys = _convert_scalars(column.keys, "string", None)
-        items = self._values(column.items, values)
+        items = self._convert(column.items, values)
         return [dict(pairs) for pairs in _slice_rows(column, list(zip(keys, items, strict=True)))]
 
 
@@ -163,6 +163,7 @@ def _format_uuid(value: bytes) -> str:
 
 
 def _convert_to_physical(column: pa.Array) -> pa.Array:
+    """Return dates and times as the numbers that Avro has for them. Other columns stay."""
     kind = column.type
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return column.cast(pa.int32())
@@ -193,7 +194,7 @@ class ParquetReader:
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the records in batches. Raise IntegrityError if the object is damaged or cut off."""
-        batches = self._batches()
+        batches = self._read_batches()
         while True:
             try:
                 batch = next(batches, None)
@@ -203,7 +204,7 @@ class ParquetReader:
                 return
             yield batch
 
-    def _batches(self) -> Iterator[ReadBatch]:
+    def _read_batches(self) -> Iterator[ReadBatch]:
         """Yield the records as Avro data, by the schema in the file or one made of its columns."""
         checked = open_checked(self.source, self.key, self.limits)
         file = checked.file
@@ -211,13 +212,13 @@ class ParquetReader:
         columns = file.schema_arrow
         is_value_alone = columns.names == ["value"] and (self.wrapped or _is_wrapper(_find_kept_schema(file)))
         wrapped = self.part != "value" or is_value_alone
-        schema = Schema(self._wrapped_text(file) if wrapped else _build_schema_text(file))
+        schema = Schema(self._find_wrapped_schema(file) if wrapped else _build_schema_text(file))
         values = ParquetValues(schema)
         read = 0
         for batch in self._record_batches(checked):
-            for records in self._portions(batch.to_struct_array()):
+            for records in self._cut_batch(batch.to_struct_array()):
                 read += len(records)
-                yield ReadBatch(build_datum_payload(values.data(records.field(0) if wrapped else records), schema))
+                yield ReadBatch(build_datum_payload(values.encode(records.field(0) if wrapped else records), schema))
         if read != file.metadata.num_rows:
             # Nothing else shows that the header of a page is damaged: checksums cover the data of pages alone.
             raise ValueError(f"{read} records where its footer says {file.metadata.num_rows}")
@@ -227,27 +228,27 @@ class ParquetReader:
         for at in range(len(checked.row_groups)):
             yield from reader.batches(at, BATCH_RECORDS)
 
-    def _portions(self, records: pa.StructArray) -> Iterator[pa.StructArray]:
+    def _cut_batch(self, records: pa.StructArray) -> Iterator[pa.StructArray]:
         """Cut a batch, by the sizes of its lists, into parts of a bounded number of Python objects."""
         count = _count_values(records)
         most = FEW_VALUES * self.limits.items
         if len(records) > 1 and count > BATCH_OBJECTS:
             middle = len(records) // 2
-            yield from self._portions(records[:middle])
-            yield from self._portions(records[middle:])
+            yield from self._cut_batch(records[:middle])
+            yield from self._cut_batch(records[middle:])
             return
         if count > most:
             raise build_limit_error(self.key, f"has a record of {count:,} values", "items")
         yield records
 
-    def _wrapped_text(self, file: pq.ParquetFile) -> str:
+    def _find_wrapped_schema(self, file: pq.ParquetFile) -> str:
         """Return the schema of the only column, which holds the values, keys or headers themselves."""
         columns = file.schema_arrow
         if columns.names != [self.part]:
             raise ValueError(f"its columns are {columns.names}, not the one column {self.part}")
         schema_text = _find_kept_schema(file)
         if schema_text is None:
-            return json.dumps(_Names(_list_texts(file)).nullable(columns.field(0)))
+            return json.dumps(_SchemaMaker(_list_texts(file)).make_field_type(columns.field(0)))
         return AvroFields(Schema(schema_text), self.limits).schemas[self.part].text
 
 
@@ -294,7 +295,7 @@ def _find_kept_schema(file: pq.ParquetFile) -> str | None:
 
 def _build_schema_text(file: pq.ParquetFile) -> str:
     return _find_kept_schema(file) or json.dumps(
-        _Names(_list_texts(file)).avro(pa.struct(list(file.schema_arrow)), "ConnectDefault")
+        _SchemaMaker(_list_texts(file)).make_type(pa.struct(list(file.schema_arrow)), "ConnectDefault")
     )
 
 
@@ -317,7 +318,7 @@ _PRIMITIVES: Mapping[pa.DataType, str] = {
 _UNITS = {"s": "millis", "ms": "millis", "us": "micros", "ns": "nanos"}
 
 
-class _Names:
+class _SchemaMaker:
     """Makes Avro schemas of Arrow types. A record is named as its field. `texts` are positions of text columns."""
 
     def __init__(self, texts: frozenset[int]) -> None:
@@ -325,30 +326,32 @@ class _Names:
         self._texts = texts
         self._column = 0
 
-    def nullable(self, field: pa.Field, type_name: str | None = None) -> Any:
+    def make_field_type(self, field: pa.Field, type_name: str | None = None) -> Any:
         """Return the schema of a field: a union with null if the field may be null."""
-        schema = self.avro(field.type, type_name or field.name)
+        schema = self.make_type(field.type, type_name or field.name)
         if not field.nullable or schema == "null":
             return schema
         return ["null", *(schema if isinstance(schema, list) else [schema])]
 
-    def avro(self, kind: pa.DataType, name: str) -> Any:
+    def make_type(self, kind: pa.DataType, name: str) -> Any:
         """Return the schema of an Arrow type."""
         if pa.types.is_struct(kind):
-            return self._record(kind, name)
+            return self._make_record(kind, name)
         if pa.types.is_map(kind):
             self._column += 1
-            return {"type": "map", "values": self.nullable(kind.item_field)}
+            return {"type": "map", "values": self.make_field_type(kind.item_field)}
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            return {"type": "array", "items": self.nullable(kind.value_field)}
+            return {"type": "array", "items": self.make_field_type(kind.value_field)}
         self._column += 1
         if self._column - 1 in self._texts:
             return "string"
         return _find_scalar_type(kind)
 
-    def _record(self, kind: pa.StructType, name: str) -> Any:
+    def _make_record(self, kind: pa.StructType, name: str) -> Any:
         """Return a record, or a union if the struct's fields are all members of one."""
-        fields = [self._field(field, f"{name}_{field.name}" if _is_member(field) else field.name) for field in kind]
+        fields = [
+            self._make_field(field, f"{name}_{field.name}" if _is_member(field) else field.name) for field in kind
+        ]
         if len(kind) and all(map(_is_member, kind)):
             branches = [field["type"][-1] for field in fields]
             # Types that Avro cannot tell apart, such as two enums, which are text here, are no union, but members.
@@ -360,8 +363,8 @@ class _Names:
         unique_name = safe if self._used[safe] == 1 else f"{safe}_{self._used[safe]}"
         return {"type": "record", "name": unique_name, "fields": fields}
 
-    def _field(self, field: pa.Field, type_name: str) -> Mapping[str, Any]:
-        definition = {"name": field.name, "type": self.nullable(field, type_name)}
+    def _make_field(self, field: pa.Field, type_name: str) -> Mapping[str, Any]:
+        definition = {"name": field.name, "type": self.make_field_type(field, type_name)}
         return {**definition, "default": None} if field.nullable else definition
 
 
@@ -370,6 +373,7 @@ def _is_member(field: pa.Field) -> bool:
 
 
 def _find_scalar_type(kind: pa.DataType) -> Any:
+    """Return the Avro type of a column without inner columns. ValueError if Avro has none."""
     if pa.types.is_decimal(kind):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     if pa.types.is_fixed_size_binary(kind):

@@ -47,16 +47,16 @@ class ArrowColumns:
         self._avro = avro
         self._open: list[str] = []
         self._count = 0
-        self.type, self._shape = self._struct(root["name"], root["fields"])
+        self.type, self._shape = self._map_record(root["name"], root["fields"])
 
-    def of(self, objects: Sequence[Any]) -> pa.StructArray:
+    def build(self, objects: Sequence[Any]) -> pa.StructArray:
         """Build the columns. Raise one of `VALUE_ERRORS` if a value does not fit the schema."""
         shape = self._shape
         columns = pa.array(objects if shape is None else [None if o is None else shape(o) for o in objects], self.type)
         _refuse_nulls(columns, "the record")
         return columns
 
-    def _typed(self, node: Any) -> tuple[pa.DataType, bool, Shape | None]:
+    def _map_type(self, node: Any) -> tuple[pa.DataType, bool, Shape | None]:
         """Return the type, the nullability and the shape of a node. A named type is written out wherever it is used."""
         self._count += 1
         if self._count > MAX_SCHEMA_PLACES:
@@ -65,20 +65,20 @@ class ArrowColumns:
             )
         definition = self._avro.resolve(node)
         if isinstance(definition, list):
-            return self._union(definition)
+            return self._map_union(definition)
         match definition["type"]:
             case "record":
-                type_, shape = self._struct(definition["name"], definition["fields"])
+                type_, shape = self._map_record(definition["name"], definition["fields"])
                 return type_, False, shape
             case "array":
-                type_, nullable, shape = self._typed(definition["items"])
+                type_, nullable, shape = self._map_type(definition["items"])
                 return pa.list_(pa.field("element", type_, nullable)), False, _convert_each(shape)
             case "map":
-                type_, nullable, shape = self._typed(definition["values"])
+                type_, nullable, shape = self._map_type(definition["values"])
                 return pa.map_(pa.string(), pa.field("value", type_, nullable)), False, _convert_each_value(shape)
         return _convert_primitive(definition)
 
-    def _struct(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Shape | None]:
+    def _map_record(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Shape | None]:
         """Return the type of a record's columns, and the shape of its values, None if they need none."""
         if name in self._open:
             raise UnwritableSchemaError(
@@ -87,27 +87,27 @@ class ArrowColumns:
         if not fields:
             raise UnwritableSchemaError(f"the record {name} has no fields: Parquet has no such columns")
         self._open.append(name)
-        typed = {field["name"]: self._typed(field["type"]) for field in fields}
+        typed = {field["name"]: self._map_type(field["type"]) for field in fields}
         self._open.pop()
         shapes = {key: shape for key, (_, _, shape) in typed.items() if shape is not None}
         return pa.struct([pa.field(key, t, n) for key, (t, n, _) in typed.items()]), _list_fields(shapes)
 
-    def _union(self, union: Sequence[Any]) -> tuple[pa.DataType, bool, Shape | None]:
+    def _map_union(self, union: Sequence[Any]) -> tuple[pa.DataType, bool, Shape | None]:
         """Return type, nullability and shape of a union: of one type and null, or a struct of members."""
         members, nullable = self._avro.members(union)
         if not members:
             return pa.null(), True, None
-        typed = [self._typed(member) for member in members]
+        typed = [self._map_type(member) for member in members]
         if len(members) == 1:
             type_, _, shape = typed[0]
             return type_, nullable, shape
         return (
             pa.struct([pa.field(f"member{i}", type_) for i, (type_, _, _) in enumerate(typed)]),
             nullable,
-            self._member(members, [shape for _, _, shape in typed]),
+            self._make_union_shape(members, [shape for _, _, shape in typed]),
         )
 
-    def _member(self, members: Sequence[Any], shapes: Sequence[Shape | None]) -> Shape:
+    def _make_union_shape(self, members: Sequence[Any], shapes: Sequence[Shape | None]) -> Shape:
         """Return a function to make a struct of a union's value: one field `member<n>`, by the value's type."""
         choose = self._avro.compile_choice(members)
 
@@ -153,6 +153,7 @@ def _convert_primitive(node: Mapping[str, Any]) -> tuple[pa.DataType, bool, Shap
 
 
 def _convert_decimal(precision: int, scale: int) -> pa.DataType:
+    """Return the type of a decimal. UnwritableSchemaError if Arrow has none of so many digits."""
     if not 1 <= precision <= _MAX_PRECISION_256:
         raise UnwritableSchemaError(f"a decimal of {precision} digits: columns have 1 to {_MAX_PRECISION_256}")
     if precision <= _MAX_PRECISION_128:
@@ -201,6 +202,7 @@ def _keep_null(shape: Shape) -> Shape:
 
 
 def _convert_each(shape: Shape | None) -> Shape | None:
+    """Return a shape of lists from the shape of their items."""
     if shape is None:
         return None
     item = _keep_null(shape)
@@ -208,6 +210,7 @@ def _convert_each(shape: Shape | None) -> Shape | None:
 
 
 def _convert_each_value(shape: Shape | None) -> Shape | None:
+    """Return a shape of maps from the shape of their values. Arrow takes a map as pairs."""
     if shape is None:
         return None
     item = _keep_null(shape)
@@ -215,6 +218,7 @@ def _convert_each_value(shape: Shape | None) -> Shape | None:
 
 
 def _list_fields(shapes: Mapping[str, Shape]) -> Shape | None:
+    """Return a shape of records from the shapes of some of their fields."""
     if not shapes:
         return None
     changed = {name: _keep_null(shape) for name, shape in shapes.items()}
@@ -250,10 +254,10 @@ class ParquetWriter(RowGroupWriter):
 
     def write(self, batch: ConnectBatch) -> None:
         """Append records, none of them null. UnwritableRecordsError if some values do not fit the schema."""
-        rows = pa.RecordBatch.from_struct_array(self._rows(batch))
+        rows = pa.RecordBatch.from_struct_array(self._build_columns(batch))
         self.write_rows(rows, count_record_bytes(batch.records))
 
-    def _rows(self, batch: ConnectBatch) -> pa.StructArray:
+    def _build_columns(self, batch: ConnectBatch) -> pa.StructArray:
         """Return the batch's values as columns. UnwritableRecordsError names those that do not fit the schema."""
         payload = require_no_null(batch, find_payload(batch, self._part))
         columns = getattr(payload, "columns", None)
@@ -264,6 +268,6 @@ class ParquetWriter(RowGroupWriter):
                 return convert_type(decoded, self._columns.type)
         objects = [{self._part: o} for o in payload.objects] if self._is_wrapped else payload.objects
         try:
-            return self._columns.of(objects)
+            return self._columns.build(objects)
         except VALUE_ERRORS as err:
-            raise build_unwritable_error(batch, objects, "parquet", lambda o: self._columns.of([o])) from err
+            raise build_unwritable_error(batch, objects, "parquet", lambda o: self._columns.build([o])) from err

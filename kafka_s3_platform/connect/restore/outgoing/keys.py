@@ -107,6 +107,7 @@ def _explain_unknown(name: str) -> str:
 
 
 def _parse_converter(entries: Mapping[str, str], side: Literal["key", "value"]) -> ConverterSettings | None:
+    """Parse the converter of keys or values for the target. None if no entry names one."""
     name = f"{side}.converter"
     prefix = f"{name}."
     if name not in entries:
@@ -131,6 +132,7 @@ def _refuse_registering(prefix: str, options: Mapping[str, str]) -> None:
 
 
 def _parse_registry(entries: Mapping[str, str]) -> RegistrySettings | None:
+    """Parse the Schema Registry of the target. None if no entry names one."""
     shared = _select_registry_keys(entries)
     if shared:
         return _parse_settings("", "AVRO", shared).registry
@@ -142,6 +144,7 @@ def _select_registry_keys(entries: Mapping[str, str]) -> dict[str, str]:
 
 
 def _parse_settings(prefix: str, format_name: str, options: Mapping[str, str]) -> ConverterSettings:
+    """Parse the options of a converter. ConfigError names each option that cannot be used, after `prefix`."""
     _refuse_registering(prefix, options)
     settings, outcome = read_converter(format_name, options, schemas_enable=True)
     if outcome.refused:

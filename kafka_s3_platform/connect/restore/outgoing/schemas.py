@@ -99,31 +99,33 @@ class SchemaRegistrar:
         """Register the schemas, with their references."""
         roots = list(self.schemas.values())
         for schema in roots:
-            for place in self._own(schema):
+            for place in self._choose_subjects(schema):
                 self._places[place.subject][place.version] = schema
         self._add_references(roots)
         for subject in sorted(self._places):
             for version in sorted(self._places[subject]):
-                self._ensure(subject, version)
+                self._register_version(subject, version)
         for subject in sorted(self._places):
-            self._keep_mode(subject)
+            self._restore_settings(subject)
 
-    def _own(self, schema: ArchivedSchema) -> Sequence[SubjectVersion]:
+    def _choose_subjects(self, schema: ArchivedSchema) -> Sequence[SubjectVersion]:
         """Return its subjects of the topic, else all: subjects of many topics may have one text."""
         subjects = schema.subjects or (SubjectVersion(f"{self.topic}-value", 1, None),)
         return [s for s in subjects if _is_of_topic(s.subject, self.topic)] or subjects
 
     def _add_references(self, schemas: Iterable[ArchivedSchema]) -> None:
+        """Add the schemas that these refer to, directly or through others, to what is to be registered."""
         pending = list(schemas)
         while pending:
             schema = pending.pop()
             for reference in schema.schema_references:
-                other = self._referred(schema, reference)
+                other = self._find_reference(schema, reference)
                 if reference.version not in self._places[reference.subject]:
                     self._places[reference.subject][reference.version] = other
                     pending.append(other)
 
-    def _referred(self, schema: ArchivedSchema, reference: SchemaReference) -> ArchivedSchema:
+    def _find_reference(self, schema: ArchivedSchema, reference: SchemaReference) -> ArchivedSchema:
+        """Return the archived schema of a reference. IntegrityError if it was not archived."""
         if reference.schema_id not in self.schemas:
             raise IntegrityError(
                 f"schema {schema.schema_id} of {schema.registry_url} refers to {reference.name} (version "
@@ -132,20 +134,20 @@ class SchemaRegistrar:
             )
         return self.schemas[reference.schema_id]
 
-    def _ensure(self, subject: str, version: int) -> MappedVersion:
+    def _register_version(self, subject: str, version: int) -> MappedVersion:
         """Register one version of a subject, after earlier versions and after its references."""
         if (subject, version) in self.versions:
             return self.versions[subject, version]
         # A registry numbers the versions of a subject in the order of their registration.
         for earlier in sorted(v for v in self._places[subject] if v < version):
-            self._ensure(subject, earlier)
+            self._register_version(subject, earlier)
         schema = self._places[subject][version]
-        references = self._behind(subject, version, schema)
+        references = self._register_references(subject, version, schema)
         new = NewSchema(schema.schema_type, schema.schema_text, references, schema.other_fields)
-        target = self._target(subject)
+        target = self._name_target_subject(subject)
         registration = self.registry.find(target, new)
         if registration is None or registration.differing:
-            registration = self._registered(subject, target, new)
+            registration = self._register_schema(subject, target, new)
         if registration.differing:
             self.notes.append(
                 f"schema {registration.schema_id} (version {registration.version} of {target}) in the target's "
@@ -159,7 +161,7 @@ class SchemaRegistrar:
             self.guids.setdefault(schema.schema_guid, registration.guid)
         return done
 
-    def _behind(self, subject: str, version: int, schema: ArchivedSchema) -> tuple[SchemaReference, ...]:
+    def _register_references(self, subject: str, version: int, schema: ArchivedSchema) -> tuple[SchemaReference, ...]:
         """Register the references of a schema, before the schema itself."""
         if flaw := find_references_flaw(self._under_way, (subject, version)):
             raise IntegrityError(
@@ -173,10 +175,10 @@ class SchemaRegistrar:
 
     def _references(self, schema: ArchivedSchema) -> Iterator[SchemaReference]:
         for reference in schema.schema_references:
-            done = self._ensure(reference.subject, reference.version)
+            done = self._register_version(reference.subject, reference.version)
             yield SchemaReference(reference.name, done.subject, done.version, done.schema_id)
 
-    def _registered(self, subject: str, target: str, new: NewSchema) -> Registration:
+    def _register_schema(self, subject: str, target: str, new: NewSchema) -> Registration:
         """Register a schema, without the subject's compatibility mode if it refuses the schema.
 
         The source has accepted the schema once, so it had another mode then, or none.
@@ -184,24 +186,24 @@ class SchemaRegistrar:
         try:
             return self.registry.register(target, new)
         except IncompatibleSchemaError as err:
-            if not self._is_ours(subject):
+            if not self._holds_archive_alone(subject):
                 raise PreflightError(
                     f"subject {target} of the target's registry has schemas of its own, and does not allow an archived "
                     f"one beside them: {err}. Restore to a topic of another name, or to a registry without that subject"
                 ) from err
-        # `_keep_mode` gives the subject its own mode again, once all of its versions are registered.
+        # `_restore_settings` gives the subject its own mode again, once all of its versions are registered.
         self.registry.write_settings(target, ANY_SCHEMA)
         return self.registry.register(target, new)
 
-    def _is_ours(self, subject: str) -> bool:
+    def _holds_archive_alone(self, subject: str) -> bool:
         """Return True if the subject of the target holds only schemas of this archive."""
-        target = self._target(subject)
+        target = self._name_target_subject(subject)
         mine = {s.version for s in self.versions.values() if s.subject == target}
         return set(self.registry.list_versions(target)) <= mine
 
-    def _keep_mode(self, subject: str) -> None:
+    def _restore_settings(self, subject: str) -> None:
         """Give the subject its settings at the time of its latest archived version."""
-        target = self._target(subject)
+        target = self._name_target_subject(subject)
         latest = self._places[subject][max(self._places[subject])]
         was = next((s for s in latest.subjects if s.subject == subject), None)
         if was is None or was.compatibility is None or (target, latest.registry_url) == (subject, self.registry.url):
@@ -209,7 +211,7 @@ class SchemaRegistrar:
         settings = replace(was, subject=target, version=0)
         if self.registry.read_settings(target) == settings:
             return
-        if self._is_ours(subject):
+        if self._holds_archive_alone(subject):
             self.registry.write_settings(target, was.compatibility, was.other_settings)
         if (now := self.registry.read_settings(target)) != settings:
             self.notes.append(
@@ -218,7 +220,7 @@ class SchemaRegistrar:
                 f"{was.compatibility} and {was.other_settings} where it was archived"
             )
 
-    def _target(self, subject: str) -> str:
+    def _name_target_subject(self, subject: str) -> str:
         if _is_of_topic(subject, self.topic):
             return self.to_topic + subject[len(self.topic) :]
         return subject

@@ -72,37 +72,42 @@ class OutgoingStream(OutgoingRecords):
         self.first_failure: RecordFailure | None = None
 
     def apply(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Decode, transform and encode records, and return those to send by kafka partition of the target."""
         changes = self._chain is not None or (self._values is not None and not self._values.changes_nothing)
         if batch.num_rows and changes:
             moved = self._values.decode(batch, self._sees_values) if self._values else Outcome(ConnectBatch.of(batch))
-            self._note(moved.failures if self.counts_all else ())
+            self._note_failures(moved.failures if self.counts_all else ())
             batch = self.encode(moved.batch)
         return self.distribute(batch)
 
     def encode(self, batch: ConnectBatch) -> pa.RecordBatch:
         """Transform decoded records, and write their keys and values as they are sent."""
         if self._chain is not None:
-            moved = self._routed(self._moved(self._chain, batch), batch.records.column("topic"))
-            self._note(moved.failures if self.counts_all else ())
+            moved = self._keep_own(self._transform(self._chain, batch), batch.records.column("topic"))
+            self._note_failures(moved.failures if self.counts_all else ())
             batch = moved.batch
         done = self._values.encode(batch) if self._values else Rewritten(_write_bytes(batch))
-        self._note(done.failures)
+        self._note_failures(done.failures)
         self.incomplete_count += len({offset for offset, _ in done.losses})
         for _, notes in done.losses:
             self._loss_notes.join(notes)
         return done.batch
 
-    def _moved(self, chain: Transform, batch: ConnectBatch) -> Outcome:
+    def _transform(self, chain: Transform, batch: ConnectBatch) -> Outcome:
+        """Run the transforms, and count the records that they drop."""
         moved = chain.apply(batch)
         # By offset: a mapper may make several records from one.
         if self.counts_all:
             self.filtered_count += batch.num_rows - len(np.unique(moved.batch.offsets)) - len(moved.failures)
         return moved
 
-    def _routed(self, moved: Outcome, before: pa.StringArray) -> Outcome:
-        """Keep the records for the target: routed there, or, if transforms do not name the targets, unchanged."""
+    def _keep_own(self, moved: Outcome, source_topics: pa.StringArray) -> Outcome:
+        """Keep the records for the target: those that transforms sent there, or left in their source topic.
+
+        Records left in their topic are no target's if transforms name the targets (`to_topics`).
+        """
         topics = moved.batch.records.column("topic")
-        unchanged = [] if self._to_topics else before.unique().to_pylist()
+        unchanged = [] if self._to_topics else source_topics.unique().to_pylist()
         mine = pc.is_in(topics, pa.array([self._to_topic, *unchanged], pa.string()))
         # The common case needs no copy.
         if pc.all(mine).as_py():
@@ -113,16 +118,17 @@ class OutgoingStream(OutgoingRecords):
             self.elsewhere.update(dict(zip(names.to_pylist(), counts.to_pylist(), strict=True)))
         return Outcome(moved.batch.take(np.flatnonzero(mine.to_numpy(zero_copy_only=False))), moved.failures)
 
-    def _note(self, failures: Sequence[RecordFailure]) -> None:
+    def _note_failures(self, failures: Sequence[RecordFailure]) -> None:
+        """Count records that failed, or raise RecordError, as `behavior.on.error` says."""
         if not failures:
             return
         self.first_failure = self.first_failure or failures[0]
         if self._on_error == "fail":
-            raise RecordError(self._said(failures[0]))
+            raise RecordError(self._describe_failure(failures[0]))
         self.failed_count += len(failures)
         if self._on_error == "log":
             for failure in failures:
-                logger.error("%s", self._said(failure))
+                logger.error("%s", self._describe_failure(failure))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -130,20 +136,20 @@ class OutgoingStream(OutgoingRecords):
         sentences = (*(self._values.notes if self._values else ()), *self._loss_notes.sentences)
         if self.first_failure is None:
             return sentences
-        return (
-            *sentences,
-            f"{self.failed_count:,} records cannot be written and are left out. First, {_describe(self.first_failure)}",
-        )
+        first = _describe_record(self.first_failure)
+        return (*sentences, f"{self.failed_count:,} records cannot be written and are left out. First, {first}")
 
-    def _said(self, failure: RecordFailure) -> str:
+    def _describe_failure(self, failure: RecordFailure) -> str:
+        """Return the message of a restore that a failed record ends, with the remedy."""
         to_topic = self._to_topic or "the topics that its records name"
         return (
-            f"restore of {self._topic}-{self._kafka_partition} to {to_topic}: {_describe(failure)}. The same restore "
-            f"id with --behavior-on-error ignore or log (how.behavior_on_error) leaves such records out"
+            f"restore of {self._topic}-{self._kafka_partition} to {to_topic}: {_describe_record(failure)}. The same "
+            f"restore id with --behavior-on-error ignore or log (how.behavior_on_error) leaves such records out"
         )
 
 
-def _describe(failure: RecordFailure) -> str:
+def _describe_record(failure: RecordFailure) -> str:
+    """Describe where and why a record failed, for a sentence."""
     return (
         f"the record of source offset {failure.offset} fails in {failure.executing_class} ({failure.stage}): "
         f"{failure.exception}: {failure.message}"
@@ -161,6 +167,7 @@ def _write_bytes(batch: ConnectBatch) -> pa.RecordBatch:
 
 
 def _build_chain(transforms: Sequence[TransformSettings], topic: str, to_topic: str) -> Transform | None:
+    """Make one transform of all. ConfigError if they cannot be used, or send all of the topic elsewhere."""
     if not transforms:
         return None
     try:
@@ -183,6 +190,7 @@ def _sees_values(step: TransformSettings) -> bool:
 
 
 def _encode_bytes(payload: Payload, side: str) -> pa.BinaryArray:
+    """Return keys or values (`side`) as bytes, text as UTF-8. ConfigError if some are neither bytes nor text."""
     if payload.raw is not None:
         return payload.raw
     values = [value.encode() if isinstance(value, str) else value for value in map(strip_branch, payload.objects)]

@@ -1,7 +1,7 @@
 """Makes the keys and values to send: maps their schema ids, or re-encodes them."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,23 +95,23 @@ class Values:
 
     def encode(self, batch: ConnectBatch) -> Rewritten:
         """Encode records for sending. A key or value keeps its bytes if it need not be re-encoded."""
-        failures: list[RecordFailure] = []
-        losses: list[tuple[int, Notes]] = []
-        records = batch.records
+        done = Rewritten(batch.records)
         for side in self._sides:
-            records, side_failures, side_losses = side.encode(batch, records)
-            failures += side_failures
-            losses += side_losses
-        if failures:
-            # By offset: if a key fails, its value is left out too.
-            rows = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
-            records = records.take(pa.array(rows))
-            losses = [loss for loss in losses if loss[0] in batch.offsets[rows]]
-        return Rewritten(records, tuple(failures), tuple(losses))
+            encoded = side.encode(batch, done.batch)
+            done = Rewritten(encoded.batch, (*done.failures, *encoded.failures), (*done.losses, *encoded.losses))
+        if not done.failures:
+            return done
+        # By offset: if a key fails, its value is left out too.
+        rows = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in done.failures]))
+        losses = tuple(loss for loss in done.losses if loss[0] in batch.offsets[rows])
+        return Rewritten(done.batch.take(pa.array(rows)), done.failures, losses)
 
 
 class _Side:
-    """Keys, or values."""
+    """Decodes and encodes the keys of records, or their values.
+
+    `ids` maps schema ids of the source to those of the target. It is None if ids stay as they are.
+    """
 
     def __init__(self, settings: ValueSettings, is_key: bool) -> None:
         self.name: Side = "key" if is_key else "value"
@@ -132,7 +132,7 @@ class _Side:
 
     @property
     def encodes(self) -> bool:
-        """True if bytes are re-encoded."""
+        """True if the restore names a converter, so that all bytes are written anew."""
         return self._requested is not None
 
     @property
@@ -140,27 +140,21 @@ class _Side:
         return self._encoder.registered if self._encoder else ()
 
     def decode(self, batch: ConnectBatch) -> Outcome:
+        """Decode the keys or values with the source's converter. Records that fail are left out of the batch."""
         if self._converter is None:
-            self._converter = RecordConverter(self._archived(), self._settings.topic, self.name)
+            self._converter = RecordConverter(self._make_source_settings(), self._settings.topic, self.name)
         done: ConvertedPayload = self._converter.convert(batch.records)
         self._loss_notes = {int(batch.offsets[at]): notes for at, notes in done.losses.items()}
         passed = batch.take(done.positions)
         passed = replace(passed, key=done.payload) if self._is_key else replace(passed, value=done.payload)
         return Outcome(passed, done.failures)
 
-    def encode(
-        self, batch: ConnectBatch, records: pa.RecordBatch
-    ) -> tuple[pa.RecordBatch, Sequence[RecordFailure], Sequence[tuple[int, Notes]]]:
-        """Write this side of the batch into the records. Return them, their failures and their losses."""
+    def encode(self, batch: ConnectBatch, records: pa.RecordBatch) -> Rewritten:
+        """Write the keys or values of `batch` into `records`, which are the same records: all are still in them."""
         payload: Payload = batch.key if self._is_key else batch.value
         names = read_schema_names(records.column("headers"), self.name)
         if self._requested is None and payload.bytes_read is not None:
-            column, bad = self._map(payload.bytes_read, names)
-            records = replace_column(records, self.name, column)
-            if names is not None and self.ids is not None:
-                records, unknown = self._rename(records, names)
-                bad += unknown
-            return records, self._failures(batch, bad), ()
+            return self._keep_bytes(batch, records, payload.bytes_read, names)
         if self._encoder is None:
             # Transforms and objects of another sink give values without bytes: write them with the source's converter.
             self._encoder = self._new_encoder(self._source)
@@ -182,29 +176,44 @@ class _Side:
             )
             if names is not None:
                 # Confluent's readers believe such a header rather than the bytes.
-                gone = pc.and_(done.column.is_valid(), names.is_valid())
-                records = self._write_name(records, None, gone)
-                self.header_counts[f"{self._header}, and come without it: the {self.name} was written anew"] += (
-                    gone.true_count
-                )
-        failures = self._failures(batch, ((at, f"{reason}{hint}") for at, reason in done.bad.items()))
-        return records, failures, losses
+                removed = pc.and_(done.column.is_valid(), names.is_valid())
+                records = self._write_header(records, None, removed)
+                what = f"{self._header}, and come without it: the {self.name} was written anew"
+                self.header_counts[what] += removed.true_count
+        failures = self._make_failures(batch, ((at, f"{reason}{hint}") for at, reason in done.bad.items()))
+        return Rewritten(records, failures, tuple(losses))
 
-    def _map(self, raw: pa.BinaryArray, names: pa.BinaryArray | None) -> tuple[pa.BinaryArray, list[tuple[int, str]]]:
+    def _keep_bytes(
+        self, batch: ConnectBatch, records: pa.RecordBatch, raw: pa.BinaryArray, names: pa.BinaryArray | None
+    ) -> Rewritten:
+        """Write the bytes `raw` into the records, with the target's ids of their schemas if these are mapped.
+
+        `names` are the schemas that headers name. Bytes with such a header begin with no id.
+        """
         if self.ids is None:
-            return raw, []
-        column, unknown, ids = map_schema_ids(raw, self.ids, None if names is None else names.is_valid())
-        return column, [
-            (at, f"names schema {schema_id}, which was not archived and so is not in the target's registry")
-            for at, schema_id in zip(unknown.tolist(), ids.tolist(), strict=True)
+            return Rewritten(replace_column(records, self.name, raw))
+        column, rows, ids = map_schema_ids(raw, self.ids, None if names is None else names.is_valid())
+        records = replace_column(records, self.name, column)
+        bad = [
+            (row, f"names schema {schema_id}, which was not archived and so is not in the target's registry")
+            for row, schema_id in zip(rows.tolist(), ids.tolist(), strict=True)
         ]
+        if names is not None:
+            records, unknown = self._map_headers(records, names)
+            bad += unknown
+        return Rewritten(records, self._make_failures(batch, bad))
 
-    def _rename(self, records: pa.RecordBatch, names: pa.BinaryArray) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
-        """Write the target's names of schemas into headers. A null needs none."""
+    def _map_headers(
+        self, records: pa.RecordBatch, names: pa.BinaryArray
+    ) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+        """Write the target's names of schemas into the headers of records that are not null.
+
+        Return the records, and (row, why) of those whose schema has no name there.
+        """
         bad: list[tuple[int, str]] = []
         for text in names.unique().drop_null().to_pylist():
             rows = pc.and_(pc.is_in(names, pa.array([text])), records.column(self.name).is_valid())
-            new = self._find_name(text)
+            new = self._find_target_name(text)
             if isinstance(new, str):
                 at = np.flatnonzero(rows.to_numpy(zero_copy_only=False)).tolist()
                 bad += zip(at, [f"has the header {self._header}, which {new}"] * len(at), strict=True)
@@ -212,10 +221,10 @@ class _Side:
             what = f"{self._header}, which names it at the target too: no byte of the {self.name} is an id"
             self.header_counts[what] += rows.true_count
             if new != text:
-                records = self._write_name(records, new, rows)
+                records = self._write_header(records, new, rows)
         return records, bad
 
-    def _find_name(self, text: bytes) -> bytes | str:
+    def _find_target_name(self, text: bytes) -> bytes | str:
         """Return the header's text at the target, or the reason for having none."""
         mapping = self._settings.mapping
         try:
@@ -227,7 +236,7 @@ class _Side:
             return f"names schema {name}, which was not archived, or has no GUID in the target's registry"
         return encode_schema_name(names[name], rest)
 
-    def _write_name(self, records: pa.RecordBatch, name: bytes | None, rows: pa.BooleanArray) -> pa.RecordBatch:
+    def _write_header(self, records: pa.RecordBatch, name: bytes | None, rows: pa.BooleanArray) -> pa.RecordBatch:
         """Write a name into the header of these records. None: remove the header."""
         headers = BatchHeaders.of(records)
         mine = pc.and_(pc.equal(headers.keys, self._header), rows.take(pa.array(headers.rows)))
@@ -235,10 +244,11 @@ class _Side:
         is_kept = pc.invert(mine) if name is None else mine.is_valid()
         return replace(headers, values=values).select(is_kept.to_numpy(zero_copy_only=False)).put_into(records)
 
-    def _failures(self, batch: ConnectBatch, bad: Iterable[tuple[int, str]]) -> list[RecordFailure]:
+    def _make_failures(self, batch: ConnectBatch, bad: Iterable[tuple[int, str]]) -> tuple[RecordFailure, ...]:
+        """Make the failures of records, given as (row, why), as Connect reports those of a converter."""
         stage: Stage = "KEY_CONVERTER" if self._is_key else "VALUE_CONVERTER"
         where = self._settings.topic
-        return [
+        return tuple(
             RecordFailure(
                 int(batch.offsets[at]),
                 stage,
@@ -247,10 +257,10 @@ class _Side:
                 f"the {self.name} of the record at offset {batch.offsets[at]} of topic {where} {reason}",
             )
             for at, reason in bad
-        ]
+        )
 
-    def _archived(self) -> ConverterSettings:
-        """Return the source's converter, with the archived schemas."""
+    def _make_source_settings(self) -> ConverterSettings:
+        """Return the settings of the source's converter, which finds schemas in the archive, not in a registry."""
         registry_settings = self._source.registry
         if registry_settings is None:
             return self._source
@@ -259,6 +269,7 @@ class _Side:
         return self._source.model_copy(update={"registry": registry})
 
     def _new_encoder(self, settings: ConverterSettings) -> ValueEncoder:
+        """Make the encoder of a converter, which registers schemas in the target's registry."""
         registry = self._settings.outgoing.target_registry
         # The source's converter names the source's registry, but new schemas belong into the target's.
         if settings is self._source and registry is not None:

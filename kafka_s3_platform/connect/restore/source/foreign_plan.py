@@ -144,7 +144,7 @@ class SentObjects:
         topics, numbers = (self.table[name].to_pylist() for name in ("topic", "kafka_partition"))
         return frozenset(zip(topics, numbers, strict=True))
 
-    def unsent(self, listed: Sequence[ForeignObject]) -> Unsent:
+    def find_unsent(self, listed: Sequence[ForeignObject]) -> Unsent:
         """Return the new objects of `listed`, with notes on those beside, before or in place of sent ones.
 
         Keys and headers are left out if their values were sent: alone, they would be read as records without a value.
@@ -162,16 +162,17 @@ class SentObjects:
             ),
         )
         late = "lies before what was sent of its kafka partition: its records come after that"
-        return Unsent(new, tuple(map(DoubtNote, _describe_objects(list(self._earlier(new)), late))), skipped)
+        return Unsent(new, tuple(map(DoubtNote, _describe_objects(list(self._find_late(new)), late))), skipped)
 
-    def _earlier(self, new: Iterable[ForeignObject]) -> Iterator[ForeignObject]:
+    def _find_late(self, new: Iterable[ForeignObject]) -> Iterator[ForeignObject]:
+        """Yield new objects that lie before one that was sent of their kafka partition."""
         for item in new:
-            last = self._last.get((item.topic, item.kafka_partition))
+            last = self._last_places.get((item.topic, item.kafka_partition))
             if last is not None and (item.first_offset or 0, order_by_name(item.key, item.first_offset)) < last:
                 yield item
 
     @cached_property
-    def _last(self) -> dict[tuple[str, int], tuple[int, tuple[str | int, ...]]]:
+    def _last_places(self) -> dict[tuple[str, int], tuple[int, tuple[str | int, ...]]]:
         """First offset and key of the last object, by topic and kafka partition."""
         last: dict[tuple[str, int], tuple[int, tuple[str | int, ...]]] = {}
         columns = (self.table[name].to_pylist() for name in ("topic", "kafka_partition", "first_offset", "key"))
@@ -252,7 +253,7 @@ def make_foreign_plan(
     check_listing(listing, listed, sent, request.kafka_partitions)
     if sent is None and not listed:
         raise PreflightError(f"there is no object to restore: {listing.describe_search()}. {_CORRECT}")
-    unsent = Unsent(tuple(listed), ()) if sent is None else sent.unsent(listed)
+    unsent = Unsent(tuple(listed), ()) if sent is None else sent.find_unsent(listed)
     chosen, notes = _choose_objects(request.config, unsent.objects, times)
     numbers = None if request.kafka_partitions is None else set(request.kafka_partitions)
     objects = tuple(o for o in chosen if numbers is None or o.kafka_partition in numbers)
@@ -343,6 +344,7 @@ def make_foreign_targets(request: RestoreRequest, plan: ForeignPlan) -> tuple[Ta
 def _make_target(
     request: RestoreRequest, plan: ForeignPlan, to_topic: str, objects: Sequence[ForeignObject]
 ) -> TargetPlan:
+    """Make the plan of one target topic, of the objects with records for it."""
     topics = tuple(sorted(topic for topic, targets in plan.targets.items() if to_topic in targets))
     config = request.config
     # A topic that goes to a target of its own name is named alone: that is a loop.
@@ -410,6 +412,7 @@ def _choose_objects(
 
 
 def _describe_listing(report: ScanReport) -> Iterable[str]:
+    """Yield sentences about objects that the listing has counted and left out."""
     bad = set(report.bad)
     yield from (f"{report.counts[kind]:,} {what}" for kind, what in _COUNTED.items() if kind in report.counts)
     # Bad objects are in the plan's `skipped`.

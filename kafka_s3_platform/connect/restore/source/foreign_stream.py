@@ -108,6 +108,7 @@ class WantedRecords:
                 yield selected
 
     def _read(self) -> Iterator[ConnectBatch]:
+        """Yield the records of all objects in the window. Errors say how the restore can go on."""
         try:
             yield from self._stream.batches()
         except IntegrityError as err:
@@ -170,6 +171,7 @@ class ForeignRecords:
         return self._records.facts
 
     def _check_times(self, batch: ConnectBatch) -> None:
+        """Raise PreflightError if the Kafka client would not send the timestamp of a record as it is."""
         unsendable = np.flatnonzero(batch.timestamps == UNSENDABLE_TIMESTAMP)
         if len(unsendable):
             raise PreflightError(
