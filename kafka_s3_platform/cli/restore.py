@@ -131,10 +131,6 @@ def _make_absolute(ctx: click.Context, param: click.Parameter, path: Path | None
     return None if path is None else str(path.absolute())
 
 
-def _make_list(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str]:  # noqa: ARG001 - click's signature
-    return list(values)
-
-
 def _parse_pairs(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 - click's signature
     pairs = [text.partition("=") for text in texts]
     if not all(source and equals and target for source, equals, target in pairs):
@@ -145,7 +141,7 @@ def _parse_pairs(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 _BY_TYPE: Mapping[Any, Mapping[str, Any]] = {
     str: {},
     bool: {"is_flag": True},
-    list[str]: {"multiple": True, "callback": _make_list},
+    list[str]: {"multiple": True},
     list[int]: {"callback": parse_numbers},
     Mapping[str, int]: {"multiple": True, "callback": parse_offsets},
     Mapping[str, str]: {"multiple": True, "callback": _parse_pairs},

@@ -25,37 +25,37 @@ FolderKey = tuple[object, ...]
 
 
 class GroupFolders:
-    """Finds the folders of a group in which each object ends before the next one begins, as sinks write them."""
+    """Finds the folders of a group's objects. In a folder, sinks end each object before the next one begins.
+
+    `is_one_folder`: all objects are in one folder, so an offset between two of them is in no object. `next_offsets`
+    maps the key of an object to the first offset of the next one in its folder: it holds lower offsets alone.
+    """
 
     def __init__(self, config: ConnectorConfig, group: ObjectGroup) -> None:
         layout = config.layout
         has_template = layout.key_layout == "template"
         variables = set(_VARIABLE.findall(layout.file_name_template or "")) if has_template else set[str]()
         is_default = layout.partitioner == "Default" and layout.key_layout == "connect"
-        is_one = variables <= _UNIQUE_VARIABLES if has_template else is_default
+        is_one_folder = variables <= _UNIQUE_VARIABLES if has_template else is_default
         # Lenses has no `partitioner`: the names show the folders. The window in a name belongs to that object alone.
         self._has_own_times = layout.key_layout == "lenses"
         if self._has_own_times:
-            is_one = len({s.name.encoded_partition for s in group.sets}) == 1
-        self.is_one = is_one and not any(s.name.is_tombstone for s in group.sets)
-        """All objects are in one folder, so an offset between two of them is in no object."""
-        self._is_known = variables <= _KNOWN_VARIABLES
-        self.ends: dict[str, int] = {}
-        """By object: the first offset of the next one of its folder. It holds lower ones."""
+            is_one_folder = len({s.name.encoded_partition for s in group.sets}) == 1
+        self.is_one_folder = is_one_folder and not any(s.name.is_tombstone for s in group.sets)
+        self._are_folders_known = variables <= _KNOWN_VARIABLES
+        self.next_offsets: dict[str, int] = {}
         last_keys: dict[FolderKey, str] = {}
         for item in (s.name for s in group.sets if s.name.first_offset is not None):
             folder = self.find_folder(item)
             if folder in last_keys and item.first_offset is not None:
-                self.ends[last_keys[folder]] = item.first_offset
+                self.next_offsets[last_keys[folder]] = item.first_offset
             if folder is not None:
                 last_keys[folder] = item.key
 
     def find_folder(self, item: ForeignObject) -> FolderKey | None:
         """Return the folder of an object. None if objects of the same folder may overlap."""
         window = None if self._has_own_times else item.window
-        if self._is_known:
-            return (item.encoded_partition, window)
-        return None
+        return (item.encoded_partition, window) if self._are_folders_known else None
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,16 @@ class PositionBounds:
     """Bounds of the offsets of an object: its first record is at `first` or before, all are before `end`.
 
     `first` is None if it is unknown, and below 0 if a name has fewer offsets than its object has records. `is_dense`:
-    there is no hole between the known first and last offset. `is_last_known`: a record lies at `end` - 1.
+    there is no hole between the known first and last offset. `has_known_last`: a record lies at `end` - 1.
     """
 
     first: int | None
     end: int
     is_dense: bool
-    is_last_known: bool = False
+    has_known_last: bool = False
 
 
-def find_extent(item: ForeignObject, facts: OffsetFacts, count: int, end_in_folder: int | None) -> PositionBounds:
+def find_bounds(item: ForeignObject, facts: OffsetFacts, count: int, end_in_folder: int | None) -> PositionBounds:
     """Find the offsets of an object with `count` records, from its name, its metadata and the name of the next one."""
     first = item.first_offset
     last = facts.last
@@ -81,30 +81,34 @@ def find_extent(item: ForeignObject, facts: OffsetFacts, count: int, end_in_fold
         # This platform's objects may hold offsets between one another.
         is_full = first + count == end_in_folder and not facts.is_ours
         return PositionBounds(first, end, is_full or (last is not None and end - first == count), last is not None)
-    return (
-        PositionBounds(None, 0, is_dense=False)
-        if last is None
-        else PositionBounds(last + 1 - count, last + 1, is_dense=False)
-    )
+    if last is None:
+        return PositionBounds(None, 0, is_dense=False)
+    return PositionBounds(last + 1 - count, last + 1, is_dense=False)
 
 
 @dataclass
-class Reach:
-    """How far the records of a group were read: ends of offsets, to assign positions and to find gaps and overlaps.
+class OffsetProgress:
+    """How far the records of a group were read, to count positions on and to find gaps and overlaps.
 
-    `next` is the least possible offset of the next position. `reached` is the offset after all known offsets. `blurred`
-    is the offset after all records of unknown offsets, and after their positions. `ends` maps each folder to the end of
-    its objects. `dense_end` is the end of all objects without a hole. `lasts` are known last offsets of objects.
-    `is_whole`: the object before was read, so a gap behind it can be recognized.
+    A position is an offset that was counted, since the record's own is unknown.
+
+    Attributes:
+        next: the least possible offset of the next position.
+        known_end: the offset after all known offsets.
+        uncertain_end: the offset after all records of unknown offsets, and after their positions.
+        can_show_gap: the object before was read, so a gap behind it can be recognized.
+        ends: by folder, the end of its objects.
+        dense_end: the end of all objects without a hole.
+        last_offsets: the known last offsets of objects.
     """
 
     next: int = 0
-    reached: int = 0
-    blurred: int = 0
-    is_whole: bool = False
+    known_end: int = 0
+    uncertain_end: int = 0
+    can_show_gap: bool = False
     ends: dict[FolderKey, int] = field(default_factory=dict)
     dense_end: int = 0
-    lasts: list[int] = field(default_factory=list)
+    last_offsets: list[int] = field(default_factory=list)
 
     def assign_offsets(self, first: int | None, batch: ReadBatch) -> Int64s:
         """Return the offsets of a batch. `first` is the first offset in its object's name (None: it has none).
@@ -117,40 +121,42 @@ class Reach:
         base = np.where(own_offsets >= 0, own_offsets - np.arange(size), -(2**62))
         base[0] = max(base[0], self.next, first if first is not None and own_offsets[0] < 0 else -1)
         offsets: Int64s = np.maximum.accumulate(base) + np.arange(size)
-        self.put(int(offsets[-1]) + 1)
+        self.set_next(int(offsets[-1]) + 1)
         return offsets
 
-    def put(self, end: int) -> None:
+    def set_next(self, end: int) -> None:
         """Set the next position to `end`."""
         self.next = end
-        self.blurred = max(self.blurred, end)
+        self.uncertain_end = max(self.uncertain_end, end)
 
     def note_offsets(self, last: int) -> None:
         """Add an object with known offsets up to `last`."""
         self.next = max(self.next, last + 1)
-        self.reached = max(self.reached, last + 1)
-        self.is_whole = True
+        self.known_end = max(self.known_end, last + 1)
+        self.can_show_gap = True
 
-    def find_shared(self, extent: PositionBounds, item: ForeignObject) -> int | None:
+    def find_shared(self, bounds: PositionBounds, item: ForeignObject) -> int | None:
         """Find an offset that is surely in this object and in one before it. Objects come by their first offsets."""
         if item.first_offset is None:
             return None
         if item.first_offset < self.dense_end:
             return item.first_offset
-        inner_offsets = (last for last in self.lasts if extent.is_dense and item.first_offset <= last < extent.end)
+        inner_offsets = (
+            last for last in self.last_offsets if bounds.is_dense and item.first_offset <= last < bounds.end
+        )
         return next(inner_offsets, None)
 
-    def note_extent(self, extent: PositionBounds, folder: FolderKey | None) -> None:
-        """Add an object without known offsets, with records up to the end of `extent` at least."""
-        end = extent.end
-        if extent.is_dense:
+    def note_bounds(self, bounds: PositionBounds, folder: FolderKey | None) -> None:
+        """Add an object without known offsets, with records up to the end of `bounds` at least."""
+        end = bounds.end
+        if bounds.is_dense:
             self.dense_end = max(self.dense_end, end)
-        elif extent.is_last_known and extent.first is not None:
+        elif bounds.has_known_last and bounds.first is not None:
             # No later object begins before this one.
-            self.lasts = [*(last for last in self.lasts if last >= extent.first), end - 1]
-        self.reached = max(self.reached, end)
-        self.blurred = max(self.blurred, end)
-        self.is_whole = True
+            self.last_offsets = [*(last for last in self.last_offsets if last >= bounds.first), end - 1]
+        self.known_end = max(self.known_end, end)
+        self.uncertain_end = max(self.uncertain_end, end)
+        self.can_show_gap = True
         if folder is not None:
             self.ends[folder] = max(self.ends.get(folder, 0), end)
 

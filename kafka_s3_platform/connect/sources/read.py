@@ -37,7 +37,13 @@ from kafka_s3_platform.connect.sources.objects import (
     has_record_offsets,
     read_offset_facts,
 )
-from kafka_s3_platform.connect.sources.order import CONNECT_STEPS, GroupFolders, PositionBounds, Reach, find_extent
+from kafka_s3_platform.connect.sources.order import (
+    CONNECT_STEPS,
+    GroupFolders,
+    OffsetProgress,
+    PositionBounds,
+    find_bounds,
+)
 from kafka_s3_platform.connect.sources.report import ReadReport, Tolerance
 from kafka_s3_platform.core.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.core.errors import IntegrityError, PreflightError
@@ -105,7 +111,7 @@ class ForeignStream:
         """Forget what an earlier iteration has counted."""
         self._tolerance = Tolerance(self._config, self._group, self._left_out)
         self.report.ends_open = self._contents.ends_open
-        self._positions = Reach()
+        self._positions = OffsetProgress()
         self._merged = OffsetMerge(CONNECT_STEPS, self._tolerance.skip_repeated)
 
     @property
@@ -135,7 +141,7 @@ class ForeignStream:
             for batch in self._merged.take_before(first):
                 yield self._count_records(batch)
             if self._tolerance.leaves_out(objects.name):
-                self._positions.is_whole = False
+                self._positions.can_show_gap = False
             elif line := objects.explain_missing_parts(self._config.layout):
                 self._skip_or_fail(objects.name, IntegrityError(line))
             else:
@@ -154,7 +160,7 @@ class ForeignStream:
             items = [s.name for s in self._group.sets if (s.name.first_offset or 0) < self._end]
             # One at a time: the offsets of all objects at once may be many.
             facts = (read_offset_facts(self._config, self._store, item) for item in items)
-            return all(t.offsets is not None or (self._folders.is_one and not t.is_ours) for t in facts)
+            return all(t.offsets is not None or (self._folders.is_one_folder and not t.is_ours) for t in facts)
         except IntegrityError:
             return False
 
@@ -177,22 +183,20 @@ class ForeignStream:
             return
         if objects.name.first_offset is not None:
             self._report_gap(objects.name, objects.name.first_offset)
-        if self._has_offsets or (facts.offsets is not None and self._is_beyond_positions(facts.offsets.first)):
+        # Known offsets beyond all records of unknown ones can be merged: no position is among them.
+        is_beyond = facts.offsets is not None and facts.offsets.first >= self._positions.uncertain_end
+        if self._has_offsets or is_beyond:
             if facts.last is None or facts.last >= self._start:
                 self._add_to_merge(objects, facts)
             else:
                 self._positions.note_offsets(facts.last)
         elif self._is_before_start(facts, following):
-            self._positions.is_whole = False
+            self._positions.can_show_gap = False
         else:
             # Positions follow all records with known offsets that were read so far.
             for batch in self._merged.take_before(None):
                 yield self._count_records(batch)
             yield from self._read_by_position(objects, facts)
-
-    def _is_beyond_positions(self, first: int) -> bool:
-        """Return True if this offset lies beyond all records with an unknown offset, and beyond their positions."""
-        return first >= self._positions.blurred
 
     def _add_to_merge(self, objects: ObjectSet, facts: OffsetFacts) -> None:
         """Check an object with offsets, and add it to the merge. Records before its first offset are out already."""
@@ -270,8 +274,8 @@ class ForeignStream:
 
     def _find_block_window(self, objects: ObjectSet) -> tuple[int, int]:
         """Return the offsets whose blocks are read: all with bad objects skipped, or keys or headers apart."""
-        is_whole = not self._tolerance.fails or len(objects.objects) > 1
-        return (0, MAX_OFFSET) if is_whole else (self._start, self._end)
+        reads_all = not self._tolerance.fails or len(objects.objects) > 1
+        return (0, MAX_OFFSET) if reads_all else (self._start, self._end)
 
     def _explain_offset_fault(self, item: ForeignObject, summary: OffsetSummary, _: int, bad: dict[int, str]) -> str:
         """Explain why an object with offsets is bad. Empty if it is not."""
@@ -298,21 +302,21 @@ class ForeignStream:
             )
         if checked_object is not None or blocks is not None:
             count = left_out_count + (0 if checked_object is None else checked_object.count)
-            extent = find_extent(item, facts, count, self._folders.ends.get(item.key))
+            bounds = find_bounds(item, facts, count, self._folders.next_offsets.get(item.key))
             self.report.unnamed_object_count += item.place is None
             # Before the first record goes out, because it may refuse the window.
-            self._report_disorder(item, extent)
-            if item.first_offset is None and extent.first is not None:
-                self._report_gap(item, extent.first)
-            self._positions.note_extent(extent, self._folders.find_folder(item))
+            self._report_disorder(item, bounds)
+            if item.first_offset is None and bounds.first is not None:
+                self._report_gap(item, bounds.first)
+            self._positions.note_bounds(bounds, self._folders.find_folder(item))
             if blocks is not None:
-                self._positions.put(blocks.next_offset)
-        is_proven = checked_object is not None and extent.is_dense and self._positions.next <= (extent.first or 0)
+                self._positions.set_next(blocks.next_offset)
+        is_proven = checked_object is not None and bounds.is_dense and self._positions.next <= (bounds.first or 0)
         for batch in () if checked_object is None else checked_object.batches:
-            yield from self._place_records(objects.name, extent.first, batch, is_proven=is_proven)
+            yield from self._place_records(objects.name, bounds.first, batch, is_proven=is_proven)
         if blocks is not None:
             # Blocks behind the window count too: the positions of the next object must not depend on the window.
-            self._positions.put(blocks.end_offset)
+            self._positions.set_next(blocks.end_offset)
 
     def _select_by_counts(self, objects: ObjectSet) -> BlockSelection | None:
         """Select the blocks with records in the window by counting. None if the object has no index of blocks."""
@@ -332,8 +336,8 @@ class ForeignStream:
 
     def _explain_place(self, item: ForeignObject, facts: OffsetFacts, count: int) -> str:
         """Explain why an object of so many records cannot have the offset in its name. Empty: it can."""
-        extent = find_extent(item, facts, count, self._folders.ends.get(item.key))
-        first = extent.first
+        bounds = find_bounds(item, facts, count, self._folders.next_offsets.get(item.key))
+        first = bounds.first
         if first is None:
             return ""
         if first < 0:
@@ -347,7 +351,7 @@ class ForeignStream:
                 f"object {item.key} begins at offset {first}, but the objects before it hold records up to {end - 1}:"
                 f" {_TWICE_ADVICE}"
             )
-        if (shared := self._positions.find_shared(extent, item)) is not None:
+        if (shared := self._positions.find_shared(bounds, item)) is not None:
             return (
                 f"object {item.key} holds offset {shared}, and so does an object before it, by their names and numbers"
                 f" of records: {_TWICE_ADVICE}"
@@ -356,11 +360,13 @@ class ForeignStream:
             return f"object {item.key} holds {count} records, more than its name has offsets"
         return ""
 
-    def _report_disorder(self, item: ForeignObject, extent: PositionBounds) -> None:
+    def _report_disorder(self, item: ForeignObject, bounds: PositionBounds) -> None:
         """Report an overlap with the objects before. Refuse the object if the window is `by_offset`."""
-        if extent.first is None or extent.first >= self._positions.reached:
+        if bounds.first is None or bounds.first >= self._positions.known_end:
             return
-        line = f"object {item.key} begins at offset {extent.first}, those before it reach {self._positions.reached - 1}"
+        line = (
+            f"object {item.key} begins at offset {bounds.first}, those before it reach {self._positions.known_end - 1}"
+        )
         if self._by_offset:
             raise PreflightError(
                 f"{item.topic}-{item.kafka_partition}: {line}, and the offsets of their records are unknown: a window"
@@ -373,13 +379,13 @@ class ForeignStream:
     def _report_gap(self, item: ForeignObject, first: int) -> None:
         """Report the offsets between the objects before and this one, at `first`, that are in no object."""
         positions = self._positions
-        start = max(positions.reached, self._start)
+        start = max(positions.known_end, self._start)
         end = min(first, self._end)
-        if not positions.is_whole or start >= end:
+        if not positions.can_show_gap or start >= end:
             return
-        if not self._folders.is_one:
+        if not self._folders.is_one_folder:
             # The last records of the objects before may lie behind this one's first, unless their offsets are known.
-            self.report.unordered_count += positions.blurred >= positions.reached
+            self.report.unordered_count += positions.uncertain_end >= positions.known_end
             return
         self.report.gap_count += 1
         if len(self.report.gaps) < MAX_LINES:
@@ -399,7 +405,7 @@ class ForeignStream:
         """
         ends = [s.name.first_offset for s in following]
         begin_early = [end is not None and end <= self._start for end in ends]
-        return begin_early == [True, True] and self._folders.is_one and not facts.is_ours
+        return begin_early == [True, True] and self._folders.is_one_folder and not facts.is_ours
 
     def _check_object(
         self, item: ForeignObject, open_batches: Callable[[], Iterator[ReadBatch]], explain_fault: Complaint
@@ -417,8 +423,8 @@ class ForeignStream:
 
     def _skip_or_fail(self, item: ForeignObject, err: IntegrityError) -> None:
         """Skip the object and report it, or fail."""
-        self._tolerance.skip_object(item, err, max(self._positions.blurred, item.first_offset or 0))
-        self._positions.is_whole = False
+        self._tolerance.skip_object(item, err, max(self._positions.uncertain_end, item.first_offset or 0))
+        self._positions.can_show_gap = False
 
     def _place_records(
         self, item: ForeignObject, first: int | None, read_batch: ReadBatch, *, is_proven: bool

@@ -31,7 +31,7 @@ from kafka_s3_platform.connect.formats.avro_records import BATCH_OBJECTS, build_
 from kafka_s3_platform.connect.formats.parquet.value_columns import KEPT_SCHEMA, WRAPPER, ParquetWriter
 from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest, WriteRequest
 from kafka_s3_platform.core.formats.parquet.batches import RowGroupReader
-from kafka_s3_platform.core.formats.parquet.pages import CheckedFile, ColumnChunk, open_checked
+from kafka_s3_platform.core.formats.parquet.pages import CheckedFile, open_checked
 from kafka_s3_platform.core.formats.parts import ObjectPart
 from kafka_s3_platform.core.formats.reading import BATCH_RECORDS, ReadBatch, build_damage_error, build_limit_error
 from kafka_s3_platform.core.model.connect import VALUE_ERRORS, Schema
@@ -143,7 +143,7 @@ def _convert_scalars(column: pa.Array, kind: str, size: int | None) -> list[Any]
     """Convert a column without inner columns to values of Avro's type `kind`, of `size` bytes if that is fixed."""
     arrow = column.type
     if pa.types.is_decimal(arrow):
-        return [None if v is None else _encode_unscaled(v, arrow.scale, size) for v in column.to_pylist()]
+        return [None if v is None else encode_unscaled(int(v.scaleb(arrow.scale)), size) for v in column.to_pylist()]
     if kind in {"string", "enum"} and _is_bytes(arrow):
         is_uuid = pa.types.is_fixed_size_binary(arrow) and arrow.byte_width == _UUID_BYTES
         of: Callable[[bytes], str] = _format_uuid if is_uuid else bytes.decode
@@ -170,11 +170,6 @@ def _convert_to_physical(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_date64(kind):
         return column.cast(pa.int64())
     return column
-
-
-def _encode_unscaled(value: Any, scale: int, size: int | None) -> bytes:
-    """Encode the number of a decimal in as many bytes as it needs, or as its fixed type has."""
-    return encode_unscaled(int(value.scaleb(scale)), size)
 
 
 _KEPT = (KEPT_SCHEMA.encode(), b"avro.schema")
@@ -278,13 +273,10 @@ def _check_types(checked: CheckedFile) -> None:
     """
     schema = checked.file.schema
     for at in range(len(schema)):
-        chunks = (group.chunks[at] for group in checked.row_groups)
-        if schema.column(at).logical_type.type == "UNKNOWN" and any(map(_holds_values, chunks)):
+        is_null_type = schema.column(at).logical_type.type == "UNKNOWN"
+        chunks = [group.chunks[at] for group in checked.row_groups] if is_null_type else []
+        if any(chunk.nulls is not None and chunk.values > chunk.nulls for chunk in chunks):
             raise ValueError(f"its column {schema.column(at).path} holds values and is of the type null")
-
-
-def _holds_values(chunk: ColumnChunk) -> bool:
-    return chunk.nulls is not None and chunk.values > chunk.nulls
 
 
 def _find_kept_schema(file: pq.ParquetFile) -> str | None:

@@ -248,7 +248,9 @@ def make_foreign_plan(
     """
     listing = SourceListing(request.config, topics, store, sent.etags if sent else ())
     times = list_time_windows(request)
-    listed = _match_topics(request.topics_regex, list(listing))
+    listed = list(listing)
+    matching = set(match_names(request.topics_regex, {o.topic for o in listed}))
+    listed = [o for o in listed if o.topic in matching]
     # First the check that names a topic or a kafka partition: its error is more exact.
     check_listing(listing, listed, sent, request.kafka_partitions)
     if sent is None and not listed:
@@ -273,11 +275,6 @@ def make_foreign_plan(
         created_at=datetime.now(timezone.utc).isoformat(),
         place=hash_place(request.config),
     )
-
-
-def _match_topics(regex: str | None, objects: list[ForeignObject]) -> list[ForeignObject]:
-    matching = set(match_names(regex, {o.topic for o in objects}))
-    return [o for o in objects if o.topic in matching]
 
 
 def check_listing(
