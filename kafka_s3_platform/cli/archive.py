@@ -7,9 +7,8 @@ import click
 
 from kafka_s3_platform.cli.messages import Verdict, json_option, print_result
 from kafka_s3_platform.cli.options import connector_argument, parse_hour, topic_option
-from kafka_s3_platform.cli.runs import PARTITION_KEY, RunOutcome, find_archived_topics, raise_failures, run_assets
+from kafka_s3_platform.cli.runs import PARTITION_KEY, RunOutcome, find_archived_topics, raise_failures, run_topics
 from kafka_s3_platform.core.defs.topic import TopicAssets
-from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.model.times import HOUR
 from kafka_s3_platform.core.text import count_noun
 
@@ -46,10 +45,7 @@ def archive(
     topics = find_archived_topics(connector, topic, at_kafka=True)
     # the hours are the connector's: each topic has the same
     keys = _choose_keys(topics[0], from_hour, to_hour) if topics and from_hour and to_hour else []
-    job_name = make_op_name("archive", connector)
-    outcomes, failures = run_assets({t.key("hourly"): t.topic for t in topics}, job_name, keys) if topics else ([], {})
-    if not outcomes:
-        raise_failures(failures)
+    outcomes, failures = run_topics("archive", topics, keys) if topics else ([], {})
     documents = [_make_document(o) for o in outcomes]
     lines = [line for d in documents for line in _format_hours(d)]
     print_result({"runs": documents}, as_json, lines)

@@ -18,7 +18,7 @@ from kafka_s3_platform.cli.groups import apply_groups
 from kafka_s3_platform.cli.messages import INCOMPLETE, Verdict, align_columns, json_option, print_result
 from kafka_s3_platform.cli.options import complete_connector, parse_numbers, parse_offsets
 from kafka_s3_platform.cli.registry import restore_registries
-from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, raise_failures, run_assets
+from kafka_s3_platform.cli.runs import RunOutcome, RunsOfTopics, find_native_topics, raise_failures, run_assets
 from kafka_s3_platform.connect.config.files import find_connector
 from kafka_s3_platform.connect.config.keys.values import parse_rate
 from kafka_s3_platform.connect.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
@@ -41,9 +41,6 @@ from kafka_s3_platform.core.instance.work import name_restored_op
 from kafka_s3_platform.core.text import count_noun
 
 C = TypeVar("C", bound=Callable[..., Any])
-
-RestoreOutcome = tuple[list[RunOutcome], Mapping[str, PlatformError]]
-"""Outcomes of topics, and errors by topic."""
 
 _OPTIONS = find_options(ForeignRestoreConfig)
 _FIELDS = list_fields(ForeignRestoreConfig)
@@ -229,7 +226,7 @@ def restore(
 
 def _prepare_run(
     connector: str, others: Sequence[str], terms: ForeignRestoreConfig, run_id: str
-) -> Callable[[], RestoreOutcome]:
+) -> Callable[[], RunsOfTopics]:
     """Return the run of the restore, to be called.
 
     Raises:
@@ -251,7 +248,7 @@ def _prepare_run(
         raise err.retell(_name_options(err.text)) from err
 
 
-def _prepare_foreign(source: ConnectorConfig, terms: ForeignRestoreConfig, run_id: str) -> Callable[[], RestoreOutcome]:
+def _prepare_foreign(source: ConnectorConfig, terms: ForeignRestoreConfig, run_id: str) -> Callable[[], RunsOfTopics]:
     """Check the config for a restore of objects that others wrote. Return the run, to be called."""
     # not needed to show the options
     from kafka_s3_platform.connect.defs.restore.foreign_request import make_foreign_request
@@ -360,7 +357,7 @@ def _name_documents(report: dict[str, Any]) -> str:
 
 def _prepare_archived(
     connector: str, others: Sequence[str], terms: ForeignRestoreConfig, run_id: str
-) -> Callable[[], RestoreOutcome]:
+) -> Callable[[], RunsOfTopics]:
     """Check the options for a restore of the archive. Return the run, to be called."""
     # not needed to show the options
     from kafka_s3_platform.core.defs.restore.request import make_archive_source, read_rename
@@ -401,7 +398,7 @@ def _take(config: dg.Config, kind: type[dg.Config]) -> dict[str, Any]:
     return {name: getattr(config, name) for name in kind.model_fields}
 
 
-def run_restore(topics: Sequence[TopicAssets], config: RestoreConfig, run_id: str) -> RestoreOutcome:
+def run_restore(topics: Sequence[TopicAssets], config: RestoreConfig, run_id: str) -> RunsOfTopics:
     """Run the restore job of the first topic's connector. None is restored if another run changes one of them."""
     connector = topics[0].config.name
     return run_assets(

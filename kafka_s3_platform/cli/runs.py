@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 import dagster as dg
@@ -31,6 +31,7 @@ from kafka_s3_platform.core.errors import (
     TransientError,
     find_code,
 )
+from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.instance.work import FAILURE_TAG, FIRST_WINDOW_TAG, LAST_WINDOW_TAG, PICKED_TAG
 from kafka_s3_platform.core.model.silence import NO_ANSWER, try_each
 from kafka_s3_platform.core.model.silence import raise_failures as raise_failures  # noqa: PLC0414 - for the commands
@@ -54,6 +55,10 @@ class RunOutcome:
     topic: str
     run_id: str
     events: tuple[dict[str, Any], ...]
+
+
+RunsOfTopics = tuple[list[RunOutcome], dict[str, PlatformError]]
+"""The outcomes of topics that succeeded, and the errors of others by topic."""
 
 
 def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[TopicAssets]:
@@ -123,6 +128,18 @@ def find_native_topics(connector: str, topic: str | None, verb: str) -> list[Top
     return topics
 
 
+def run_topics(kind: Literal["archive", "compact"], topics: Sequence[TopicAssets], keys: Sequence[str]) -> RunsOfTopics:
+    """Archive hours, or compact days, of topics of one connector. `keys` are the first and the last of these.
+
+    Without keys, archive everything up to now. Return as `run_assets` does, and raise if no topic succeeds.
+    """
+    by_key = {topic.key("hourly" if kind == "archive" else "daily"): topic.topic for topic in topics}
+    outcomes, failures = run_assets(by_key, make_op_name(kind, topics[0].config.name), keys)
+    if not outcomes:
+        raise_failures(failures)
+    return outcomes, failures
+
+
 def run_assets(
     topics: Mapping[dg.AssetKey, str],
     job_name: str,
@@ -132,7 +149,7 @@ def run_assets(
     only_looks: bool = False,
     run_id: str | None = None,
     is_together: bool = False,
-) -> tuple[list[RunOutcome], dict[str, PlatformError]]:
+) -> RunsOfTopics:
     """Run assets, each of a topic, as one run of a job in this process.
 
     The run is for the contiguous `partition_keys` or without any. Without a `run_id` it gets a new one. With

@@ -19,13 +19,12 @@ from kafka_s3_platform.cli.runs import (
     find_native_topics,
     print_topics,
     raise_failures,
-    run_assets,
+    run_topics,
     try_topics,
 )
 from kafka_s3_platform.connect.config.files import find_connector
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import ConfigError
-from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.core.upkeep.index import UpkeepReport, keep_up_index
 from kafka_s3_platform.core.upkeep.retain import RetentionReport, collect_refusals, plan_retention, retain_topic
@@ -106,7 +105,6 @@ def _format_vacuum(topic: str, report: VacuumReport) -> str:
 def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
     """Merge the hourly objects of a day into daily ones, for all topics of CONNECTOR in one run."""
     key = parse_day(day).isoformat()
-    job_name = make_op_name("compact", connector)
     topics = find_native_topics(connector, topic, "compact")
     for archived in topics:
         if not archived.days.definition.has_partition_key(key):
@@ -115,9 +113,7 @@ def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
                 f"{archived.config.archive.start_hour.isoformat()}, and end with today. An earlier day can be restored "
                 f"as it is; to merge it, move archive.start.hour back to that day"
             )
-    outcomes, failures = run_assets({t.key("daily"): t.topic for t in topics}, job_name, [key])
-    if not outcomes:
-        raise_failures(failures)
+    outcomes, failures = run_topics("compact", topics, [key])
     documents = [_make_document(o) for o in outcomes]
     print_result({"runs": documents}, as_json, [_format_day(d) for d in documents])
     raise_failures(failures)

@@ -27,12 +27,13 @@ from kafka_s3_platform.core.defs.resources import SparkResource
 from kafka_s3_platform.core.defs.restore.config import OFFSETS
 from kafka_s3_platform.core.defs.restore.values import read_offsets
 from kafka_s3_platform.core.errors import IntegrityError, PlatformError
+from kafka_s3_platform.core.model.gaps import Gap
 from kafka_s3_platform.core.restore.evidence import ComparedTopic, Evidence, EvidenceFolder
 from kafka_s3_platform.core.restore.request import RestoreRequest
 from kafka_s3_platform.core.restore.signing import EvidenceKey, read_evidence_key
 from kafka_s3_platform.core.restore.verify.against_topic import Comparison, KafkaPartitionComparison, compare_with_topic
 from kafka_s3_platform.core.text import count_noun
-from kafka_s3_platform.core.upkeep.verify import VerifyReport, verify_archive
+from kafka_s3_platform.core.upkeep.verify import Hole, VerifyReport, verify_archive
 from kafka_s3_platform.operate.defs.warm_spark import choose_runner
 
 
@@ -259,34 +260,30 @@ def _format_kafka_partition(part: KafkaPartitionComparison) -> str:
     return f"{place}, digest {part.found_digest}"
 
 
-def _format_report(report: VerifyReport) -> list[str | Verdict]:
-    """Return the lines about a verified topic: the verdict, then each thing that is not as it should be."""
+def _format_report(report: VerifyReport) -> Iterator[str | Verdict]:
+    """Yield the lines about a verified topic: the verdict, then each thing that is not as it should be."""
     state = (
         "ok" if report.segment_count or report.holes or report.gaps else "nothing is archived, so nothing was compared"
     )
     if not report.ok:
         state = f"not as the index says: {count_noun(len(report.damages), 'thing')}"
-    head = (
+    yield Verdict(
         f"{report.topic}: {state}; {count_noun(report.segment_count, 'object')}, "
         f"{count_noun(report.record_count, 'record')}, {count_noun(report.size, 'byte')}, "
-        f"{count_noun(len(report.holes), 'hole')}, {count_noun(len(report.gaps), 'gap')}"
+        f"{count_noun(len(report.holes), 'hole')}, {count_noun(len(report.gaps), 'gap')}",
+        report.ok,
     )
-    damages = [
-        f"  kafka partition {d.kafka_partition}, {d.key or 'no single object'}: {d.message}" for d in report.damages
-    ]
-    holes = [
-        f"  not archived: kafka partition {h.kafka_partition} [{h.start_offset}, {h.end_offset})" for h in report.holes
-    ]
-    gaps = [
-        f"  lost: kafka partition {g.kafka_partition} [{g.start_offset}, {g.end_offset}), {g.reason}"
-        for g in report.gaps
-    ]
-    taken_over = [
-        f"  with the sink before this one: kafka partition {g.kafka_partition} [{g.start_offset}, {g.end_offset})"
-        for g in report.taken_over
-    ]
-    unresolved = [
-        f"  could not be archived: kafka partition {u.kafka_partition} {u.offsets}: {u.reason}: {u.message}"
-        for u in report.unresolved
-    ]
-    return [Verdict(head, report.ok), *damages, *holes, *gaps, *taken_over, *unresolved]
+    for d in report.damages:
+        yield f"  kafka partition {d.kafka_partition}, {d.key or 'no single object'}: {d.message}"
+    for hole in report.holes:
+        yield f"  not archived: {_format_range(hole)}"
+    for gap in report.gaps:
+        yield f"  lost: {_format_range(gap)}, {gap.reason}"
+    for gap in report.taken_over:
+        yield f"  with the sink before this one: {_format_range(gap)}"
+    for u in report.unresolved:
+        yield f"  could not be archived: kafka partition {u.kafka_partition} {u.offsets}: {u.reason}: {u.message}"
+
+
+def _format_range(item: Hole | Gap) -> str:
+    return f"kafka partition {item.kafka_partition} [{item.start_offset}, {item.end_offset})"

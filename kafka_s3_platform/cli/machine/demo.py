@@ -10,7 +10,6 @@ from datetime import datetime, timedelta, timezone
 from uuid import uuid4
 
 import click
-import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,7 +17,7 @@ from kafka_s3_platform.cli.machine.dev import write_settings
 from kafka_s3_platform.cli.machine.init import write_connector_file
 from kafka_s3_platform.cli.messages import align_columns, print_result
 from kafka_s3_platform.cli.restore import run_restore
-from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, run_assets
+from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, run_topics
 from kafka_s3_platform.core.archive.hours import report_hours
 from kafka_s3_platform.core.config import environment
 from kafka_s3_platform.core.config.folder import find_connectors_folder
@@ -26,7 +25,6 @@ from kafka_s3_platform.core.config.settings import KafkaSettings
 from kafka_s3_platform.core.defs.restore.config import ArchivedTargetConfig, RestoreConfig, WhatConfig
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import IntegrityError, PermanentError
-from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.core.model.offsets import make_span
@@ -130,10 +128,10 @@ def _archive_hours(topic: TopicAssets, start: datetime) -> Step:
     hours = [start + n * HOUR for n in range(DAYS * 24)]
     with _time_step(f"archiving {len(hours)} hours in one run") as seconds:
         keys = [topic.hours.key(hours[0]), topic.hours.key(hours[-1])]
-        run_id = _run_job("archive", topic, topic.key("hourly"), keys)
+        [run], _ = run_topics("archive", [topic], keys)
     reports = list(report_hours(topic.index.open(), hours, topic.lateness))
     complete = f"{sum(r.complete for r in reports)} of {len(hours)} hours are complete"
-    return Step("hours archived", seconds(), f"{complete}; {_describe_content(reports)}, run {run_id[:8]}")
+    return Step("hours archived", seconds(), f"{complete}; {_describe_content(reports)}, run {run.run_id[:8]}")
 
 
 def _merge_days(topic: TopicAssets, start: datetime) -> Step:
@@ -141,16 +139,9 @@ def _merge_days(topic: TopicAssets, start: datetime) -> Step:
     days = [(start + n * DAY).date() for n in range(DAYS)]
     with _time_step(f"merging the hours of each of {DAYS} days") as seconds:
         keys = [days[0].isoformat(), days[-1].isoformat()]
-        run_id = _run_job("compact", topic, topic.key("daily"), keys)
+        [run], _ = run_topics("compact", [topic], keys)
     reports = [report_day(topic.index.open(), day) for day in days]
-    return Step("days merged", seconds(), f"{DAYS} days; {_describe_content(reports)}, run {run_id[:8]}")
-
-
-def _run_job(kind: str, topic: TopicAssets, key: dg.AssetKey, keys: Sequence[str]) -> str:
-    """Run the topic's job of a kind for the hours or days `keys` of its asset `key`. Return the run's id."""
-    outcomes, failures = run_assets({key: topic.topic}, make_op_name(kind, topic.config.name), keys)
-    raise_failures(failures)
-    return outcomes[0].run_id
+    return Step("days merged", seconds(), f"{DAYS} days; {_describe_content(reports)}, run {run.run_id[:8]}")
 
 
 def _describe_content(reports: Sequence[SegmentTotals]) -> str:

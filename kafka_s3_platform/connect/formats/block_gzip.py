@@ -207,6 +207,7 @@ class _CountingSink:
         self._sink.flush()
 
 
+@dataclass(frozen=True)
 class BlockGzipReader:
     """Reads the blocks of the slice `selection`. `key` names the object in errors.
 
@@ -215,31 +216,23 @@ class BlockGzipReader:
     looks like its line's, and is lost.
     """
 
-    def __init__(
-        self,
-        read_range: ReadRange,
-        blocks: Sequence[Block],
-        key: str,
-        selection: slice = slice(None),
-        limits: ReadLimits = NO_KEYS,
-    ) -> None:
-        self._read_range = read_range
-        self._blocks = tuple(blocks)
-        self._key = key
-        self._selection = selection
-        self._limits = limits
+    read_range: ReadRange
+    blocks: Sequence[Block]
+    key: str
+    selection: slice = slice(None)
+    limits: ReadLimits = NO_KEYS
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return batches, none over two blocks. IntegrityError if a block is damaged, or contradicts the index."""
-        ends = [*(block.first_record_offset for block in self._blocks[1:]), None]
-        for block, end in list(zip(self._blocks, ends, strict=True))[self._selection]:
+        ends = [*(block.first_record_offset for block in self.blocks[1:]), None]
+        for block, end in list(zip(self.blocks, ends, strict=True))[self.selection]:
             yield from self._read_block(block, end)
 
     def _read_block(self, block: Block, end: int | None) -> Iterator[ReadBatch]:
         """Yield the block's values in batches, with their offsets as far as they are known."""
         first = at = block.first_record_offset
         is_dense = end is not None and end - first == block.num_records
-        values = read_from(self._read_range, (block,), first, first + block.num_records, self._key, self._limits)
+        values = read_from(self.read_range, (block,), first, first + block.num_records, self.key, self.limits)
         for lines in batch_values(values):
             offsets = np.full(len(lines), -1, np.int64)
             if is_dense:
