@@ -8,7 +8,7 @@ import msgspec
 
 from kafka_s3_platform.cli.messages import INCOMPLETE, Verdict, align_columns, json_option, print_result
 from kafka_s3_platform.core.errors import ConfigError
-from kafka_s3_platform.core.restore.evidence import SIGNATURE_SUFFIX, ComparedTopic, Evidence
+from kafka_s3_platform.core.restore.evidence import SIGNATURE_SUFFIX, Evidence
 from kafka_s3_platform.core.restore.signing import check_signature
 from kafka_s3_platform.core.text import count_noun
 
@@ -64,7 +64,8 @@ def _format(document: Evidence, key_name: str) -> Iterator[str | Verdict]:
     )
     yield document.method
     heads = ["topic", "compared with", "records", "bytes", ""]
-    head, *lines = align_columns([heads, *map(_format_row, document.topics)], numbers=(2, 3))
+    rows = [[t.topic, t.compared_with, f"{t.records:,}", f"{t.record_bytes:,}", t.verdict] for t in document.topics]
+    head, *lines = align_columns([heads, *rows], numbers=(2, 3))
     yield head
     for line, topic in zip(lines, document.topics, strict=True):
         yield Verdict(line, topic.is_complete)
@@ -72,7 +73,3 @@ def _format(document: Evidence, key_name: str) -> Iterator[str | Verdict]:
     records = count_noun(sum(topic.records for topic in document.topics), "record")
     verdict = "all that was to be compared was there, and equal" if document.is_complete else "NOT all came back"
     yield Verdict(f"{records} of {count_noun(len(document.topics), 'topic')}: {verdict}", document.is_complete)
-
-
-def _format_row(topic: ComparedTopic) -> list[str]:
-    return [topic.topic, topic.compared_with, f"{topic.records:,}", f"{topic.record_bytes:,}", topic.verdict]

@@ -18,7 +18,7 @@ from kafka_s3_platform.cli.groups import apply_groups
 from kafka_s3_platform.cli.messages import INCOMPLETE, Verdict, align_columns, json_option, print_result
 from kafka_s3_platform.cli.options import complete_connector, parse_numbers, parse_offsets
 from kafka_s3_platform.cli.registry import restore_registries
-from kafka_s3_platform.cli.runs import RunOutcome, RunsOfTopics, find_native_topics, raise_failures, run_assets
+from kafka_s3_platform.cli.runs import RunsOfTopics, find_native_topics, raise_failures, run_assets
 from kafka_s3_platform.connect.config.files import find_connector
 from kafka_s3_platform.connect.config.keys.values import parse_rate
 from kafka_s3_platform.connect.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
@@ -209,7 +209,7 @@ def restore(
     if to_registry is not None:
         around, lines = _restore_registries([connector, *others], to_registry, terms)
     outcomes, failures = run()
-    reports = [_make_report(outcome) for outcome in outcomes if outcome.events]
+    reports = [{"topic": o.topic, "run_id": o.run_id, **o.events[0]} for o in outcomes if o.events]
     try:
         if with_groups and reports and not failures and not terms.how.dry_run:
             around["groups"], of_groups = apply_groups(reports[0]["restore_id"], terms.to.worker)
@@ -287,10 +287,6 @@ def _choose_pattern(topics: Sequence[str], regex: str | None, others: Sequence[s
     if others and pattern is None:
         raise click.UsageError("topics of several connectors are chosen by --topics or --all-topics")
     return pattern
-
-
-def _make_report(outcome: RunOutcome) -> dict[str, Any]:
-    return {"topic": outcome.topic, "run_id": outcome.run_id, **outcome.events[0]}
 
 
 _SEVERITY = (0, INCOMPLETE, 1)
@@ -427,7 +423,9 @@ def _format_report(report: dict[str, Any]) -> list[str | Verdict]:
 def _format_summary(report: dict[str, Any]) -> str:
     """Return a sentence about what came of the restore of a topic."""
     if report["already_finished"]:
-        counts = f"{count_noun(report['records'], 'record')}{_format_doubled(report)}"
+        doubled = report["doubled_records"]
+        counts = count_noun(report["records"], "record")
+        counts += f"; the target holds {doubled:,} once more than sent" if doubled else ""
         return (
             f"restore {report['restore_id']} was finished before, with {counts}. Nothing was sent or read now; "
             f"its result then: {report['verdict']}"
@@ -435,12 +433,6 @@ def _format_summary(report: dict[str, Any]) -> str:
     if report["dry_run"]:
         return _format_forecast(report)
     return _format_done(report)
-
-
-def _format_doubled(report: dict[str, Any]) -> str:
-    if report["doubled_records"]:
-        return f"; the target holds {report['doubled_records']:,} once more than sent"
-    return ""
 
 
 def _format_forecast(report: dict[str, Any]) -> str:

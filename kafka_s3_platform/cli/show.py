@@ -190,14 +190,10 @@ def _format_row(day: DaySummary) -> tuple[str, ...]:
 
 
 def _describe_merged(day: DaySummary) -> str:
-    state = _describe_objects(day)
-    return f"{state}; {count_noun(day.erased_count, 'record')} erased" if day.erased_count else state
-
-
-def _describe_objects(day: DaySummary) -> str:
-    """Describe whether the objects of a day are merged."""
+    """Describe whether the objects of a day are merged, and what was removed of it."""
+    state = "yes" if day.is_merged else "no"
     if day.expired_count:
-        return f"{count_noun(day.expired_count, 'record')} expired"
-    if not day.is_merged or not day.unmergeable_count:
-        return "yes" if day.is_merged else "no"
-    return f"yes, but {day.unmergeable_count} of values only"
+        state = f"{count_noun(day.expired_count, 'record')} expired"
+    elif day.is_merged and day.unmergeable_count:
+        state = f"yes, but {day.unmergeable_count} of values only"
+    return f"{state}; {count_noun(day.erased_count, 'record')} erased" if day.erased_count else state

@@ -14,7 +14,6 @@ import click
 from kafka_s3_platform.cli.messages import json_option, print_result
 from kafka_s3_platform.cli.options import connector_argument, parse_day, topic_option
 from kafka_s3_platform.cli.runs import (
-    RunOutcome,
     find_archived_topics,
     find_native_topics,
     print_topics,
@@ -114,13 +113,9 @@ def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
                 f"as it is; to merge it, move archive.start.hour back to that day"
             )
     outcomes, failures = run_topics("compact", topics, [key])
-    documents = [_make_document(o) for o in outcomes]
+    documents = [{"topic": o.topic, "run_id": o.run_id, "days": list(o.events)} for o in outcomes]
     print_result({"runs": documents}, as_json, [_format_day(d) for d in documents])
     raise_failures(failures)
-
-
-def _make_document(outcome: RunOutcome) -> dict[str, Any]:
-    return {"topic": outcome.topic, "run_id": outcome.run_id, "days": list(outcome.events)}
 
 
 def _format_day(document: dict[str, Any]) -> str:

@@ -72,17 +72,14 @@ def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Findin
     frontiers_by_topic = admin.frontiers_of(
         {topic: facts.kafka_partitions for topic, facts in descriptions.results.items()}
     )
+    unread = "this user may see it and not read it: give it READ on topic {} (docs/rights.md)"
     errors = {
         **descriptions.failures,
         **frontiers_by_topic.failures,
         **{
             topic: error for topic, answers in frontiers_by_topic.results.items() for error in answers.failures.values()
         },
-        **{
-            topic: _explain_unread(topic)
-            for topic, facts in descriptions.results.items()
-            if _lacks_right(facts, "READ")
-        },
+        **{topic: unread.format(topic) for topic, facts in descriptions.results.items() if _lacks_right(facts, "READ")},
     }
     for topic, error in errors.items():
         yield Finding(f"topic {topic}", Judgement.WRONG, str(error))
@@ -99,11 +96,8 @@ def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Findin
 
 
 def _lacks_right(topic: TopicDescription, operation: str) -> bool:
+    """Return True if the cluster says what this user may do with a topic, and that is not among it."""
     return topic.operations is not None and operation not in topic.operations
-
-
-def _explain_unread(topic: str) -> str:
-    return f"this user may see it and not read it: give it READ on topic {topic} (docs/rights.md)"
 
 
 def _try_dead_letters(admin: ClusterAdmin, topic: str) -> Answer:
@@ -165,6 +159,7 @@ def _read_index(config: ConnectorConfig) -> str:
 
 
 def _try_writes(config: ConnectorConfig, store: ObjectStore) -> str:
+    """Try whether the store keeps what the index needs: conditional writes, and listings that are up to date."""
     check_promises(store, config.archive.index_dir, uploads=True)
     uri = store.uri(f"{config.archive.index_dir}/{WRITE_CHECK}")
     return f"{uri} was written, read and listed. Writes and uploads whose condition is false are refused"
@@ -183,6 +178,7 @@ def _try_deleting(config: ConnectorConfig, store: ObjectStore) -> str:
 
 
 def _write_in_vain(store: ObjectStore, folder: str) -> str:
+    """Try the right to write to a folder by a write whose condition is false, so that nothing is written."""
     key = f"{folder}/{WRITE_CHECK}".lstrip("/")
     store.write_in_vain(key)
     return f"{store.uri(key)} could be written. The condition of the request was false, so nothing was"

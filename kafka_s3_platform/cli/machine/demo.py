@@ -94,7 +94,9 @@ def demo(yes: bool) -> None:
         _merge_days(topic, start),
         *_restore_copy(topic, start + DAYS // 2 * DAY),
     ]
-    print_result(None, False, [*_format_steps(steps), *_format_places(topic, settings), *_format_next(start)])  # noqa: FBT003 - no JSON
+    rows = [("  " + step.what, f"{step.seconds:.1f} s", step.facts) for step in steps]
+    lines = ["", *align_columns(rows, [1]), *_format_places(topic, settings), *_format_next(start)]
+    print_result(None, as_json=False, lines=lines)
 
 
 def _produce_records(topic: TopicAssets, settings: StackSettings, start: datetime) -> Step:
@@ -192,11 +194,6 @@ def _time_step(step_name: str) -> Iterator[Callable[[], float]]:
     yield lambda: seconds[0]
     seconds[0] = time.monotonic() - started_at
     logger.info("  done in %.1f s", seconds[0])
-
-
-def _format_steps(steps: Sequence[Step]) -> list[str]:
-    rows = [("  " + step.what, f"{step.seconds:.1f} s", step.facts) for step in steps]
-    return ["", *align_columns(rows, [1])]
 
 
 def _format_places(topic: TopicAssets, settings: StackSettings) -> list[str]:

@@ -145,24 +145,19 @@ def _format_rows(health: ConnectorHealth) -> Iterator[tuple[str, ...]]:
         yield (
             UNKNOWN if topic.risk is None else topic.risk.level.answer,
             UNKNOWN if topic.lag is None else f"{topic.lag:,}",
-            _format_newest(topic),
-            _format_oldest(topic),
+            _format_hour(topic.newest_complete, is_known=topic.is_index_known),
+            _format_hour(topic.oldest_incomplete, is_known=topic.is_known),
             UNKNOWN if health.evidence_error else f"{topic.proof.at:%Y-%m-%d}" if topic.proof else "never",
             _format_error(health, health.history.find_failure(topic.topic) if health.history else None),
             f"{health.connector}/{topic.topic}",
         )
 
 
-def _format_newest(topic: TopicHealth) -> str:
-    if topic.newest_complete is not None:
-        return f"{topic.newest_complete:%Y-%m-%d %H:%M}"
-    return "none" if topic.is_index_known else UNKNOWN
-
-
-def _format_oldest(topic: TopicHealth) -> str:
-    if topic.oldest_incomplete is not None:
-        return f"{topic.oldest_incomplete:%Y-%m-%d %H:%M}"
-    return "none" if topic.is_known else UNKNOWN
+def _format_hour(hour: datetime | None, *, is_known: bool) -> str:
+    """Return the cell of an hour. None: there is no such hour, if that `is_known`."""
+    if hour is not None:
+        return f"{hour:%Y-%m-%d %H:%M}"
+    return "none" if is_known else UNKNOWN
 
 
 def _format_error(health: ConnectorHealth, failed_run: FailedRun | None) -> str:

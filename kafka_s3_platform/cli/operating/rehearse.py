@@ -16,7 +16,7 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.resources import SparkResource
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.model.silence import try_each
-from kafka_s3_platform.core.restore.evidence import ComparedTopic, Evidence
+from kafka_s3_platform.core.restore.evidence import Evidence
 from kafka_s3_platform.core.status.discovery import find_topics_folder, resolve_now
 from kafka_s3_platform.core.status.risk import describe_time
 from kafka_s3_platform.core.text import count_noun
@@ -68,7 +68,8 @@ def _format(name: str, document: Evidence | None) -> Iterator[str | Verdict]:
         yield f"{name}: no hour is over and has records, so nothing was rehearsed"
         return
     heads = ["topic", "records", "bytes", ""]
-    head, *lines = align_columns([heads, *map(_format_row, document.topics)], numbers=(1, 2))
+    rows = [[t.topic, f"{t.records:,}", f"{t.record_bytes:,}", t.verdict] for t in document.topics]
+    head, *lines = align_columns([heads, *rows], numbers=(1, 2))
     yield head
     for line, topic in zip(lines, document.topics, strict=True):
         yield Verdict(line, topic.is_complete)
@@ -82,7 +83,3 @@ def _format(name: str, document: Evidence | None) -> Iterator[str | Verdict]:
     hours = count_noun(sum(topic.hour_count for topic in turns.values()), "hour")
     came_back = f"{proven:,} of {hours} came back within their period"
     yield f"{name}: {came_back}; a restore of all: {estimate}; evidence {document.number}"
-
-
-def _format_row(topic: ComparedTopic) -> list[str]:
-    return [topic.topic, f"{topic.records:,}", f"{topic.record_bytes:,}", topic.verdict]

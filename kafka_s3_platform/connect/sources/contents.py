@@ -199,6 +199,7 @@ class Contents:
             raise ConfigError(
                 f"object {item.key}: the format {format_row.name} holds whole records, not {item.part}s alone"
             )
+        converter = self._config.records.key if item.part == "key" else self._config.records.value
         return new_reader(
             ReadRequest(
                 source=object_file,
@@ -213,7 +214,7 @@ class Contents:
                 is_own=is_own,
                 may_end_open=self._may_end_open,
                 any_bytes=is_own or self._has_any_bytes(item),
-                is_wrapped=self._get_converter(item).format in {"STRING", "BYTES"},
+                is_wrapped=converter.format in {"STRING", "BYTES"},
                 limits=self._config.store.limits,
                 ends_open=partial(self.ends_open.__setitem__, item.key),
             )
@@ -266,11 +267,6 @@ class Contents:
                 f"object {item.key} has {object_file.info.size} bytes, but was listed with {item.size}"
             )
         return object_file
-
-    def _get_converter(self, item: ForeignObject) -> ConverterSettings:
-        if item.part == "key":
-            return self._config.records.key
-        return self._config.records.value
 
 
 def restore_kafka_bytes(payload: Payload, converter: ConverterSettings) -> Payload:

@@ -13,7 +13,7 @@ import io
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -146,8 +146,7 @@ def _convert_scalars(column: pa.Array, kind: str, size: int | None) -> list[Any]
         return [None if v is None else encode_unscaled(int(v.scaleb(arrow.scale)), size) for v in column.to_pylist()]
     if kind in {"string", "enum"} and _is_bytes(arrow):
         is_uuid = pa.types.is_fixed_size_binary(arrow) and arrow.byte_width == _UUID_BYTES
-        of: Callable[[bytes], str] = _format_uuid if is_uuid else bytes.decode
-        return [None if v is None else of(v) for v in column.to_pylist()]
+        return [v if v is None else str(uuid.UUID(bytes=v)) if is_uuid else v.decode() for v in column.to_pylist()]
     if kind in {"bytes", "fixed"} and (pa.types.is_string(arrow) or pa.types.is_large_string(arrow)):
         return [None if v is None else v.encode() for v in column.to_pylist()]
     values: list[Any] = _convert_to_physical(column).to_pylist()
@@ -156,10 +155,6 @@ def _convert_scalars(column: pa.Array, kind: str, size: int | None) -> list[Any]
 
 def _is_bytes(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow) or pa.types.is_fixed_size_binary(arrow))
-
-
-def _format_uuid(value: bytes) -> str:
-    return str(uuid.UUID(bytes=value))
 
 
 def _convert_to_physical(column: pa.Array) -> pa.Array:

@@ -1,7 +1,7 @@
 """Registers archived schemas in the target's registry, and maps their ids to the new ones."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -169,14 +169,12 @@ class SchemaRegistrar:
                 f"registry takes that, so somebody wrote to the index. Restore without mapping schema ids"
             )
         self._under_way.append((subject, version))
-        references = tuple(self._references(schema))
-        self._under_way.pop()
-        return references
-
-    def _references(self, schema: ArchivedSchema) -> Iterator[SchemaReference]:
+        references = []
         for reference in schema.schema_references:
             done = self._register_version(reference.subject, reference.version)
-            yield SchemaReference(reference.name, done.subject, done.version, done.schema_id)
+            references.append(SchemaReference(reference.name, done.subject, done.version, done.schema_id))
+        self._under_way.pop()
+        return tuple(references)
 
     def _register_schema(self, subject: str, target: str, new: NewSchema) -> Registration:
         """Register a schema, without the subject's compatibility mode if it refuses the schema.
@@ -221,6 +219,7 @@ class SchemaRegistrar:
             )
 
     def _name_target_subject(self, subject: str) -> str:
+        """Return the name of a subject at the target: with the new topic's name in place of the old one."""
         if _is_of_topic(subject, self.topic):
             return self.to_topic + subject[len(self.topic) :]
         return subject
