@@ -76,6 +76,7 @@ class PlatformGroup(click.Group):
         return run_to_end(lambda: super(PlatformGroup, self).main(None, *more, **extra), self._report_interrupt)
 
     def _report_interrupt(self) -> int:
+        """Print how to go on after Ctrl-C, and return the exit status."""
         MESSAGES.end()
         Interruption("", self._command_line).show()
         return INTERRUPTED
@@ -169,6 +170,7 @@ class Interruption(click.ClickException):
 
 
 def _make_exception(err: PlatformError) -> click.ClickException:
+    """Return the error for the terminal, whose exit status says whether another try may help."""
     text = format_entry(str(err))
     if isinstance(err, TransientError):
         return TransientFailure(text)

@@ -94,6 +94,7 @@ def _format_hours(document: dict[str, Any]) -> list[str | Verdict]:
 
 
 def _format_hour(hour: dict[str, Any]) -> Verdict:
+    """Return the line about an hour."""
     objects = count_noun(hour["objects"], "object")
     content = f"{hour['partition_row_count']:>12,} records  {hour['object_bytes']:>14,} bytes in {objects}"
     state = hour.get("verdict") or ("complete" if hour["complete"] else "not complete")

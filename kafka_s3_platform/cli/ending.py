@@ -54,11 +54,13 @@ def _watch(reader: int, report_interrupt: Callable[[], int]) -> None:
 
 
 def _find_place() -> tuple[FrameType | None, int]:
+    """Return where the main thread is: its frame, and the instruction in it."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - as faulthandler does
     return frame, frame.f_lasti if frame else 0
 
 
 def _end(status: int) -> NoReturn:
+    """End the process at once with this status."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -142,6 +142,7 @@ def _find_restore(
 
 
 def _read_rollback(file: Path, restore_id: str) -> Rollback:
+    """Read the file that undoes a commit. ConfigError if it is of another restore."""
     rollback = Rollback.from_json(file.read_bytes())
     if rollback.restore_id != restore_id:
         raise ConfigError(f"{file} is of restore {rollback.restore_id}, not of {restore_id}")
@@ -181,6 +182,7 @@ def _write_durably(file: Path, content: bytes) -> None:
 
 
 def _format_translation(translation: Translation) -> list[str]:
+    """Return the lines about the offsets of one topic."""
     rows = [[_format_cell(getattr(offset, name)) for name in COLUMNS] for offset in translation.offsets]
     heads = ["group", "kafka partition", "source offset", "target offset", "", "why"]
     head = f"restore {translation.restore_id}: {translation.topic} -> {translation.to_topic}"
@@ -188,10 +190,12 @@ def _format_translation(translation: Translation) -> list[str]:
 
 
 def _format_outcome(restore_id: str, file: Path | None, *, is_applied: bool) -> str:
+    """Return the last line: what was committed, or how it could be."""
     if file is not None:
         return f"committed and read back; to undo: kafka-s3 groups {restore_id} --rollback {file}"
     return "could be committed; nothing is changed" if is_applied else "nothing is changed; --apply commits"
 
 
 def _format_cell(value: Any) -> str:
+    """Return the text of a cell, `-` for what is missing."""
     return "-" if value is None else str(getattr(value, "value", value))

@@ -47,6 +47,7 @@ def print_result(value: Any, as_json: bool, lines: Sequence[str | Verdict]) -> N
 
 
 def _format_line(line: str | Verdict) -> str:
+    """Return a line without control characters, in the colour of its verdict."""
     if isinstance(line, str):
         return format_entry(line)
     return paint_text(format_entry(line.text), "green" if line.is_good else "yellow")
@@ -59,6 +60,7 @@ def align_columns(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) 
 
 
 def _format_cells(row: Sequence[str], widths: Sequence[int], numbers: Collection[int]) -> Iterator[str]:
+    """Yield the cells of a row, each padded to the width of its column."""
     for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
         yield cell.rjust(width) if number in numbers else cell.ljust(width)
 
@@ -254,5 +256,6 @@ def add_verbosity_options(command: click.Command) -> None:
 
 
 def _set_verbosity(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001 - click's signature
+    """Apply the option `-q` or `-v`."""
     if value and param.name is not None:
         MESSAGES.set_verbosity(param.name)

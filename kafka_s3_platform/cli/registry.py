@@ -180,6 +180,7 @@ def _find_archive(config: ConnectorConfig, url: str | None) -> RegistryArchive:
 
 
 def _read_document(archive: RegistryArchive, number: int | None) -> RegistryDocument:
+    """Read a document of the archive, without a number the newest."""
     numbers = archive.list_numbers()
     if number is not None and number not in numbers:
         raise ConfigError(f"no document {number} is in {archive.folder}: there are {numbers[0]} to {numbers[-1]}")
@@ -215,6 +216,7 @@ def _describe_gone(gone: Sequence[tuple[str, int, int]]) -> str:
 
 
 def _print_document(config: ConnectorConfig, document: RegistryDocument, as_json: bool, *lines: str | Verdict) -> None:
+    """Print a document, as JSON or as these lines with its place."""
     facts: dict[str, Any] = {"connector": config.name, "key": document.key, "observed_at": document.observed_at}
     where = f"{config.store.bucket}/{document.key}"
     print_result({**facts, **asdict(document.contents)}, as_json, [*lines, where])

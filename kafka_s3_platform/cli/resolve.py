@@ -29,6 +29,7 @@ from kafka_s3_platform.core.upkeep.resolve import resolve_offsets as decide
 
 
 def _parse_range(text: str) -> OffsetRange:
+    """Parse `A:B` to the offsets from A up to, but not including, B."""
     match = re.fullmatch(r"([0-9]+):([0-9]+)", text)
     if match is None or int(match[1]) >= int(match[2]):
         raise click.BadParameter(f"{text!r}: not offsets, such as 10:12 for 10 and 11")
@@ -89,6 +90,7 @@ def resolve(
 
 
 def _make_decision(kafka_partition: int, offsets: OffsetRange | None, begin_at: int | None) -> Decision:
+    """Return the decision by its options: skip `offsets`, begin at an offset, or accept a truncation."""
     if offsets is not None:
         return Skip(kafka_partition, offsets)
     if begin_at is None:

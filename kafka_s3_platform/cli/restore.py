@@ -81,11 +81,13 @@ def read_terms(values: Mapping[str, Any], topics: Sequence[str]) -> ForeignResto
 
 
 def _put(terms: dict[str, Any], path: str, value: Any) -> None:
+    """Set the field at a path such as `what.topics`."""
     group, _, name = path.partition(".")
     terms[group][name] = value
 
 
 def _name_parameter(path: str) -> str:
+    """Return the name of the parameter of a field, for click: it allows no dots."""
     return path.replace(".", "__")
 
 
@@ -129,6 +131,7 @@ def _make_absolute(ctx: click.Context, param: click.Parameter, path: Path | None
 
 
 def _parse_pairs(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 - click's signature
+    """Parse several `T=T2`."""
     pairs = [text.partition("=") for text in texts]
     if not all(source and equals and target for source, equals, target in pairs):
         raise click.UsageError(f"{param.opts[0]} {' '.join(texts)}: not T=T2, such as orders=copy_of_orders")
@@ -348,6 +351,7 @@ def _format_row(report: dict[str, Any]) -> list[str]:
 
 
 def _name_documents(report: dict[str, Any]) -> str:
+    """Return the line that names the restore and its report."""
     return f"restore id {report['restore_id']}, report {report['report']}"
 
 

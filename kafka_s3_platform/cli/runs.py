@@ -218,6 +218,7 @@ def convert_metadata(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]
 
 
 def _convert_value(value: dg.MetadataValue) -> Any:
+    """Return a value of Dagster's metadata as JSON."""
     if isinstance(value, dg.TableMetadataValue):
         return [dict(record.data) for record in value.records]
     return value.value

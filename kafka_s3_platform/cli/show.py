@@ -123,6 +123,7 @@ def _group_days(topic: TopicAssets, snapshot: IndexSnapshot | None) -> list[DayS
 
 
 def _count_unresolved(snapshot: IndexSnapshot | None) -> int:
+    """Count the offsets that could not be archived."""
     return count_offsets(snapshot.state.unresolved) if snapshot else 0
 
 
@@ -132,6 +133,7 @@ def _count_left_out(snapshot: IndexSnapshot | None) -> dict[str, int]:
 
 
 def _make_document(topic: TopicAssets, snapshot: IndexSnapshot | None, **details: Any) -> dict[str, Any]:
+    """Make the JSON of a topic. `details` are its days or hours."""
     unresolved, left_out = _count_unresolved(snapshot), _count_left_out(snapshot)
     return {"topic": topic.topic, **details, "unresolved_offsets": unresolved, "left_out_offsets": left_out}
 

@@ -57,6 +57,7 @@ def start_spark() -> None:
 
 
 def _print_state(status: stack.StackStatus, as_json: bool) -> None:
+    """Print the addresses of the stack, and whether its servers answer."""
     values = {**dataclasses.asdict(status), "healthy": status.healthy}
     print_result(values, as_json, _format_state(values, status.servers))
 

@@ -33,6 +33,7 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def _parse_age(text: str) -> timedelta:
+    """Parse an age such as 90m, 24h or 7d."""
     match = re.fullmatch(r"([0-9]+)([mhd])", text)
     if match is None:
         raise click.BadParameter(f"{text!r}: not an age, such as 90m, 24h or 7d")

@@ -286,4 +286,5 @@ def _format_report(report: VerifyReport) -> Iterator[str | Verdict]:
 
 
 def _format_range(item: Hole | Gap) -> str:
+    """Return the words for a range of offsets of a kafka partition."""
     return f"kafka partition {item.kafka_partition} [{item.start_offset}, {item.end_offset})"

@@ -92,6 +92,7 @@ def check(
 
 
 def _try_connection(config: ConnectorConfig) -> list[Finding]:
+    """Try the servers of a connector file with the rights of its runs."""
     # the clients of Kafka and S3, which no other check needs
     from kafka_s3_platform.cli.connector_files.connect import UNTRIED, try_connector
 
@@ -165,6 +166,7 @@ def _make_document(report: CheckReport, outlook: _Outlook) -> dict[str, object]:
 
 
 def _format_finding(finding: KeyFinding) -> dict[str, str]:
+    """Return the JSON of a key."""
     return {"key": finding.key, "class": finding.support.value, "value": finding.value, "effect": finding.effect}
 
 

@@ -65,6 +65,7 @@ def _read_variables(path: Path) -> dict[str, str]:
 
 
 def _write_file(path: Path, keys: Mapping[str, str]) -> None:
+    """Write a connector file that is not there yet."""
     if path.exists():
         raise ConfigError(f"{path} exists already; name another file")
     text = javaproperties.dumps(keys, timestamp=False) if path.suffix == ".properties" else json.dumps(keys, indent=2)

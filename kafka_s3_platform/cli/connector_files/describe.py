@@ -12,6 +12,7 @@ from kafka_s3_platform.connect.config.dialects import DIALECTS
 
 
 def _complete_class(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of connector classes that hold the text, for shells."""
     return [dialect.class_name for dialect in DIALECTS if incomplete.lower() in dialect.class_name.lower()]
 
 
@@ -35,10 +36,12 @@ def describe(connector_class: str | None, as_json: bool) -> None:
 
 
 def _format_classes() -> list[str]:
+    """Return a line for each class."""
     return [f"  {dialect.class_name}: {dialect.title}" for dialect in DIALECTS]
 
 
 def _format_description(description: Description) -> Iterator[str]:
+    """Yield the lines about a class: required keys first."""
     yield f"{description.class_name}: {description.title}"
     yield from _format_group("required:", description.required)
     yield from _format_group("required there, optional here:", description.required_there)

@@ -147,6 +147,7 @@ def _merge_days(topic: TopicAssets, start: datetime) -> Step:
 
 
 def _describe_content(reports: Sequence[SegmentTotals]) -> str:
+    """Describe how much is archived in some hours or days."""
     records = count_noun(sum(report.record_count for report in reports), "record")
     objects = count_noun(sum(len(report.segments) for report in reports), "object")
     return f"{records} in {objects}, {format_size(sum(report.size for report in reports))}"

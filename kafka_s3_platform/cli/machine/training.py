@@ -43,4 +43,5 @@ def run_spark() -> None:
 
 
 def _add(task: int, attempt: Attempt) -> int:
+    """Add two numbers: a task for Spark."""
     return task + attempt.number

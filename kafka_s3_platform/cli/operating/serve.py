@@ -17,6 +17,7 @@ PATIENCE_SECONDS = 120.0
 
 
 def _check_path(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001 - click's signature
+    """Return the path of a page. BadParameter if it is none."""
     if not value.startswith("/") or any(character in value for character in "{}?#"):
         raise click.BadParameter(f"{value!r} is no path: it begins with /, and has no ?, #, {{ or }}")
     return value

@@ -237,6 +237,7 @@ def _define_new(context: dg.SensorEvaluationContext, config: ConnectorConfig, st
 
 
 def _read_state(tick: Tick) -> InventoryState:
+    """Read the counts in the cursor. Without valid ones, begin anew and warn."""
     try:
         return msgspec.convert(tick.cursor.get(STATE, {}), InventoryState)
     except msgspec.ValidationError as err:
@@ -334,4 +335,5 @@ def _find_place(context: dg.SensorEvaluationContext) -> str | None:
 
 
 def _read_time(ms: int) -> datetime:
+    """Return the moment of epoch milliseconds."""
     return EPOCH + ms * ONE_MS

@@ -56,6 +56,7 @@ class AvroFields:
 
     @cached_property
     def _data(self) -> Mapping[str, Datum]:
+        """The walkers over the data of each field, by its name."""
         return {n: Datum(s.avro, self._limits.depth, self._limits.items) for n, s in self.schemas.items()}
 
     def split_records(self, records: pa.BinaryArray) -> Mapping[str, pa.BinaryArray]:
@@ -185,6 +186,7 @@ class AvroWriter(AvroBlocks):
         return bool(np.isin(payload.codes, same).all())
 
     def _copy_data(self, payload: Payload) -> tuple[memoryview, Int64s]:
+        """Return the data of all records in a row, and the bytes of each, without the schema ids before them."""
         strings = read_strings(_strip_prefixes(payload.raw, payload.avro_start or 0))
         return strings.data, strings.lengths
 

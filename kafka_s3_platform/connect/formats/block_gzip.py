@@ -120,6 +120,7 @@ class BlockGzipWriter:
         self._blocks[-1].num_records += records
 
     def _end_block(self) -> None:
+        """End the gzip member of the open block, if there is one."""
         if self._member:
             self._member.close()
             self._blocks[-1].byte_length = self._sink.written - self._blocks[-1].byte_offset
@@ -244,11 +245,13 @@ class BlockGzipReader:
 
 
 def _new_writer(request: WriteRequest) -> BlockGzipWriter:
+    """Make the writer of an object, see `FORMAT_IO`."""
     values = new_text_encoder(request.schema, request.layout.decimal_format)
     return BlockGzipWriter(request.sink, values, request.layout.block_size, request.level)
 
 
 def _new_reader(request: ReadRequest) -> BytesReader:
+    """Make the reader of a whole object, as lines in gzip without the index."""
     return BytesReader(request.source, request.key, "\n", "gzip", any_bytes=request.any_bytes, limits=request.limits)
 
 

@@ -62,6 +62,7 @@ def new_framing(part: ObjectPart, layout: LayoutSettings) -> Callable[[ConnectBa
 
 
 def _add_lengths(values: pa.BinaryArray) -> memoryview:
+    """Join values, each after its length as a big-endian number of 4 bytes."""
     lengths = read_strings(values).lengths.astype(">u4")
     before = pa.Array.from_buffers(pa.binary(4), len(lengths), [None, pa.py_buffer(lengths.tobytes())])
     return read_strings(pc.binary_join_element_wise(before.cast(pa.binary()), values, b"")).data
@@ -162,11 +163,13 @@ def _find_end(data: bytearray, at: int) -> int:
 
 
 def _new_writer(request: WriteRequest) -> LinesWriter:
+    """Make the writer of an object of values or keys."""
     framed = new_framing(request.part, request.layout)
     return LinesWriter(request.sink, framed, request.codec, request.level)
 
 
 def _new_reader(request: ReadRequest) -> BytesReader:
+    """Make the reader of an object of values or keys."""
     # Values may begin like a compressed stream. Our own objects are compressed only if their codec is named.
     codec = request.codec or ("none" if request.is_own else "")
     return BytesReader(

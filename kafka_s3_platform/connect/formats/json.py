@@ -48,6 +48,7 @@ class JsonLinePayload(Payload):
     raw_is_json = True
 
     def _decode(self) -> Sequence[Any]:
+        """Parse the lines. A null stays one."""
         return [None if line is None else decode_json(line) for line in pa.array(self.raw).to_pylist()]
 
 
@@ -183,17 +184,20 @@ def _encode_objects(batch: ConnectBatch, objects: Sequence[Any], plain: Plain | 
 
 
 def _make_plain(objects: Sequence[Any], plain: Plain | None) -> Sequence[Any]:
+    """Return values in the types that JSON has. `plain` converts one, None if all are so already."""
     if plain is None:
         return objects
     return [None if value is None else plain(value) for value in objects]
 
 
 def _new_writer(request: WriteRequest) -> LinesWriter:
+    """Make the writer of an object of lines."""
     framed = new_json_framing(request.part, request.schema, request.layout.decimal_format)
     return LinesWriter(request.sink, framed, request.codec, request.level)
 
 
 def _new_reader(request: ReadRequest) -> JsonReader:
+    """Make the reader of an object of lines."""
     # Our objects always end with a line break. One that does not is cut off, even if the number of records is right.
     return JsonReader(request.source, request.key, request.codec, open_end=not request.is_own, limits=request.limits)
 

@@ -116,6 +116,7 @@ def decode_headers(batches: Iterator[ReadBatch], decode: Callable[[str], bytes])
 
 
 def _decode_header(value: Any, decode: Callable[[str], bytes]) -> bytes | None:
+    """Return the bytes of a header's value. TypeError if it is no text."""
     if not isinstance(value, str | None):
         raise TypeError(f"no texts: a value is of type {type(value).__name__}")
     return None if value is None else decode(value)

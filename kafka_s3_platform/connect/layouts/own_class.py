@@ -67,4 +67,5 @@ class UsersLayout(SegmentLayout):
 
 
 def _identify(segment: SegmentKey) -> tuple[object, ...]:
+    """Return the facts that no two objects have in common."""
     return segment.topic, segment.kafka_partition, segment.first_offset, segment.ordinal, segment.epoch

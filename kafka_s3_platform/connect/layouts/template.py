@@ -175,6 +175,7 @@ class _LinearPattern:
 
 
 def _new_pattern(template: str) -> "_Pattern | _LinearPattern":
+    """Return the pattern of a template, by RE2 if Python's expressions could take exponential time."""
     compiled = _compile_read_template(template)
     return _LinearPattern(compiled) if compiled.is_wide else _Pattern(compiled)
 
@@ -228,6 +229,7 @@ def complete_template(layout: LayoutSettings) -> str:
 
 
 def _compile_read_template(template: str) -> NameTemplate:
+    """Compile a template for reading keys. ConfigError if it cannot be used."""
     try:
         return compile_read_template(template)
     except ValueError as err:

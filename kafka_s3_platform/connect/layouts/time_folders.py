@@ -38,6 +38,7 @@ class TimeFolderLayout(SegmentLayout):
         return self._spans.find_span(folder)
 
     def _join_key(self, segment: SegmentKey, name: str) -> str:
+        """Return the key of an object of this name, without the extension."""
         return f"{self.root}{segment.encoded_partition}/{segment.with_extension(name)}"
 
 

@@ -188,6 +188,7 @@ def _group_by_type(values: Sequence[Any], rows: Positions) -> Iterator[tuple[typ
 
 
 def _build_text_array(texts: Sequence[str]) -> pa.StringArray:
+    """Build an array of texts. Half surrogate pairs, which JSON can hold, become question marks."""
     try:
         return pa.array(texts, pa.string())
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold and UTF-8 cannot
@@ -203,11 +204,13 @@ def _convert_floats(numbers: npt.NDArray[np.float64]) -> MaskedTimes:
 
 
 def _find_seconds(numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Mark numbers that are seconds: they are too near to 0 for milliseconds."""
     seconds: npt.NDArray[np.bool_] = (numbers > -SECONDS_BELOW) & (numbers < SECONDS_BELOW)
     return seconds
 
 
 def _mark_unknown(count: int, reason: str) -> MaskedTimes:
+    """Return no times for so many records, with the reason."""
     return np.zeros(count, np.int64), np.zeros(count, bool), reason
 
 
@@ -298,10 +301,12 @@ def _factorize_folders(values: Sequence[Any], logical: Sequence[str | None]) -> 
 
 
 def _percent_encode(match: re.Match[str]) -> str:
+    """Return the matching text with each byte of its UTF-8 percent-encoded."""
     return "".join(f"%{byte:02X}" for byte in match[0].encode(errors="surrogatepass"))
 
 
 def _name_date_folder(name: str, days: int) -> str:
+    """Return the folder of a date (days since 1970), or the reason for its lack."""
     try:
         return f"{name}={_EPOCH_DAY + timedelta(days=days)}"
     except OverflowError:

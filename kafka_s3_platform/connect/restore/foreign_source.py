@@ -151,6 +151,7 @@ def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begu
 
 
 def _is_soon_read(stream: ForeignStreamTask) -> bool:
+    """Return True if the first object holds decoded values, is small and needs no thawing."""
     first = stream.group.sets[0]
     return stream.facts.is_decoded and first.size <= MOST_BYTES and not any(o.is_cold for o in first.objects)
 
@@ -258,6 +259,7 @@ class ForeignSource:
         return replace(plan, targets=targets, doubts=(*plan.doubts, *doubts))
 
     def _count(self, trials: Sequence[TrialTask], runner: TaskRunner) -> list[StreamCount]:
+        """Run the trials on Spark, and return the counts of all streams."""
         tasks_max = self.request.config.tasks_max
         return list(runner.run_grouped(count_foreign, trials, tasks_max, lambda t: t.stream.facts.size))
 
@@ -340,6 +342,7 @@ class ForeignSource:
 
 
 def _list_cold(plan: ForeignPlan, store: ObjectStore) -> tuple[tuple[ObjectStore, str], ...]:
+    """Return the objects of a plan in cold storage, each with its store."""
     return tuple((store, o.key) for o in plan.objects if o.is_cold)
 
 

@@ -145,6 +145,7 @@ def _find_choice(facts: RequestFacts) -> _Choice | None:
 
 
 def _write_choice(choice: _Choice | None) -> str:
+    """Return the filter and the transforms as JSON, for a message."""
     return json.dumps(msgspec.to_builtins(choice))
 
 
@@ -266,4 +267,5 @@ class Polls:
         return numbers
 
     def _request(self, number: int) -> RestoreRequest:
+        """Return a request with the id of the restore `number`. It serves to find documents."""
         return RestoreRequest(self._config, topic="", to_topic="", restore_id=self.restore_id(number), run_id="")

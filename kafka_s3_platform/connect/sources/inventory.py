@@ -202,9 +202,11 @@ class Inventory:
             self._walk()
 
     def _is_walk_possible(self) -> bool:
+        """Return True if a count was finished, and walks may list folders."""
         return bool(self._state.counted) and self._state.tails is not None
 
     def _is_count_due(self) -> bool:
+        """Return True if there was no count yet, walks are not possible, or the last count is a day old."""
         last = EPOCH + self._state.counted * ONE_MS
         return not self._is_walk_possible() or datetime.now(timezone.utc) - last >= COUNT_EVERY
 
@@ -392,6 +394,7 @@ class Inventory:
         state.walked = {}
 
     def _judge_page(self, page: ListedPage) -> list[tuple[ObjectInfo, ForeignObject]]:
+        """Return the objects of the source on a page of a listing."""
         # Judge all before any is added: an error must not leave half a page behind.
         return [(info, item) for info in page.objects if (item := self._judge.judge(info)) is not None]
 
@@ -408,9 +411,11 @@ class Inventory:
         return name and self._make_prefix(folder) + name
 
     def _make_prefix(self, folder: str) -> str:
+        """Return the prefix of all keys in a folder."""
         return f"{self._reader.root}{folder}{self._reader.delimiter}" if folder else self._reader.root
 
     def _strip_prefix(self, prefix: str) -> str:
+        """Return the folder of a prefix, below the root."""
         return prefix.removeprefix(self._reader.root).removesuffix(self._reader.delimiter)
 
     def _split_key(self, key: str) -> tuple[str, str]:
@@ -419,6 +424,7 @@ class Inventory:
         return folder, name
 
     def _split_path(self, folder: str) -> tuple[str, ...]:
+        """Return the names of a folder and of those around it, the outermost first."""
         return tuple(folder.split(self._reader.delimiter))
 
 

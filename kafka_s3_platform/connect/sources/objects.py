@@ -210,6 +210,7 @@ def is_covered(window: Window, times: Iterable[Window]) -> bool:
 
 
 def _do_overlap(first: Window, second: Window) -> bool:
+    """Return True if two windows have a time in common."""
     return first[0] < second[1] and first[1] > second[0]
 
 
@@ -299,4 +300,5 @@ def _parse_offsets(text: str, item: ForeignObject, most_bytes: int) -> KeptOffse
 
 
 def _parse_number(text: str) -> int | None:
+    """Return a number in metadata. None if it is missing or no number."""
     return int(text) if text.isdecimal() else None

@@ -125,16 +125,19 @@ class ParquetValues:
         return [absent | dict(zip(names, row, strict=True)) for row in rows]
 
     def _convert_maps(self, column: pa.MapArray, values: Any) -> list[Any]:
+        """Convert a column of maps to dicts."""
         keys = _convert_scalars(column.keys, "string", None)
         items = self._convert(column.items, values)
         return [dict(pairs) for pairs in _slice_rows(column, list(zip(keys, items, strict=True)))]
 
 
 def _is_struct(column: pa.Array) -> bool:
+    """Return True if a column holds structs."""
     return bool(pa.types.is_struct(column.type))
 
 
 def _slice_rows(column: pa.Array, values: list[Any]) -> list[Any]:
+    """Return for each row of lists or maps its part of `values`, which are those of all rows."""
     bounds = column.offsets.to_pylist()
     return [values[start:end] for start, end in pairwise(bounds)]
 
@@ -146,7 +149,9 @@ def _convert_scalars(column: pa.Array, kind: str, size: int | None) -> list[Any]
         return [None if v is None else encode_unscaled(int(v.scaleb(arrow.scale)), size) for v in column.to_pylist()]
     if kind in {"string", "enum"} and _is_bytes(arrow):
         is_uuid = pa.types.is_fixed_size_binary(arrow) and arrow.byte_width == _UUID_BYTES
-        return [v if v is None else str(uuid.UUID(bytes=v)) if is_uuid else v.decode() for v in column.to_pylist()]
+        if is_uuid:
+            return [None if v is None else str(uuid.UUID(bytes=v)) for v in column.to_pylist()]
+        return [None if v is None else v.decode() for v in column.to_pylist()]
     if kind in {"bytes", "fixed"} and (pa.types.is_string(arrow) or pa.types.is_large_string(arrow)):
         return [None if v is None else v.encode() for v in column.to_pylist()]
     values: list[Any] = _convert_to_physical(column).to_pylist()
@@ -154,6 +159,7 @@ def _convert_scalars(column: pa.Array, kind: str, size: int | None) -> list[Any]
 
 
 def _is_bytes(arrow: pa.DataType) -> bool:
+    """Return True for any type of bytes."""
     return bool(pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow) or pa.types.is_fixed_size_binary(arrow))
 
 
@@ -214,6 +220,7 @@ class ParquetReader:
             raise ValueError(f"{read} records where its footer says {file.metadata.num_rows}")
 
     def _record_batches(self, checked: CheckedFile) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all row groups."""
         reader = RowGroupReader(self.source, checked, self.key, self.limits)
         for at in range(len(checked.row_groups)):
             yield from reader.batches(at, BATCH_RECORDS)
@@ -243,6 +250,7 @@ class ParquetReader:
 
 
 def _is_wrapper(schema_text: str | None) -> bool:
+    """Return True if a schema is of a record that was made around a value alone."""
     root = None if schema_text is None else json.loads(schema_text)
     return isinstance(root, dict) and root.get("name") == WRAPPER
 
@@ -281,6 +289,7 @@ def _find_kept_schema(file: pq.ParquetFile) -> str | None:
 
 
 def _build_schema_text(file: pq.ParquetFile) -> str:
+    """Return the Avro schema in the file, or one made of its columns."""
     return _find_kept_schema(file) or json.dumps(
         _SchemaMaker(_list_texts(file)).make_type(pa.struct(list(file.schema_arrow)), "ConnectDefault")
     )
@@ -351,11 +360,13 @@ class _SchemaMaker:
         return {"type": "record", "name": unique_name, "fields": fields}
 
     def _make_field(self, field: pa.Field, type_name: str) -> Mapping[str, Any]:
+        """Return the field of a record. One that may be null is so by default."""
         definition = {"name": field.name, "type": self.make_field_type(field, type_name)}
         return {**definition, "default": None} if field.nullable else definition
 
 
 def _is_member(field: pa.Field) -> bool:
+    """Return True if a field is a branch of a union, as parquet-avro names these."""
     return field.nullable and MEMBER.fullmatch(field.name) is not None
 
 

@@ -198,6 +198,7 @@ def _fill_required(child: pa.Array, field: pa.Field, around: pa.StructArray) -> 
 
 
 def _keep_null(shape: Shape) -> Shape:
+    """Return a shape that leaves nulls as they are."""
     return lambda value: None if value is None else shape(value)
 
 

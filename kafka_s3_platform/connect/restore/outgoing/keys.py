@@ -98,10 +98,12 @@ def parse_outgoing(entries: Mapping[str, str]) -> Outgoing:
 
 
 def _is_key(name: str) -> bool:
+    """Return True if a key is about what becomes of records."""
     return name.split(".", maxsplit=1)[0] in STEPS or name.startswith((*CONVERTERS, REGISTRY))
 
 
 def _explain_unknown(name: str) -> str:
+    """Explain that there is no such key, with the nearest one."""
     near = find_nearest(name, (*STEPS, *CONVERTERS, f"{REGISTRY}url"))
     return f"no key of what becomes of records{f'; did you mean {near}?' if near else ''}"
 
@@ -140,6 +142,7 @@ def _parse_registry(entries: Mapping[str, str]) -> RegistrySettings | None:
 
 
 def _select_registry_keys(entries: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries about the Schema Registry of the target."""
     return {name: value for name, value in entries.items() if name.startswith(REGISTRY)}
 
 

@@ -201,6 +201,7 @@ def _identify_records(item: ForeignObject) -> tuple[str, int, str, int | None]:
 
 
 def _describe_objects(objects: Sequence[ForeignObject], what: str) -> Iterator[str]:
+    """Yield `what` is to be said of each object, and of how many more."""
     yield from (f"object {o.key} {what}" for o in objects[:MAX_LINES])
     if len(objects) > MAX_LINES:
         yield f"{len(objects) - MAX_LINES:,} more objects: each {what}"
@@ -374,6 +375,7 @@ def _collect_facts(config: ConnectorConfig, plan: ForeignPlan, item: ForeignObje
 
 
 def _is_past(item: ForeignObject, end_offset: int | None) -> bool:
+    """Return True if an object begins at the end of the selected offsets or behind it."""
     return end_offset is not None and item.first_offset is not None and item.first_offset >= end_offset
 
 
