@@ -66,18 +66,13 @@ class _Index(TypedDict):
 
 
 class BlockGzipWriter:
-    """Writes a line for each record into blocks. The same records give the same bytes, however they are batched.
+    """Writes a line for each record into blocks. The same records give the same bytes, however they are batched."""
 
-    `values` returns the bytes of a batch's values: none is null, and none holds a line break before its end.
-    """
-
-    def __init__(
-        self, sink: Sink, values: Callable[[ConnectBatch], pa.BinaryArray], block_size: int, level: int | None
-    ) -> None:
-        self._sink = _CountingSink(sink)
-        self._values = values
-        self._block_size = block_size
-        self._level = level
+    def __init__(self, request: WriteRequest) -> None:
+        self._sink = _CountingSink(request.sink)
+        self._encode_texts = new_text_encoder(request.schema, request.layout.decimal_format)
+        self._block_size = request.layout.block_size
+        self._level = request.level
         self._blocks: list[Block] = []
         self._member: CompressedSink | None = None
         self.sidecars: Mapping[str, bytes] = {}
@@ -87,8 +82,8 @@ class BlockGzipWriter:
         return self._member.buffered_bytes if self._member else 0
 
     def write(self, batch: ConnectBatch) -> None:
-        """Append the records of a batch."""
-        lines = read_strings(end_lines(self._values(batch)))
+        """Append the records of a batch. None of their values is null, or holds a line break before its end."""
+        lines = read_strings(end_lines(self._encode_texts(batch)))
         ends = np.cumsum(lines.lengths)
         offsets = batch.offsets
         row = start = 0
@@ -244,12 +239,6 @@ class BlockGzipReader:
             yield ReadBatch(build_bytes_payload(pa.array(lines, pa.binary())), offsets=offsets)
 
 
-def _new_writer(request: WriteRequest) -> BlockGzipWriter:
-    """Make the writer of an object, see `FORMAT_IO`."""
-    values = new_text_encoder(request.schema, request.layout.decimal_format)
-    return BlockGzipWriter(request.sink, values, request.layout.block_size, request.level)
-
-
 def _new_reader(request: ReadRequest) -> BytesReader:
     """Make the reader of a whole object, as lines in gzip without the index."""
     return BytesReader(request.source, request.key, "\n", "gzip", any_bytes=request.any_bytes, limits=request.limits)
@@ -263,4 +252,4 @@ def _find_unsafe(payload: Payload, _: LayoutSettings) -> Mask:
     return holds_inner_line_break(read_plain_bytes(payload))
 
 
-FORMAT_IO = FormatIO(new_writer=_new_writer, new_reader=_new_reader, find_unsafe=_find_unsafe)
+FORMAT_IO = FormatIO(new_writer=BlockGzipWriter, new_reader=_new_reader, find_unsafe=_find_unsafe)

@@ -29,7 +29,7 @@ from kafka_s3_platform.connect.avro.values import AvroSchema, encode_unscaled
 from kafka_s3_platform.connect.formats.avro import AvroFields
 from kafka_s3_platform.connect.formats.avro_records import BATCH_OBJECTS, build_datum_payload
 from kafka_s3_platform.connect.formats.parquet.value_columns import KEPT_SCHEMA, WRAPPER, ParquetWriter
-from kafka_s3_platform.core.formats.format_io import FormatIO, ReadRequest, WriteRequest
+from kafka_s3_platform.core.formats.format_io import FormatIO
 from kafka_s3_platform.core.formats.parquet.batches import RowGroupReader
 from kafka_s3_platform.core.formats.parquet.pages import CheckedFile, open_checked
 from kafka_s3_platform.core.formats.parts import ObjectPart
@@ -394,12 +394,9 @@ def _find_logical_type(kind: pa.DataType) -> Any:
     raise ValueError(f"a column of type {kind} has no counterpart in Avro")
 
 
-def _new_writer(request: WriteRequest) -> ParquetWriter:
-    return ParquetWriter(request.sink, request.part, request.required_schema, request.codec, request.level)
-
-
-def _new_reader(request: ReadRequest) -> ParquetReader:
-    return ParquetReader(request.source, request.key, request.part, wrapped=request.is_wrapped, limits=request.limits)
-
-
-FORMAT_IO = FormatIO(new_writer=_new_writer, new_reader=_new_reader)
+FORMAT_IO = FormatIO(
+    new_writer=ParquetWriter,
+    new_reader=lambda request: ParquetReader(
+        request.source, request.key, request.part, wrapped=request.is_wrapped, limits=request.limits
+    ),
+)

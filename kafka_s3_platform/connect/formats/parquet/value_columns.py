@@ -15,17 +15,16 @@ import pyarrow as pa
 
 from kafka_s3_platform.connect.avro.connect_schema import DEFAULT_PRECISION
 from kafka_s3_platform.connect.avro.values import AvroSchema, decode_decimal
-from kafka_s3_platform.core.codecs.compression import Sink
+from kafka_s3_platform.core.formats.format_io import WriteRequest
 from kafka_s3_platform.core.formats.parquet.write import RowGroupWriter
 from kafka_s3_platform.core.formats.parts import (
-    ObjectPart,
     UnwritableSchemaError,
     build_unwritable_error,
     find_payload,
     require_no_null,
 )
 from kafka_s3_platform.core.model.batches import count_record_bytes
-from kafka_s3_platform.core.model.connect import VALUE_ERRORS, ConnectBatch, Schema
+from kafka_s3_platform.core.model.connect import VALUE_ERRORS, ConnectBatch
 from kafka_s3_platform.core.model.limits import MAX_SCHEMA_PLACES
 
 # The most digits of Arrow's decimals of 128 and 256 bits.
@@ -239,9 +238,10 @@ class ParquetWriter(RowGroupWriter):
     decimal has more than 76 digits, or there are more than a hundred thousand columns.
     """
 
-    def __init__(self, sink: Sink, part: ObjectPart, schema: Schema, codec: str, level: int | None) -> None:
+    def __init__(self, request: WriteRequest) -> None:
+        schema = request.required_schema
+        part = self._part = request.part
         avro = AvroSchema(schema.avro)
-        self._part = part
         self._is_wrapped = part != "value" or avro.kind(avro.root) != "record"
         root = {"type": "record", "name": WRAPPER, "fields": [{"name": part, "type": avro.root}]}
         text = schema.text
@@ -251,7 +251,8 @@ class ParquetWriter(RowGroupWriter):
             self._columns = ArrowColumns(avro, root if self._is_wrapped else avro.root)
         except UnwritableSchemaError as err:
             raise UnwritableSchemaError(f"{err}; write these topics as AvroFormat or JsonFormat") from err
-        super().__init__(sink, pa.schema(list(self._columns.type)), codec, level, {KEPT_SCHEMA: text})
+        arrow_schema = pa.schema(list(self._columns.type))
+        super().__init__(request.sink, arrow_schema, request.codec, request.level, {KEPT_SCHEMA: text})
 
     def write(self, batch: ConnectBatch) -> None:
         """Append records, none of them null. UnwritableRecordsError if some values do not fit the schema."""
