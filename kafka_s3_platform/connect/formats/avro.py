@@ -90,17 +90,12 @@ class AvroReader:
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the records in batches. IntegrityError if the object is damaged; the source's errors pass through."""
-        blocks = self._read_batches()
-        while True:
-            try:
-                batch = next(blocks, None)
-            except PlatformError:
-                raise
-            except Exception as err:  # fastavro raises errors of any type for damaged data
-                raise build_damage_error(self.key, f"cannot be read as Avro: {type(err).__name__}: {err}") from err
-            if batch is None:
-                return
-            yield batch
+        try:
+            yield from self._read_batches()
+        except PlatformError:
+            raise
+        except Exception as err:  # fastavro raises errors of any type for damaged data
+            raise build_damage_error(self.key, f"cannot be read as Avro: {type(err).__name__}: {err}") from err
 
     def _read_batches(self) -> Iterator[ReadBatch]:
         """Yield batches of the container's records: a batch ends by bytes, records, or the objects that they become."""

@@ -190,15 +190,10 @@ class ParquetReader:
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the records in batches. Raise IntegrityError if the object is damaged or cut off."""
-        batches = self._read_batches()
-        while True:
-            try:
-                batch = next(batches, None)
-            except (pa.ArrowException, OSError, SchemaParseException, UnknownType, *VALUE_ERRORS) as err:
-                raise build_damage_error(self.key, f"cannot be read as Parquet: {type(err).__name__}: {err}") from err
-            if batch is None:
-                return
-            yield batch
+        try:
+            yield from self._read_batches()
+        except (pa.ArrowException, OSError, SchemaParseException, UnknownType, *VALUE_ERRORS) as err:
+            raise build_damage_error(self.key, f"cannot be read as Parquet: {type(err).__name__}: {err}") from err
 
     def _read_batches(self) -> Iterator[ReadBatch]:
         """Yield the records as Avro data, by the schema in the file or one made of its columns."""
