@@ -63,7 +63,7 @@ def _print_state(status: stack.StackStatus, as_json: bool) -> None:
 
 
 def _format_state(values: Mapping[str, object], servers: tuple[stack.ServerStatus, ...]) -> list[str]:
-    """Return the lines about addresses, and about servers."""
+    """Return a line for each address of the stack, then one for each server: whether it answers."""
     reach = [f"{name:<22} {value}" for name, value in values.items() if name not in ("servers", "healthy") and value]
     state = [
         f"{s.name:<22} {'healthy' if s.healthy else s.detail}{f' (pid {s.pid})' if s.pid else ''}" for s in servers

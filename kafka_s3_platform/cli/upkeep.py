@@ -66,12 +66,14 @@ def vacuum(
         raise click.UsageError("--index-put-back removes nothing, so it needs no --dry-run")
 
     def set_aside(archived: TopicAssets) -> tuple[dict[str, Any], list[str]]:
+        """Have later runs write beside objects that the index lacks. Return the JSON and the lines about a topic."""
         name = archived.topic
         keys = set_aside_unknown(archived.config, name, run_id)
         line = f"{name}: {count_noun(len(keys), 'object')} not in the index: left there, and later runs write beside"
         return {"topic": name, "set_aside": keys}, [line]
 
     def remove(archived: TopicAssets) -> tuple[dict[str, Any], list[str]]:
+        """Remove what no run has committed. Return the JSON and the lines about a topic."""
         report = vacuum_topic(archived.config, archived.topic, run_id, older_than, dry_run)
         return {"topic": archived.topic, **asdict(report)}, [_format_vacuum(archived.topic, report)]
 

@@ -28,13 +28,16 @@ class UsersLayout(SegmentLayout):
 
     @property
     def notes(self) -> tuple[str, ...]:
+        """The notes of the user's layout."""
         return self._users.notes
 
     def check_reading(self) -> None:
+        """Have the user's class check whether it can read keys. An error in it names the class."""
         with name_fault(self.class_, "asked by archive.key.layout whether keys can be read"):
             self._users.check_reading()
 
     def check_writing(self) -> None:
+        """Have the user's class check whether it can write keys. ValueError if it only reads them."""
         writes = issubclass(self.class_, SegmentLayout)
         if not writes:
             raise ValueError(f"{self._layout.key_layout} only reads keys: to write them, extend SegmentLayout")
@@ -54,14 +57,17 @@ class UsersLayout(SegmentLayout):
         return key
 
     def parse(self, key: str) -> SegmentKey | None:
+        """Parse a key that the user's class has written. An error in it names the class."""
         with name_fault(self.class_, f"parsing the key {key!r}"):
             return self._users.parse(key)
 
     def read(self, key: str) -> ReadKey | Refusal:
+        """Read the facts in any key by the user's class. An error in it names the class."""
         with name_fault(self.class_, f"reading the key {key!r}"):
             return self._users.read(key)
 
     def find_span(self, folder: str) -> Window | None:
+        """Return the time of a folder by the user's class. An error in it names the class."""
         with name_fault(self.class_, f"reading the times of the folder {folder!r}"):
             return self._users.find_span(folder)
 

@@ -9,7 +9,7 @@ Sources: Confluent S3 sink, ParquetFormat; Apache parquet-avro, AvroSchemaConver
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -35,6 +35,14 @@ Shape = Callable[[Any], Any]
 """Turns a value in Avro's physical form into one that Arrow understands."""
 
 
+class ColumnType(NamedTuple):
+    """The Arrow type of a column for values of an Avro type. `shape` is None if Arrow understands them as they are."""
+
+    arrow: pa.DataType
+    shape: Shape | None = None
+    is_nullable: bool = False
+
+
 class ArrowColumns:
     """Builds Arrow columns from values of an Avro schema. `type` is their Arrow type.
 
@@ -55,8 +63,8 @@ class ArrowColumns:
         _refuse_nulls(columns, "the record")
         return columns
 
-    def _map_type(self, node: Any) -> tuple[pa.DataType, bool, Shape | None]:
-        """Return the type, the nullability and the shape of a node. A named type is written out wherever it is used."""
+    def _map_type(self, node: Any) -> ColumnType:
+        """Return the column for an Avro type (`node`). A named type is written out wherever it is used."""
         self._count += 1
         if self._count > MAX_SCHEMA_PLACES:
             raise UnwritableSchemaError(
@@ -68,17 +76,19 @@ class ArrowColumns:
         match definition["type"]:
             case "record":
                 type_, shape = self._map_record(definition["name"], definition["fields"])
-                return type_, False, shape
+                return ColumnType(type_, shape)
             case "array":
-                type_, nullable, shape = self._map_type(definition["items"])
-                return pa.list_(pa.field("element", type_, nullable)), False, _convert_each(shape)
+                item = self._map_type(definition["items"])
+                element = pa.field("element", item.arrow, item.is_nullable)
+                return ColumnType(pa.list_(element), _convert_each(item.shape))
             case "map":
-                type_, nullable, shape = self._map_type(definition["values"])
-                return pa.map_(pa.string(), pa.field("value", type_, nullable)), False, _convert_each_value(shape)
+                item = self._map_type(definition["values"])
+                value = pa.field("value", item.arrow, item.is_nullable)
+                return ColumnType(pa.map_(pa.string(), value), _convert_each_value(item.shape))
         return _convert_primitive(definition)
 
     def _map_record(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Shape | None]:
-        """Return the type of a record's columns, and the shape of its values, None if they need none."""
+        """Return the type of the columns for a record, and the shape of its values. None: they need none."""
         if name in self._open:
             raise UnwritableSchemaError(
                 f"the type {name} holds itself ({' > '.join(self._open)} > {name}): Parquet has no such columns"
@@ -86,25 +96,22 @@ class ArrowColumns:
         if not fields:
             raise UnwritableSchemaError(f"the record {name} has no fields: Parquet has no such columns")
         self._open.append(name)
-        typed = {field["name"]: self._map_type(field["type"]) for field in fields}
+        columns = {field["name"]: self._map_type(field["type"]) for field in fields}
         self._open.pop()
-        shapes = {key: shape for key, (_, _, shape) in typed.items() if shape is not None}
-        return pa.struct([pa.field(key, t, n) for key, (t, n, _) in typed.items()]), _list_fields(shapes)
+        shapes = {key: column.shape for key, column in columns.items() if column.shape is not None}
+        struct = pa.struct([pa.field(key, column.arrow, column.is_nullable) for key, column in columns.items()])
+        return struct, _convert_fields(shapes)
 
-    def _map_union(self, union: Sequence[Any]) -> tuple[pa.DataType, bool, Shape | None]:
-        """Return type, nullability and shape of a union: of one type and null, or a struct of members."""
+    def _map_union(self, union: Sequence[Any]) -> ColumnType:
+        """Return the column for a union: that of its one type besides null, or else a struct of members."""
         members, nullable = self._avro.members(union)
         if not members:
-            return pa.null(), True, None
-        typed = [self._map_type(member) for member in members]
+            return ColumnType(pa.null(), is_nullable=True)
+        columns = [self._map_type(member) for member in members]
         if len(members) == 1:
-            type_, _, shape = typed[0]
-            return type_, nullable, shape
-        return (
-            pa.struct([pa.field(f"member{i}", type_) for i, (type_, _, _) in enumerate(typed)]),
-            nullable,
-            self._make_union_shape(members, [shape for _, _, shape in typed]),
-        )
+            return columns[0]._replace(is_nullable=nullable)
+        struct = pa.struct([pa.field(f"member{i}", column.arrow) for i, column in enumerate(columns)])
+        return ColumnType(struct, self._make_union_shape(members, [column.shape for column in columns]), nullable)
 
     def _make_union_shape(self, members: Sequence[Any], shapes: Sequence[Shape | None]) -> Shape:
         """Return a function to make a struct of a union's value: one field `member<n>`, by the value's type."""
@@ -139,16 +146,17 @@ _LOGICAL_TYPES: Mapping[tuple[Any, Any], pa.DataType] = {
 }
 
 
-def _convert_primitive(node: Mapping[str, Any]) -> tuple[pa.DataType, bool, Shape | None]:
-    """Return type, nullability and shape of a type without inner types."""
+def _convert_primitive(node: Mapping[str, Any]) -> ColumnType:
+    """Return the column for an Avro type (`node`) without inner types."""
     logical = node.get("logicalType")
     if logical == "decimal" and node["type"] in ("bytes", "fixed"):
         scale = node.get("scale", 0)
         precision = node.get("precision", DEFAULT_PRECISION)
-        return _convert_decimal(precision, scale), False, lambda value: decode_decimal(value, scale)
+        return ColumnType(_convert_decimal(precision, scale), lambda value: decode_decimal(value, scale))
     if node["type"] == "fixed":
-        return pa.binary(node["size"]), False, None
-    return _LOGICAL_TYPES.get((node["type"], logical), _TYPES[node["type"]]), node["type"] == "null", None
+        return ColumnType(pa.binary(node["size"]))
+    arrow = _LOGICAL_TYPES.get((node["type"], logical), _TYPES[node["type"]])
+    return ColumnType(arrow, is_nullable=node["type"] == "null")
 
 
 def _convert_decimal(precision: int, scale: int) -> pa.DataType:
@@ -217,7 +225,7 @@ def _convert_each_value(shape: Shape | None) -> Shape | None:
     return lambda values: [(key, item(value)) for key, value in values.items()]
 
 
-def _list_fields(shapes: Mapping[str, Shape]) -> Shape | None:
+def _convert_fields(shapes: Mapping[str, Shape]) -> Shape | None:
     """Return a shape of records from the shapes of some of their fields."""
     if not shapes:
         return None

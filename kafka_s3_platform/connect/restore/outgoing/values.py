@@ -137,6 +137,7 @@ class _Side:
 
     @property
     def registered(self) -> tuple[Registration, ...]:
+        """The schemas that the encoder has registered, or found in the target's registry."""
         return self._encoder.registered if self._encoder else ()
 
     def decode(self, batch: ConnectBatch) -> Outcome:
