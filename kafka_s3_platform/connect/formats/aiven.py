@@ -55,7 +55,10 @@ _ABSENT = msgspec.Raw()
 
 @lru_cache
 def _new_line_decoder(names: tuple[str, ...], takes_others: bool) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of records with these members. It makes no objects of others: there may be millions."""
+    """Return a decoder of records with these members, as attributes f0, f1 and so on.
+
+    Other members are refused, or with `takes_others` skipped. No objects are made of them: there may be millions.
+    """
     members = {f"f{at}": name for at, name in enumerate(names)}
     fields = [(member, msgspec.Raw, _ABSENT) for member in members]
     line = msgspec.defstruct("Line", fields, rename=members, forbid_unknown_fields=not takes_others, gc=False)

@@ -78,7 +78,7 @@ class AvroRecords:
         return lengths
 
     def measure(self, data: bytes, count: int) -> RecordSizes:
-        """Return the length of each record of a block, and its number of objects."""
+        """Return the bytes of each record of a block, and about how many Python objects it becomes when decoded."""
         lengths = self.find_lengths(data, count)
         objects = lengths * self._datum.density + self._datum.values
         if self._datum.has_light_items:

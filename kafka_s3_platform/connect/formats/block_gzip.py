@@ -79,6 +79,7 @@ class BlockGzipWriter:
 
     @property
     def buffered_bytes(self) -> int:
+        """The bytes of the open block that wait in memory to be compressed."""
         return self._member.buffered_bytes if self._member else 0
 
     def write(self, batch: ConnectBatch) -> None:

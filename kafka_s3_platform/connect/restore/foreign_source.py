@@ -82,7 +82,10 @@ class TrialTask:
     sent: SentSettings
 
     def outgoing(self, on_error: OnError | None = None) -> OutgoingStream:
-        """Make the stream that encodes its records for sending. It registers no schema."""
+        """Make the stream that encodes the records as for sending, and registers no schema.
+
+        `on_error` says what becomes of records that fail, None: what the restore says.
+        """
         values = self.sent.values and replace(self.sent.values, registers=False)
         behavior = on_error or self.sent.behavior_on_error
         settings = replace(self.sent, values=values, behavior_on_error=behavior)

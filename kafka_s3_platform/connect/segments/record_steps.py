@@ -20,7 +20,11 @@ from kafka_s3_platform.core.segments.writers import build_put_failures
 def list_record_steps(
     layout: LayoutSettings, records: RecordSettings, topic: str, notes: Notes
 ) -> Iterator[Callable[[ConnectBatch], Outcome]]:
-    """List the steps of a topic's records between Kafka and their buckets."""
+    """Yield what is done to each batch of a topic's records, in this order, before they are written to objects.
+
+    They are converted, transformed, and checked, if the format does not hold whole records as they are. `notes` gets
+    what conversion loses.
+    """
     yield _Conversion(layout, records, topic, notes).apply
     if records.transforms:
         yield new_chain(records.transforms, topic).apply

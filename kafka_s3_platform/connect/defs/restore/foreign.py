@@ -115,7 +115,7 @@ EVERY_TOPIC = "every topic"
 
 
 def make_foreign_key(connector: str) -> dg.AssetKey:
-    """`<connector>/restored`."""
+    """Return the key of the asset that restores what the file of a connector describes: `<connector>/restored`."""
     return dg.AssetKey([connector, "restored"])
 
 
@@ -125,9 +125,9 @@ def name_poll_sensor(connector: str) -> str:
 
 
 def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg.AssetsDefinition:
-    """`<connector>/restored`: what the file of a source connector describes, in one run. `sensor` requests later ones.
+    """Make the asset `<connector>/restored`: one run restores what the file of a connector describes.
 
-    Without a sensor, it is the file of a sink, whose objects are read back.
+    `sensor` is the name of the sensor that requests later runs. None: the file is that of a sink, read back.
     """
     key = make_foreign_key(config.name)
     topics = TopicAssets(config, EVERY_TOPIC)
@@ -170,7 +170,7 @@ def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg
 
 
 def _make_after_metadata(report: "RestoreReport") -> Metadata:
-    """Return the restore that this one follows."""
+    """Return the id of the restore that this one follows, as metadata. Nothing if it follows none."""
     previous_id = report.terms.get("after")
     if previous_id is None:
         return {}

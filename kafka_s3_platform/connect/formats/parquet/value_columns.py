@@ -31,15 +31,15 @@ from kafka_s3_platform.core.model.limits import MAX_SCHEMA_PLACES
 _MAX_PRECISION_128 = 38
 _MAX_PRECISION_256 = 76
 
-Shape = Callable[[Any], Any]
-"""Turns a value in Avro's physical form into one that Arrow understands."""
+Convert = Callable[[Any], Any]
+"""Converts a value in Avro's physical form to one that Arrow takes."""
 
 
 class ColumnType(NamedTuple):
-    """The Arrow type of a column for values of an Avro type. `shape` is None if Arrow understands them as they are."""
+    """The Arrow type of a column for values of an Avro type. `convert` is None if Arrow takes them as they are."""
 
     arrow: pa.DataType
-    shape: Shape | None = None
+    convert: Convert | None = None
     is_nullable: bool = False
 
 
@@ -54,12 +54,13 @@ class ArrowColumns:
         self._avro = avro
         self._open: list[str] = []
         self._count = 0
-        self.type, self._shape = self._map_record(root["name"], root["fields"])
+        self.type, self._convert = self._map_record(root["name"], root["fields"])
 
     def build(self, objects: Sequence[Any]) -> pa.StructArray:
         """Build the columns. Raise one of `VALUE_ERRORS` if a value does not fit the schema."""
-        shape = self._shape
-        columns = pa.array(objects if shape is None else [None if o is None else shape(o) for o in objects], self.type)
+        if self._convert is not None:
+            objects = list(map(_keep_null(self._convert), objects))
+        columns = pa.array(objects, self.type)
         _refuse_nulls(columns, "the record")
         return columns
 
@@ -75,20 +76,19 @@ class ArrowColumns:
             return self._map_union(definition)
         match definition["type"]:
             case "record":
-                type_, shape = self._map_record(definition["name"], definition["fields"])
-                return ColumnType(type_, shape)
+                return ColumnType(*self._map_record(definition["name"], definition["fields"]))
             case "array":
                 item = self._map_type(definition["items"])
                 element = pa.field("element", item.arrow, item.is_nullable)
-                return ColumnType(pa.list_(element), _convert_each(item.shape))
+                return ColumnType(pa.list_(element), _convert_items(item.convert))
             case "map":
                 item = self._map_type(definition["values"])
                 value = pa.field("value", item.arrow, item.is_nullable)
-                return ColumnType(pa.map_(pa.string(), value), _convert_each_value(item.shape))
+                return ColumnType(pa.map_(pa.string(), value), _convert_map(item.convert))
         return _convert_primitive(definition)
 
-    def _map_record(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Shape | None]:
-        """Return the type of the columns for a record, and the shape of its values. None: they need none."""
+    def _map_record(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Convert | None]:
+        """Return the type of the columns for a record, and how its values are converted. None: they are not."""
         if name in self._open:
             raise UnwritableSchemaError(
                 f"the type {name} holds itself ({' > '.join(self._open)} > {name}): Parquet has no such columns"
@@ -98,9 +98,9 @@ class ArrowColumns:
         self._open.append(name)
         columns = {field["name"]: self._map_type(field["type"]) for field in fields}
         self._open.pop()
-        shapes = {key: column.shape for key, column in columns.items() if column.shape is not None}
+        converters = {key: column.convert for key, column in columns.items() if column.convert is not None}
         struct = pa.struct([pa.field(key, column.arrow, column.is_nullable) for key, column in columns.items()])
-        return struct, _convert_fields(shapes)
+        return struct, _convert_fields(converters)
 
     def _map_union(self, union: Sequence[Any]) -> ColumnType:
         """Return the column for a union: that of its one type besides null, or else a struct of members."""
@@ -111,18 +111,18 @@ class ArrowColumns:
         if len(members) == 1:
             return columns[0]._replace(is_nullable=nullable)
         struct = pa.struct([pa.field(f"member{i}", column.arrow) for i, column in enumerate(columns)])
-        return ColumnType(struct, self._make_union_shape(members, [column.shape for column in columns]), nullable)
+        return ColumnType(struct, self._convert_union(members, [column.convert for column in columns]), nullable)
 
-    def _make_union_shape(self, members: Sequence[Any], shapes: Sequence[Shape | None]) -> Shape:
+    def _convert_union(self, members: Sequence[Any], converters: Sequence[Convert | None]) -> Convert:
         """Return a function to make a struct of a union's value: one field `member<n>`, by the value's type."""
         choose = self._avro.compile_choice(members)
 
-        def shaped(value: Any) -> dict[str, Any]:
+        def convert_value(value: Any) -> dict[str, Any]:
             index, value = choose(value)
-            shape = shapes[index]
-            return {f"member{index}": value if shape is None else shape(value)}
+            convert = converters[index]
+            return {f"member{index}": value if convert is None else convert(value)}
 
-        return shaped
+        return convert_value
 
 
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
@@ -204,32 +204,32 @@ def _fill_required(child: pa.Array, field: pa.Field, around: pa.StructArray) -> 
     return pa.Array.from_buffers(child.type, len(child), [None, *child.buffers()[1:]], offset=child.offset)
 
 
-def _keep_null(shape: Shape) -> Shape:
-    """Return a shape that leaves nulls as they are."""
-    return lambda value: None if value is None else shape(value)
+def _keep_null(convert: Convert) -> Convert:
+    """Return a function that converts values, and leaves nulls as they are."""
+    return lambda value: None if value is None else convert(value)
 
 
-def _convert_each(shape: Shape | None) -> Shape | None:
-    """Return a shape of lists from the shape of their items."""
-    if shape is None:
+def _convert_items(convert: Convert | None) -> Convert | None:
+    """Return a function that converts the items of a list by `convert`. None if that is None."""
+    if convert is None:
         return None
-    item = _keep_null(shape)
+    item = _keep_null(convert)
     return lambda values: [item(value) for value in values]
 
 
-def _convert_each_value(shape: Shape | None) -> Shape | None:
-    """Return a shape of maps from the shape of their values. Arrow takes a map as pairs."""
-    if shape is None:
+def _convert_map(convert: Convert | None) -> Convert | None:
+    """Return a function that makes pairs of a map, with its values converted by `convert`. None if that is None."""
+    if convert is None:
         return None
-    item = _keep_null(shape)
+    item = _keep_null(convert)
     return lambda values: [(key, item(value)) for key, value in values.items()]
 
 
-def _convert_fields(shapes: Mapping[str, Shape]) -> Shape | None:
-    """Return a shape of records from the shapes of some of their fields."""
-    if not shapes:
+def _convert_fields(converters: Mapping[str, Convert]) -> Convert | None:
+    """Return a function that converts these fields of a record. None if there are none."""
+    if not converters:
         return None
-    changed = {name: _keep_null(shape) for name, shape in shapes.items()}
+    changed = {name: _keep_null(convert) for name, convert in converters.items()}
     return lambda record: {**record, **{name: change(record[name]) for name, change in changed.items()}}
 
 

@@ -162,7 +162,7 @@ class SchemaRegistrar:
         return done
 
     def _register_references(self, subject: str, version: int, schema: ArchivedSchema) -> tuple[SchemaReference, ...]:
-        """Register the references of a schema, before the schema itself."""
+        """Register the schemas that a schema refers to, and return the references to them at the target."""
         if flaw := find_references_flaw(self._under_way, (subject, version)):
             raise IntegrityError(
                 f"schema {schema.schema_id} of {schema.registry_url} (version {version} of {subject}) {flaw}: no "
