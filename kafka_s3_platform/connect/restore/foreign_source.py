@@ -89,7 +89,8 @@ class TrialTask:
         values = self.sent.values and replace(self.sent.values, registers=False)
         behavior = on_error or self.sent.behavior_on_error
         settings = replace(self.sent, values=values, behavior_on_error=behavior)
-        return OutgoingStream(self.stream.group.topic, self.stream.group.kafka_partition, settings)
+        group = self.stream.group
+        return OutgoingStream(group.topic, group.kafka_partition, settings, self.stream.to_topics)
 
 
 def count_foreign(task: TrialTask, _: Attempt) -> StreamCount:
@@ -341,7 +342,7 @@ class ForeignSource:
     def _check_outgoing(self, goal: Goal) -> None:
         """Raise ConfigError if the transforms, the converters or the partitioner cannot be used."""
         for topic in goal.plan.topics:
-            OutgoingStream(topic, 0, goal.sent(self.make_values(goal, topic), ()))
+            OutgoingStream(topic, 0, goal.sent(self.make_values(goal, topic)))
 
 
 def _list_cold(plan: ForeignPlan, store: ObjectStore) -> tuple[tuple[ObjectStore, str], ...]:

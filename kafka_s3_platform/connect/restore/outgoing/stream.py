@@ -56,13 +56,15 @@ class OutgoingStream(OutgoingRecords):
         ConfigError: the settings cannot be used, or the transforms send the whole topic elsewhere than to `to_topic`.
     """
 
-    def __init__(self, topic: str, kafka_partition: int, settings: SentSettings) -> None:
+    def __init__(
+        self, topic: str, kafka_partition: int, settings: SentSettings, to_topics: tuple[str, ...] = ()
+    ) -> None:
         transforms = settings.outgoing.transforms
         super().__init__(settings.outgoing, settings.target_kafka_partitions)
         self._topic = topic
         self._kafka_partition = kafka_partition
         self._to_topic = settings.to_topic
-        self._to_topics = settings.to_topics
+        self._to_topics = to_topics
         self.counts_all = self._to_topics[:1] in {(), (self._to_topic,)}
         self._on_error = settings.behavior_on_error
         self._values = None if settings.values is None else Values(settings.values)

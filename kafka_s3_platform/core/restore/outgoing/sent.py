@@ -125,7 +125,7 @@ def new_outgoing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingR
     if not (facts.is_decoded or settings.values or settings.outgoing.transforms):
         return OutgoingRecords(settings.outgoing, settings.target_kafka_partitions)
     new_changing_stream = load_extension("new_changing_stream")
-    stream: OutgoingRecords = new_changing_stream(facts.topic, facts.kafka_partition, settings)
+    stream: OutgoingRecords = new_changing_stream(facts.topic, facts.kafka_partition, settings, facts.to_topics)
     return stream
 
 
