@@ -5,6 +5,7 @@ import shutil
 import socket
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -13,8 +14,11 @@ import pytest
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import ErrorCode
+from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.groups import publish_offsets
 from kafka_s3_platform.core.model.health import (
     ConnectorHealth,
+    EndedRun,
     FailedRun,
     Proof,
     RunHistory,
@@ -33,7 +37,15 @@ from kafka_s3_platform.operate.monitoring.status_page import StatusPage, render_
 from kafka_s3_platform.operate.status.concerns import CONDITIONS, list_concerns
 from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
 from kafka_s3_platform_tests.defs.running import topic_of
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, InterleavedRunner, Sent, compact_day
+from kafka_s3_platform_tests.support import (
+    HOUR,
+    NOON,
+    InProcessRunner,
+    InterleavedRunner,
+    Sent,
+    archived,
+    compact_day,
+)
 
 
 @pytest.fixture
@@ -165,6 +177,26 @@ def test_what_came_yesterday_is_counted_by_the_hours_of_records(home: Path, lab:
     assert "<b>2</b><span>of them of yesterday (UTC)</span>" in page
     assert "in 2 hourly and 0 merged objects" in page
     assert "<b>0 of 0</b><span>runs of the last 24 hours failed</span>" in page
+
+
+def test_the_groups_and_the_registry_of_a_connector_are_shown_with_their_ages(home: Path, lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce([Sent(timestamp=NOON)])
+    without = lab.connector()
+    archived(without)
+    [health] = Overviews(20.0, watches=True).take([without])
+    assert "Archived beside records: no consumer group<" in render_page(HealthReport((health,)))
+    with ClusterAdmin(lab.kafka) as admin:
+        for name in ("app-1", "app-2"):
+            publish_offsets(admin, f"{lab.topic}-{name}", lab.topic, {0: 1})
+    config = lab.connector(consumer_groups=(f"{lab.topic}-.*",))
+    archived(config)
+    [health] = Overviews(20.0, watches=True).take([config])
+    runs = RunHistory(ended=(EndedRun("registry", NOON - 3 * HOUR, 1.0, is_success=False),))
+    unread = TopicHealth("unread", store_error="no answer")
+    health = replace(health, topics=(*health.topics, unread), history=runs, looked_at=NOON)
+    shown = "2 consumer groups, the oldest of 0 s ago; of 1 topic not known; registry failed 3 h 0 min ago<"
+    assert f"Archived beside records: {shown}" in render_page(HealthReport((health,)))
 
 
 def test_what_the_archive_holds_is_not_told_as_nothing_where_no_index_is_read() -> None:

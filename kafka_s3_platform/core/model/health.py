@@ -66,11 +66,13 @@ class ArchivedTotals(SegmentSums):
     """The archived and left-out records of a topic, since the beginning.
 
     `gap_offsets` counts offsets by the reason of the gap, `yesterday_records` the records of the last full day (UTC).
+    `groups` maps each consumer group with archived offsets to the time of the oldest of them.
     """
 
     dead_letters: int = 0
     gap_offsets: Mapping[str, int] = field(default_factory=dict)
     yesterday_records: int = 0
+    groups: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,19 @@ class StatusPage:
         off = f"turned off: {', '.join(health.turned_off)}" if health.turned_off else ""
         return "; ".join(filter(None, ("source" if health.is_source else "", since, lag, last, off)))
 
+    def describe_metadata(self, health: ConnectorHealth) -> str:
+        """Say how old the archived offsets of consumer groups are, and the archived registry. Empty without a topic."""
+        totals = [topic.totals for topic in health.topics if topic.totals is not None]
+        groups = [pair for of_topic in totals for pair in of_topic.groups.items()]
+        texts = ["no consumer group"] if totals and not groups else []
+        if groups:
+            oldest = self.describe_age(min(observed_at for _, observed_at in groups))
+            texts.append(f"{count_noun(len(dict(groups)), 'consumer group')}, the oldest of {oldest} ago")
+        if texts and len(totals) < len(health.topics):
+            texts.append(f"of {count_noun(len(health.topics) - len(totals), 'topic')} not known")
+        runs = [run for run in (health.history.ended if health.history else ()) if run.kind == "registry"]
+        return "; ".join([*texts, *(f"{run.describe()} {self.describe_age(run.ended_at)} ago" for run in runs)])
+
     def count_bad(self, topics: Sequence[TopicHealth]) -> int:
         """Count the topics that are not well."""
         return sum(_rank(topic) > 0 for topic in topics)

@@ -223,11 +223,15 @@ def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
     sums = snapshot.connector_snapshot.segment_sums.get(topic, SegmentSums())
     today = datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
     hours = snapshot.connector_snapshot.count_hours(topic, today - timedelta(days=1))
+    groups: dict[str, datetime] = {}
+    for row in snapshot.state.groups:
+        groups[row.group_id] = min(row.observed_at, groups.get(row.group_id, row.observed_at))
     return ArchivedTotals(
         **asdict(sums),
         dead_letters=sum(scan.dead_letter_count for scan in snapshot.state.all_scans),
         gap_offsets=count_reasons(snapshot.state.judge.left_out),
         yesterday_records=sum(records for hour, (records, _) in hours.items() if hour < today),
+        groups=groups,
     )
 
 
