@@ -10,7 +10,7 @@ import pytest
 from kafka_s3_platform_tests.conftest import REPOSITORY
 
 WORKER = "from kafka_s3_platform.python_daemon import import_for_tasks; import_for_tasks()"
-COMMAND = "from kafka_s3_platform.cli.machine.training import run_kernels; run_kernels()"
+COMMAND = "from kafka_s3_platform.cli.machine.training import compile_kernels; compile_kernels()"
 
 
 @pytest.mark.parametrize("code", [WORKER, COMMAND])

@@ -79,8 +79,8 @@ def test_its_numba_cache_is_good_for_another_process_with_the_images_variables(t
     env = {**own, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"}
     assert steps(STAGES[-1], "RUN")[-1].command == ["kafka-s3", "prepare"]
     look = (
-        "from kafka_s3_platform.cli.machine.training import run_kernels;"
-        "print([kernel.was_cached for kernel in run_kernels()])"
+        "from kafka_s3_platform.cli.machine.training import compile_kernels;"
+        "print([kernel.was_cached for kernel in compile_kernels()])"
     )
     run = partial(subprocess.run, [sys.executable, "-c", look], env=env, capture_output=True, text=True, check=True)
     assert "True" not in run().stdout

@@ -179,10 +179,10 @@ def _start_spark() -> Answer:
 
 def try_kernels() -> Iterator[Finding]:
     """Call the functions that numba compiles, and count those in its cache."""
-    from kafka_s3_platform.cli.machine.training import run_kernels
+    from kafka_s3_platform.cli.machine.training import compile_kernels
 
     subject = "compiled functions"
-    kernels = run_kernels()
+    kernels = compile_kernels()
     missed = [kernel.name for kernel in kernels if not kernel.was_cached]
     if not missed:
         yield Finding(subject, Judgement.OK, f"all {len(kernels)} were in numba's cache")

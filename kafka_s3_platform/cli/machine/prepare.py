@@ -33,9 +33,9 @@ def prepare() -> None:
     The class data is for Spark's Java; numba compiles the functions. Existing files stay. Run the command again after
     an update of Java: class data fits one Java and its jars. Without the command all works, and starts take longer.
     """
-    from kafka_s3_platform.cli.machine.training import run_kernels
+    from kafka_s3_platform.cli.machine.training import compile_kernels
 
-    missed = sum(not kernel.was_cached for kernel in run_kernels())
+    missed = sum(not kernel.was_cached for kernel in compile_kernels())
     click.echo(f"compiled functions: {f'{missed} compiled now' if missed else 'all were there'}")
     click.echo(f"class data of Spark: {_prepare_class_data()}")
 

@@ -19,8 +19,8 @@ class Kernel:
     was_cached: bool
 
 
-def run_kernels() -> list[Kernel]:
-    """Call, or import, each function that numba compiles."""
+def compile_kernels() -> list[Kernel]:
+    """Have numba compile each of its functions into its cache on disk, and tell which the cache had already."""
     texts = pa.array([b"[]"], pa.binary())
     json_values.find_maybe_deeper(texts, 0)
     partitioning.hash_murmur2(texts)

@@ -156,7 +156,10 @@ class PlainJson:
         return one_of
 
     def list_member_names(self, members: Sequence[Any]) -> list[str]:
-        """Return the name of the object's member for each type of a union."""
+        """Return the key that wraps a value in JSON for each type of a union, as in `{"string": "a"}`.
+
+        It is the name without its namespace, or the full name if two types share the short one.
+        """
         full = [get_branch_name(self._avro.resolve(member)) for member in members]
         short = [name.rpartition(".")[2] for name in full]
         return [name if short.count(name) == 1 else full_name for name, full_name in zip(short, full, strict=True)]

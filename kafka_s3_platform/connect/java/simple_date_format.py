@@ -74,9 +74,9 @@ class SimpleDateFormat:
         # Moved by whole cycles of the calendar into the years 1970 to 2369, which Python's datetime has.
         cycles, within_cycle = divmod(epoch_ms, _CYCLE_DAYS * DAY_MS)
         time = EPOCH + timedelta(milliseconds=within_cycle)
-        years = cycles * 400
+        year_shift = cycles * 400
         return "".join(
-            text if not letter else _format_field(letter, len(text), time, years) for letter, text in self._tokens
+            text if not letter else _format_field(letter, len(text), time, year_shift) for letter, text in self._tokens
         )
 
     def parse(self, text: str) -> int:
@@ -152,10 +152,10 @@ def _is_text_field(letter: str, width: int) -> bool:
     return letter in "EaG" or (letter == "M" and width > 2)
 
 
-def _format_field(letter: str, width: int, time: datetime, years: int) -> str:
-    """Format one field of the pattern, of `width` letters. `years` are added to the time's year."""
+def _format_field(letter: str, width: int, time: datetime, year_shift: int) -> str:
+    """Format one field of the pattern, of `width` letters. Years that datetime lacks are `time`'s plus `year_shift`."""
     if letter == "y":
-        year = time.year + years
+        year = time.year + year_shift
         if width == 2:
             return f"{year % 100:02d}"
         return f"{year:0{width}d}"

@@ -138,7 +138,7 @@ def _build_task(
         earliest_ms=to_epoch_ms(config.archive.start_hour),
         latest_ms=to_epoch_ms(reserved.planned_at) + DAY_MS,
         watermark_ms=max((timestamp for offset, timestamp in read_plan.marks if offset < start_offset), default=0),
-        condemned=reserved.state.condemned_offsets(read_plan.kafka_partition),
+        condemned=reserved.state.list_condemned_starts(read_plan.kafka_partition),
         hour_offsets=_select_hour_offsets(config, hour_offsets, ranges),
         records_per_second=_share_limit(config.archive.records_per_second, task_count),
         bytes_per_second=_share_limit(config.archive.bytes_per_second, task_count),

@@ -237,8 +237,11 @@ class IndexState:
             return self.is_folded(hour)
         return all(end is not None and self.coverage(p).covers(start or 0, end) for p, (start, end) in ranges.items())
 
-    def condemned_offsets(self, kafka_partition: int) -> frozenset[int]:
-        """Return first offsets whose usual key a vacuum deletes, so that an object there needs another key."""
+    def list_condemned_starts(self, kafka_partition: int) -> frozenset[int]:
+        """Return the start offsets of objects that a vacuum is deleting.
+
+        A new object with such a start offset needs another key than the usual one, or the vacuum would delete it too.
+        """
         return frozenset(c.start_offset for c in self.condemned if c.kafka_partition == kafka_partition)
 
     def conflicting(self, ranges: Mapping[int, RangeSet]) -> tuple[Reservation, ...]:

@@ -85,10 +85,12 @@ class ObjectWriter:
             yield upload.finish()
 
     def _upload_offsets(self, key: str, offsets: str) -> Iterator[StoredObject]:
-        """Upload the offsets as an object beside the one at `key`."""
+        """Upload the offsets as an object beside the one at `key`, and yield it.
+
+        Yield nothing if its key would be too long, or if several records have one offset (REPEATED): readers then count
+        positions, as in an object of another tool.
+        """
         offsets_key = make_offsets_key(key, self._target.layout.directory_delim)
-        # If the key for them would be too long, no object is written: readers then count positions, as in an object of
-        # another tool.
         if len(offsets_key.encode()) <= MAX_KEY_BYTES and offsets != REPEATED:
             upload = self._new_upload(offsets_key)
             upload.write(offsets.encode())

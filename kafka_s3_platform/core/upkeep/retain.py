@@ -193,7 +193,7 @@ class _Planner:
         for day in days:
             is_on_hold = self._is_on_hold(day)
             rule = self._find_expiry(day, remaining + (self._count_bytes(day) if is_on_hold else 0))
-            if not rule and not self._lets_hours_go(day):
+            if not rule and not self._may_remove_merged(day):
                 continue
             if is_on_hold:
                 days_on_hold.append(day)
@@ -219,10 +219,11 @@ class _Planner:
 
     def _count_bytes(self, day: Span) -> int:
         """Return the bytes of the day without those of merged hours that go in any case."""
-        merged = () if self._lets_hours_go(day) else self._merged.get(day, ())
+        merged = () if self._may_remove_merged(day) else self._merged.get(day, ())
         return _sum_bytes((*self._live.get(day, ()), *merged))
 
-    def _lets_hours_go(self, day: Span) -> bool:
+    def _may_remove_merged(self, day: Span) -> bool:
+        """Return True if the day holds merged segments, and has done so for longer than their rule says."""
         return day in self._merged and day not in self._fresh_days
 
     def _find_expiry(self, day: Span, object_bytes: int) -> str:

@@ -396,7 +396,10 @@ def _explain_moved(plan: ArchivePlan) -> str:
 
 
 def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) -> Restored:
-    """Return what came back of a kafka partition, and from which source offset on nothing of it is missing or twice."""
+    """Return which source offsets of a kafka partition came back.
+
+    It also tells from which of them on none is missing or there twice, and why not before.
+    """
     state = snapshot.state
     end = state.coverage(kafka_partition).end_offset or 0
     segments = [s for s in snapshot.segments if s.kafka_partition == kafka_partition]

@@ -350,7 +350,10 @@ def read_output(file: ConfigFile, dialect: Dialect) -> dict[str, Any]:
 
 
 def _read_format(file: ConfigFile, dialect: Dialect) -> str:
-    """Read the format of objects, by its class or by Confluent Cloud's or Aiven's word."""
+    """Read the name of the format of objects, and refuse a second key that sets it.
+
+    It is set by `format.class`, by Confluent Cloud's word, or by Aiven's keys. Else it is the dialect's own.
+    """
     written = [key.name for key in (FORMAT, CLOUD_FORMAT, AIVEN_TYPE) if key.name in file]
     for other in written[1:]:
         file.refuse(other, f"{written[0]} says the same; keep one")

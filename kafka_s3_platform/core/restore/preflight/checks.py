@@ -58,7 +58,10 @@ class Target:
 def observe_targets(
     plans: Sequence[TargetPlan], admin: ClusterAdmin, cluster: ClusterDescription | None, most: str | None
 ) -> list[Target]:
-    """Ask the cluster about the target topics together. `most` is its longest timeout of transactions, if known."""
+    """Return the target topic of each plan as the cluster has it now, or would create it.
+
+    `most` is the cluster's longest timeout of transactions, if known.
+    """
     now = datetime.now(timezone.utc)
     answers = admin.describe_topics(plan.to_topic for plan in plans)
     for err in answers.failures.values():
