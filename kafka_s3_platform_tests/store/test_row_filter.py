@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.core.store.row_filter import AtLeast, Below, OneOf, SegmentFilter, Term, match_rows, match_values
+from kafka_s3_platform.core.store.row_filter import InRange, OneOf, SegmentFilter, Term, match_rows, match_values
 from kafka_s3_platform_tests.support import NOON
 
 HOUR = timedelta(hours=1)
@@ -58,13 +58,11 @@ def test_a_value_of_each_column_is_matched() -> None:
 NUMBERS = st.integers(-5, 5)
 TERMS: st.SearchStrategy[Term] = st.one_of(
     st.builds(OneOf, st.just("n"), st.frozensets(NUMBERS)),
-    st.builds(AtLeast, st.just("n"), NUMBERS),
-    st.builds(Below, st.just("n"), NUMBERS),
+    st.builds(InRange, st.just("n"), st.none() | NUMBERS, st.none() | NUMBERS),
 )
 MEANINGS: dict[type, Callable[[Term, int], bool]] = {
     OneOf: lambda term, n: n in term.values,  # type: ignore[union-attr]
-    AtLeast: lambda term, n: n >= term.value,  # type: ignore[union-attr,operator]
-    Below: lambda term, n: n < term.value,  # type: ignore[union-attr,operator]
+    InRange: lambda term, n: (term.begin is None or n >= term.begin) and (term.end is None or n < term.end),  # type: ignore[union-attr,operator]
 }
 
 

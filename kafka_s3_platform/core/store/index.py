@@ -62,7 +62,7 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import check_promises
 from kafka_s3_platform.core.store.row_filter import (
     EVERY_SEGMENT,
-    AtLeast,
+    InRange,
     OneOf,
     SegmentFilter,
     Term,
@@ -259,7 +259,7 @@ class ConnectorSnapshot:
         The rows are cached: if an earlier call had an earlier `since`, its rows are among them.
         """
         if self._out_of_range is None or since < self._out_of_range[0]:
-            terms = [*match_values(kind="segment"), AtLeast("start_hour", since)]
+            terms = [*match_values(kind="segment"), InRange("start_hour", since)]
             self._out_of_range = since, self._read("segments", terms)
         return self._out_of_range[1]
 
@@ -299,7 +299,7 @@ class ConnectorSnapshot:
 
         A run asks after a commit whose answer was lost. The upkeep may have moved (folded) the commit's rows by now.
         """
-        terms = [AtLeast("version", since + 1), *match_values(commit_id=commit_id)]
+        terms = [InRange("version", since + 1), *match_values(commit_id=commit_id)]
         return bool(self._read("all", terms, ("commit_id",)).num_rows)
 
     def read_folded_rows(self, topic: str, month: str | None = None) -> pa.Table:

@@ -23,22 +23,22 @@ Value: TypeAlias = str | int | datetime
 
 
 def match_run(row: Reservation | Compaction) -> RowPredicate:
-    """Match all reservations of the run of this row."""
+    """Return the SQL condition of all reservation rows of the run that this row is of."""
     return match_row(find_kind(row), {"epoch": row.epoch})
 
 
 def match_group(group_id: str) -> RowPredicate:
-    """Match the committed offsets of one consumer group."""
+    """Return the SQL condition of the rows with the committed offsets of a consumer group."""
     return match_row("group", {"group_id": group_id})
 
 
 def match_unresolved(kafka_partition: int) -> RowPredicate:
-    """Match the unresolved offsets of one kafka partition."""
+    """Return the SQL condition of the rows about offsets of a kafka partition that could not be archived."""
     return match_row("unresolved", {"kafka_partition": kafka_partition})
 
 
 def match_gap(gap: Gap) -> RowPredicate:
-    """Match one gap."""
+    """Return the SQL condition of the row of a gap: offsets that the archive lacks for good."""
     columns = {
         "kafka_partition": gap.kafka_partition,
         "start_offset": gap.start_offset,
@@ -49,35 +49,35 @@ def match_gap(gap: Gap) -> RowPredicate:
 
 
 def match_segments(keys: Iterable[str], kinds: Iterable[str] = (LIVE,)) -> RowPredicate:
-    """Match the segments of these kinds with their first object at one of the keys."""
+    """Return the SQL condition of segments of these kinds whose first object is at one of the keys."""
     quoted_keys = ", ".join(map(quote_text, keys))
     return RowPredicate(f"(kind IN ({', '.join(map(quote_text, kinds))}) AND key IN ({quoted_keys}))")
 
 
 def match_start_offsets(kafka_partition: int, first: int, last: int) -> RowPredicate:
-    """Match the rows of a kafka partition that begin at an offset from `first` to `last`."""
+    """Return the SQL condition of rows of a kafka partition that begin at an offset from `first` to `last`."""
     return RowPredicate(f"kafka_partition = {kafka_partition} AND start_offset BETWEEN {first} AND {last}")
 
 
 def match_topic(topic: str) -> RowPredicate:
-    """Match the rows of one topic."""
+    """Return the SQL condition of the rows of a topic."""
     return RowPredicate(f"topic = {quote_text(topic)}")
 
 
 def match_periods(periods: Iterable[str]) -> RowPredicate:
-    """Match the rows of these periods: Delta then opens no file of another one."""
+    """Return the SQL condition of the rows of these periods: Delta then opens no file of another one."""
     return RowPredicate(f"period IN ({', '.join(map(quote_text, periods))})")
 
 
 def match_row(kind: str, columns: Mapping[str, int | str]) -> RowPredicate:
-    """Match the rows of a kind other than segments with exactly these values."""
+    """Return the SQL condition of rows with exactly these values, of a kind other than segments."""
     pairs = {"kind": kind, "period": STATE_PERIOD, **columns}.items()
     terms = [f"{name} = {quote_text(value) if isinstance(value, str) else value}" for name, value in pairs]
     return RowPredicate(f"({' AND '.join(terms)})")
 
 
 def match_any(predicates: Iterable[RowPredicate]) -> RowPredicate:
-    """Match the rows of any of the predicates.
+    """Return the SQL condition of the rows that meet any of the predicates.
 
     They are joined two by two, and the pairs again, so that 8,000 work: delta-rs overflows its stack with a chain of
     3,000, as of topics.
@@ -89,12 +89,12 @@ def match_any(predicates: Iterable[RowPredicate]) -> RowPredicate:
 
 
 def match_every(predicates: Iterable[RowPredicate]) -> RowPredicate:
-    """Match the rows of all of the predicates."""
+    """Return the SQL condition of the rows that meet all of the predicates."""
     return RowPredicate(f"({' AND '.join(predicates)})")
 
 
 def match_version(version: int) -> RowPredicate:
-    """Match the rows added by the commit of this version."""
+    """Return the SQL condition of the rows that the commit of this version added."""
     return RowPredicate(f"version = {version}")
 
 
@@ -120,38 +120,29 @@ class OneOf:
 
 
 @dataclass(frozen=True)
-class AtLeast:
-    """The column holds this value or a higher one."""
+class InRange:
+    """The column holds a value in [begin, end). None leaves a side open."""
 
     column: str
-    value: Value
+    begin: Value | None = None
+    end: Value | None = None
 
-    def may_hold(self, _: Value, highest: Value) -> bool:
+    def may_hold(self, lowest: Value, highest: Value) -> bool:
         """Return False if no value in [lowest, highest] can match."""
-        return highest >= self.value  # type: ignore[operator]
+        is_late_enough = self.begin is None or highest >= self.begin  # type: ignore[operator]
+        return is_late_enough and (self.end is None or lowest < self.end)  # type: ignore[operator]
 
     def match(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return a mask of the matching rows. Null does not match."""
-        return pc.greater_equal(column, pa.scalar(self.value, column.type))
+        mask = pc.is_valid(column)
+        if self.begin is not None:
+            mask = pc.and_(mask, pc.greater_equal(column, pa.scalar(self.begin, column.type)))
+        if self.end is not None:
+            mask = pc.and_(mask, pc.less(column, pa.scalar(self.end, column.type)))
+        return mask
 
 
-@dataclass(frozen=True)
-class Below:
-    """The column holds a lower value."""
-
-    column: str
-    value: Value
-
-    def may_hold(self, lowest: Value, _: Value) -> bool:
-        """Return False if no value in [lowest, highest] can match."""
-        return lowest < self.value  # type: ignore[operator]
-
-    def match(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return a mask of the matching rows. Null does not match."""
-        return pc.less(column, pa.scalar(self.value, column.type))
-
-
-Term: TypeAlias = OneOf | AtLeast | Below
+Term: TypeAlias = OneOf | InRange
 
 
 @dataclass(frozen=True)
@@ -175,19 +166,17 @@ class SegmentFilter:
         if self.chunk is not None:
             yield OneOf("chunk", frozenset([self.chunk]))
         if self.chunk_starts is not None:
-            begin, end = self.chunk_starts
-            yield AtLeast("chunk_start", begin)
-            yield Below("chunk_start", end)
+            yield InRange("chunk_start", *self.chunk_starts)
         if self.timestamps is not None:
-            yield AtLeast("max_timestamp", self.timestamps[0])
-            yield Below("min_timestamp", self.timestamps[1])
+            yield InRange("max_timestamp", begin=self.timestamps[0])
+            yield InRange("min_timestamp", end=self.timestamps[1])
         if self.kafka_partitions is not None:
             yield OneOf("kafka_partition", frozenset(self.kafka_partitions))
         if self.offsets is not None:
-            yield AtLeast("end_offset", min(self.offsets[0] + 1, 2**63 - 1))
-            yield Below("start_offset", self.offsets[1])
+            yield InRange("end_offset", begin=min(self.offsets[0] + 1, 2**63 - 1))
+            yield InRange("start_offset", end=self.offsets[1])
         if self.committed_since is not None:
-            yield AtLeast("committed_at", self.committed_since)
+            yield InRange("committed_at", begin=self.committed_since)
 
 
 EVERY_SEGMENT = SegmentFilter()
