@@ -321,7 +321,7 @@ class OffsetAdmin(AdminCalls):
         return Answers(results, failures)
 
     def _ask_times(self, questions: Mapping[Place, Sequence[int]]) -> Answers[Place, TimeOffsets]:
-        """Ask for the offset at each of a place's times. After a failure, the place fails: no more is asked of it."""
+        """Ask each kafka partition for the offsets of its timestamps, in few calls, until one of these fails."""
         results: dict[Place, dict[int, RecordOffset | None]] = {place: {} for place in questions}
         failures: dict[Place, PlatformError] = {}
         layers = _list_layers(questions)
@@ -337,7 +337,7 @@ class OffsetAdmin(AdminCalls):
         return Answers({place: offsets for place, offsets in results.items() if place not in failures}, failures)
 
     def _await_layer(self, layer: Mapping[Place, int], futures: OffsetFutures) -> Answers[Place, RecordOffset | None]:
-        """Await the answers to a layer: one timestamp for each place. Ask again for a short time where it failed."""
+        """Await the answer to one timestamp of each kafka partition (`layer`). Ask again for a short time if it failed."""
 
         def where(place: Place) -> str:
             return _name_attempt(f"looking for timestamp {layer[place]} ms in topic")(place)
@@ -355,7 +355,7 @@ class OffsetAdmin(AdminCalls):
         kafka_partitions: Mapping[str, Iterable[int]],
         ask: Callable[[Sequence[Place]], Answers[Place, A]],
     ) -> Answers[str, Answers[int, A]]:
-        """Call `ask` for PLACES_AT_ONCE places at a time. Return the answers by topic and kafka partition."""
+        """Call `ask` for some thousand kafka partitions at a time. Return the answers by topic and kafka partition."""
         numbers = {topic: tuple(some) for topic, some in kafka_partitions.items()}
         described = self._find_recent_topics(dict.fromkeys(numbers, ()))
         places = [(topic, p) for topic in described.results for p in numbers[topic]]
@@ -369,7 +369,7 @@ class OffsetAdmin(AdminCalls):
         where: Where,
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> Answers[Place, ListOffsetsResultInfo]:
-        """Ask the leader of each place for an offset, and await the answers. A place without a leader has a failure."""
+        """Ask the leader of each kafka partition for an offset, and await the answers. One without a leader fails."""
         leaders = self._find_leaders(specs, where)
         futures = self._list_offsets({place: specs[place] for place in leaders.results}, isolation_level)
         answers = self._await_offsets(futures, where)

@@ -78,13 +78,13 @@ class Change:
 
 
 def list_topic_rows(topic: str, change: Change) -> TopicRows:
-    """Return the rows that the change adds, and its segments that get another kind."""
+    """Return the index rows that a change of the topic adds, and the segments whose rows get another kind."""
     changed = {RETIRED: change.retired, REMOVED: change.emptied, EXPIRED: change.expired, ERASED: change.erased}
     return TopicRows(topic, change.added, changed, change.run_id)
 
 
 def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
-    """Yield SQL conditions of the topic's rows to remove. They include the old rows of segments of another kind."""
+    """Yield the SQL conditions of rows of the topic that a change removes, also of segments that get another kind."""
     if change.removed:
         yield match_every([match_topic(topic), match_any(change.removed)])
     if change.retired:
@@ -94,7 +94,7 @@ def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
 
 
 def _match_rows_of(topic: str, segments: Sequence[Segment], kinds: Sequence[str]) -> RowPredicate:
-    """Match the rows of these segments, of any of the kinds. The periods let Delta skip other files."""
+    """Return the SQL condition of the rows of these segments. Periods are in it, so that Delta skips other files."""
     periods: set[str] = set()
     for start in {segment.chunk_start for segment in segments}:
         for kind in kinds:

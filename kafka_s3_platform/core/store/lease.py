@@ -96,7 +96,7 @@ def take_leases(
 
 @contextmanager
 def released_on_failure(index: ConnectorIndex, leases: Sequence[Lease]) -> Iterator[None]:
-    """Give the leases back if the block fails: the vacuum need not wait for them."""
+    """Remove the leases' reservations if the block fails, so that no later run or vacuum has to end them."""
     try:
         yield
     except Exception:
@@ -120,5 +120,5 @@ def release_leases(index: ConnectorIndex, leases: Sequence[Lease]) -> None:
 
 
 def end_runs(rows: Iterable[Reservation | Compaction]) -> tuple[RowPredicate, ...]:
-    """Return predicates of all reservations of the runs of these rows: a run holds all of its plan, or nothing."""
+    """Return the SQL conditions by which the runs of these rows lose all their reservations, and so end."""
     return tuple(dict.fromkeys(match_run(row) for row in rows))

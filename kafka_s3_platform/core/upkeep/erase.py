@@ -186,7 +186,7 @@ class _Erasure:
         """Days and months whose objects do not hold as many records as their merged hours, each with a sentence."""
 
     def search(self) -> None:
-        """Read the live segments of whole records that were not read before, until none is unread for a merge."""
+        """Read all live segments of whole records; also those that a merge puts in their place meanwhile."""
         for _ in range(MAX_ROUNDS):
             snapshot = self._index.open()
             live = [s for s in snapshot.segments if is_mergeable(s)]
@@ -233,7 +233,7 @@ class _Erasure:
         }
 
     def _find_place(self, segment: Segment) -> Place:
-        """Return the kafka partition and what holds the records of the segment: hours are merged within them."""
+        """Return kafka partition, day or month, and timezone of a segment: within these, hours are merged."""
         return segment.kafka_partition, choose_holder(find_day(segment), self._months), segment.zone.key
 
     def _find_unequal(self, snapshot: IndexSnapshot) -> dict[Span | None, str]:
@@ -445,7 +445,7 @@ class _Erasure:
 
 
 def _list_overlaps(segment: Segment, merged: Iterable[Segment]) -> tuple[Segment, ...]:
-    """Return the merged segments of its place that may share records with this one. Hours hold those of no other."""
+    """Return the earlier segments that were merged and may hold records of this one too. An hour has none."""
     if segment.chunk == "hourly":
         return ()
     start = segment.start_offset
@@ -464,7 +464,7 @@ def _list_erased(results: Iterable[SearchedSegment]) -> tuple[Segment, ...]:
 
 
 def _list_merged(results: Iterable[SearchedSegment]) -> tuple[Segment, ...]:
-    """Return each merged segment once. Several objects of a day may hold its records."""
+    """Return the hours that go with the searched days, each once: several objects of a day may hold its records."""
     return tuple(dict.fromkeys(chain.from_iterable(r.merged for r in results)))
 
 
@@ -473,7 +473,7 @@ def _count_late(result: SearchedSegment) -> int:
 
 
 def search_segment(task: ErasureTask, _: Attempt) -> SearchedSegment:
-    """Read a segment to its end, and count its records with a key. What it raises for good is in the result.
+    """Read a segment to its end, and count its records with one of the keys. A permanent error is in the result.
 
     Merged segments in whose offsets they lie are read too.
     """

@@ -119,7 +119,7 @@ def collect_refusals(reports: Iterable[RetentionReport]) -> dict[str, PlatformEr
 
 
 def find_number(rule: PerTopic, topic: str) -> int | None:
-    """Return the topic's number of a rule, None if there is none, or it is for ever."""
+    """Return a retention rule's number for the topic, in ms or bytes. None: no limit."""
     numbers = dict(rule)
     number = numbers.get(topic, numbers.get("", -1))
     return None if number < 0 else number
@@ -161,7 +161,7 @@ def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime
 
 
 def refuse_without_right(config: ConnectorConfig, store: ObjectStore) -> None:
-    """Ask to delete an object that never is there, in each folder of records."""
+    """Raise AuthorizationError without the right to delete: try it on an object that is never there, in each folder."""
     for folder in (config.layout.topics_dir, config.layout.daily_dir):
         store.delete(f"{folder}/{DELETE_CHECK}".lstrip("/"), NO_ETAG)
 
@@ -209,7 +209,7 @@ class _Planner:
         return self._rules.is_on_hold(self._topic, find_first_day(day), find_next_day(day))
 
     def _find_fresh_days(self) -> frozenset[Span | None]:
-        """Return the days whose merge is not old enough: a row of a merged hour is as old as the merge."""
+        """Return the days that were merged so recently that their hours stay: an hour's row is as old as its merge."""
         age = find_number(self._rules.merged_ms, self._topic)
         if age is None:
             return frozenset(self._merged)
@@ -227,7 +227,7 @@ class _Planner:
         return day in self._merged and day not in self._fresh_days
 
     def _find_expiry(self, day: Span, object_bytes: int) -> str:
-        """Return the key by which the day goes, or nothing. It has to be over, with its lateness."""
+        """Return the connector key by which the day expires now, empty if it stays. A day that is not over stays."""
         segments = (*self._live.get(day, ()), *self._merged.get(day, ()))
         zones = {self._zone, *(s.zone for s in segments)}
         end = max(find_day_end(day, zone) for zone in zones)
@@ -260,7 +260,7 @@ def _slice(removals: Sequence[DayRemoval]) -> Iterator[list[DayRemoval]]:
 
 
 def _find_fault(snapshot: IndexSnapshot, store: ObjectStore, removal: DayRemoval) -> str:
-    """Return why the day has to stay, nothing if it may go: its objects hold what its merged hours held."""
+    """Return why the day has to stay, or nothing. It may go if its objects hold as many records as its merged hours."""
     days, hours = count_day_records(snapshot, removal.span)
     if days != hours:
         return (
@@ -312,7 +312,7 @@ def _build_change(snapshot: IndexSnapshot, removals: Sequence[DayRemoval], run_i
 
 
 def forget_sums(segment: Segment) -> Segment:
-    """Return the row of a segment whose object goes: sums of what is gone say nothing, and are most of a row."""
+    """Return the segment without ETag and checksums, for its row after its object is deleted: they need most bytes."""
     return replace(segment, etag="", sha256="", digest="")
 
 

@@ -231,7 +231,7 @@ class _Vacuum:
         return findings
 
     def _find_missing(self, objects: Sequence[ObjectInfo], snapshot: IndexSnapshot) -> tuple[str, ...]:
-        """Return the keys of live segments without an object. Those committed after the listing are asked for."""
+        """Return the keys of live segments whose objects are gone. Objects that the listing lacks are asked for."""
         listed_keys = {item.key for item in objects}
         unlisted = [segment.key for segment in snapshot.segments if segment.key not in listed_keys]
         return tuple(key for key, info in zip(unlisted, self._store.heads(unlisted), strict=True) if info is None)
@@ -261,7 +261,7 @@ class _Vacuum:
         )
 
     def _is_closed(self, epoch: int, begins: Sequence[tuple[int, int]], snapshot: IndexSnapshot) -> bool:
-        """Return True if no run can still commit the object: neither the run of its epoch, nor one with its offsets.
+        """Return True if no run can still commit the object: neither its writer, nor one that reserved its offsets.
 
         Old reservations and compactions do not count: the commit that condemns the keys ends them.
         """

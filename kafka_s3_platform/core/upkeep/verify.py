@@ -207,7 +207,7 @@ LONGEST_MONTH = timedelta(days=31, hours=2)
 
 
 def read_hour_segments(snapshot: IndexSnapshot, hours: Collection[datetime]) -> list[Segment]:
-    """Return the live segments with an hour, day or month that overlaps one of these. Reads no others of the index."""
+    """Return the live segments that may hold records of these hours: hourly, daily and monthly ones."""
     if not hours:
         return []
     begin = shift_time(min(hours), -LONGEST_DAY)

@@ -115,12 +115,12 @@ class CompactReport:
 
 
 def find_day_start(span: Span, zone: ZoneInfo) -> datetime:
-    """Return the begin of a day or month in UTC; the clock change, if it skips midnight."""
+    """Return when a day or month begins in this timezone, in UTC: after midnight if a clock change skips that."""
     return datetime.combine(find_first_day(span), time(), zone).astimezone(timezone.utc)
 
 
 def find_day_end(span: Span, zone: ZoneInfo) -> datetime:
-    """Return the begin of the next day in UTC: a day may have 23 or 25 hours."""
+    """Return when a day or month ends in this timezone, in UTC: a day may have 23 or 25 hours."""
     return find_day_start(find_next_day(span), zone)
 
 
@@ -144,16 +144,16 @@ def find_span(segment: Segment) -> Span | None:
 
 
 def select_day_segments(segments: Sequence[Segment], span: Span) -> tuple[Segment, ...]:
-    """Return the segments of the span, in their order: of a day without its month's, of a month with its days'."""
+    """Return the segments of a day, without those of its month; or of a month, with those of its days and hours."""
     if not isinstance(span, Month):
         return tuple(s for s in segments if find_span(s) == span)
     return tuple(s for s in segments if (day := find_day(s)) is not None and Month.of(day) == span)
 
 
 def read_day_segments(snapshot: IndexSnapshot, span: Span, kinds: Collection[str] = (LIVE,)) -> tuple[Segment, ...]:
-    """Return the segments of the span of these kinds, as `select_day_segments`. Reads no others of the index.
+    """Return the segments of a day or month of these kinds. Reads few others of the index.
 
-    A segment's day is one of its own timezone, up to `FARTHEST_ZONE` from UTC.
+    A day is one of the segment's own timezone, up to `FARTHEST_ZONE` from UTC.
     """
     return select_day_segments(snapshot.select_segments(_build_span_filter(span), kinds), span)
 
@@ -173,7 +173,7 @@ def count_day_records(snapshot: IndexSnapshot, span: Span) -> tuple[Counter[int]
 
 
 def load_day_segments(snapshot: ConnectorSnapshot, topics: Iterable[str], span: Span) -> None:
-    """Read the live segments of the span of many topics in one pass, before they are used."""
+    """Read the live segments of a day or month of many topics in one pass, so that no later call has to read them."""
     snapshot.load_segments(topics, _build_span_filter(span))
 
 
@@ -184,12 +184,12 @@ def read_month_segments(snapshot: IndexSnapshot, day: date) -> tuple[Segment, ..
 
 
 def find_holder(snapshot: IndexSnapshot, day: date) -> Span:
-    """Return what holds the records of the day: its month, if a live segment is of that, or the day."""
+    """Return the day's month if its days were merged into objects of the month, or else the day."""
     return Month.of(day) if read_month_segments(snapshot, day) else day
 
 
 def group_by_holder(segments: Iterable[Segment], months: Collection[Span | None]) -> dict[Span | None, list[Segment]]:
-    """Return the segments by day, and those of `months` by month. Those of None are out of range."""
+    """Group segments by day, or by month where it is one of `months`. Key None has records that are of no day."""
     by_span: dict[Span | None, list[Segment]] = {}
     for segment in segments:
         by_span.setdefault(choose_holder(find_day(segment), months), []).append(segment)
@@ -202,7 +202,7 @@ def choose_holder(day: date | None, months: Collection[Span | None]) -> Span | N
 
 
 def list_merged_months(segments: Iterable[Segment]) -> frozenset[Span | None]:
-    """Return the months of which a segment is merged."""
+    """Return the months that have segments of a month, made of those of its days."""
     return frozenset(find_span(segment) for segment in segments if segment.chunk == "monthly")
 
 
@@ -214,7 +214,7 @@ def _build_span_filter(span: Span) -> SegmentFilter:
 
 
 def list_due_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, now: datetime) -> list[date]:
-    """Days to compact, ascending: ended `lateness` ago or more, with a live hourly segment to merge.
+    """Return the days to compact, ascending: they ended `lateness` ago or more, and have an hourly segment to merge.
 
     Such a segment is newer than its day's compaction, which retired all then live ones. A day has to be over in the
     segment's timezone and in `zone`, the connector's.
@@ -231,7 +231,7 @@ def list_due_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, 
 
 
 def report_day(snapshot: IndexSnapshot, span: Span) -> DayReport:
-    """Return the facts on a day's page, or of a month."""
+    """Return the live segments of a day or month, for its page."""
     segments = read_day_segments(snapshot, span)
     is_in_month = not isinstance(span, Month) and bool(read_month_segments(snapshot, span))
     return DayReport(span, segments, is_in_month)

@@ -101,9 +101,9 @@ def plan_span(segments: Sequence[Segment], span: Span, segment_bytes: int) -> li
 def list_due_months(
     snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, now: datetime, segment_bytes: int
 ) -> list[Month]:
-    """Months to compact, ascending: ended `lateness` ago or more, with days to merge. Days merge before.
+    """Return the months to compact, ascending: they ended `lateness` ago or more, and have daily segments to merge.
 
-    Reads each month with daily segments.
+    Reads the segments of each month that has daily ones.
     """
     if not segment_bytes:
         return []
@@ -139,9 +139,9 @@ def build_merged_layout(layout: LayoutSettings, span: Span, zone: ZoneInfo, segm
 
 
 def build_merged_path_format(path_format: str, span: Span) -> str:
-    """Shorten to the folders before the first with an hour or less, of a month before the first with a day.
+    """Return the path format of objects of a day or month: its folders before the first that names less than that.
 
-    Connect's daily folders, or the month's of them, if none is before it.
+    If there is none before that one, it is that of Connect's daily folders, or the first two of them for a month.
     """
     is_month = isinstance(span, Month)
     finer = _FINER_THAN_A_MONTH if is_month else _FINER_THAN_A_DAY
@@ -160,7 +160,7 @@ def encode_span(layout: LayoutSettings, zone: ZoneInfo, span: Span) -> str:
 
 
 def _split_runs(segments: Sequence[Segment], finer: Chunk, segment_bytes: int) -> Iterator[list[Segment]]:
-    """Split the segments of one kafka partition at those that stay. Each run has one of the `finer` chunk."""
+    """Split the segments at large ones, which stay. Return the parts with a segment of the `finer` chunk to merge."""
     hourly = [s for s in segments if s.chunk == "hourly"]
     runs: list[list[Segment]] = [[]]
     for segment in segments if any(s.chunk == finer for s in segments) else ():
@@ -221,7 +221,7 @@ class ReservedDays:
 
 
 def reserve_days(requests: Sequence[CompactRequest], index: ConnectorIndex, runner: TaskRunner) -> ReservedDays:
-    """Commit the plans of all days. Earlier compactions of one of the days end here, with all days of their topic.
+    """Plan the merges of the requested days, and reserve them in one commit, which ends earlier ones of these days.
 
     An error of one topic leaves the others. Plans again if another commit came first. Nothing is reserved if `runner`
     cannot run tasks.

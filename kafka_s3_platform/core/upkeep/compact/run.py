@@ -91,7 +91,7 @@ def compact_days(
 def compact_due_months(
     configs: Mapping[str, ConnectorConfig], run_id: str, runner: TaskRunner
 ) -> Mapping[TopicDay, CompactReport | PlatformError]:
-    """Compact due months of topics of one connector, the oldest first. Returns and raises as `compact_days`."""
+    """Compact due months of topics of one connector, the oldest first. Return the report or the error of each month."""
     if not any(config.archive.monthly_segment_bytes for config in configs.values()):
         return {}
     snapshot = ConnectorIndex.of(next(iter(configs.values()))).open()
