@@ -337,7 +337,7 @@ class OffsetAdmin(AdminCalls):
         return Answers({place: offsets for place, offsets in results.items() if place not in failures}, failures)
 
     def _await_layer(self, layer: Mapping[Place, int], futures: OffsetFutures) -> Answers[Place, RecordOffset | None]:
-        """Await the answer to one timestamp of each kafka partition (`layer`). Ask again for a short time if it failed."""
+        """Await the answer to one timestamp (`layer`) of each kafka partition. Ask again for a while if it failed."""
 
         def where(place: Place) -> str:
             return _name_attempt(f"looking for timestamp {layer[place]} ms in topic")(place)

@@ -95,14 +95,6 @@ class VerifyTask:
         return sum(s.size for s in self.segments)
 
 
-@dataclass(frozen=True)
-class VerifyResult:
-    """Result of one task."""
-
-    task: VerifyTask
-    damages: tuple[Damage, ...]
-
-
 def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: TaskRunner) -> VerifyReport:
     """Check the archive of `topic`. If `deep`, tasks of `runner` read every object to its end.
 
@@ -192,13 +184,16 @@ def read_checked(store: ObjectStore, segment: Segment) -> Generator[pa.RecordBat
             )
 
 
-def read_and_verify(task: VerifyTask, _: Attempt) -> VerifyResult:
-    """Read each object to its end. Check SHA-256, records, digest and offsets, and find offsets in two objects."""
+def read_and_verify(task: VerifyTask, _: Attempt) -> tuple[VerifyTask, list[Damage]]:
+    """Read each object of a task to its end, in a process of Spark's. Return the task, and the damages.
+
+    Checked are SHA-256, number of records, their digest, and whether two objects hold the same offset.
+    """
     store = ObjectStore(task.store)
     damages: list[Damage] = []
     for cluster in cluster_overlaps(task.segments):
         damages += _read_cluster(store, cluster)
-    return VerifyResult(task, tuple(damages))
+    return task, damages
 
 
 LONGEST_DAY = timedelta(hours=26)
@@ -291,12 +286,10 @@ def _read_all(config: ConnectorConfig, topic: str, segments: Sequence[Segment], 
     tasks = [VerifyTask(config.store, tuple(group)) for group in _group_for_tasks(segments)]
     progress = Progress(logger, f"verify {topic}", len(tasks), sum(t.size for t in tasks))
     damages: list[Damage] = []
-    for result in runner.run(read_and_verify, tasks, config.tasks_max):
-        result_segments = result.task.segments
-        progress.advance(
-            result.task.size, sum(s.record_count for s in result_segments), sum(s.record_bytes for s in result_segments)
-        )
-        damages += result.damages
+    for task, task_damages in runner.run(read_and_verify, tasks, config.tasks_max):
+        record_bytes = sum(s.record_bytes for s in task.segments)
+        progress.advance(task.size, sum(s.record_count for s in task.segments), record_bytes)
+        damages += task_damages
     return damages
 
 
