@@ -19,7 +19,7 @@ from kafka_s3_platform.core.model.silence import try_topics
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.segments.schemas import load_schema_fetcher
 from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
-from kafka_s3_platform.core.store.index_commit import Change, commit_planned
+from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.core.store.index_rows import IndexRow
 from kafka_s3_platform.core.store.row_filter import RowPredicate, match_gap, match_unresolved
 
@@ -147,7 +147,7 @@ def commit_results(index: ConnectorIndex, slices: Mapping[str, TopicSlice]) -> d
             lambda topic: _build_change(slices[topic], snapshot.topic(topic), schemas[topic]),
         )
 
-    return {**failures, **commit_planned(index, plan)}
+    return {**failures, **index.commit_planned(plan)}
 
 
 def _is_due(topic_slice: TopicSlice, snapshot: IndexSnapshot) -> bool:

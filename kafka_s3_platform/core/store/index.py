@@ -29,7 +29,7 @@ from kafka_s3_platform.core.model.segment import Fold, Segment, StoredChunk
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.store.delta_errors import is_expired
 from kafka_s3_platform.core.store.errors import PreconditionError
-from kafka_s3_platform.core.store.index_commit import Change, list_predicates, list_topic_rows, write_rows
+from kafka_s3_platform.core.store.index_commit import Change, list_predicates, list_topic_rows, retry_commit, write_rows
 from kafka_s3_platform.core.store.index_reads import (
     CHUNK_COLUMNS,
     LATE_COLUMNS,
@@ -135,6 +135,27 @@ class ConnectorIndex:
         except TableNotFoundError:
             return None
         return self._newest
+
+    def commit_planned(self, plan: "Callable[[ConnectorSnapshot], tuple[Mapping[str, Change], R]]") -> R:
+        """Call `plan` with the newest version, and commit the changes that it returns, by topic, on that.
+
+        Return the result that `plan` returns beside the changes. It is planned again if another commit came first, but
+        not if an earlier try was committed and only its response was lost. Without changes nothing is committed. Raises
+        as `retry_commit`.
+        """
+        commit_id = str(uuid4())
+        tries: list[tuple[int, R]] = []
+
+        def step(snapshot: ConnectorSnapshot) -> R:
+            if tries and snapshot.has_commit(commit_id, since=tries[0][0]):
+                return tries[-1][1]
+            changes, result = plan(snapshot)
+            if changes:
+                tries.append((snapshot.version, result))
+                snapshot.commit(changes, commit_id)
+            return result
+
+        return retry_commit(self, step)
 
     def check_promises(self) -> None:
         """Check once in a process that the store does conditional writes and reads the newest: see `promises`."""

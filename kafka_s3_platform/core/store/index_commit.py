@@ -5,11 +5,10 @@ they stay in the index for a while. The kind of a segment (live, retired ...) is
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol, TypeVar
-from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
@@ -134,23 +133,6 @@ def write_rows(table: DeltaTable, rows: pa.Table, predicates: Sequence[RowPredic
     )
 
 
-class Committable(Protocol):
-    """A snapshot of a connector's index: one version, to be committed on."""
-
-    version: int
-
-    def has_commit(self, commit_id: str, since: int) -> bool:
-        """Return True if a commit with this id was made on version `since` or later."""
-        ...
-
-    def commit(self, changes: Mapping[str, Change], commit_id: str | None = None) -> int:
-        """Apply the change of each topic in one commit. Return the new version."""
-        ...
-
-
-C = TypeVar("C", bound=Committable)
-
-
 class Openable(Protocol[S_co]):
     """An index of a connector or of a topic. It opens as a snapshot."""
 
@@ -165,8 +147,8 @@ class Openable(Protocol[S_co]):
 def retry_commit(index: Openable[S_co], step: Callable[[S_co], R]) -> R:
     """Call `step` with the newest snapshot of the index, to commit on it. Call it again if another commit came first.
 
-    A step must do no harm if an earlier try of it was committed, and only the response was lost: see `commit_planned`.
-    Raises IndexConflictError after `MAX_CONFLICTS` tries, and the store's error after `MAX_LOST` of them.
+    A step must do no harm if an earlier try was committed, and only the response was lost: `commit_planned` of the
+    index sees to that. Raises IndexConflictError after `MAX_CONFLICTS` tries, and the store's error after `MAX_LOST`.
     """
     lost_answers = 0
     for _ in range(MAX_CONFLICTS):
@@ -179,25 +161,3 @@ def retry_commit(index: Openable[S_co], step: Callable[[S_co], R]) -> R:
                 raise
             logger.warning("%s; reading the index again", err)
     raise IndexConflictError(f"{index.uri}: {MAX_CONFLICTS} other commits came first; run again")
-
-
-def commit_planned(index: Openable[C], plan: Callable[[C], tuple[Mapping[str, Change], R]]) -> R:
-    """Call `plan` with the newest version of the index, and commit the changes that it returns, by topic, on that.
-
-    Return the result that `plan` returns beside the changes. It is planned again if another commit came first, but not
-    if an earlier try was committed and only its response was lost. Without changes nothing is committed. Raises as
-    `retry_commit`.
-    """
-    commit_id = str(uuid4())
-    tries: list[tuple[int, R]] = []
-
-    def step(snapshot: C) -> R:
-        if tries and snapshot.has_commit(commit_id, since=tries[0][0]):
-            return tries[-1][1]
-        changes, result = plan(snapshot)
-        if changes:
-            tries.append((snapshot.version, result))
-            snapshot.commit(changes, commit_id)
-        return result
-
-    return retry_commit(index, step)

@@ -46,7 +46,7 @@ from kafka_s3_platform.core.segments.target import Bucket, SegmentTarget
 from kafka_s3_platform.core.spark.progress import Progress
 from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.core.store.index import ConnectorSnapshot, IndexSnapshot, TopicIndex, collect_object_keys
-from kafka_s3_platform.core.store.index_commit import Change, commit_planned, retry_commit
+from kafka_s3_platform.core.store.index_commit import Change, retry_commit
 from kafka_s3_platform.core.store.lease import Lease, released_on_failure, take_leases
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import check_promises
@@ -360,7 +360,7 @@ class _Erasure:
             is_live = due <= set(snapshot.segments)
             return ({lease.topic: self._build_change(snapshot, lease)} if is_live else {}), is_live
 
-        return commit_planned(self._index.within_connector, plan)
+        return self._index.within_connector.commit_planned(plan)
 
     def _build_change(self, snapshot: IndexSnapshot, lease: Lease) -> Change:
         """Build the index rows of the erasure: new segments for the due ones, and the numbers of the erased records."""

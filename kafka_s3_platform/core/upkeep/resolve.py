@@ -22,7 +22,7 @@ from kafka_s3_platform.core.model.offsets import OffsetRange, RangeSet, make_spa
 from kafka_s3_platform.core.model.segment import TopicGeneration
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex
-from kafka_s3_platform.core.store.index_commit import Change, commit_planned
+from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.core.store.row_filter import match_unresolved
 
 
@@ -101,7 +101,7 @@ def resolve_offsets(
         index = TopicIndex.of(config, topic)
         if dry_run:
             return decide(index.peek())[1]
-        return commit_planned(index.within_connector, lambda snapshot: decide(snapshot.topic(topic)))
+        return index.within_connector.commit_planned(lambda snapshot: decide(snapshot.topic(topic)))
 
 
 def _observe_kafka_partition(

@@ -26,7 +26,7 @@ from kafka_s3_platform.core.model.segment import Segment, StoredObject
 from kafka_s3_platform.core.model.times import shift_time
 from kafka_s3_platform.core.store.errors import PreconditionError
 from kafka_s3_platform.core.store.index import ConnectorSnapshot, IndexSnapshot, TopicIndex
-from kafka_s3_platform.core.store.index_commit import Change, commit_planned
+from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.core.store.index_rows import ERASED, REMOVED, RETIRED
 from kafka_s3_platform.core.store.objects import NO_ETAG, ObjectStore
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
@@ -286,7 +286,7 @@ def _commit(index: TopicIndex, removals: Sequence[DayRemoval], run_id: str) -> l
         unchanged = [removal for removal in removals if _is_same(snapshot, removal)]
         return ({index.topic: _build_change(snapshot, unchanged, run_id)} if unchanged else {}), unchanged
 
-    return commit_planned(index.within_connector, plan)
+    return index.within_connector.commit_planned(plan)
 
 
 def _is_same(snapshot: IndexSnapshot, removal: DayRemoval) -> bool:

@@ -21,7 +21,7 @@ from kafka_s3_platform.core.segments.target import Bucket
 from kafka_s3_platform.core.spark.progress import Progress
 from kafka_s3_platform.core.spark.runner import TaskRunner, deal_out
 from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
-from kafka_s3_platform.core.store.index_commit import Change, commit_planned
+from kafka_s3_platform.core.store.index_commit import Change
 from kafka_s3_platform.core.store.lease import Lease, release_leases, released_on_failure
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.promises import WRITE_CHECK, check_promises
@@ -242,7 +242,7 @@ class _Run:
                 merged, lambda topic: _build_change(merged[topic], snapshot.topic(topic), ends_lease=topic in finished)
             )
 
-        failures = commit_planned(self._index, plan)
+        failures = self._index.commit_planned(plan)
         for topic, days in merged.items():
             for day in days:
                 day.error = failures.get(topic)
