@@ -123,7 +123,8 @@ class _Room:
 
     def count(self, size: int) -> None:
         """Count a part that has become `size` bytes."""
-        self.small += size < self.small_bytes
+        if size < self.small_bytes:
+            self.small += 1
         if self.small > _MOST_SMALL:
             what = "are empty" if self.small_bytes == 1 else f"have fewer than {self.small_bytes:,} bytes"
             raise ValueError(f"more than {_MOST_SMALL:,} of its parts {what}")

@@ -312,7 +312,8 @@ class _DeadLetterTopic:
             if self._refused_alone < MAX_REFUSED_ALONE:
                 del refused[at]
                 refused |= self._try({at: rows[at]})
-                self._refused_alone += at in refused
+                if at in refused:
+                    self._refused_alone += 1
         return {**unkept, **{at: f"{error.name()}: {error.str()}" for at, error in refused.items()}}
 
     def _find_unkept(self, letters: pa.RecordBatch) -> dict[int, str]:

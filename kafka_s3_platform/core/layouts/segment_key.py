@@ -160,9 +160,10 @@ def strip_offsets_key(key: str, directory_delim: str) -> str:
 def explain_hidden_names(keys: Iterable[str]) -> list[str]:
     """Return a line about names in these keys that Spark, Hive and pyarrow leave out, none if there are none."""
     hidden = list(dict.fromkeys(name for key in keys for name in key.split("/") if name.startswith(("_", "."))))
-    names = ", ".join(hidden[:3]) + ", ..." * (len(hidden) > 3)
-    line = f"Spark, Hive and pyarrow leave out {names} if they read a folder. See docs/reading.md for a remedy"
-    return [line] * bool(hidden)
+    if not hidden:
+        return []
+    names = ", ".join(hidden[:3]) + (", ..." if len(hidden) > 3 else "")
+    return [f"Spark, Hive and pyarrow leave out {names} if they read a folder. See docs/reading.md for a remedy"]
 
 
 class KeyReader(ABC):

@@ -156,7 +156,8 @@ def retry_commit(index: Openable[S_co], step: Callable[[S_co], R]) -> R:
         try:
             return step(snapshot)
         except (IndexConflictError, StoreUnavailableError) as err:
-            lost_answers += isinstance(err, StoreUnavailableError)
+            if isinstance(err, StoreUnavailableError):
+                lost_answers += 1
             if lost_answers == MAX_LOST:
                 raise
             logger.warning("%s; reading the index again", err)

@@ -217,7 +217,8 @@ class _Run:
             day_run.error = day_run.error or outcome
             return
         day_run.pending_merges -= 1
-        self._merged_count += not day_run.pending_merges
+        if not day_run.pending_merges:
+            self._merged_count += 1
         record_bytes = sum(s.record_bytes for s in outcome)
         days_text = f"{self._merged_count} of {len(self._days)} days"
         self._progress.advance(task.merge.size, task.merge.record_count, record_bytes, days_text)
