@@ -56,7 +56,7 @@ from kafka_s3_platform.core.upkeep.compact.days import (
     Month,
     Span,
     choose_holder,
-    count_day_records,
+    explain_lost_records,
     find_day,
     find_first_day,
     find_next_day,
@@ -241,18 +241,10 @@ class _Erasure:
 
         Only the hours' objects may hold some records of others then. Retention compares so before it removes hours.
         """
-        spans = {self._find_place(s)[1] for r in self._results for s in r.merged}
         unequal: dict[Span | None, str] = {}
-        for span in spans:
-            if span is None:
-                continue
-            in_span, in_hours = count_day_records(snapshot, span)
-            if in_span != in_hours:
-                unequal[span] = (
-                    f"nothing of {_describe_span(span)} goes: its objects hold {in_span.total():,} records, and the "
-                    f"hours that were merged into it {in_hours.total():,}. Find out by `kafka-s3 verify --deep` "
-                    f"what is wrong"
-                )
+        for span in {self._find_place(s)[1] for r in self._results for s in r.merged}:
+            if span is not None and (loss := explain_lost_records(snapshot, span)):
+                unequal[span] = f"nothing of {_describe_span(span)} goes: {loss}"
         return unequal
 
     def _is_on_hold(self, segment: Segment) -> bool:

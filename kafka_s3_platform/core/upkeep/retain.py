@@ -32,7 +32,7 @@ from kafka_s3_platform.core.store.objects import NO_ETAG, ObjectStore
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform.core.upkeep.compact.days import (
     Span,
-    count_day_records,
+    explain_lost_records,
     find_day_end,
     find_first_day,
     find_next_day,
@@ -261,12 +261,8 @@ def _slice(removals: Sequence[DayRemoval]) -> Iterator[list[DayRemoval]]:
 
 def _find_fault(snapshot: IndexSnapshot, store: ObjectStore, removal: DayRemoval) -> str:
     """Return why the day has to stay, or nothing. It may go if its objects hold as many records as its merged hours."""
-    days, hours = count_day_records(snapshot, removal.span)
-    if days != hours:
-        return (
-            f"{removal.span} stays: its objects hold {days.total():,} records, and the hours that were merged into "
-            f"it {hours.total():,}. Find out by `kafka-s3 verify --deep` what is wrong"
-        )
+    if loss := explain_lost_records(snapshot, removal.span):
+        return f"{removal.span} stays: {loss}"
     if removal.expires:
         return ""
     damages = verify_segments(store, [s for s in removal.live if s.chunk != "hourly"], deep=True)

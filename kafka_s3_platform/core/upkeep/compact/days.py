@@ -172,6 +172,17 @@ def count_day_records(snapshot: IndexSnapshot, span: Span) -> tuple[Counter[int]
     return merged, hours
 
 
+def explain_lost_records(snapshot: IndexSnapshot, span: Span) -> str:
+    """Say that the objects of a day or month do not hold as many records as its merged hours. Empty if they do."""
+    merged, hours = count_day_records(snapshot, span)
+    if merged == hours:
+        return ""
+    return (
+        f"its objects hold {merged.total():,} records, and the hours that were merged into it {hours.total():,}. Find "
+        f"out by `kafka-s3 verify --deep` what is wrong"
+    )
+
+
 def load_day_segments(snapshot: ConnectorSnapshot, topics: Iterable[str], span: Span) -> None:
     """Read the live segments of a day or month of many topics in one pass, so that no later call has to read them."""
     snapshot.load_segments(topics, _build_span_filter(span))
