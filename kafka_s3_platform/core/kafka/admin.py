@@ -99,7 +99,7 @@ class ClusterAdmin(OffsetAdmin):
         return self.describe_topics([topic]).all_or_raise()[topic]
 
     def describe_topics(self, topics: Iterable[str]) -> Answers[str, TopicDescription]:
-        """Describe topics. As in all calls about many, each has an answer or a failure."""
+        """Return id, kafka partitions, configs and ACLs of each topic, or its failure."""
         described = self.find_topics(topics)
         entries = self._ask_config_entries(described.results)
         try:
@@ -241,7 +241,7 @@ class ClusterAdmin(OffsetAdmin):
     def check_new_topic(
         self, topic: str, kafka_partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:
-        """Raise as `create_topic`, but create nothing; ConfigError for a config the brokers refuse."""
+        """Raise the error that creating this topic would meet, and create nothing. ConfigError for a refused config."""
         new = NewTopic(topic, kafka_partitions, replication_factor, config=dict(configs))
         self._create(new, f"asking whether creating topic {topic} is possible", validate_only=True)
 

@@ -38,9 +38,6 @@ class RecordOffset(int):
         return record_offset
 
 
-NextOffset = NewType("NextOffset", int)
-"""The offset that a consumer group consumes next."""
-
 NO_RECORD_SO_LATE = -1
 """Kafka answers this offset if no record has the timestamp or a later one. No other negative offset is an answer."""
 
@@ -95,7 +92,7 @@ class Answers(Generic[K, A]):
         return Answers(results, failures)
 
     def zip(self, other: "Answers[K, B]") -> "Answers[K, tuple[A, B]]":
-        """Combine the answers to two questions, for the keys with both."""
+        """Pair the answers to two questions about the same keys. A key with a failure of either is a failure."""
         both = {key: (answer, other.results[key]) for key, answer in self.results.items() if key in other.results}
         return Answers(both, {**other.failures, **self.failures})
 
@@ -110,7 +107,7 @@ class Answers(Generic[K, A]):
         return self.results or self.all_or_raise()
 
     def merge_retry(self, later: "Answers[K, A]") -> "Answers[K, A]":
-        """Add the answers to failed questions asked again."""
+        """Return these answers, and `later` ones to questions that had failed and were asked again."""
         failures = {**self.failures, **later.failures}
         unanswered = {key: err for key, err in failures.items() if key not in later.results}
         return Answers({**self.results, **later.results}, unanswered)
@@ -166,11 +163,11 @@ def check_time_offset(offset: int, timestamp_ms: int, where: str) -> RecordOffse
     return RecordOffset.of(_check_offset(offset, "the first record of that time", where), timestamp_ms)
 
 
-def check_next_offset(offset: int, where: str) -> NextOffset | None:
+def check_next_offset(offset: int, where: str) -> int | None:
     """Check a group's next offset. Return None if it has committed none for the kafka partition."""
     if offset == NOTHING_COMMITTED:
         return None
-    return NextOffset(_check_offset(offset, "what the group consumes next", where))
+    return _check_offset(offset, "what the group consumes next", where)
 
 
 def check_leader_epoch(epoch: int | None, where: str) -> int | None:

@@ -192,7 +192,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class AdminCalls:
-    """Call one cluster's admin client: each call is awaited for a bounded time, and its errors become ours.
+    """Calls of one cluster's admin client: each is awaited for a bounded time, and its errors become ours.
 
     With `begins`, this client is the first of a command or a run: connections refused at all addresses of the cluster
     are reported soon, and not only after the whole timeout.

@@ -90,7 +90,7 @@ def check_tolerance(errors: ErrorSettings, failures: Sequence[RecordFailure], to
 
 
 def build_record_error(failures: Sequence[RecordFailure], topic: str, kafka_partition: int) -> RecordError:
-    """Build the error of a task that cannot go on without its failed records."""
+    """Build the error that ends a task with failed records, of the first of them, with what to do."""
     first = min(failures, key=lambda failure: failure.offset)
     advice = LETTER_ADVICE.get(
         first.stage,

@@ -48,7 +48,7 @@ def convert_messages(tp: TopicPartition, messages: Sequence[Message]) -> tuple[p
 
 
 def make_unreadable_error(tp: TopicPartition, failures: Mapping[int, str]) -> IntegrityError:
-    """Return the error for records that the client library alters. `failures` is offset -> how the record differs."""
+    """Return the error for records that cannot be read unchanged. `failures` is offset -> what is wrong with it."""
     offset, reason = next(iter(failures.items()))
     return IntegrityError(
         f"topic {tp.topic}, kafka partition {tp.kafka_partition}, offset {offset}: {reason}. A topic that is compared "

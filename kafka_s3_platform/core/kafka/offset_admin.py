@@ -68,7 +68,7 @@ def search_offsets(times: Sequence[int]) -> OffsetSearch:
 def _fill_spans(
     times: Sequence[int], spans: Iterable[tuple[int, int]], answers: Answers[int, TimeOffsets]
 ) -> Answers[int, TimeOffsets]:
-    """Fill in answers inside of spans (pairs of indices of `times`) whose ends have equal answers everywhere."""
+    """Add answers to the times inside of spans (pairs of indices of `times`) whose two ends have the same answer."""
     offsets_by_time = answers.results.values()
     inside: dict[int, int] = {}
     for low, high in spans:
@@ -275,7 +275,7 @@ class OffsetAdmin(AdminCalls):
         return self._ask_by_topic({topic: kafka_partitions for topic, (kafka_partitions, _) in questions.items()}, ask)
 
     def _find_doubted_times(self, answers: Mapping[Place, TimeOffsets]) -> dict[Place, list[int]]:
-        """Return the times of each place to ask about again: none is so late, said a broker, but a later record exists.
+        """Return the timestamps to ask about again: a broker said that no record is so late, though its newest one is.
 
         A record of an open transaction counts, too: as long as it is the newest one, brokers name no committed one.
         """
@@ -300,7 +300,7 @@ class OffsetAdmin(AdminCalls):
         return doubted
 
     def _search_times(self, places: Iterable[Place], times: Mapping[str, Sequence[int]]) -> Answers[Place, TimeOffsets]:
-        """Run a search (`search_offsets`) for each topic's times. All take their steps together, in shared requests."""
+        """Search the offsets of each topic's timestamps. The searches take their steps together, in shared requests."""
         open_places: Mapping[str, Sequence[int]] = _group_places(places)
         searches = {topic: search_offsets(times[topic]) for topic in open_places}
         steps = {topic: next(search) for topic, search in searches.items()}
@@ -450,7 +450,7 @@ class OffsetAdmin(AdminCalls):
 
 
 def _name_attempt(what: str) -> Where:
-    """Return a function that describes the attempt `what` on a place, for errors."""
+    """Return a function that describes, for errors, the attempt `what` on a topic and kafka partition."""
     return lambda place: f"{what} {place[0]}, kafka partition {place[1]}"
 
 
@@ -492,7 +492,7 @@ def _group_places(places: Iterable[Place]) -> dict[str, list[int]]:
 
 
 def _sort_by_topic(by_topic: Mapping[str, Iterable[int]], answers: Answers[Place, A]) -> dict[str, Answers[int, A]]:
-    """Sort the answers to places by topic and kafka partition. Each topic of `by_topic` is there, if only empty."""
+    """Nest answers by topic and kafka partition. Each topic of `by_topic` is there, also without any answer."""
     results: dict[str, dict[int, A]] = {topic: {} for topic in by_topic}
     failures: dict[str, dict[int, PlatformError]] = {topic: {} for topic in by_topic}
     for (topic, kafka_partition), answer in answers.results.items():

@@ -123,11 +123,11 @@ class DeliveryTrack:
         self.sent += len(sources)
 
     def weigh(self, size: int) -> None:
-        """Remember the size of the records queued since the last call, and the time."""
+        """Remember when records of `size` bytes in all were queued: those since the last call."""
         self._weighed.append((self.sent, size, time.monotonic()))
 
     def take_acknowledged(self) -> Iterator[tuple[int, float]]:
-        """Yield size and time of each weighed part acknowledged since the last call."""
+        """Yield, once, size and time of sending of each part noted by `weigh` that is acknowledged by now."""
         while self._weighed and self._weighed[0][0] <= self.acknowledged:
             _, size, sent_at = self._weighed.popleft()
             yield size, sent_at
@@ -142,7 +142,7 @@ class DeliveryTrack:
         raise AssertionError(f"no record {index} was sent")
 
     def find_cause(self) -> tuple[int, int, KafkaError]:
-        """Return first and last source offset of the first refused record batch, and its error, not its effects."""
+        """Return first and last source offset of the first refused record batch, and the error that refused it."""
         codes = [error.code() for error in self.failures]
         first = next((i for i, code in enumerate(codes) if code not in ENTAILED), 0)
         last = first + sum(1 for _ in takewhile(lambda code: code == codes[first], codes[first:])) - 1
