@@ -37,7 +37,6 @@ from kafka_s3_platform.core.store.index_reads import (
     Part,
     collect_chunks,
     list_data_files,
-    list_late_terms,
     read_rows,
     select_distinct,
     sum_files,
@@ -51,6 +50,7 @@ from kafka_s3_platform.core.store.index_rows import (
     LIVE,
     PERIOD,
     RETIRED,
+    SEGMENT_KINDS,
     TABLE_SCHEMA,
     build_state,
     decode_segments,
@@ -296,7 +296,9 @@ class ConnectorSnapshot:
     def count_hours(self, topic: str, since: datetime) -> Mapping[datetime, tuple[int, int]]:
         """Return, by hour from `since` on, the number of records and how many came late. Empty hours are left out."""
         if since not in self._hours:
-            rows = self._read("segments", list_late_terms(since), ("topic", "chunk_start", *LATE_COLUMNS))
+            kinds = OneOf("kind", frozenset(SEGMENT_KINDS))
+            terms = [kinds, *match_values(chunk="hourly"), InRange("chunk_start", since)]
+            rows = self._read("segments", terms, ("topic", "chunk_start", *LATE_COLUMNS))
             self._hours[since] = sum_hours(rows)
         return self._hours[since].get(topic, {})
 

@@ -8,7 +8,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from threading import Lock
 from typing import Any, Literal, TypeAlias
 
@@ -34,7 +34,7 @@ from kafka_s3_platform.core.store.index_rows import (
 )
 from kafka_s3_platform.core.store.index_table import Handle, IndexTable
 from kafka_s3_platform.core.store.objects import ObjectStore
-from kafka_s3_platform.core.store.row_filter import OneOf, SegmentFilter, Term, match_rows
+from kafka_s3_platform.core.store.row_filter import Term, match_rows
 
 Part: TypeAlias = Literal["state", "segments", "all"]
 """Rows to read: those of no segment that are not folded, those of segments, or all. They lie in different files."""
@@ -184,12 +184,6 @@ def collect_chunks(rows: pa.Table) -> Mapping[str, frozenset[StoredChunk]]:
     for topic, *values in zip(*(rows.column(name).to_pylist() for name in ("topic", *CHUNK_COLUMNS)), strict=True):
         by_topic.setdefault(topic, set()).add(StoredChunk(*values))
     return {topic: frozenset(chunks) for topic, chunks in by_topic.items()}
-
-
-def list_late_terms(since: datetime) -> list[Term]:
-    """Return the conditions of hourly segments from `since` on, live or merged into days."""
-    segment_filter = SegmentFilter(chunk="hourly", chunk_starts=(since, datetime.max.replace(tzinfo=timezone.utc)))
-    return [OneOf("kind", frozenset(SEGMENT_KINDS)), *segment_filter.list_terms()]
 
 
 def sum_hours(rows: pa.Table) -> Mapping[str, Mapping[datetime, tuple[int, int]]]:
