@@ -69,9 +69,9 @@ class CompressedSink:
         """Append bytes."""
         view = memoryview(data)
         if self._pending:
-            taken = view[: CHUNK_BYTES - len(self._pending)]
-            self._pending += taken
-            view = view[len(taken) :]
+            part = view[: CHUNK_BYTES - len(self._pending)]
+            self._pending += part
+            view = view[len(part) :]
             if len(self._pending) == CHUNK_BYTES:
                 self._compress(memoryview(bytes(self._pending)))
                 self._pending.clear()

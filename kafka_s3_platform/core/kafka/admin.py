@@ -106,7 +106,7 @@ class ClusterAdmin(OffsetAdmin):
             acls = self.read_topic_acls(entries.results) if entries.results else {}
         except PlatformError as err:
             return Answers({}, {**dict.fromkeys(entries.results, err), **entries.failures, **described.failures})
-        return described.zip(entries).convert(lambda topic, both: _build_description(*both, acls.get(topic)))
+        return described.zip(entries).convert(lambda topic, pair: _build_description(*pair, acls.get(topic)))
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, its brokers and the principal's rights on it."""
@@ -264,8 +264,8 @@ class ClusterAdmin(OffsetAdmin):
     def _ask_config_entries(self, topics: Iterable[str]) -> Answers[str, Sequence[ConfigEntry]]:
         """Ask for all configs of the topics, the brokers' defaults included."""
 
-        def ask(some: Sequence[str]) -> Answers[str, Sequence[ConfigEntry]]:
-            resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in some]
+        def ask(names: Sequence[str]) -> Answers[str, Sequence[ConfigEntry]]:
+            resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in names]
             by_resource = self._client.describe_configs(resources, request_timeout=self._timeout)
             futures = {resource.name: future for resource, future in by_resource.items()}
             answers = self._await_answers(

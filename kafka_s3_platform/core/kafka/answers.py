@@ -93,8 +93,8 @@ class Answers(Generic[K, A]):
 
     def zip(self, other: "Answers[K, B]") -> "Answers[K, tuple[A, B]]":
         """Pair the answers to two questions about the same keys. A key with a failure of either is a failure."""
-        both = {key: (answer, other.results[key]) for key, answer in self.results.items() if key in other.results}
-        return Answers(both, {**other.failures, **self.failures})
+        pairs = {key: (answer, other.results[key]) for key, answer in self.results.items() if key in other.results}
+        return Answers(pairs, {**other.failures, **self.failures})
 
     def all_or_raise(self) -> Mapping[K, A]:
         """Return all answers. Raises the error of the first question without one."""

@@ -183,7 +183,7 @@ class ConfluentReader(RecordReader):
         if is_new:
             # Check this last: retention may move the log start while the range is read.
             self._check_start(stream, offsets.end_offset, tally)
-        stream.done = offsets.end_offset
+        stream.read_end = offsets.end_offset
         epoch = find_end_epoch(stream, offsets.end_offset, tally)
         proof = find_proof(stream, offsets, tally)
         if proof is not None:

@@ -241,12 +241,12 @@ class DeadLetterQueue:
         # librdkafka reads 0 as "now", and cannot send a record without a timestamp.
         stamps = pc.max_element_wise(columns["timestamp"].cast(pa.int64()), pa.scalar(0, pa.int64()))
         columns["timestamp"] = stamps.cast(RECORD_SCHEMA.field("timestamp").type)
-        headers = [before or [] for before in columns["headers"].to_pylist()]
+        headers = [pairs or [] for pairs in columns["headers"].to_pylist()]
         if self._errors.dead_letter_headers:
             contexts = zip(headers, columns["partition"].to_pylist(), failures, strict=True)
-            headers = [_add_headers(before, self._build_context(failure, p)) for before, p, failure in contexts]
+            headers = [_add_headers(pairs, self._build_context(failure, p)) for pairs, p, failure in contexts]
         mark = {"key": LETTER_HEADER, "value": self._connector.encode()}
-        columns["headers"] = pa.array([[*before, mark] for before in headers], RECORD_SCHEMA.field("headers").type)
+        columns["headers"] = pa.array([[*pairs, mark] for pairs in headers], RECORD_SCHEMA.field("headers").type)
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORD_SCHEMA)
 
     def _build_context(self, failure: RecordFailure, kafka_partition: int) -> Iterable[Header]:

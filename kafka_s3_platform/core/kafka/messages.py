@@ -103,13 +103,13 @@ def _build_headers(headers: Sequence[MessageHeaders]) -> pa.Array:
 class MessageStream:
     """The consumer's position in a kafka partition, and the messages that it has fetched ahead.
 
-    Ranges up to `done` were read. All records below `position` were taken, and `last` is the last of these; `waiting`
-    holds later ones, in runs of records or single error events. The next record that arrives must be at `expected` or
-    later. `disorder` describes the first that was not: nothing after it is used.
+    Ranges up to `read_end` were read. All records below `position` were taken, and `last` is the last of these.
+    `waiting` holds later ones, in runs of records or single error events. The next record that arrives must be at
+    `expected` or later. `disorder` describes the first that was not: nothing after it is used.
     """
 
     tp: TopicPartition
-    done: int
+    read_end: int
     position: int
     leader_epoch: int | None
     expected: int
@@ -131,7 +131,7 @@ class MessageStream:
 
     def continues_with(self, tp: TopicPartition, start_offset: int) -> bool:
         """Return True if a range that starts there can be read on from here, without seeking."""
-        return self.tp == tp and self.done <= start_offset <= self.reach
+        return self.tp == tp and self.read_end <= start_offset <= self.reach
 
     def add(self, run: list[Message]) -> None:
         """Take in an event, or records up to the first whose offset is not above the one before."""

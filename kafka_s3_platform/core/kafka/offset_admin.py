@@ -58,7 +58,7 @@ def search_offsets(times: Sequence[int]) -> OffsetSearch:
         if not halves:
             break
         middles = yield [times[middle] for _, middle, _ in halves]
-        answers = answers.zip(middles).convert(lambda _, both: {**both[0], **both[1]})
+        answers = answers.zip(middles).convert(lambda _, pair: {**pair[0], **pair[1]})
         spans = []
         for low, middle, high in halves:
             spans += [(low, middle), (middle, high)]
@@ -135,9 +135,9 @@ class OffsetAdmin(AdminCalls):
     def find_topics(self, topics: Iterable[str]) -> Answers[str, FoundTopic]:
         """Ask a broker for the topics' metadata, TOPICS_AT_ONCE in a request. librdkafka then knows their leaders."""
 
-        def ask(some: Sequence[str]) -> Answers[str, FoundTopic]:
+        def ask(names: Sequence[str]) -> Answers[str, FoundTopic]:
             futures = self._client.describe_topics(
-                TopicCollection([*some]), include_authorized_operations=True, request_timeout=self._timeout
+                TopicCollection([*names]), include_authorized_operations=True, request_timeout=self._timeout
             )
             return self._await_answers(futures, lambda topic: f"describing topic {topic}").convert(_read_topic)
 
@@ -224,7 +224,7 @@ class OffsetAdmin(AdminCalls):
             lambda places: ask_again(ask(places), ask),
         )
         return log_ends.zip(starts).convert(
-            lambda _, both: Answers(both[1].results, {**both[0].failures, **both[1].failures})
+            lambda _, pair: Answers(pair[1].results, {**pair[0].failures, **pair[1].failures})
         )
 
     def newest_records(
@@ -233,8 +233,8 @@ class OffsetAdmin(AdminCalls):
         """Return offset and epoch ms of the record with the latest timestamp, where one is (since Kafka 3.0)."""
         where = _name_attempt("looking for the newest record of topic")
 
-        def ask(some: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
-            newest = self._ask_offsets(dict.fromkeys(some, OffsetSpec.max_timestamp()), where)
+        def ask(places: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
+            newest = self._ask_offsets(dict.fromkeys(places, OffsetSpec.max_timestamp()), where)
             offsets = newest.convert(lambda place, info: check_time_offset(info.offset, info.timestamp, where(place)))
             records: dict[Place, tuple[int, int]] = {}
             for place, offset in offsets.results.items():
@@ -260,17 +260,17 @@ class OffsetAdmin(AdminCalls):
         where = _name_attempt("looking for the leaders of topic")
 
         def ask(places: Iterable[Place]) -> Answers[Place, Mapping[int, OffsetAtTime]]:
-            leaders = ask_again(self._find_leaders(places, where), lambda some: self._find_leaders(some, where))
+            leaders = ask_again(self._find_leaders(places, where), lambda unled: self._find_leaders(unled, where))
             first_answers = self._search_times(leaders.results, times)
             doubted = self._find_doubted_times(first_answers.results)
             # Records may have come since then. So an answer counts as wrong only if the second one is the same.
-            again = self._search_times(doubted, _collect_times(doubted))
-            unknown = again.convert(
+            second_answers = self._search_times(doubted, _collect_times(doubted))
+            unknown = second_answers.convert(
                 lambda place, offsets: {t: Untold.UNTOLD if offsets[t] is None else offsets[t] for t in doubted[place]}
             )
-            certain = {p: offsets for p, offsets in first_answers.results.items() if p not in again.failures}
+            certain = {p: offsets for p, offsets in first_answers.results.items() if p not in second_answers.failures}
             offsets = {p: {**by_time, **unknown.results.get(p, {})} for p, by_time in certain.items()}
-            return Answers(offsets, {**leaders.failures, **first_answers.failures, **again.failures})
+            return Answers(offsets, {**leaders.failures, **first_answers.failures, **second_answers.failures})
 
         return self._ask_by_topic({topic: kafka_partitions for topic, (kafka_partitions, _) in questions.items()}, ask)
 
@@ -294,9 +294,9 @@ class OffsetAdmin(AdminCalls):
         newest |= {place: info.timestamp if info.offset >= 0 else -1 for place, info in newest_infos.results.items()}
         doubted: dict[Place, list[int]] = {}
         for place, times in silent.items():
-            earlier = [time_ms for time_ms in times if time_ms <= newest[place]]
-            if earlier:
-                doubted[place] = earlier
+            doubted_times = [time_ms for time_ms in times if time_ms <= newest[place]]
+            if doubted_times:
+                doubted[place] = doubted_times
         return doubted
 
     def _search_times(self, places: Iterable[Place], times: Mapping[str, Sequence[int]]) -> Answers[Place, TimeOffsets]:
@@ -327,9 +327,11 @@ class OffsetAdmin(AdminCalls):
         layers = _list_layers(questions)
         at_once = max(1, min(CALLS_IN_FLIGHT, ANSWERS_IN_FLIGHT // max(1, len(questions))))
         for start in range(0, len(layers), at_once):
-            some = [{p: t for p, t in layer.items() if p not in failures} for layer in layers[start : start + at_once]]
-            futures_of_layers = [self._list_offsets(_build_time_specs(layer)) for layer in some]
-            for layer, futures in zip(some, futures_of_layers, strict=True):
+            open_layers = [
+                {p: t for p, t in layer.items() if p not in failures} for layer in layers[start : start + at_once]
+            ]
+            futures_of_layers = [self._list_offsets(_build_time_specs(layer)) for layer in open_layers]
+            for layer, futures in zip(open_layers, futures_of_layers, strict=True):
                 answers = self._await_layer(layer, futures)
                 failures |= answers.failures
                 for place, offset in answers.results.items():
@@ -356,7 +358,7 @@ class OffsetAdmin(AdminCalls):
         ask: Callable[[Sequence[Place]], Answers[Place, A]],
     ) -> Answers[str, Answers[int, A]]:
         """Call `ask` for some thousand kafka partitions at a time. Return the answers by topic and kafka partition."""
-        numbers = {topic: tuple(some) for topic, some in kafka_partitions.items()}
+        numbers = {topic: tuple(topic_numbers) for topic, topic_numbers in kafka_partitions.items()}
         described = self._find_recent_topics(dict.fromkeys(numbers, ()))
         places = [(topic, p) for topic in described.results for p in numbers[topic]]
         answers = ask_in_parts(places, PLACES_AT_ONCE, ask)

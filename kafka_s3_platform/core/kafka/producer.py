@@ -357,14 +357,14 @@ class ReplayProducer:
     def _wait_until(self, is_reached: Callable[[], bool], serve: Callable[[float], int] | None = None) -> None:
         """Poll until `is_reached`. Raise BrokerUnavailableError if nothing is acknowledged for `answer_seconds`."""
         deadline = time.monotonic() + self._answer_seconds
-        before = len(self._producer)
+        unacknowledged = len(self._producer)
         while not is_reached():
             self._poll(POLL_SECONDS, serve)
             now = len(self._producer)
-            if now < before:
+            if now < unacknowledged:
                 self._reasons.forget()
                 deadline = time.monotonic() + self._answer_seconds
-                before = now
+                unacknowledged = now
             elif time.monotonic() > deadline:
                 self._settle()
                 silent = f"{self._where}: nothing was acknowledged for {self._answer_seconds:g} s"

@@ -72,8 +72,8 @@ class Pace:
 
     def _forget(self) -> None:
         """Drop what was acknowledged before the last span."""
-        before = time.monotonic() - self._span
-        while self._lately and self._lately[0][0] < before:
+        since = time.monotonic() - self._span
+        while self._lately and self._lately[0][0] < since:
             self._total -= self._lately.popleft()[1]
 
 

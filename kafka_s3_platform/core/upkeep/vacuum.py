@@ -127,13 +127,13 @@ class _Findings:
 
 
 class _Vacuum:
-    """One vacuum of objects older than `before`."""
+    """One vacuum of objects older than `cutoff`."""
 
-    def __init__(self, config: ConnectorConfig, topic: str, index: TopicIndex, before: datetime) -> None:
+    def __init__(self, config: ConnectorConfig, topic: str, index: TopicIndex, cutoff: datetime) -> None:
         self._config = config
         self._topic = topic
         self._index = index
-        self._before = before
+        self._cutoff = cutoff
         self._store = ObjectStore(config.store)
         self._heads: dict[str, ObjectInfo | None] = {}
 
@@ -222,7 +222,7 @@ class _Vacuum:
                 findings.foreign.append(info.key)
             elif (
                 not findings.missing
-                and info.last_modified < self._before
+                and info.last_modified < self._cutoff
                 and self._is_closed(provenance.epoch, places, snapshot)
             ):
                 findings.orphans.append(orphan)
@@ -276,10 +276,10 @@ class _Vacuum:
         return True
 
     def _is_old(self, row: Reservation | Compaction) -> bool:
-        return row.reserved_at <= self._before
+        return row.reserved_at <= self._cutoff
 
     def _is_abandoned(self, upload: UnfinishedUpload, snapshot: IndexSnapshot) -> bool:
-        has_age = _truncate_to_second(snapshot.created_at) <= upload.initiated < self._before
+        has_age = _truncate_to_second(snapshot.created_at) <= upload.initiated < self._cutoff
         return has_age and any(self._is_segment_key(*layout, upload.key, snapshot) for layout in self._layouts)
 
     def _is_segment_key(self, layout: LayoutSettings, keys: SegmentLayout, key: str, snapshot: IndexSnapshot) -> bool:
@@ -335,8 +335,8 @@ def _collect_layouts(snapshot: IndexSnapshot, config: ConnectorConfig) -> list[L
     Each layout of hours also has its layout of days: a killed compaction may have left objects of days, but no segment
     of that layout.
     """
-    written = {(s.settings, s.chunk) for s in snapshot.select_segments(EVERY_SEGMENT, SEGMENT_KINDS)}
-    layouts = [(LayoutSettings.model_validate_json(settings), chunk) for settings, chunk in sorted(written)]
+    settings_of_chunks = {(s.settings, s.chunk) for s in snapshot.select_segments(EVERY_SEGMENT, SEGMENT_KINDS)}
+    layouts = [(LayoutSettings.model_validate_json(settings), chunk) for settings, chunk in sorted(settings_of_chunks)]
     hourly = [config.layout, *(layout for layout, chunk in layouts if chunk == "hourly")]
     days = (o.model_copy(update={"topics_dir": o.daily_dir}) for o in hourly if o.is_envelope)
     return [*(layout for layout, _ in layouts), config.layout, *days]

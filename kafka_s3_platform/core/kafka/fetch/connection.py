@@ -194,11 +194,11 @@ class _Answer:
 
     def take(self, size: int) -> memoryview:
         """Return the next `size` bytes. Raise ValueError if there are fewer."""
-        taken = self._frame[self._at : self._at + size]
-        if len(taken) != size:
+        part = self._frame[self._at : self._at + size]
+        if len(part) != size:
             raise ValueError("the broker's answer ends too early")
         self._at += size
-        return taken
+        return part
 
     def read_bytes(self) -> memoryview:
         """Read compact bytes; none if they are null."""
@@ -469,12 +469,12 @@ class BrokerConnection:
             # A server that sends a byte now and then is not waited for any longer than a silent one.
             self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
             try:
-                read = self._socket.recv_into(view[at:])
+                count = self._socket.recv_into(view[at:])
             except TimeoutError as err:
                 raise TimeoutError(f"the broker took too long: it has sent {at:,} of {size:,} bytes") from err
-            if not read:
+            if not count:
                 raise ConnectionResetError("the broker closed the connection")
-            at += read
+            at += count
         return view
 
 

@@ -351,16 +351,16 @@ class FetchReader(RecordReader):
     def _read_rest(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
         """Yield the rest of the range from confluent-kafka, and add its result to ours."""
         offsets = OffsetRange(progress.position, progress.end)
-        read = self._confluent.read(tp.kafka_partition, offsets, progress.leader_epoch)
-        for batch in read:
-            progress.failures.update(read.failures)
+        range_read = self._confluent.read(tp.kafka_partition, offsets, progress.leader_epoch)
+        for batch in range_read:
+            progress.failures.update(range_read.failures)
             yield batch
-        progress.position = read.end.position
-        progress.epoch_at_end = read.end.leader_epoch
-        progress.records += read.end.records
-        progress.bytes += read.end.bytes
-        progress.gaps += read.end.gaps
-        progress.unreadable += read.end.unreadable
+        progress.position = range_read.end.position
+        progress.epoch_at_end = range_read.end.leader_epoch
+        progress.records += range_read.end.records
+        progress.bytes += range_read.end.bytes
+        progress.gaps += range_read.end.gaps
+        progress.unreadable += range_read.end.unreadable
 
     @property
     def _confluent(self) -> ConfluentReader:

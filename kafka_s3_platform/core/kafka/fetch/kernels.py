@@ -91,7 +91,7 @@ def measure_records(buf: Bytes, count: int, last_delta: int, sizes: Int64s) -> i
     """Add up the sizes of all records. Return 0, NO_RECORDS (they do not fit) or BAD_OFFSETS (these do not ascend)."""
     pos = 0
     size = len(buf)
-    reached = -1
+    previous = -1
     for _ in range(count):
         length, pos = read_varint(buf, pos, size)
         if pos < 0 or length < 1 or length > size - pos:
@@ -103,9 +103,9 @@ def measure_records(buf: Bytes, count: int, last_delta: int, sizes: Int64s) -> i
         delta, pos = read_varint(buf, pos, end)
         if _measure_record(buf, pos, end, sizes) != end:
             return NO_RECORDS
-        if delta <= reached or delta > last_delta:
+        if delta <= previous or delta > last_delta:
             return BAD_OFFSETS
-        reached = delta
+        previous = delta
         pos = end
     return 0 if pos == size else NO_RECORDS
 

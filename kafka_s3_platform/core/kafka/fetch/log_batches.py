@@ -153,11 +153,11 @@ def leaps_beyond(batches: Sequence[LogBatch], start: int, end: int, log_end: int
     """
     if batches[-1].base_offset < log_end:
         return False
-    reached = start
+    next_offset = start
     for batch in batches:
-        if batch.base_offset >= log_end and reached < min(batch.base_offset, end):
+        if batch.base_offset >= log_end and next_offset < min(batch.base_offset, end):
             return True
-        reached = max(reached, batch.last_offset + 1)
+        next_offset = max(next_offset, batch.last_offset + 1)
     return False
 
 
