@@ -141,9 +141,9 @@ def _find_suspects(request: RestoreRequest, plan: ArchivePlan) -> list[PassingCo
 
     These objects alone do not show the latest record of each key, so every passing record counts.
     """
-    chosen = plan.selection
-    from_ms = max(chosen.from_ms, UNSENDABLE_TIMESTAMP)
-    selection = replace(chosen, from_ms=from_ms, to_ms=min(chosen.to_ms, UNSENDABLE_TIMESTAMP + 1))
+    requested = plan.selection
+    from_ms = max(requested.from_ms, UNSENDABLE_TIMESTAMP)
+    selection = replace(requested, from_ms=from_ms, to_ms=min(requested.to_ms, UNSENDABLE_TIMESTAMP + 1))
     possible = selection.from_ms < selection.to_ms
     suspects = [o for o in plan.objects if possible and selection.overlaps(o)]
     reduced = replace(plan, selection=selection, objects=tuple(suspects))

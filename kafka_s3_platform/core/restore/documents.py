@@ -214,14 +214,14 @@ def save_left_out(
     Raises:
         IntegrityError: records of a bad object may be in the target: earlier runs have sent those below `sent_below`.
     """
-    bad = list(bad_objects)
-    if sent := [item for item in bad if item.start_offset < sent_below]:
+    objects = list(bad_objects)
+    if sent_objects := [item for item in objects if item.start_offset < sent_below]:
         raise IntegrityError(
-            f"{sent[0].why}. An earlier run may have sent a part of it, so it cannot be left out whole: put it back as "
-            f"it was, or restore to another topic, under another restore id"
+            f"{sent_objects[0].why}. An earlier run may have sent a part of it, so it cannot be left out whole: put it "
+            f"back as it was, or restore to another topic, under another restore id"
         )
     try:
-        decided = {"plan": plan_digest, "objects": {item.key: item.why for item in bad}}
-        store.put_new(key, json.dumps(decided, indent=1).encode())
+        document = {"plan": plan_digest, "objects": {item.key: item.why for item in objects}}
+        store.put_new(key, json.dumps(document, indent=1).encode())
     except PreconditionError:
         return

@@ -95,20 +95,20 @@ class CheckpointWatch:
         pairs = [(task, p) for task, p in zip(self._tasks, positions, strict=True) if p is not None]
         records = sum(position.record_count for _, position in pairs)
         sent_bytes = sum(task.stream.facts.passed_bytes(position.next_source_offset) for task, position in pairs)
-        done = records if self._counts_records else sent_bytes
+        passed = records if self._counts_records else sent_bytes
         # Records of an earlier run do not count for the speed of this one, so the first reading logs nothing.
         if self._first is None:
-            self._first = (records, done)
+            self._first = (records, passed)
             self._started = time.monotonic()
             return
         seconds = max(time.monotonic() - self._started, 1e-3)
-        rates = [(now - before) / seconds for now, before in zip((records, done), self._first, strict=True)]
-        remaining = f"about {(self._expected - done) / rates[1]:,.0f} s left" if rates[1] else "time left unknown yet"
+        rates = [(now - start) / seconds for now, start in zip((records, passed), self._first, strict=True)]
+        remaining = f"about {(self._expected - passed) / rates[1]:,.0f} s left" if rates[1] else "time left unknown yet"
         of = f"of at most {self._expected:,} records" if self._counts_records else "records"
         if not self._counts_records and self._expected:
-            remaining = f"{done / self._expected:.0%} of the objects' bytes, {remaining}"
+            remaining = f"{passed / self._expected:.0%} of the objects' bytes, {remaining}"
         text = f"{records:,} {of}, {rates[0]:,.0f} records/s, {remaining}"
-        call_watchers(Snapshot(self._what, done, self._expected, text))
+        call_watchers(Snapshot(self._what, passed, self._expected, text))
         log_progress(logger, f"{self._what}: {text}")
 
 
@@ -343,10 +343,10 @@ class Execution:
         """Say how far each stream came, by its checkpoint in the bucket."""
         in_order = sorted(tasks, key=lambda t: (t.stream.facts.topic, t.kafka_partition))
         try:
-            reached = read_positions(self.store, [t.documents.checkpoint for t in in_order])
+            positions = read_positions(self.store, [t.documents.checkpoint for t in in_order])
         except PlatformError as err:
             return f"How far it came cannot be read from the bucket: {err}"
-        places = "; ".join(_describe_position(t, p) for t, p in zip(in_order, reached, strict=True))
+        places = "; ".join(_describe_position(t, p) for t, p in zip(in_order, positions, strict=True))
         return (
             f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on, "
             f"unless the error says otherwise"
@@ -382,23 +382,23 @@ def _add_sent(report: RestoreReport, replayed: Sequence[ReplayedStream]) -> Rest
     return replace(report, left_out=tuple(sorted(left_out)), sent_count=sent_count)
 
 
-def _add_verified(planned: RestoreReport, verified: Verified) -> RestoreReport:
+def _add_verified(report: RestoreReport, verified: Verified) -> RestoreReport:
     """Return the planned report with what was read back in place of what was expected."""
     parts = verified.kafka_partitions
     notes: dict[str, bool] = {}
     for part in parts:
-        where = f"{part.topic or planned.topic}-{part.kafka_partition}"
+        where = f"{part.topic or report.topic}-{part.kafka_partition}"
         notes |= {f"{where}: {note}": isinstance(note, DoubtNote) for note in part.notes}
-    read = replace(sum(parts, ReadFacts()), notes=(*notes, *(note for _, note in verified.notes)))
-    before = replace(planned, out_of_range_count=0)
+    facts = replace(sum(parts, ReadFacts()), notes=(*notes, *(note for _, note in verified.notes)))
+    expected = replace(report, out_of_range_count=0)
     return replace(
-        planned,
-        **vars(before + read),
+        report,
+        **vars(expected + facts),
         kafka_partitions=parts,
         record_count=sum(p.record_count for p in parts),
         record_bytes=sum(p.record_bytes for p in parts),
         exact=True,
-        doubts=(*planned.doubts, *(note for note, is_doubt in notes.items() if is_doubt)),
+        doubts=(*report.doubts, *(note for note, is_doubt in notes.items() if is_doubt)),
         targets=verified.targets,
         verified=True,
     )

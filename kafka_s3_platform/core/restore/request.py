@@ -386,7 +386,7 @@ class Verdict:
 def list_missing(report: RestoreReport) -> tuple[str, ...]:
     """List the requested records missing in the target, with their numbers. Empty if nothing is missing."""
     left_out = report.left_out_records
-    counted = (
+    counts = (
         (report.gap_count, "gap", "in the archive"),
         (report.skipped_count, "object or record", "skipped"),
         (left_out.failed, "record", "failed and left out"),
@@ -394,7 +394,7 @@ def list_missing(report: RestoreReport) -> tuple[str, ...]:
         (left_out.elsewhere, "record", "routed to other topics and left out"),
         (left_out.incomplete, "record", "sent in part"),
     )
-    return tuple(f"{count_noun(count, noun)} {what}" for count, noun, what in counted if count)
+    return tuple(f"{count_noun(count, noun)} {what}" for count, noun, what in counts if count)
 
 
 def judge_report(report: RestoreReport) -> Verdict:

@@ -104,7 +104,7 @@ def _estimate_seconds(request: RestoreRequest, targets: Sequence[TargetPlan]) ->
 
 
 def add_schema_ids(
-    planned: RestoreReport, goals: Sequence[Goal], values: Mapping[tuple[str, str], ValueSettings | None]
+    report: RestoreReport, goals: Sequence[Goal], values: Mapping[tuple[str, str], ValueSettings | None]
 ) -> RestoreReport:
     """Add the schema ids registered at the target, and notes on them, to the report and to that of each target.
 
@@ -118,9 +118,9 @@ def add_schema_ids(
         notes += settings.mapping.notes
         for ids in (settings.mapping.key_ids, settings.mapping.value_ids):
             pairs.update((ids or {}).items())
-    pairs_of_parts = zip(planned.parts, goals, strict=bool(planned.parts))
+    pairs_of_parts = zip(report.parts, goals, strict=bool(report.parts))
     parts = tuple(add_schema_ids(part, [goal], values) for part, goal in pairs_of_parts)
-    return replace(planned, schema_ids=tuple(sorted(pairs)), notes=(*planned.notes, *notes), parts=parts)
+    return replace(report, schema_ids=tuple(sorted(pairs)), notes=(*report.notes, *notes), parts=parts)
 
 
 def make_planned_report(
@@ -192,9 +192,9 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
     if begun is not None:
         plan = begun
         targets = source.plan_targets(plan)
-        if (done := read_finished_report(request, _collect_starts(targets), store)) is not None:
+        if (finished := read_finished_report(request, _collect_starts(targets), store)) is not None:
             logger.info("restore %s is finished already; nothing is sent", request.restore_id)
-            return done
+            return finished
     else:
         # Before planning, which may list a whole bucket.
         check_new_id(request, store)
@@ -228,8 +228,8 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
     thaw_objects(request, checked.cold_objects)
     values = {pair: source.make_values(goal, pair[0]) for pair, goal in map_goals(goals).items()}
     tasks = _make_tasks(source, plan, goals, values, resumed=begun is not None)
-    planned = add_schema_ids(make_planned_report(request, plan, goals, findings), goals, values)
-    return Execution(request, tasks, goals, store, runner, evidence_key).run(planned)
+    report = add_schema_ids(make_planned_report(request, plan, goals, findings), goals, values)
+    return Execution(request, tasks, goals, store, runner, evidence_key).run(report)
 
 
 def _inspect_targets(goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
@@ -349,15 +349,15 @@ def _run_dry(
             what = "the number of records in the objects is unknown before they are read: --exact (how.exact) counts"
             findings = [*findings, make_remark(what)]
         return make_planned_report(request, plan, goals, findings)
-    counted = source.count(plan, goals, runner)
-    findings = [*findings, *counted.findings]
+    count = source.count(plan, goals, runner)
+    findings = [*findings, *count.findings]
     log_plan(request, goals, stream_count, findings)
-    planned = make_planned_report(request, plan, goals, findings)
-    if counted.streams is None:
-        return planned
+    report = make_planned_report(request, plan, goals, findings)
+    if count.streams is None:
+        return report
     topics = {goal.plan.name: goal.plan.topics for goal in goals}
-    parts = (_add_count(part, counted, topics[part.topic]) for part in planned.parts)
-    return replace(_add_count(planned, counted), parts=tuple(parts))
+    parts = (_add_count(part, count, topics[part.topic]) for part in report.parts)
+    return replace(_add_count(report, count), parts=tuple(parts))
 
 
 def _add_count(report: RestoreReport, count: DryRunCount, topics: Collection[str] | None = None) -> RestoreReport:

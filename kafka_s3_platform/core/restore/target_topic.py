@@ -119,8 +119,8 @@ def apply_routers(transforms: Sequence[TransformSettings], topic: str) -> str:
     nothing = {field.name: None if field.nullable else 0 for field in RECORD_SCHEMA}
     record = pa.RecordBatch.from_pylist([nothing | {"topic": topic}], schema=RECORD_SCHEMA)
     new_chain = load_extension("new_chain")
-    done = new_chain(steps, topic).apply(ConnectBatch.of(record))
-    return str(done.batch.records.column("topic")[0])
+    outcome = new_chain(steps, topic).apply(ConnectBatch.of(record))
+    return str(outcome.batch.records.column("topic")[0])
 
 
 def routes_by_topic(transforms: Sequence[TransformSettings]) -> bool:

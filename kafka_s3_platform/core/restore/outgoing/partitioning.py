@@ -47,9 +47,9 @@ def hash_crc32(keys: pa.BinaryArray) -> Int64s:
 
 def _hash_keys(kernel: Dispatcher, keys: pa.BinaryArray) -> Int64s:
     """Compute the hash of each key by a compiled function of the keys' joined bytes, their lengths and the result."""
-    taken = read_strings(keys)
+    strings = read_strings(keys)
     hashes = np.empty(len(keys), np.int64)
-    kernel(np.frombuffer(taken.data, np.uint8), taken.lengths, hashes)
+    kernel(np.frombuffer(strings.data, np.uint8), strings.lengths, hashes)
     return hashes
 
 

@@ -153,8 +153,8 @@ def read_finished_report(
     Raises:
         MissingTopicError, TopicRecreatedError: a target topic was deleted, or created again.
     """
-    done = read_stored_report(request, store)
-    if done is None:
+    finished = read_stored_report(request, store)
+    if finished is None:
         return None
     with ClusterAdmin(request.target_kafka) as admin:
         since = {name: tuple(_describe_deleted(request, name, start, admin)) for name, start in starts.items()}
@@ -170,8 +170,8 @@ def read_finished_report(
         )
 
     # The verdict of several topics is that of each part.
-    parts = tuple(tell_deleted(part, since.get(part.to_topic, ())) for part in done.parts)
-    return replace(tell_deleted(done, tuple(chain.from_iterable(since.values()))), parts=parts)
+    parts = tuple(tell_deleted(part, since.get(part.to_topic, ())) for part in finished.parts)
+    return replace(tell_deleted(finished, tuple(chain.from_iterable(since.values()))), parts=parts)
 
 
 def _describe_deleted(request: RestoreRequest, to_topic: str, start: TargetStart, admin: ClusterAdmin) -> Iterator[str]:

@@ -151,10 +151,10 @@ def raise_refusals(request: RestoreRequest, findings: Sequence[PreflightFinding]
     """Raise PreflightError with all refusing findings, if there is one."""
     refusals = [str(f) for f in findings if f.refuses]
     if refusals:
-        listed = "".join(f"\n{n}. {text}" for n, text in enumerate(refusals, 1))
+        numbered = "".join(f"\n{n}. {text}" for n, text in enumerate(refusals, 1))
         raise PreflightError(
             f"restore {request.restore_id} of {request.topic} to {request.to_topic} is refused before its first "
-            f"record:{listed}"
+            f"record:{numbered}"
         )
 
 
@@ -166,8 +166,8 @@ def _check_existing_or_missing(plan: TargetPlan, target: Target) -> Iterator[Pre
     yield from check_target_configs(plan, target)
     yield from check_kafka_partition_count(plan, len(target.description.kafka_partitions), is_new=False)
     # Records since the start of the restore are its own, or lie between them and are counted when it is verified.
-    before = dict(plan.start.offsets) if plan.start else {}
-    ends = {p: before.get(p, f.high_watermark) for p, f in target.frontiers.items()}
+    starts = dict(plan.start.offsets) if plan.start else {}
+    ends = {p: starts.get(p, f.high_watermark) for p, f in target.frontiers.items()}
     counts = {p: ends[p] - f.log_start_offset for p, f in target.frontiers.items() if ends[p] > f.log_start_offset}
     if counts:
         yield make_remark(
@@ -304,9 +304,9 @@ def _is_same_cluster(kafka: KafkaSettings, other: KafkaSettings, target: Target)
     return cluster_id == target.cluster.cluster_id
 
 
-def _share_addresses(one: KafkaSettings, other: KafkaSettings) -> bool:
+def _share_addresses(kafka: KafkaSettings, other: KafkaSettings) -> bool:
     """Return True if an address of a broker is in both `bootstrap.servers`."""
-    return bool(_split_addresses(one.bootstrap_servers) & _split_addresses(other.bootstrap_servers))
+    return bool(_split_addresses(kafka.bootstrap_servers) & _split_addresses(other.bootstrap_servers))
 
 
 def _split_addresses(bootstrap_servers: str) -> set[str]:

@@ -61,8 +61,8 @@ def average_record_bytes(item: ObjectFacts) -> int:
 def bound_restore_ms(plan: TargetPlan) -> int:
     """Return a generous bound of the restore's time: sending, verifying, and waiting for cold objects."""
     # If nobody knows how many records there are, one a byte is a safe upper bound.
-    counted = plan.largest_bytes if plan.record_count is None else plan.record_count
-    limited = counted / plan.request.records_per_second if plan.request.records_per_second else 0.0
+    record_count = plan.largest_bytes if plan.record_count is None else plan.record_count
+    limited = record_count / plan.request.records_per_second if plan.request.records_per_second else 0.0
     seconds = SLOWER * max(estimate_seconds(plan.request, plan), limited) + plan.request.thawing.wait_seconds
     return round(seconds * 1000) + MARGIN_MS
 

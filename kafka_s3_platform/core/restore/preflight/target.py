@@ -367,10 +367,10 @@ def _check_retention_bytes(
             f"retention.bytes=-1 on it for the restore"
         )
     elif most > limit:
-        earlier = ", with what earlier runs have sent or left there" if any(arrived.values()) else ""
+        addition = ", with what earlier runs have sent or left there" if any(arrived.values()) else ""
         yield make_refusal(
             f"{what}: restored records take up to {most:,} bytes of a kafka partition's log, with what Kafka adds to "
-            f"each record, batch and transaction{earlier}, and the first of them may be deleted. Set "
+            f"each record, batch and transaction{addition}, and the first of them may be deleted. Set "
             f"retention.bytes=-1, or that many, on it for the restore"
         )
 

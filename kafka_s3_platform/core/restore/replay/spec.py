@@ -166,5 +166,5 @@ def decide_left_out(task: ReplayTask, sent_below: int) -> None:
     """
     if task.sent.behavior_on_error == "fail" or task.read_left_out() is not None:
         return
-    bad = task.stream.find_bad_objects()
-    save_left_out(task.documents_store, task.documents.left_out, task.plan_digest, bad, sent_below)
+    bad_objects = task.stream.find_bad_objects()
+    save_left_out(task.documents_store, task.documents.left_out, task.plan_digest, bad_objects, sent_below)

@@ -103,11 +103,11 @@ def split_to_room(batch: SentBatch, room: Callable[[], int]) -> Iterator[Piece]:
     sizes = np.concatenate([part.sizes for part in sized]) + USUAL_OVERHEAD
     order = np.argsort(offsets, kind="stable")
     offsets = offsets[order]
-    before = np.concatenate([[0], np.cumsum(sizes[order])])
+    byte_sums = np.concatenate([[0], np.cumsum(sizes[order])])
     start = 0
     while start < len(offsets):
         # The first record that does not fit any more begins the next piece.
-        end = int(np.searchsorted(before, before[start] + room(), side="right")) - 1
+        end = int(np.searchsorted(byte_sums, byte_sums[start] + room(), side="right")) - 1
         is_last = end == len(offsets)
         # Several records may have one source offset. They go together, because progress is kept by source offset.
         bound = batch.next_source_offset if is_last else max(int(offsets[end]), int(offsets[start]) + 1)
@@ -265,12 +265,12 @@ class Transactions:
         position = self._position
         # Flushed first: only acknowledged records have target offsets, and the marker names the last of them.
         delivered = self._producer.flush()
-        reached = {p: d.target_offset + 1 for p, d in delivered.items() if d.target_offset is not None}
+        ends = {p: d.target_offset + 1 for p, d in delivered.items() if d.target_offset is not None}
         self._marker = Marker(
             self._marker.plan_digest,
             position.next_source_offset,
             position.record_count,
-            {**self._marker.target_ends, **reached},
+            {**self._marker.target_ends, **ends},
         )
         self._producer.commit(self._group, self._marker.committed)
         self.committed = position

@@ -43,9 +43,9 @@ _GAPS: Mapping[GapReason, str] = {
 
 
 def describe_gaps(
-    request: RestoreRequest, state: IndexState, selection: Selection, chosen: Sequence[Segment]
+    request: RestoreRequest, state: IndexState, selection: Selection, segments: Sequence[Segment]
 ) -> Iterator[MissingRecords]:
-    """Describe the offsets and hours of the selection missing in the archive; `chosen` overlap it."""
+    """Describe the offsets and hours of the selection missing in the archive; `segments` overlap it."""
     topic = request.topic
     for window in selection.windows:
         p = window.kafka_partition
@@ -55,7 +55,7 @@ def describe_gaps(
         end = (covered.end_offset or 0) if window.end_offset == FOREVER else window.end_offset
         requested = make_span(window.start_offset, end)
         if selection.is_timed:
-            requested &= _surround([s for s in chosen if s.kafka_partition == p], gaps)
+            requested &= _surround([s for s in segments if s.kafka_partition == p], gaps)
         for gap in gaps:
             yield from (MissingRecords.of(topic, p, r, _GAPS[gap.reason]) for r in requested.within(gap.offsets))
         missing = requested - covered - RangeSet(g.offsets for g in gaps)
@@ -164,16 +164,17 @@ def _list_hours(request: RestoreRequest) -> list[datetime]:
     return sorted(hours)
 
 
-def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, chosen: Sequence[Segment]) -> None:
+def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, segments: Sequence[Segment]) -> None:
     """Raise PreflightError if records must be decoded by ids with several schemas in registries."""
     outgoing = request.outgoing
     if not (outgoing.changes_content or outgoing.map_schema_ids):
         return
-    named = set(chain.from_iterable(segment.schema_ids for segment in chosen))
+    named = set(chain.from_iterable(segment.schema_ids for segment in segments))
     ambiguous = find_ambiguous_ids(snapshot.state.schemas, request.config.records)
-    if both := sorted(ambiguous.keys() & named):
+    if ambiguous_ids := sorted(ambiguous.keys() & named):
         where = "; ".join(
-            f"{schema_id} is another schema in each of {' and '.join(ambiguous[schema_id])}" for schema_id in both
+            f"{schema_id} is another schema in each of {' and '.join(ambiguous[schema_id])}"
+            for schema_id in ambiguous_ids
         )
         raise PreflightError(
             f"topic {request.topic}: records name ids that registries have given to different schemas: {where}. "
@@ -183,12 +184,12 @@ def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, chosen: S
 
 
 def describe_missing_schemas(
-    request: RestoreRequest, state: IndexState, chosen: Sequence[Segment]
+    request: RestoreRequest, state: IndexState, segments: Sequence[Segment]
 ) -> Iterator[MissingRecords]:
     """Describe the schemas of the chosen segments missing in the archive."""
     if not request.outgoing.map_schema_ids:
         return
-    named = set(chain.from_iterable(s.schema_ids for s in chosen))
+    named = set(chain.from_iterable(s.schema_ids for s in segments))
     if missing := sorted(named.difference(*((s.schema_id, s.schema_guid) for s in state.schemas)), key=str):
         yield MissingRecords(
             f"{request.topic}: schemas {missing} were not archived (their registry did not answer, or does not know "

@@ -137,7 +137,7 @@ class ArchivedStream:
         """Yield the records of an object, unless the restore leaves it out, or will if it is bad now."""
         reasons = self._task.left_out
         if reasons is None and self._task.behavior_on_error != "fail":
-            reasons = {bad.key: bad.why for bad in self._find_bad(item)}
+            reasons = {bad_object.key: bad_object.why for bad_object in self._find_bad(item)}
         if reasons is not None and item.key in reasons:
             self._skipped = (*self._skipped, reasons[item.key])
             return
@@ -147,7 +147,7 @@ class ArchivedStream:
 
     def find_bad_objects(self) -> Iterator[BadObject]:
         """Find the bad objects of the task: read the selected part of each object."""
-        return (bad for item in self._task.objects for bad in self._find_bad(item))
+        return (bad_object for item in self._task.objects for bad_object in self._find_bad(item))
 
     def _find_bad(self, item: PlannedObject) -> Iterator[BadObject]:
         """Yield the object if it is bad: its selected part is read, even if an earlier run has sent its beginning."""
@@ -169,18 +169,18 @@ class ArchivedStream:
             topic = self._find_topic(item, source.info)
             with self._name_damage(item, "cannot be opened"):
                 reader = new_envelope_reader(item.format, source, item.key, self._task.store.settings.limits)
-            read = self._choose_reading(reader, item, start_offset)
+            reading = self._choose_reading(reader, item, start_offset)
             while True:
                 with self._name_damage(item, "cannot be read"):
-                    batch = next(read.batches, None)
+                    batch = next(reading.batches, None)
                 if batch is None:
                     break
                 self._check_batch(item, topic, batch)
-                if read.is_complete:
+                if reading.is_complete:
                     digest.update(batch)
                 # Only now cut to the windows: the digest is that of the whole object.
-                yield selection.within_times(filter_windows(batch, read.windows))
-        if read.is_complete and digest.hexdigest() != item.digest:
+                yield selection.within_times(filter_windows(batch, reading.windows))
+        if reading.is_complete and digest.hexdigest() != item.digest:
             what = f"cannot be read: the record digest is {digest.hexdigest()}, planned was {item.digest}"
             raise self._make_error(item, what)
 

@@ -231,8 +231,8 @@ class StreamFacts:
         """Return the approximate bytes of the objects before the offset. 0 if names hold no offsets."""
         if not self.object_starts:
             return 0
-        offsets, before = zip(*self.object_starts, strict=True)
-        return int(np.interp(next_source_offset, offsets, before))
+        offsets, earlier_bytes = zip(*self.object_starts, strict=True)
+        return int(np.interp(next_source_offset, offsets, earlier_bytes))
 
 
 @dataclass(frozen=True, kw_only=True)

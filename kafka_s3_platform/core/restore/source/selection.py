@@ -129,16 +129,16 @@ def list_time_windows(request: RestoreRequest) -> tuple[tuple[int, int], ...]:
     last = FOREVER if request.to_time is None else round_up_to_ms(request.to_time)
     if not request.windows:
         return () if (first, last) == (-FOREVER, FOREVER) else ((first, last),)
-    joined: list[tuple[int, int]] = []
+    windows: list[tuple[int, int]] = []
     for window_start, window_end in sorted(request.windows):
         start = max(first, round_up_to_ms(window_start))
         end = min(last, round_up_to_ms(window_end))
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        if windows and start <= windows[-1][1]:
+            windows[-1] = (windows[-1][0], max(end, windows[-1][1]))
         elif start < end:
-            joined.append((start, end))
+            windows.append((start, end))
     # An empty window, not an empty tuple: the empty tuple means every time.
-    return tuple(joined) or ((0, 0),)
+    return tuple(windows) or ((0, 0),)
 
 
 def round_up_to_ms(moment: datetime) -> int:
@@ -153,8 +153,8 @@ def _check_numbers(request: RestoreRequest, selected: list[int], archived: list[
     for offsets in (request.from_offset, request.to_offset):
         if isinstance(offsets, Mapping):
             named.update(offsets)
-    for chosen, available, what in ((set(selected), archived, "the archive"), (named, selected, "the selection")):
-        if unknown := sorted(chosen - set(available)):
+    for numbers, available, what in ((set(selected), archived, "the archive"), (named, selected, "the selection")):
+        if unknown := sorted(numbers - set(available)):
             raise ConfigError(
                 f"restore of {request.topic}: kafka partition {', '.join(map(str, unknown))} is not in {what}, which "
                 f"has {', '.join(map(str, available)) or 'none'}"

@@ -156,9 +156,9 @@ def check_terms(
         PreflightError: the restore id was used for something else before; each difference is named.
     """
     # Both sides as JSON stores them: there tuples are lists.
-    before, now = (json.loads(json.dumps(side_terms)) for side_terms in (terms, requested))
+    stored, now = (json.loads(json.dumps(side_terms)) for side_terms in (terms, requested))
     differences = [
-        f"{name} was {before.get(name)}, is now {value}" for name, value in now.items() if before.get(name) != value
+        f"{name} was {stored.get(name)}, is now {value}" for name, value in now.items() if stored.get(name) != value
     ]
     if differences:
         raise PreflightError(

@@ -146,21 +146,21 @@ def compare_stream(task: CompareTask, _: Attempt) -> KafkaPartitionComparison:
         fault = str(err)
     if not fault and first_missing is None and match.extra_count > 0:
         # Counting reads both sides again. It is needed only to distinguish repeated records from foreign ones.
-        counted = _count_topic(task)
+        extra = _count_topic(task)
     else:
-        counted = TargetCount(foreign_count=match.extra_count)
+        extra = TargetCount(foreign_count=match.extra_count)
     return KafkaPartitionComparison(
         kafka_partition=task.stream.kafka_partition,
         archived_count=archived.count,
         found_count=count,
         first_missing=first_missing,
-        foreign_count=counted.foreign_count,
+        foreign_count=extra.foreign_count,
         archived_digest=archived.digest.hexdigest(),
         found_digest=digest.hexdigest(),
         first_target_offset=places[0] if places else None,
         last_target_offset=places[-1] if places else None,
         fault=fault,
-        doubled_count=counted.doubled_count,
+        doubled_count=extra.doubled_count,
     )
 
 

@@ -145,16 +145,16 @@ def count_target(task: TargetCountTask, _: Attempt) -> TargetReport:
     what = f"restore {first.restore_id}, {first.to_topic}-{task.kafka_partition}: counting equal records"
     with ClusterAdmin(first.kafka) as admin:
         log = find_target_log(admin, first.to_topic, task.kafka_partition, task.start_offset)
-    counted = count_records(streams, log.read(), what)
-    if counted.lost is not None:
-        raise _explain_lost(task, counted.lost, log)
+    count = count_records(streams, log.read(), what)
+    if count.lost is not None:
+        raise _explain_lost(task, count.lost, log)
     return TargetReport(
         to_topic=first.to_topic,
         kafka_partition=task.kafka_partition,
         start_offset=task.start_offset,
         end_offset=log.end_offset,
-        doubled_count=counted.doubled_count,
-        foreign_count=counted.foreign_count,
+        doubled_count=count.doubled_count,
+        foreign_count=count.foreign_count,
         open_offset=log.open_offset,
         stream_count=len(task.replays),
     )

@@ -136,18 +136,18 @@ class Verification:
         """Describe unread parts of the targets that grew, by the target topic."""
         for goal in sorted(self.goals, key=lambda g: g.plan.to_topic):
             name = goal.plan.to_topic
-            unread = states.logs[name].keys() - set(self._list_reached(name))
-            before = dict(goal.plan.start.offsets) if goal.plan.start else {}
-            grown = [p for p in sorted(unread) if states.logs[name][p].high_watermark > before.get(p, 0)]
+            others = states.logs[name].keys() - set(self._list_reached(name))
+            starts = dict(goal.plan.start.offsets) if goal.plan.start else {}
+            grown = [p for p in sorted(others) if states.logs[name][p].high_watermark > starts.get(p, 0)]
             if grown:
                 numbers = ", ".join(map(str, grown))
                 what = f"{name}: kafka partitions {numbers} grew since the restore began. None of its records go there"
                 yield name, f"{what}, so they were not read back"
 
-    def _match(self, done: set[tuple[str, int]]) -> list[VerifiedStream]:
-        """Read back all streams but those `done`, and find each record of them in its target."""
+    def _match(self, verified: set[tuple[str, int]]) -> list[VerifiedStream]:
+        """Read back all streams but those `verified`, and find each record of them in its target."""
         tasks = {(t.named_topic, t.kafka_partition): t for t in self.streams}
-        pending = [task for place, task in tasks.items() if place not in done]
+        pending = [task for place, task in tasks.items() if place not in verified]
         what = f"verify {self.request.restore_id}"
         progress = Progress(logger, what, len(pending), sum(t.stream.facts.size for t in pending))
         streams: list[VerifiedStream] = []
@@ -175,20 +175,20 @@ class Verification:
         """Check that as many records were found as all runs of the restore together have sent."""
         # Not the count of the position: it lacks records whose target offset the broker did not report.
         counts = {(r.topic, r.kafka_partition): r.found_count + r.sent_count for r in sent}
-        wrong: list[str] = []
+        mismatches: list[str] = []
         for stream in streams:
             report = stream.report
             count = counts[report.topic, report.kafka_partition]
             if count != report.record_count:
-                wrong.append(
+                mismatches.append(
                     f"of {report.topic or self.request.topic}-{report.kafka_partition} {count:,} were sent, and "
                     f"{report.record_count:,} of those that would be sent now are there"
                 )
-        if wrong:
+        if mismatches:
             raise IntegrityError(
-                f"restore {self.request.restore_id} is not verified: {'; '.join(wrong)}. What decides about records "
-                f"(an object, a condition, a class of your own) has given another answer since they were sent. Restore "
-                f"to another topic, under another restore id"
+                f"restore {self.request.restore_id} is not verified: {'; '.join(mismatches)}. What decides about "
+                f"records (an object, a condition, a class of your own) has given another answer since they were sent. "
+                f"Restore to another topic, under another restore id"
             )
 
 
