@@ -42,7 +42,7 @@ def config(archive: ConnectorConfig, lab: Lab) -> ConnectorConfig:
 
 def stored_start(config: ConnectorConfig, asked: RestoreRequest) -> int:
     plan = TopicsPlan.from_json(ObjectStore(config.restore_store).get(asked.documents.plan), asked.documents.plan)
-    return plan.begun_topics[0].start.offset(0)
+    return dict(plan.begun_topics[0].start.offsets)[0]
 
 
 @pytest.mark.parametrize("question", ["earliest", "latest", "stable"])

@@ -208,7 +208,7 @@ def _encode_records(records: SourceRecords, outgoing: OutgoingRecords) -> Iterat
 
 
 def changes_count(outgoing: Outgoing, on_error: OnError) -> bool:
-    """Return True if the number of sent records may differ from the number of passing ones."""
+    """Return True if transforms or failures may make the number of sent records another than that of the read ones."""
     has_filter = any(step.type == "Filter" for step in outgoing.transforms)
     may_fail = outgoing.transforms or outgoing.key or outgoing.value or outgoing.map_schema_ids
     leaves_out = on_error != "fail" and bool(may_fail)

@@ -70,7 +70,7 @@ class ReplayTask:
 
     @property
     def is_found_by_content(self) -> bool:
-        """True if comparing the target with the archive shows the target's progress.
+        """True if comparing the target with the archive shows how many records have arrived.
 
         It does not if another run may have left out other objects or records than this one. It does not either if
         several topics of another sink go to one target: their equal records are indistinguishable.

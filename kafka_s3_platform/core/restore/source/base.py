@@ -46,10 +46,6 @@ class TargetStart:
         if any(offset < 0 for _, offset in self.offsets):
             raise ValueError(f"no log ends at one of the offsets {self.offsets}")
 
-    def offset(self, kafka_partition: int) -> int:
-        """Return the end of the kafka partition."""
-        return dict(self.offsets)[kafka_partition]
-
 
 @dataclass(frozen=True, slots=True)
 class ObjectFacts:

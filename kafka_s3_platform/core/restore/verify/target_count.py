@@ -81,9 +81,10 @@ class TargetCount:
 
 
 def count_records(expected: Sequence[ExpectedRecords], target: Iterable[pa.RecordBatch], what: str) -> TargetCount:
-    """Count each content, and each content at each timestamp, on both sides. `what` names the work, for messages.
+    """Compare how often each record is expected and how often the target has it. `what` names the work, for messages.
 
-    DuckDB counts 64-bit hashes, and spills to temporary files.
+    Equal keys, values and headers are one content. DuckDB counts 64-bit hashes of contents, by their timestamps, and
+    spills to temporary files.
 
     Raises:
         PermanentError: there is not enough memory, or room for temporary files.

@@ -114,7 +114,10 @@ class Verification:
         return Verified(tuple(in_order), tuple(targets.values()), notes)
 
     def _observe(self, *, awaits_transactions: bool = False) -> _TargetStates:
-        """Observe the targets, and check that they are the plan's."""
+        """Return the targets as they are now: their logs, and configs that the preflight would refuse.
+
+        The errors are those of `observe_goals`.
+        """
         with ClusterAdmin(self.request.target_kafka) as admin:
             now = observe_goals([goal.plan for goal in self.goals], admin)
             logs = {goal.plan.to_topic: goal.target.frontiers for goal in now}
