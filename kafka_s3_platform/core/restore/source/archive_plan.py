@@ -250,6 +250,7 @@ class ArchivePlan(RestorePlan):
         return tuple(sorted({o.kafka_partition for o in self.objects}))
 
     def objects_of(self, kafka_partition: int) -> tuple[PlannedObject, ...]:
+        """Return the objects of one source kafka partition."""
         return tuple(o for o in self.objects if o.kafka_partition == kafka_partition)
 
     @property

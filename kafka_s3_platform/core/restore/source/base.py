@@ -89,8 +89,7 @@ class TargetPlan:
 
     `start` is None before the restore has begun. `source_kafka_partitions` belong to the source's topics. `topic_id`,
     `configs` and `acls` are the source topic's, if known. `gaps` are requested records missing at the source. Without
-    `has_timestamps` the objects hold no timestamps of
-    their records: these get the time of sending.
+    `has_timestamps` the objects hold no timestamps of their records: these get the time of sending.
     """
 
     request: RestoreRequest
@@ -108,6 +107,7 @@ class TargetPlan:
 
     @property
     def to_topic(self) -> str:
+        """The target topic."""
         return self.request.to_topic
 
     @property
@@ -121,6 +121,7 @@ class TargetPlan:
         return tuple(sorted({o.kafka_partition for o in self.objects}))
 
     def objects_of(self, kafka_partition: int) -> tuple[ObjectFacts, ...]:
+        """Return the objects of one source kafka partition."""
         return tuple(o for o in self.objects if o.kafka_partition == kafka_partition)
 
     @property
