@@ -60,7 +60,7 @@ def _list_cold(objects: Iterable[ObjectInfo | None]) -> tuple[str, ...]:
 
 
 def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[PreflightFinding]:
-    """Refuse objects of values only, unless bad objects are left out."""
+    """Refuse archived objects that hold values alone, not whole records, unless bad objects are left out."""
     if request.on_error != "fail":
         yield from (make_doubt(f"{sentence}; they are left out") for sentence in plan.values_only)
         return

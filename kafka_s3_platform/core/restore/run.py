@@ -276,8 +276,7 @@ def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
 
     def create(goal: Goal) -> Target:
         """Return the goal's target topic, which is created if the cluster does not have it yet."""
-        is_there = goal.target.description is not None
-        if is_there:
+        if goal.target.description is not None:
             return goal.target
         target = create_target(goal.plan, goal.size, goal.target, admin)
         # before the check, so that a topic that fails it is deleted again

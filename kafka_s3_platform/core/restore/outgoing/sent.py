@@ -121,7 +121,7 @@ class OutgoingRecords:
 
 
 def new_outgoing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingRecords:
-    """Make the stage from a stream's records to the sent ones."""
+    """Return the stage that makes the sent records from a stream: it changes them, if asked to, and deals them out."""
     if not (facts.is_decoded or settings.values or settings.outgoing.transforms):
         return OutgoingRecords(settings.outgoing, settings.target_kafka_partitions)
     new_changing_stream = load_extension("new_changing_stream")

@@ -45,7 +45,10 @@ _GAPS: Mapping[GapReason, str] = {
 def describe_gaps(
     request: RestoreRequest, state: IndexState, selection: Selection, segments: Sequence[Segment]
 ) -> Iterator[MissingRecords]:
-    """Describe the offsets and hours of the selection missing in the archive; `segments` overlap it."""
+    """Describe the requested offsets and hours that the archive lacks, with the reasons.
+
+    `segments` are the archived ones that overlap the selection.
+    """
     topic = request.topic
     for window in selection.windows:
         p = window.kafka_partition
@@ -165,7 +168,7 @@ def _list_hours(request: RestoreRequest) -> list[datetime]:
 
 
 def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, segments: Sequence[Segment]) -> None:
-    """Raise PreflightError if records must be decoded by ids with several schemas in registries."""
+    """Raise PreflightError if records must be decoded, and name schema ids that two registries use differently."""
     outgoing = request.outgoing
     if not (outgoing.changes_content or outgoing.map_schema_ids):
         return
