@@ -12,7 +12,7 @@ An object is read as lines, or by its index: only the selected blocks, each with
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Annotated, TypedDict
 
@@ -216,7 +216,7 @@ class BlockGzipReader:
     read_range: ReadRange
     blocks: Sequence[Block]
     key: str
-    selection: slice = slice(None)
+    selection: slice = field(default_factory=lambda: slice(None))
     limits: ReadLimits = NO_KEYS
 
     def batches(self) -> Iterator[ReadBatch]:
