@@ -297,7 +297,10 @@ class ReplayProducer:
         return self.delivered
 
     def _refuse_unsendable(self, batch: pa.RecordBatch) -> None:
-        """Raise PreflightError for records with timestamp 0, unless they may get the time of sending."""
+        """Raise PreflightError for records with timestamp 0, unless they may get the time of sending.
+
+        The records sent before are delivered first, so that the error says how far the target is.
+        """
         count = 0 if self._allow_now else count_timestamp_zero(batch)
         if count:
             self.flush()

@@ -49,7 +49,7 @@ _PASSING_CODES = BAD_BODY | frozenset(
 
 
 def get_s3_client(settings: StoreSettings) -> Any:
-    """Return the process's client of the store, for any bucket. Threads may share it. Raises as `new_s3_client` does.
+    """Return the process's only boto3 client for these settings and any bucket. Threads may share it.
 
     To make one takes as long as a dozen requests, since botocore reads S3's model anew for each.
     """

@@ -157,7 +157,11 @@ class _Vacuum:
         return list({o.key: o for folder in self._folders for o in self._store.list(folder)}.values())
 
     def run(self, run_id: str, dry_run: bool) -> VacuumReport:
-        """Delete orphans and abort unfinished uploads, or only find them in a dry run."""
+        """Delete orphans, and abort uploads that no run will finish. A dry run only finds them.
+
+        An orphan is an object of a run that can commit no more. Before it is deleted, a commit forbids its key to all
+        later runs (it *condemns* the key): so the deletion may arrive at any time.
+        """
         objects = self._list_objects()
         uploads: list[UnfinishedUpload] = []
         for folder in self._folders:
@@ -202,7 +206,7 @@ class _Vacuum:
     def _classify_objects(
         self, objects: Sequence[ObjectInfo], uploads: Sequence[UnfinishedUpload], snapshot: IndexSnapshot
     ) -> _Findings:
-        """Sort objects and uploads by the module's rules, according to the index version of `snapshot`."""
+        """Find out which objects and uploads may go, by this version of the index and the rules of the module."""
         abandoned = [u for u in uploads if self._is_abandoned(u, snapshot)]
         findings = _Findings(missing=self._find_missing(objects, snapshot), uploads=abandoned)
         index_keys = collect_object_keys((*snapshot.segments, *snapshot.retired))

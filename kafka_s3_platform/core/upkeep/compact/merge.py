@@ -64,7 +64,7 @@ class MergeGroup:
 
 
 def try_merges(group: MergeGroup, attempt: Attempt) -> tuple[int, list[Outcome]]:
-    """Merge one after the other. An error of one is its result, so that the others go on.
+    """Do the merges of one Spark task, one after the other. The error of one is its result: the others go on.
 
     A transient error is raised while Spark tries the task again, if there is no other in the group. In a group it is
     the merge's result: the run tries it again alone.
@@ -73,7 +73,7 @@ def try_merges(group: MergeGroup, attempt: Attempt) -> tuple[int, list[Outcome]]
 
 
 def _try_merge(task: MergeTask, attempt: Attempt, *, is_alone: bool) -> Outcome:
-    """Merge one of the merges of a Spark task. A failure is returned, so that the others are still done.
+    """Merge some segments into larger ones. Return these, or the error, so that the task's other merges are still done.
 
     An error that may pass is raised while Spark has attempts left, if the merge `is_alone` in its task: with others in
     it, Spark would repeat those too.
@@ -89,7 +89,7 @@ def _try_merge(task: MergeTask, attempt: Attempt, *, is_alone: bool) -> Outcome:
 
 
 def merge_segments(task: MergeTask, attempt: Attempt) -> tuple[Segment, ...]:
-    """Merge, streaming. Objects of a failed merge are left for the vacuum.
+    """Merge segments record by record, by offset, into new ones. Objects of a failed merge are left for the vacuum.
 
     Raises:
         IntegrityError: an input is missing, or not what its row says.
@@ -134,7 +134,7 @@ class _LateCounts:
 
 
 def _check_output(task: MergeTask, segments: Sequence[Segment]) -> None:
-    """Check that the outputs add up to the inputs."""
+    """Raise IntegrityError if the merged segments do not hold as many records and bytes as those that were merged."""
     inputs = task.merge.inputs
     for name in ("record_count", "record_bytes", "late_count"):
         input_sum = sum(getattr(s, name) for s in inputs)

@@ -107,7 +107,7 @@ def compact_due_months(
 
 
 def _check_connector(config: ConnectorConfig, topic: str) -> None:
-    """Check formats, store and clock before the reservation, so that a refusal leaves nothing behind."""
+    """Raise an error if the connector's format, store or clock forbid a compaction, before anything is reserved."""
     if not config.layout.is_envelope:
         raise ConfigError(
             f"connector {config.name} writes objects of format {config.layout.format}, which holds values only: "
@@ -173,7 +173,7 @@ class _Run:
         return [days[0].reserved.lease for topic, days in self._by_topic.items() if topic not in self._closed]
 
     def run(self) -> None:
-        """Merge and commit all. Raises errors that all topics share."""
+        """Merge the reserved days in Spark tasks. Commit each slice of them. Raises errors that all topics share."""
         tasks = [
             _build_task(day_run.reserved, merge) for day_run in self._days.values() for merge in day_run.reserved.merges
         ]
@@ -195,7 +195,7 @@ class _Run:
         return f"compact {count_noun(len(self._days), 'day')} of {topics} of {self._config.name}"
 
     def _merge(self, groups: Sequence[tuple[MergeTask, ...]]) -> list[MergeTask]:
-        """Merge the groups. Return tasks of larger groups with a transient error: each is to be tried again alone."""
+        """Merge groups of tasks in Spark. Return tasks that may pass when tried again, each in a group of its own."""
         retries: list[MergeTask] = []
         groups_left = [tuple(task for task in group if not self._days[task.topic_day].is_over) for group in groups]
         numbered = [MergeGroup(n, group) for n, group in enumerate(groups_left) if group]
