@@ -411,6 +411,7 @@ class ArchivedLogs:
 
 
 def _may_be_later_epoch(epoch: int | None, reference: int | None) -> bool:
+    """Return True if a leader epoch is later than another one. Unknown ones (None) may be."""
     return epoch is None or reference is None or epoch > reference
 
 

@@ -216,6 +216,7 @@ class _PartitionOffsets:
         return None
 
     def find_start(self, hour: datetime) -> int:
+        """Return the offset at which the hour begins in this kafka partition, as far as the broker says."""
         return find_hour_start(self.plan_input.state, self.frontier, self.offset_at[to_epoch_ms(hour)])
 
     def plan_read(self, hours: Sequence[datetime]) -> ReadPlan:
@@ -385,4 +386,5 @@ def compute_cell_size(config: ConnectorConfig) -> int:
 
 
 def _round_up(value: int, step: int) -> int:
+    """Return the first multiple of `step` that is not below `value`."""
     return -(-value // step) * step

@@ -318,9 +318,8 @@ def _list_new_hours(state: IndexState, hours: Iterable[HourRange]) -> list[HourR
 
 
 def _list_new_generation(state: IndexState, description: TopicDescription) -> list[IndexRow]:
-    if state.topic == description.generation:
-        return []
-    return [description.generation]
+    """Return the topic's description as a row for the index, nothing if the index has it already."""
+    return [] if state.topic == description.generation else [description.generation]
 
 
 def _log_plan(topic: str, plan: ReservablePlan, epoch: int) -> None:

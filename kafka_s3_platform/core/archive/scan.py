@@ -274,5 +274,6 @@ def _can_join(first: Scan, second: Scan) -> bool:
 
 
 def _merge_pair(first: Scan, second: Scan) -> Scan:
+    """Return one scan for two adjacent ones, with the sums of their counts."""
     sums = {name: getattr(first, name) + getattr(second, name) for name in ("record_count", "output_count")}
     return replace(second, start_offset=first.start_offset, **sums)

@@ -33,6 +33,7 @@ class Folding:
     hours: frozenset[datetime]
 
     def holds_scan(self, scan: Scan) -> bool:
+        """Return True if the scan is part of the fold: its row leaves the state. So do those of the two below."""
         return scan.end_offset <= self.ends.get(scan.kafka_partition, 0)
 
     def holds_frontier(self, frontier: Frontier) -> bool:

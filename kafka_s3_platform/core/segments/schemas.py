@@ -38,6 +38,7 @@ _Content = tuple[str, str, tuple[tuple[str, str, int], ...]]
 
 
 def _collect_content(schema: ArchivedSchema) -> _Content:
+    """Return what makes a schema the same in two registries: its type, its text and its references."""
     references = tuple((r.name, r.subject, r.version) for r in schema.schema_references)
     return schema.schema_type, schema.schema_text, references
 

@@ -491,11 +491,13 @@ class SegmentWriters:
             self._open_bytes += writer.in_flight - bytes_before
 
     def _pop(self, bucket: Bucket) -> SegmentWriter:
+        """Take the bucket's writer out of the open ones."""
         writer = self._open.pop(bucket)
         self._open_bytes -= writer.in_flight
         return writer
 
     def _close(self, bucket: Bucket) -> None:
+        """End the bucket's open segment, and hand it over to be uploaded."""
         writer = self._pop(bucket)
         writer.close()
         self._closed.add(writer, self._open_bytes)
