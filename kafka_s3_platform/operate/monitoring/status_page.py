@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from kafka_s3_platform.core.errors import ErrorCode, find_code
 from kafka_s3_platform.core.model.health import (
+    ArchivedTotals,
     ConnectorHealth,
     FailedRun,
     Level,
@@ -92,10 +93,15 @@ class StatusPage:
         proofs = [topic.proof.at for topic in self.topics if topic.proof is not None]
         if not totals and not proofs:
             return []
-        topic_count = sum(bool(topic.turns and topic.turns.failed) for topic in self.topics)
-        lacking = f", but not all hours of {topic_count:,}" if topic_count else ""
-        # of a connector without an answer of the store, nobody knows
-        is_proof_known = not any(health.evidence_error or health.error for health in self.report.connectors)
+        return [
+            *self._describe_archived(totals),
+            self._describe_runs(),
+            *self._describe_proofs(proofs),
+            *self._describe_return(),
+        ]
+
+    def _describe_archived(self, totals: Sequence[ArchivedTotals]) -> list[tuple[str, str]]:
+        """Return how many records and bytes are archived."""
         # of a topic without an index, it is known that nothing is archived
         unknown_count = sum(not topic.is_index_known for topic in self.topics)
         is_known = unknown_count < len(self.topics)
@@ -106,22 +112,31 @@ class StatusPage:
             objects += f", and {format_size(merged_bytes)} of merged hours"
         expired = sum(t.expired_records for t in totals)
         records = f"records archived{unknown}" + (f", {expired:,} expired" if expired else "")
-        histories = [health.history for health in self.report.connectors if health.history is not None]
-        runs = f"{sum(h.day_failures for h in histories):,} of {sum(h.day_runs for h in histories):,}"
         return [
             (f"{sum(t.records for t in totals):,}" if is_known else UNKNOWN, records),
             (f"{sum(t.yesterday_records for t in totals):,}" if is_known else UNKNOWN, "of them of yesterday (UTC)"),
             (format_size(sum(t.segment_bytes for t in totals)), objects) if is_known else (UNKNOWN, "stored"),
-            (runs if histories else UNKNOWN, "runs of the last 24 hours failed"),
+        ]
+
+    def _describe_runs(self) -> tuple[str, str]:
+        """Return how many runs failed lately."""
+        histories = [health.history for health in self.report.connectors if health.history is not None]
+        runs = f"{sum(h.day_failures for h in histories):,} of {sum(h.day_runs for h in histories):,}"
+        return runs if histories else UNKNOWN, "runs of the last 24 hours failed"
+
+    def _describe_proofs(self, proofs: Sequence[datetime]) -> list[tuple[str, str]]:
+        """Return how many topics were proven to come back, and how long ago, by the times of their last proofs."""
+        failed_count = sum(bool(topic.turns and topic.turns.failed) for topic in self.topics)
+        lacking = f", but not all hours of {failed_count:,}" if failed_count else ""
+        oldest = f"{min(proofs):%Y-%m-%d}" if proofs else "never"
+        # of a connector without an answer of the store, nobody knows
+        is_known = not any(health.evidence_error or health.error for health in self.report.connectors)
+        return [
             (
-                f"{len(proofs):,} of {len(self.topics):,}" if is_proof_known else UNKNOWN,
+                f"{len(proofs):,} of {len(self.topics):,}" if is_known else UNKNOWN,
                 f"topics were proven to come back{lacking}",
             ),
-            (
-                UNKNOWN if not is_proof_known else f"{min(proofs):%Y-%m-%d}" if proofs else "never",
-                "oldest of their last proofs",
-            ),
-            *self._describe_return(),
+            (oldest if is_known else UNKNOWN, "oldest of their last proofs"),
         ]
 
     def _describe_return(self) -> list[tuple[str, str]]:
