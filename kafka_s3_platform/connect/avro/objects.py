@@ -56,7 +56,7 @@ class AvroObjects:
 
 
 def _parse(avro: Any) -> Any:
-    """Parse a schema for fastavro, in a record if it is none, with a record for each branch of its unions."""
+    """Parse an Avro schema for fastavro, inside of a record if it is none, with a record around each union's branch."""
     parsed = parse_schema(avro if is_record(avro) else _wrap(_VALUE, avro), _ignore_default_error=True)
     _name_branches(parsed, set())
     return parsed

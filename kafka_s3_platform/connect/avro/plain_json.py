@@ -23,7 +23,10 @@ Plain = Callable[[Any], Any]
 
 
 def compile_plain_json(schema: Schema | None, decimal_format: DecimalFormat) -> Plain | None:
-    """Compile a converter of a schema's values for encoding. None: they need no conversion."""
+    """Compile a converter from values of a schema to objects that msgspec writes as Connect's JsonConverter does.
+
+    None: the values need no conversion. Without a schema, values of all types are converted.
+    """
     if schema is None:
         return _convert_schemaless
     avro = AvroSchema(schema.avro)
@@ -34,7 +37,7 @@ _KEPT = frozenset({str, int, bool, bytes, type(None)})
 
 
 def _convert_schemaless(value: Any) -> Any:
-    """Convert a value without a schema. One that JSON cannot hold exactly raises DataError."""
+    """Convert a value without a schema for JSON. One that JSON cannot hold exactly raises DataError."""
     if isinstance(value, float):
         return _convert_double(value)
     if isinstance(value, Mapping):
@@ -76,7 +79,7 @@ class PlainJson:
         self._open: set[str] = set()
 
     def compile(self, node: Any) -> Plain | None:
-        """Compile a converter of the node's values for encoding. None: they need no conversion."""
+        """Compile a converter of a type's values to objects that msgspec writes as Connect does. None: needless."""
         resolved = self._avro.resolve(node)
         if isinstance(resolved, list):
             return self._compile_union(resolved)

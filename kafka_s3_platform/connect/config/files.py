@@ -136,7 +136,7 @@ def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> Connecto
 
 
 def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
-    """Read worker.properties.
+    """Read worker.properties, which names the cluster and how its clients connect.
 
     Raises:
         ConfigError: the file cannot be parsed, or some of its keys are refused. One error names them all.

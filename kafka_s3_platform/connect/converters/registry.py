@@ -414,7 +414,7 @@ class Registry:
     def _collect_archived_references(
         self, schema: ArchivedSchema, texts: dict[str, str], referrers: tuple[int, ...] = ()
     ) -> None:
-        """Add the texts of the archived schemas that this one needs to `texts`, the innermost first."""
+        """Add the archived schemas that this one refers to, and those they refer to, to `texts`, innermost first."""
         _check_references(referrers, schema.schema_id)
         for reference in schema.schema_references:
             referenced = self._archived.get(reference.schema_id)
@@ -429,7 +429,7 @@ class Registry:
     def _collect_references(
         self, schema: "ClientSchema", texts: dict[str, str], referrers: tuple[str | None, ...] = ()
     ) -> None:
-        """Ask for the schemas that this one needs, and add them to `texts`, the innermost first."""
+        """Fetch the schemas that this one refers to, and those they refer to, into `texts`, the innermost first."""
         _check_references(referrers, schema.schema_str)
         for reference in schema.references or []:
             name = str(reference.name)
@@ -446,7 +446,7 @@ class Registry:
 
     @contextmanager
     def _translate_errors(self, subject: str) -> Iterator[None]:
-        """Translate the client's errors to the platform's."""
+        """Translate the client's errors to the platform's. `subject` says in them what was asked for."""
         from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the one of two that the client uses
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 

@@ -284,7 +284,10 @@ ARCHIVE_KEYS = (START_HOUR, *_FIELD_KEYS, *RETENTION_KEYS)
 
 
 def read_archive(file: ConfigFile, zone: ZoneInfo, folders: Mapping[str, str]) -> ArchiveSettings:
-    """Read how to archive a topic. `folders` are the folders of objects: they must not hold the index or restores."""
+    """Read how the topics of a connector are archived.
+
+    Refuse an index or restores inside of `folders`, those of objects (key -> folder), and the other way round.
+    """
     retention = file.fill(RetentionSettings)
     settings = file.fill(ArchiveSettings, start_hour=_read_start_hour(file, zone), retention=retention)
     if settings.risk_retention_fail > settings.risk_retention_warn:

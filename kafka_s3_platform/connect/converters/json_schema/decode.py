@@ -253,7 +253,10 @@ class _Types:
             return self._default
 
     def _enter_schema(self, schema: Mapping[str, Any], resolver: Any, *, is_found: bool) -> Any:
-        """Return the resolver of a schema's references, relative to its $id."""
+        """Return the resolver of a schema's references, which are relative to its $id.
+
+        `is_found`: a reference led to the schema, so the resolver knows its address already.
+        """
         resource = self._find_draft_of(resolver).create_resource(schema)
         schema_id = resource.id()
         # Where a schema is found, its relative $id is a part of the address already.
@@ -268,7 +271,7 @@ class _Types:
             raise BadRecordError(f"it comes to more than {MAX_SCHEMA_PLACES:,} places where types stand")
 
     def _read_type(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
-        """Return the type, and True if null is one of its values."""
+        """Return the Connect type of the values of a JSON Schema, and True if null is one of them."""
         branches = schema.get("oneOf") or schema.get("anyOf")
         if "allOf" in schema or (branches and schema.get("properties")):
             combined = self._combine_parts(schema, resolver)
@@ -334,7 +337,7 @@ class _Types:
                 yield from self._list_parts(*self._resolve(inner, resolver), visited, is_sure and name == "allOf")
 
     def _read_simple_type(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> ConnectType:
-        """Return the type of a schema's values of the type `kind`. None: it names no type."""
+        """Return the Connect type of a JSON Schema's values of the type `kind`. None: the schema names no type."""
         connect_type = schema.get("connect.type")
         if kind == "array":
             return self._read_array(schema, resolver)
@@ -352,7 +355,7 @@ class _Types:
         )
 
     def _read_array(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
-        """Return an array, or a map if `connect.type` says that the items are entries."""
+        """Return the Connect type of a JSON array: a map if `connect.type` says that its items are entries."""
         # The first items have types of their own: all of them may be anything.
         items: Any = True if "prefixItems" in schema else schema.get("items", True)
         if schema.get("connect.type") == "map":
@@ -363,7 +366,7 @@ class _Types:
         return ConnectType("array", values=self.read_slot(items, resolver))
 
     def _read_object(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
-        """Return a map for an object without properties, else a struct."""
+        """Return the Connect type of a JSON object: a map without properties, else a struct."""
         if schema.get("connect.type") == "map" or not schema.get("properties"):
             key = Slot(ConnectType("string"))
             values = self.read_slot(schema.get("additionalProperties", True), resolver)

@@ -142,7 +142,7 @@ class _Compiler:
         self._messages: dict[str, tuple[str, list[Fill]]] = {}
 
     def message(self, record: Mapping[str, Any], name: str, path: str) -> tuple[list[str], Fill]:
-        """Return the lines of a record's message with the full name `path`, and its filler."""
+        """Return the lines of a record's message, whose full name is `path`, and the function that fills it."""
         fillers: list[Fill] = []
         # Known before its fields are compiled: they may name the record itself.
         self._messages[record["name"]] = path, fillers
@@ -172,7 +172,7 @@ class _Compiler:
         return f"{label}{kind.name} {name} = {tag}{kind.options};", put
 
     def _compile_labelled(self, node: Any, name: str, scope: _Scope) -> tuple[_Kind, str, Fill]:
-        """Return the type of a field, `repeated ` for an array, and its filler."""
+        """Return the Protobuf type of a field, its label (`repeated ` for an array), and the function that fills it."""
         if isinstance(node, Mapping) and node["type"] == "array":
             kind = self._compile_single(node["items"], name, scope)
             return kind, "repeated ", _put_repeated(name, kind)
@@ -183,7 +183,7 @@ class _Compiler:
         return kind, "", _put_single(name, kind)
 
     def _compile_single(self, node: Any, name: str, scope: _Scope) -> _Kind:
-        """Return the kind of a single value: a field's, an item's, or a map's."""
+        """Return the Protobuf type of a single value: of a field, or of an item of a list or map."""
         resolved = self.avro.resolve(node)
         if isinstance(resolved, list):
             members, _ = self.avro.members(resolved)
