@@ -17,6 +17,7 @@ from kafka_s3_platform.connect.formats.avro import AvroFields, decode_column
 from kafka_s3_platform.connect.formats.avro_records import build_datum_payload
 from kafka_s3_platform.connect.formats.json import build_json_payload
 from kafka_s3_platform.connect.formats.sink_lines import (
+    UNKNOWN_OFFSET,
     EnvelopeRow,
     build_envelope_batch,
     check_json,
@@ -43,7 +44,7 @@ _ABSENT = msgspec.Raw()
 class _Metadata(msgspec.Struct, frozen=True, gc=False):
     """A record's place in Kafka, and its timestamp."""
 
-    offset: int | None = None
+    offset: int = UNKNOWN_OFFSET
     timestamp: int | None = None
     topic: str | None = None
     partition: int | None = None

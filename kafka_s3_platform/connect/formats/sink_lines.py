@@ -25,7 +25,7 @@ from kafka_s3_platform.core.model.limits import ReadLimits
 
 HEADERS = RECORD_SCHEMA.field("headers").type
 
-_UNKNOWN_OFFSET = -1
+UNKNOWN_OFFSET = -1
 _INT64 = range(-(2**63), 2**63)
 _NULL = b"null"
 _text = msgspec.json.Decoder(str).decode
@@ -164,7 +164,7 @@ def build_envelope_batch(
     rows: Sequence[EnvelopeRow], value: Payload, key: Payload, bad: Mapping[int, str]
 ) -> ReadBatch:
     """Build a batch of the records `rows`. `value` and `key` hold their values and keys, `bad` is row -> why."""
-    offsets = [_UNKNOWN_OFFSET if row.offset is None else row.offset for row in rows]
+    offsets = [UNKNOWN_OFFSET if row.offset is None else row.offset for row in rows]
     times = [NO_TIMESTAMP if row.timestamp is None else row.timestamp for row in rows]
     headers = pa.array([row.headers for row in rows], HEADERS)
     return ReadBatch(value, bad, key, headers, np.array(offsets, np.int64), np.array(times, np.int64))
