@@ -244,7 +244,7 @@ class ForeignSource:
                 "",
                 outgoing=request.outgoing,
                 behavior_on_error=request.on_error,
-                values=self._make_values(stream.group.topic, ""),
+                values=self._choose_value_settings(stream.group.topic, ""),
             )
             trials.append(TrialTask(stream, settings))
         names: dict[str, set[str]] = {o.topic: set() for o in plan.objects}
@@ -301,11 +301,11 @@ class ForeignSource:
         findings = tuple(dict.fromkeys(chain.from_iterable(late)))
         return DryRunCount(tuple(counts), is_exact=not is_filtered(self.request.records), findings=findings)
 
-    def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
-        """Return how keys and values are written. None: they are sent as they are read."""
-        return self._make_values(topic, goal.plan.to_topic)
+    def make_value_settings(self, goal: Goal, topic: str) -> ValueSettings | None:
+        """Return how keys and values of a source topic are encoded for the target. None: they are sent as read."""
+        return self._choose_value_settings(topic, goal.plan.to_topic)
 
-    def _make_values(self, topic: str, to_topic: str) -> ValueSettings | None:
+    def _choose_value_settings(self, topic: str, to_topic: str) -> ValueSettings | None:
         """Return the settings for writing keys and values anew. None if nothing changes them."""
         outgoing = self.request.outgoing
         if not (outgoing.key or outgoing.value or outgoing.transforms):
@@ -336,13 +336,13 @@ class ForeignSource:
         trials = []
         for stream in self.make_streams(plan):
             goal = goal_of[stream.group.topic, stream.to_topic]
-            trials.append(TrialTask(stream, goal.sent(self.make_values(goal, stream.group.topic))))
+            trials.append(TrialTask(stream, goal.sent(self.make_value_settings(goal, stream.group.topic))))
         return trials
 
     def _check_outgoing(self, goal: Goal) -> None:
         """Raise ConfigError if the transforms, the converters or the partitioner cannot be used."""
         for topic in goal.plan.topics:
-            OutgoingStream(topic, 0, goal.sent(self.make_values(goal, topic)))
+            OutgoingStream(topic, 0, goal.sent(self.make_value_settings(goal, topic)))
 
 
 def _list_cold(plan: ForeignPlan, store: ObjectStore) -> tuple[tuple[ObjectStore, str], ...]:

@@ -233,7 +233,7 @@ class ArchivedLogs:
 
         Only kafka partitions with such losses are in the answer. The last recorded frontier shows how far the log went.
         """
-        losses = self._ask_each(frontiers, self._find_cut_off)
+        losses = self._ask_each(frontiers, self._find_unarchived_truncation)
         gaps = {
             p: tuple(
                 Gap(p, r.start_offset, r.end_offset, "cut off", observed_at=frontiers[p].observed_at) for r in offsets
@@ -356,8 +356,11 @@ class ArchivedLogs:
             else EpochMark(last.high_watermark, earlier_epoch)
         )
 
-    def _find_cut_off(self, frontier: Frontier) -> RangeSet:
-        """Return offsets that were in the log when it was last observed, are lost since, and were never archived."""
+    def _find_unarchived_truncation(self, frontier: Frontier) -> RangeSet:
+        """Return offsets that are lost from the end of the log since it was last observed, and were never archived.
+
+        What retention has deleted from its start is not counted. If that is all that was seen, there are none.
+        """
         last_frontier = self._find_last_frontier(frontier.kafka_partition)
         if last_frontier is None or last_frontier.high_watermark <= frontier.log_start_offset:
             return RangeSet()

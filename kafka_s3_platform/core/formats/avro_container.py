@@ -45,7 +45,10 @@ def _decompress_avro(codec: str, data: bytes, most: int) -> bytes:
 
 
 def read_zigzag(source: IO[bytes], start: bytes = b"") -> int:
-    """Read a zigzag number of Avro, of which `start` was read before. Raise ValueError if there is none."""
+    """Read a zigzag number of Avro, of which the first byte may have been read before, as `start`.
+
+    Raise ValueError if it has more than 64 bits, or its bytes end.
+    """
     value = shift = 0
     while True:
         byte = (start or read_exactly(source, 1))[0]

@@ -257,7 +257,7 @@ class ArchiveSource:
                 findings += goal.name_findings(too_large)
         return DryRunCount(tuple(counts), is_exact=True, findings=tuple(findings))
 
-    def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
+    def make_value_settings(self, goal: Goal, topic: str) -> ValueSettings | None:
         """Return how keys and values are rewritten, None if they stay as they are.
 
         If the request maps schema ids, the archived schemas are registered in the target's registry. A second call

@@ -63,7 +63,7 @@ class RestoreSource(Protocol[P]):
         """Read everything to count the records."""
         ...
 
-    def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
+    def make_value_settings(self, goal: Goal, topic: str) -> ValueSettings | None:
         """Return the settings to rewrite keys and values of a source topic. None: they stay as they are."""
         ...
 

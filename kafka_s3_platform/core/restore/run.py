@@ -226,7 +226,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         # Observe again: the targets may have been created above, and the goals now have their start offsets.
         goals = observe_goals([goal.plan for goal in goals], admin)
     thaw_objects(request, checked.cold_objects)
-    values = {pair: source.make_values(goal, pair[0]) for pair, goal in map_goals(goals).items()}
+    values = {pair: source.make_value_settings(goal, pair[0]) for pair, goal in map_goals(goals).items()}
     tasks = _make_tasks(source, plan, goals, values, resumed=begun is not None)
     report = add_schema_ids(make_planned_report(request, plan, goals, findings), goals, values)
     return Execution(request, tasks, goals, store, runner, evidence_key).run(report)

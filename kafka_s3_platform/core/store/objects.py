@@ -180,7 +180,7 @@ class ObjectStore:
         return bool(item.sha256) and info.size == item.size and self._hash_object(info) == item.sha256
 
     def _hash_object(self, info: ObjectInfo) -> str:
-        """Return the SHA-256 of the object in hex. It is read once for that."""
+        """Return the SHA-256 of the object in hex. The object is read for that once, and the digest is remembered."""
         sha256 = self._sha256.get((info.key, info.etag))
         if sha256 is None:
             digest = hashlib.sha256()

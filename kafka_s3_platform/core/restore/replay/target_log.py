@@ -66,7 +66,7 @@ def find_target_log(
     logs: Mapping[int, Frontier] = admin.frontiers(topic, [kafka_partition])
     ends = {number: log.high_watermark for number, log in logs.items()}
     if not _are_stable(logs, ends):
-        # with the end of our own transaction, which may have come after the first look
+        # look again: the end of our own transaction may have been written since
         logs = await_stable_logs(admin, topic, ends, seconds)
     return _make_target_log(admin.settings, topic, logs[kafka_partition], start_offset)
 

@@ -62,7 +62,7 @@ class Selection:
         return (self.from_ms, self.to_ms) != (-FOREVER, FOREVER)
 
     def window(self, kafka_partition: int) -> OffsetWindow | None:
-        """Return the selected offsets of a kafka partition. None: there are none."""
+        """Return the selected offsets of a kafka partition. None: nothing of it is selected."""
         return self._by_number.get(kafka_partition)
 
     @cached_property
