@@ -1,5 +1,6 @@
 """`make disaster`: a cluster is lost, and comes back by one command. Prints each phase, and the seconds of all."""
 
+import signal
 import sys
 
 import click
@@ -13,6 +14,8 @@ from kafka_s3_platform_tests.disaster.play import Outcome, play
 @click.option("--seed", type=int, default=1, show_default=True, help="It draws records, and moments of kills.")
 @click.option("--kills", type=click.IntRange(0), default=0, show_default=True, help="Kill the restore so many times.")
 def main(records: int, seed: int, kills: int) -> None:
+    # ended by `kill` or a supervisor, it ends the command and the servers that it started, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     outcome = play(records, seed, kills, lambda line: click.echo(line, err=True))
     click.echo("\n".join([*make_table(outcome), *outcome.verdicts]))
     sys.exit(1 if outcome.verdicts else 0)
