@@ -16,7 +16,7 @@ from kafka_s3_platform.core.codecs import decompression
 from kafka_s3_platform.core.codecs.decompression import CHUNK_BYTES, TooLargeError, decompress_block, decompress_stream
 from kafka_s3_platform.core.codecs.table import KAFKA_CODECS
 from kafka_s3_platform.core.errors import IntegrityError, StoreUnavailableError
-from kafka_s3_platform.core.model.limits import NO_KEYS
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS
 from kafka_s3_platform_tests.codecs.doors import DOORS, MOST, TEXT, raw_snappy, sized, xerial
 from kafka_s3_platform_tests.hostile.measure import kilobytes
 from kafka_s3_platform_tests.kafka.wire import COMPRESS
@@ -97,7 +97,7 @@ def test_a_block_may_become_what_is_allowed_and_no_byte_more(door: str) -> None:
 def test_a_bomb_in_an_object_comes_in_small_pieces(door: str) -> None:
     _, codec, compress = DOORS[door]
     name = f"{codec} of Hadoop" if "hadoop" in door else codec
-    pieces = [*decompress_stream(name, io.BytesIO(compress(bytes(20 * MEBIBYTE))), NO_KEYS)]
+    pieces = [*decompress_stream(name, io.BytesIO(compress(bytes(20 * MEBIBYTE))), DEFAULT_LIMITS)]
     assert sum(map(len, pieces)) == 20 * MEBIBYTE
     assert max(map(len, pieces)) <= CHUNK_BYTES
 
@@ -204,7 +204,7 @@ def test_what_the_source_raises_passes_through(codec: str) -> None:
             raise StoreUnavailableError("the store went away")
 
     with pytest.raises(StoreUnavailableError, match="the store went away"):
-        list(decompress_stream(codec, Failing(), NO_KEYS))
+        list(decompress_stream(codec, Failing(), DEFAULT_LIMITS))
 
 
 def test_frames_of_zstd_that_readers_skip_are_skipped() -> None:

@@ -10,7 +10,7 @@ from kafka_s3_platform.core.codecs.decompression import decompress_block, decomp
 from kafka_s3_platform.core.codecs.table import CODECS, KAFKA_CODECS, Codec
 from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.errors import ConfigError
-from kafka_s3_platform.core.model.limits import NO_KEYS
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS
 from kafka_s3_platform_tests.codecs.doors import TEXT
 
 
@@ -21,14 +21,14 @@ def test_objects_of_lines_are_written_and_read_with_the_codecs_whose_rows_say_so
             CompressedSink(io.BytesIO(), codec.name)
     if codec.lines is None:
         with pytest.raises(KeyError):
-            [*decompress_stream(codec.name, io.BytesIO(), NO_KEYS)]
+            [*decompress_stream(codec.name, io.BytesIO(), DEFAULT_LIMITS)]
     for level in (None, *codec.levels[:1]) if codec.lines == "written" else ():
         body = io.BytesIO()
         sink = CompressedSink(body, codec.name, level)
         sink.write(TEXT)
         sink.close()
         body.seek(0)
-        assert b"".join(decompress_stream(codec.name, body, NO_KEYS)) == TEXT
+        assert b"".join(decompress_stream(codec.name, body, DEFAULT_LIMITS)) == TEXT
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=lambda codec: codec.name)

@@ -24,7 +24,7 @@ from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.formats.lines import split_lines
 from kafka_s3_platform.core.formats.parts import UnwritableRecordsError
 from kafka_s3_platform.core.model.connect import Schema
-from kafka_s3_platform.core.model.limits import NO_KEYS
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS
 from kafka_s3_platform_tests.formats.connect import came, cut, decoded, written
 
 
@@ -37,7 +37,7 @@ def test_lines_are_the_same_however_they_are_cut(separator: bytes) -> None:
         pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
         *ended, last = text.split(separator)
         expected = ended + [last] * bool(last)
-        assert list(split_lines(iter(pieces), separator, "k", NO_KEYS, open_end=True)) == expected
+        assert list(split_lines(iter(pieces), separator, "k", DEFAULT_LIMITS, open_end=True)) == expected
 
 
 def test_each_line_has_the_fault_that_it_would_have_alone() -> None:

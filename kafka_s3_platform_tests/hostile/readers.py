@@ -27,7 +27,7 @@ from kafka_s3_platform.core.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.core.formats.format_io import ReadRequest
 from kafka_s3_platform.core.formats.reading import BatchReader
 from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.core.model.limits import NO_KEYS
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS
 from kafka_s3_platform.core.model.schema import ArchivedSchema, SubjectVersion
 from kafka_s3_platform.core.model.segment import StoredObject
 from kafka_s3_platform.core.model.times import EPOCH
@@ -52,7 +52,7 @@ class _OneObject(ObjectStore):
 
 
 def open_for_arrow(body: bytes) -> ArrowObject:
-    return ArrowObject(_OneObject(body), StoredObject("k", len(body), "", ""), NO_KEYS)
+    return ArrowObject(_OneObject(body), StoredObject("k", len(body), "", ""), DEFAULT_LIMITS)
 
 
 def read_by_arrow(body: bytes, columns: Sequence[str] | None = None, **options: Any) -> Iterator[pa.RecordBatch]:
@@ -78,7 +78,7 @@ def _envelope(format_name: str, new_reader: Callable[[ReadRequest], BatchReader]
         may_end_open=False,
         any_bytes=False,
         is_wrapped=False,
-        limits=NO_KEYS,
+        limits=DEFAULT_LIMITS,
         ends_open=lambda _: None,
     )
     return lambda body: new_reader(replace(request, source=io.BytesIO(body))).batches()

@@ -35,7 +35,7 @@ from kafka_s3_platform.core.formats.parts import (
 )
 from kafka_s3_platform.core.formats.reading import BATCH_BYTES, BATCH_RECORDS, ReadBatch, build_damage_error
 from kafka_s3_platform.core.model.connect import ConnectBatch, Int64s, Payload, Schema
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, ReadLimits
 
 
 class AvroFields:
@@ -86,7 +86,7 @@ class AvroReader:
 
     source: IO[bytes]
     key: str
-    limits: ReadLimits = NO_KEYS
+    limits: ReadLimits = DEFAULT_LIMITS
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the records in batches. IntegrityError if the object is damaged; the source's errors pass through."""

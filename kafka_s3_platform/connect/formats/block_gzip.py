@@ -38,7 +38,7 @@ from kafka_s3_platform.core.formats.reading import (
     decompress_lines,
 )
 from kafka_s3_platform.core.model.connect import ConnectBatch, Mask, Payload
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, ReadLimits
 
 INDEX_SUFFIX = FORMATS["block_gzip"].index_suffix
 
@@ -145,7 +145,7 @@ def read_from(
     offset: int,
     end_offset: int,
     key: str,
-    limits: ReadLimits = NO_KEYS,
+    limits: ReadLimits = DEFAULT_LIMITS,
 ) -> Iterator[bytes]:
     """Read the values of the records from `offset` on. Skip the blocks before it.
 
@@ -217,7 +217,7 @@ class BlockGzipReader:
     blocks: Sequence[Block]
     key: str
     selection: slice = field(default_factory=lambda: slice(None))
-    limits: ReadLimits = NO_KEYS
+    limits: ReadLimits = DEFAULT_LIMITS
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return batches, none over two blocks. IntegrityError if a block is damaged, or contradicts the index."""

@@ -38,7 +38,7 @@ from kafka_s3_platform.core.formats.reading import (
     refuse_many_empty,
 )
 from kafka_s3_platform.core.model.connect import ConnectBatch, Mask, Payload
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, ReadLimits
 
 LENGTH = "length"
 
@@ -94,7 +94,7 @@ class BytesReader:
     codec: str = "none"
     open_end: bool = False
     any_bytes: bool = False
-    limits: ReadLimits = NO_KEYS
+    limits: ReadLimits = DEFAULT_LIMITS
     ends_open: Callable[[bool], None] = lambda _: None
 
     def batches(self) -> Iterator[ReadBatch]:

@@ -35,7 +35,7 @@ from kafka_s3_platform.core.formats.parts import (
 )
 from kafka_s3_platform.core.formats.reading import ReadBatch, batch_values, build_damage_error, read_pieces
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, VALUE_ERRORS, ConnectBatch, Payload, Schema, strip_branch
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, ReadLimits
 
 # The rest of a number that was cut off is a number too.
 _NUMBER = re.compile(rb"[-+.0-9eE]+")
@@ -69,7 +69,7 @@ class JsonReader:
     key: str
     codec: str = "none"
     open_end: bool = False
-    limits: ReadLimits = NO_KEYS
+    limits: ReadLimits = DEFAULT_LIMITS
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the lines in batches; those that are no JSON are `bad`. IntegrityError if the object is damaged."""

@@ -101,7 +101,7 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
 
 
 def _list_conflicts(archived: RegistryContents, target: RegistryContents) -> Iterator[str]:
-    """List versions of the target, of archived subjects, that no archived version of the subject is."""
+    """List the target's versions of archived subjects whose schema is in no archived version of the subject."""
     described: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for (subject, _), schema in archived.versions.items():
         described[subject].append(_describe(schema))
@@ -222,7 +222,7 @@ def _write_settings(archived: RegistryContents, now: RegistryContents, target: R
 
 
 def _list_subject_scopes(archived: RegistryContents) -> list[ScopeSettings]:
-    """Return the settings of all subjects, also of those that have none of their own."""
+    """Return the settings of each archived subject. One without settings of its own has empty ones."""
     scopes = {scope.subject: scope for scope in archived.settings}
     return [_find_scope(scopes, subject) for subject in archived.subjects]
 

@@ -73,10 +73,13 @@ class _SchemaFetch:
         self._registry = registry
         self.archived_ids = archived_ids
         self.rows: list[ArchivedSchema] = []
-        self._flaw: str | None = None
+        self._omission: str | None = None
 
     def fetch_all(self, ids: Iterable[int | str]) -> str | None:
-        """Fetch schemas until the registry fails. Return that error's text, else a schema's flaw, or None."""
+        """Fetch schemas by their ids or GUIDs, and stop at the first error of the registry.
+
+        Return the text of that error, else why a schema was left out, or None.
+        """
         for schema_id in ids:
             try:
                 if isinstance(schema_id, int):
@@ -85,14 +88,14 @@ class _SchemaFetch:
                     self._fetch_by_guid(schema_id)
             except PlatformError as err:
                 return str(err)
-        return self._flaw
+        return self._omission
 
     def _fetch_by_guid(self, guid: str) -> None:
-        """Fetch the schema with this GUID by its id, which the registry knows. A GUID unknown there is a flaw."""
+        """Fetch the schema with this GUID by its id, which the registry knows. A GUID unknown there is left out."""
         try:
             schema_id = self._registry.find_id(guid)
         except BadRecordError as err:
-            self._flaw = f"a record {err}"
+            self._omission = f"a record {err}"
             return
         # It may be there from a time at which the registry had no GUIDs.
         self.archived_ids.discard(schema_id)
@@ -103,7 +106,7 @@ class _SchemaFetch:
         if schema_id in self.archived_ids:
             return True
         if flaw := find_references_flaw(referrers, schema_id):
-            self._flaw = f"schema {referrers[0] if referrers else schema_id} {flaw}"
+            self._omission = f"schema {referrers[0] if referrers else schema_id} {flaw}"
             return False
         schema = self._registry.archived(schema_id)
         if schema is None or not all(

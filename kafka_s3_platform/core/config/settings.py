@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 from kafka_s3_platform.core.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.core.java.regex import compile_java_regex
 from kafka_s3_platform.core.model import limits
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, ReadLimits
 from kafka_s3_platform.core.model.schema import ArchivedSchema
 from kafka_s3_platform.core.model.times import HOUR_MS
 
@@ -111,7 +111,7 @@ class StoreSettings(Settings):
     role: RoleSettings | None = None
     provider: ProviderSettings | None = None
     chain: tuple[str, ...] = ()
-    limits: ReadLimits = NO_KEYS
+    limits: ReadLimits = DEFAULT_LIMITS
 
 
 class RegistrySettings(Settings):

@@ -12,7 +12,7 @@ from kafka_s3_platform.core.codecs.table import READ_CODECS, SKIPPED_FRAME
 from kafka_s3_platform.core.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.core.formats.magic_bytes import HEAD_BYTES, describe_head, find_codec
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Positions
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, ReadLimits
 
 
 def build_damage_error(key: str, what: str) -> IntegrityError:
@@ -105,7 +105,7 @@ def build_bytes_payload(values: pa.BinaryArray) -> Payload:
 
 
 def read_pieces(
-    source: IO[bytes], key: str, codec: str, limits: ReadLimits = NO_KEYS, *, as_named: bool = False
+    source: IO[bytes], key: str, codec: str, limits: ReadLimits = DEFAULT_LIMITS, *, as_named: bool = False
 ) -> Iterator[bytes]:
     """Read an object of lines or bytes, piece by piece. Its content shows how it is compressed.
 
@@ -119,7 +119,7 @@ def read_pieces(
 
 
 def decompress_lines(
-    source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS, named: str = "", *, as_named: bool = False
+    source: IO[bytes], key: str, limits: ReadLimits = DEFAULT_LIMITS, named: str = "", *, as_named: bool = False
 ) -> Iterator[bytes]:
     """Decompress a stream of lines or values, in pieces of at most `CHUNK_BYTES`, however far a few bytes expand.
 

@@ -58,7 +58,7 @@ def read_alive_until(instance: dg.DagsterInstance, run_id: str) -> float | None:
 
 
 def make_alive_key(run_id: str) -> str:
-    """Return the name of the record in Dagster's storage."""
+    """Return the key in Dagster's storage of the record that shows that a run's process is alive."""
     return f"kafka_s3/alive/{run_id}"
 
 

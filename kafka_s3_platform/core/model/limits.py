@@ -56,7 +56,7 @@ class ReadLimits:
     bad_records: int = 100_000
 
 
-NO_KEYS = ReadLimits()
+DEFAULT_LIMITS = ReadLimits()
 """The limits if no connector file sets others."""
 
 BATCH_BYTES = 134_217_728

@@ -357,7 +357,10 @@ def explain_shared_folder(layout: LayoutSettings) -> str | None:
 def _find_shared_folder(
     path_format: str, locale: str, directory_delim: str, span: timedelta
 ) -> tuple[datetime, datetime, str] | None:
-    """Return two times of different spans that get the same folder, and the folder. None if no sample does."""
+    """Find two spans of time that a path format does not tell apart, as far as samples of each show it.
+
+    Return the starts of both, and their common folder. None: there are none. `span` is the length of one.
+    """
     name_folder = compile_path_format(path_format, locale, directory_delim)
     starts: dict[str, datetime] = {}
     for time in _list_samples(span):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from kafka_s3_platform.core.errors import IntegrityError
 from kafka_s3_platform.core.formats.parquet.batches import RowGroupReader
 from kafka_s3_platform.core.formats.parquet.pages import open_checked
-from kafka_s3_platform.core.model.limits import NO_KEYS
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS
 from kafka_s3_platform.core.model.segment import BadObject
 from kafka_s3_platform.core.store.errors import NotFoundError, PreconditionError
 from kafka_s3_platform.core.store.objects import ObjectStore
@@ -165,18 +165,18 @@ def parse_table(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
     """
     source = BytesIO(content)
     try:
-        checked = open_checked(source, key, NO_KEYS)
+        checked = open_checked(source, key, DEFAULT_LIMITS)
         schema_found = checked.file.schema_arrow
         if not schema_found.equals(schema):
             raise IntegrityError(f"{key} is no document of a restore: its columns are {schema_found.names}. {_ADVICE}")
-        reader = RowGroupReader(source, checked, key, NO_KEYS)
+        reader = RowGroupReader(source, checked, key, DEFAULT_LIMITS)
         batches: list[pa.RecordBatch] = []
         total_bytes = 0
         for number in range(len(checked.row_groups)):
             for batch in reader.batches(number, BATCH_RECORDS):
                 total_bytes += batch.nbytes
                 # Counted while reading: a small document may hold more than the memory of the process.
-                if total_bytes > max(NO_KEYS.block_bytes, _MOST_TIMES * len(content)):
+                if total_bytes > max(DEFAULT_LIMITS.block_bytes, _MOST_TIMES * len(content)):
                     raise IntegrityError(f"{key} comes to {total_bytes:,} bytes from {len(content):,}. {_ADVICE}")
                 batches.append(batch)
         return pa.Table.from_batches(batches, schema).combine_chunks()

@@ -329,8 +329,8 @@ def _explain_refusal(option: str) -> str:
 
 
 def _build_encryption_options(store: StoreSettings) -> dict[str, str]:
-    """Return delta-rs's options of server-side encryption, also those that keep variables from setting it."""
-    # read, but not used, beside no encryption and beside a customer's key
+    """Return delta-rs's options of server-side encryption. They overrule variables of the environment."""
+    # without encryption and with a customer's key, delta-rs reads these two and uses neither
     neutral = {"aws_sse_kms_key_id": "", "aws_sse_bucket_key_enabled": "false"}
     if store.customer_key is not None:
         key = store.customer_key.get_secret_value()

@@ -200,7 +200,10 @@ class RunHistories:
                 last_by_topic[connector, run.kind, topic] = run
 
     def _list_failures(self, connectors: Iterable[str]) -> Mapping[str, Sequence[FailedRun]]:
-        """List the failed runs with topics that did not succeed since, and the last failed run without such topics."""
+        """List the failed runs of each connector, latest first, of which a topic did not succeed since.
+
+        Add the latest one of which all topics did. The text of each error is read once.
+        """
         topics: dict[tuple[str, _Run], set[str]] = defaultdict(set)
         recovered: dict[str, _Run] = {}
         for (connector, kind, topic), run in self._failed.items():

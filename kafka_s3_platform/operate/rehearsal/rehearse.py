@@ -91,11 +91,13 @@ class Draw:
 
 
 class Rehearsal:
-    """One rehearsal of one connector's archive.
+    """Restores drawn hours of a connector's archive to another Kafka, compares them, and stores that as evidence.
+
+    `draws` are the hours of each topic whose turn it is.
 
     Raises:
-        ConfigError: its objects do not hold whole records, or its hours are none of the records' time, or nothing is
-            archived, or the key of evidence cannot sign.
+        ConfigError: its objects do not hold whole records, or its hours are not those of records' timestamps, or
+            nothing is archived, or the key of evidence cannot sign.
     """
 
     def __init__(self, config: ConnectorConfig) -> None:

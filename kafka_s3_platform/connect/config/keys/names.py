@@ -457,7 +457,10 @@ def _read_delimiters(file: ConfigFile) -> dict[str, Any]:
 
 
 def _read_folder(file: ConfigFile, dialect: Dialect, layout: str, source_template: str) -> dict[str, Any]:
-    """Read the folder and the template. The part of Aiven's prefix after its last slash begins the file's name."""
+    """Read the folder of objects, and the template of their names if `layout` has one.
+
+    Aiven's prefix sets both: its part after the last slash begins the name. `source_template` goes before the file's.
+    """
     parse = values.parse_folder if layout == "connect" and not dialect.is_source else values.parse_folder_or_root
     folder = file.read(TOPICS_DIR.name, parse, dialect.topics_dir)
     template = None

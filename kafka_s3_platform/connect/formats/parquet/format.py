@@ -35,7 +35,7 @@ from kafka_s3_platform.core.formats.parquet.pages import CheckedFile, open_check
 from kafka_s3_platform.core.formats.parts import ObjectPart
 from kafka_s3_platform.core.formats.reading import BATCH_RECORDS, ReadBatch, build_damage_error, build_limit_error
 from kafka_s3_platform.core.model.connect import VALUE_ERRORS, Schema
-from kafka_s3_platform.core.model.limits import FEW_VALUES, NO_KEYS, ReadLimits
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, FEW_VALUES, ReadLimits
 
 MEMBER = re.compile(r"member(\d+)")
 # Parquet's type UUID is a fixed of 16 bytes, Avro's is text.
@@ -186,7 +186,7 @@ class ParquetReader:
     key: str
     part: ObjectPart = "value"
     wrapped: bool = False
-    limits: ReadLimits = NO_KEYS
+    limits: ReadLimits = DEFAULT_LIMITS
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the records in batches. Raise IntegrityError if the object is damaged or cut off."""

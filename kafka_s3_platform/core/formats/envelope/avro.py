@@ -19,7 +19,7 @@ from kafka_s3_platform.core.formats.envelope.records import build_batch
 from kafka_s3_platform.core.formats.format_io import FormatIO
 from kafka_s3_platform.core.formats.reading import add_remedy, batch_values
 from kafka_s3_platform.core.model.connect import ConnectBatch, Int64s
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, ReadLimits
 
 _TIMESTAMP = '{"type":"long","logicalType":"timestamp-millis"}'
 ENVELOPE_SCHEMA = (
@@ -130,7 +130,7 @@ _MAX_BYTES = 10
 class EnvelopeAvroReader:
     """Reads objects of `EnvelopeAvroWriter`, with any codec. `key` names the object in errors."""
 
-    def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS) -> None:
+    def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = DEFAULT_LIMITS) -> None:
         self._source = source
         self._key = key
         self._limits = limits

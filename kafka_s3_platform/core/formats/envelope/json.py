@@ -19,7 +19,7 @@ from kafka_s3_platform.core.formats.format_io import FormatIO
 from kafka_s3_platform.core.formats.lines import LINE, LinesWriter, split_lines
 from kafka_s3_platform.core.formats.reading import add_remedy, batch_values, build_limit_error, decompress_lines
 from kafka_s3_platform.core.model.connect import ConnectBatch
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, ReadLimits
 
 
 class HeaderLine(TypedDict):
@@ -58,7 +58,7 @@ def _encode_lines(batch: ConnectBatch) -> bytes:
 class EnvelopeJsonReader:
     """Reads objects of `new_json_writer`, with any codec. `key` names the object in errors."""
 
-    def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS) -> None:
+    def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = DEFAULT_LIMITS) -> None:
         self._source = source
         self._key = key
         self._limits = limits

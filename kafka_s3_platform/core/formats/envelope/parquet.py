@@ -22,7 +22,7 @@ from kafka_s3_platform.core.formats.parquet.write import RowGroupWriter
 from kafka_s3_platform.core.formats.reading import add_remedy
 from kafka_s3_platform.core.model.batches import RECORD_SCHEMA, count_record_bytes
 from kafka_s3_platform.core.model.connect import ConnectBatch
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, ReadLimits
 from kafka_s3_platform.core.model.offsets import OffsetRange
 
 FORMAT_KEY = "kafka-s3-platform.format"
@@ -56,7 +56,7 @@ class EnvelopeReader:
     Raises IntegrityError if the file is damaged, cut off, or not an envelope. Errors of the source pass through.
     """
 
-    def __init__(self, source: RawIOBase | BufferedIOBase, key: str, limits: ReadLimits = NO_KEYS) -> None:
+    def __init__(self, source: RawIOBase | BufferedIOBase, key: str, limits: ReadLimits = DEFAULT_LIMITS) -> None:
         self._key = key
         with name_damage(self._key):
             checked = open_checked(source, key, limits)

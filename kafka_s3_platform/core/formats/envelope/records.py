@@ -13,7 +13,7 @@ from kafka_s3_platform.core.config.formats import find_format
 from kafka_s3_platform.core.errors import IntegrityError, PermanentError
 from kafka_s3_platform.core.formats.format_io import RecordObject, load_format_io
 from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.core.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, ReadLimits
 from kafka_s3_platform.core.model.offsets import OffsetRange
 
 
@@ -31,7 +31,7 @@ def build_batch(rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
 
 
-def new_envelope_reader(format_name: str, source: Any, key: str, limits: ReadLimits = NO_KEYS) -> RecordObject:
+def new_envelope_reader(format_name: str, source: Any, key: str, limits: ReadLimits = DEFAULT_LIMITS) -> RecordObject:
     """Return the reader of an envelope; `key` names the object in errors. PermanentError if the format has none."""
     new_reader = load_format_io(find_format(format_name)).new_record_reader
     if new_reader is None:

@@ -196,7 +196,7 @@ class _Field:
 
 
 def _count_batch_bytes(column: pa.Array) -> int:
-    """Count the bytes of a column without its dictionary, with a value of its own in each row."""
+    """Count the bytes of a column as if each row had its own copy of its value, also if it has a dictionary."""
     if pa.types.is_dictionary(column.type):
         sizes = pc.binary_length(column.dictionary).take(column.indices)
         return int(column.indices.nbytes) + int(pc.sum(sizes).as_py() or 0)
