@@ -113,8 +113,8 @@ class DecodedPayload(Payload):
     raw_is_value = False
 
 
-DecodeRow = Callable[[bytes], tuple[Schema | None, Any, Notes]]
-"""Decodes the bytes of one record to the schema, the value, and notes of what the value lacks."""
+DecodeRow = Callable[[bytes], tuple[Schema | None, Any, Notes | None]]
+"""Decodes the bytes of one record to the schema, the value, and notes of what the value lacks, if anything."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Origin:
             except Exception as err:  # noqa: BLE001 - `explain` knows what is a record's own
                 reasons[position] = explain(err)
                 continue
-            if notes.kinds:
+            if notes is not None:
                 losses[position] = notes
             if schema is not None and objects[position] is not None:
                 codes[position] = schemas.setdefault(schema, len(schemas))

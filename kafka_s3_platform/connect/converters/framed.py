@@ -40,17 +40,17 @@ class FramedConverter(ABC):
         self._settings = registry
 
     @abstractmethod
-    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes]:
+    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes | None]:
         """Decode the bytes after the schema's id. Raise BadRecordError if they do not fit the schema.
 
-        Return the schema, the value, and notes of what the value lacks.
+        Return the schema, the value, and notes of what the value lacks, if anything.
         """
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
         """Decode each value by the schema that its id names. Bad ones are failures; notes are kept by position."""
         registry = open_registry(self._settings)
 
-        def decode(row: bytes) -> tuple[Schema, Any, Notes]:
+        def decode(row: bytes) -> tuple[Schema, Any, Notes | None]:
             if len(row) < PREFIX_BYTES or row[0] != 0:
                 raise BadRecordError(explain_unframed(row))
             return self.read(registry, int.from_bytes(row[1:PREFIX_BYTES], "big"), row[PREFIX_BYTES:])

@@ -65,7 +65,7 @@ class JsonEnvelopeConverter:
         return self._origin.decode_rows(raw, offsets, decode, keeps_raw=False)
 
 
-def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any, Notes]:
+def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any, Notes | None]:
     """Decode `{"schema": ..., "payload": ...}` to the Avro schema, the value, and notes of fields that one lacks."""
     try:
         text = row.removeprefix(BYTE_ORDER_MARK)
@@ -77,6 +77,8 @@ def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any
         value = read(decode_exact_json(bytes(envelope.payload)), len(row))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         raise BadRecordError(f'is no JSON object of "schema" and "payload" alone: {err}') from err
+    if readers.left_out is None and readers.added is None:
+        return schema, value, None
     notes = Notes()
     if readers.left_out is not None:
         notes.note("lack fields that the schema beside their value does not list", readers.left_out)

@@ -14,7 +14,6 @@ from kafka_s3_platform.core.config.plugins import CONVERTER, load_class, mask_op
 from kafka_s3_platform.core.config.settings import ConverterSettings
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Schema
-from kafka_s3_platform.core.model.notes import Notes
 
 
 class UserConverter(Protocol):
@@ -76,12 +75,12 @@ class OwnClassConverter:
         """Return why the class failed for a record, with the values of its options masked."""
         return mask_options(explain_bad_record(error), self._secrets)
 
-    def _decode(self, row: bytes) -> tuple[Schema | None, Any, Notes]:
+    def _decode(self, row: bytes) -> tuple[Schema | None, Any, None]:
         """Decode the bytes of one record by the user's class."""
         schema, value = self._converter.to_connect_data(row)
         if not isinstance(schema, Schema | None):
             raise TypeError(f"to_connect_data has to return a Schema or None first, not {type(schema).__name__}")
-        return schema, value, Notes()
+        return schema, value, None
 
     def _encode(self, schema: Schema | None, value: Any) -> bytes:
         """Encode a value by the user's class. ValueError with the masked text of what it raises."""

@@ -7,7 +7,7 @@ for objects without a schema. Source of the rules: the classes of these names in
 own name, else `connect.name`, and `connect.version`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -355,6 +355,15 @@ class SetSchemaMetadata(Edit):
         return replace(avro, root=make_optional(definition) if optional else definition)
 
 
+@dataclass(frozen=True)
+class _FieldBranch:
+    """A field of a flattened record. It is a leaf if `branches` is None, else a record with these branches."""
+
+    name: str
+    flat_name: str
+    branches: "tuple[_FieldBranch, ...] | None"
+
+
 class Flatten(Edit):
     """Turns nested records into top-level fields. A field becomes optional if a record around it is."""
 
@@ -362,36 +371,40 @@ class Flatten(Edit):
 
     def plan_schemaless(self) -> Plan:
         delimiter = self._values["delimiter"]
-        return Plan(lambda value: dict(_list_leaves(require_map(value, self.PURPOSE), "", delimiter)))
+        return Plan(lambda value: _flatten_map(require_map(value, self.PURPOSE), "", delimiter, {}))
 
     def plan_schema(self, avro: EditableSchema) -> Plan:
         """Plan one flat record of the fields of all nested ones, with joined names."""
         avro.list_fields(avro.root, self.PURPOSE)
         inner, optional = avro.split_optional(avro.root)
         flattening = _Flattening(avro, self._values["delimiter"])
-        flattening.add_fields(inner, (), _OuterAttributes(optional))
-        paths = flattening.paths
+        branches = flattening.compile_branches(inner, (), _OuterAttributes(optional))
         updated = avro.replace_fields(flattening.fields).write_schema()
-        return Plan(lambda value: {name: _find_inner_value(value, path) for name, path in paths.items()}, updated)
+        return Plan(lambda value: _flatten_record(value, branches, {}), updated)
 
 
-def _list_leaves(value: Mapping[str, Any], prefix: str, delimiter: str) -> Iterator[tuple[str, Any]]:
-    """Yield each value inside of nested maps that is no map, with the joined names of the keys that lead to it."""
+def _flatten_map(value: Mapping[str, Any], prefix: str, delimiter: str, out: dict[str, Any]) -> dict[str, Any]:
+    """Put what nested maps hold into `out`, under the joined names of the keys that lead there. Return `out`."""
     for name, inner in value.items():
         flat_name = f"{prefix}{delimiter}{name}" if prefix else name
         if isinstance(inner, dict):
-            yield from _list_leaves(inner, flat_name, delimiter)
+            _flatten_map(inner, flat_name, delimiter, out)
         else:
-            yield flat_name, inner
+            out[flat_name] = inner
+    return out
 
 
-def _find_inner_value(value: Any, path: tuple[str, ...]) -> Any:
-    """Return the value of the field at this path of nested records, None if a record on the way is null."""
-    for name in path:
-        if value is None:
-            return None
-        value = value.get(name)
-    return value
+def _flatten_record(
+    value: Mapping[str, Any] | None, branches: tuple[_FieldBranch, ...], out: dict[str, Any]
+) -> dict[str, Any]:
+    """Put the fields of nested records into `out`, under their flat names. Return `out`. Those of a null are null."""
+    for branch in branches:
+        inner = None if value is None else value.get(branch.name)
+        if branch.branches is None:
+            out[branch.flat_name] = inner
+        else:
+            _flatten_record(inner, branch.branches, out)
+    return out
 
 
 @dataclass(frozen=True)
@@ -404,24 +417,23 @@ class _OuterAttributes:
 
 
 class _Flattening:
-    """Collects the flat fields of nested records: their declarations (`fields`), and their `paths` by flat name."""
+    """Compiles the fields of nested records to flat ones: how to flatten values, and their declarations (`fields`)."""
 
     def __init__(self, avro: EditableSchema, delimiter: str) -> None:
         self._avro = avro
         self._delimiter = delimiter
         self.fields: list[dict[str, Any]] = []
-        self.paths: dict[str, tuple[str, ...]] = {}
 
-    def add_fields(self, name: str, path: tuple[str, ...], outer: _OuterAttributes) -> None:
-        """Add the fields of the named record type at `path`, and those of the records inside of it."""
+    def compile_branches(self, name: str, path: tuple[str, ...], outer: _OuterAttributes) -> tuple[_FieldBranch, ...]:
+        """Compile the fields of the named record type at `path`. DataError if a type cannot be flattened."""
         if name in outer.names:
             raise DataError(f"{name} holds itself: a recursive schema cannot be flattened")
         inner_outer = replace(outer, names=(*outer.names, name))
-        for field in self._avro.find_definition(name)["fields"]:
-            self._add_field(field, (*path, field["name"]), inner_outer)
+        declared = self._avro.find_definition(name)["fields"]
+        return tuple(self._compile_branch(field, (*path, field["name"]), inner_outer) for field in declared)
 
-    def _add_field(self, field: Mapping[str, Any], path: tuple[str, ...], outer: _OuterAttributes) -> None:
-        """Add one field, or all fields below it if it is a record. Raise DataError if its type cannot be flattened."""
+    def _compile_branch(self, field: Mapping[str, Any], path: tuple[str, ...], outer: _OuterAttributes) -> _FieldBranch:
+        """Compile one field of a record that is flattened, and all fields below it."""
         flat_name = self._delimiter.join(path)
         type_ = self._avro.find_type(field["type"])
         inner, nullable = self._avro.split_optional(field["type"])
@@ -431,8 +443,8 @@ class _Flattening:
         if default is None and outer.defaults is not None:
             default = outer.defaults.get(field["name"])
         if type_ == "struct":
-            self.add_fields(inner, path, _OuterAttributes(optional, default, outer.names))
-            return
+            inner_outer = _OuterAttributes(optional, default, outer.names)
+            return _FieldBranch(field["name"], flat_name, self.compile_branches(inner, path, inner_outer))
         if type_ in {"map", "union", "null"}:
             raise DataError(
                 f"Flatten transformation does not support {type_.upper()} for record with schemas "
@@ -443,4 +455,4 @@ class _Flattening:
         if optional or default is not None:
             flat_field["default"] = default
         self.fields.append(flat_field)
-        self.paths[flat_name] = path
+        return _FieldBranch(field["name"], flat_name, None)

@@ -74,8 +74,7 @@ def read_exactly(source: IO[bytes], size: int) -> bytes:
 class AvroContainer:
     """The metadata and the blocks of a file, read from its start. `key` names the file in errors.
 
-    Raises: ValueError: the file is no container, or it is damaged or cut off. IntegrityError: the file exceeds
-    `limits`.
+    ValueError if the file is no container, or is damaged or cut off. IntegrityError if it exceeds `limits`.
     """
 
     def __init__(self, source: IO[bytes], key: str, limits: ReadLimits) -> None:

@@ -106,9 +106,8 @@ def split_lines(
 ) -> Iterator[bytes]:
     """Yield the lines of an object from its pieces, without their separators. `key` names the object in errors.
 
-    With `open_end`, bytes after the last separator are a line, too.
-
-    Raises: IntegrityError: bytes follow the last separator, a line is longer than the limit, or too many are empty.
+    With `open_end`, bytes after the last separator are a line, too. IntegrityError if bytes follow it otherwise, a line
+    is longer than the limit, or too many are empty.
     """
     rest = bytearray()
     empty = 0

@@ -29,7 +29,7 @@ PROGRESS_SECONDS = 5.0
 def load_all() -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
     """Load all connectors. Return those that load, and the health of the others, which says why they do not.
 
-    Raises: ConfigError: the folder of connector files is not there.
+    ConfigError if the folder of connector files is not there.
     """
     files = load_connectors(find_connectors_folder(os.environ), os.environ)
     now = datetime.now(timezone.utc)

@@ -2,7 +2,7 @@ import base64
 from typing import Any
 
 import pytest
-from google.protobuf.text_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given, settings
 
 from kafka_s3_platform.connect.converters.protobuf.encode import ProtobufSerializer, compile_protobuf

@@ -80,7 +80,7 @@ class JsonSchemaConverter(FramedConverter):
         keeps_others = options.get(PRESERVE_OTHERS, "false") == "true"
         self._compile = _compile_with_others if keeps_others else _compile_json_schema
 
-    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes]:
+    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes | None]:
         """Decode the JSON behind the id by its schema, and note properties that one of them lacks."""
         compiled = registry.compile_once(schema_id, self._origin.subject, self._compile)
         try:
@@ -88,6 +88,8 @@ class JsonSchemaConverter(FramedConverter):
             value = compiled.read(decode_exact_json(text), len(body))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
             raise BadRecordError(f"is no JSON behind its schema's id: {err}") from err
+        if compiled.readers.left_out is None and compiled.readers.added is None:
+            return compiled.schema, value, None
         side = "key" if self._origin.is_key else "value"
         notes = Notes()
         if compiled.readers.left_out is not None:

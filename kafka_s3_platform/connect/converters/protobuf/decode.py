@@ -172,7 +172,7 @@ class ProtobufConverter(FramedConverter):
             unwrap=_is_enabled(options, "wrapper.for.nullables", "false"),
         )
 
-    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes]:
+    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes | None]:
         """Decode the message that the indexes behind the id name, after counting its values."""
         file = registry.compile_once(schema_id, self._origin.subject, self._file)
         indexes, at = read_message_indexes(body)
@@ -184,6 +184,8 @@ class ProtobufConverter(FramedConverter):
             raise BadRecordError(f"is no Protobuf message of schema {schema_id}: {err}") from err
         lost.places = {}
         value = message.read(parsed)
+        if not lost.places:
+            return message.schema, value, None
         notes = Notes()
         for sentence, place in lost.places.items():
             notes.note(sentence.format(side="key" if self._origin.is_key else "value", schema_id=schema_id), place)

@@ -12,7 +12,13 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from kafka_s3_platform.core.config.settings import THAW_TIERS
-from kafka_s3_platform.core.defs.restore.values import read_key_prefixes, read_offsets, read_record_keys
+from kafka_s3_platform.core.defs.restore.values import (
+    read_first_topics,
+    read_key_prefixes,
+    read_numbers,
+    read_offsets,
+    read_record_keys,
+)
 from kafka_s3_platform.core.errors import ConfigError
 
 
@@ -142,9 +148,9 @@ class WhatConfig(dg.Config):
         default=False,
         description="Restore every archived record, also those with timestamps before or after all hours.",
     )
-    kafka_partitions: Annotated[
-        list[int], RestoreOption(metavar="0,1,...", read=lambda _, numbers: tuple(numbers) or None)
-    ] = Field(default_factory=list, description="Restore only these kafka partitions of the source. Default: all.")
+    kafka_partitions: Annotated[list[int], RestoreOption(metavar="0,1,...", read=read_numbers)] = Field(
+        default_factory=list, description="Restore only these kafka partitions of the source. Default: all."
+    )
     record_keys: Annotated[
         list[str],
         RestoreOption(
@@ -382,7 +388,7 @@ class HowConfig(dg.Config):
             name="--first",
             metavar="T",
             help="Send topic T before all topics that are not named so; may be repeated.",
-            read=lambda _, names: tuple(names),
+            read=read_first_topics,
         ),
     ] = Field(
         default_factory=list,

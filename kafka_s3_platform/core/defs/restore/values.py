@@ -53,6 +53,16 @@ def read_key_prefixes(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
     return prefixes
 
 
+def read_numbers(_: str, numbers: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the kafka partitions that were chosen, None for all of them."""
+    return tuple(numbers) or None
+
+
+def read_first_topics(_: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of topics."""
+    return tuple(names)
+
+
 def read_offsets(name: str, offsets: Mapping[str, int]) -> "Offsets":
     """Return one offset for all kafka partitions, or one for each of some, or None. ConfigError for other names."""
     if not offsets:

@@ -290,7 +290,7 @@ class ReadMemory:
 class RowGroupPages:
     """Reads the page headers of one row group, to know how much memory its reading takes. `key` is for errors.
 
-    Raises: ValueError: the headers contradict the footer. IntegrityError: the pages exceed `limits`.
+    ValueError if the headers contradict the footer, IntegrityError if the pages exceed `limits`.
     """
 
     def __init__(self, source: Any, row_group: RowGroup, key: str, limits: ReadLimits) -> None:
