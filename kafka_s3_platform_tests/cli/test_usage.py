@@ -19,7 +19,7 @@ RESTORE = ["restore", "c", "--topic", "t", "--to-topic", "u"]
         (["archive", "c", "--from", "2026-01-01T00"], "both --from and --to"),
         (["archive", "c", "--from", "2026-01-01T00", "--to", "2026-01-01T02", "--until-now"], "or --until-now"),
         (["archive", "c", "--from", "2026-01-01T02", "--to", "2026-01-01T02"], "is not an hour before --to"),
-        (["archive", "c", "--from", "2026-01-01T00:30", "--to", "2026-01-01T02"], "minute 0"),
+        (["archive", "c", "--from", "2026-01-01T00:30", "--to", "2026-01-01T02"], "not the start of an hour of UTC"),
         (["archive", "c", "--from", "yesterday", "--to", "2026-01-01T02"], "not an ISO 8601 time"),
         (["archive", "c", "--from", "1999-01-01T00", "--to", "1999-01-01T02"], "archive.start.hour"),
         (["archive", "c", "--from", "2026-01-01T00", "--to", "2999-01-01T00"], "now"),

@@ -283,7 +283,7 @@ def test_a_run_that_another_has_overtaken_is_run_again(
 ) -> None:
     """The other one takes over when this one has sent all and is about to write down how far it came."""
     sender: Any = marker.Transactions if delivery == "exactly_once" else ReplayProducer
-    name = "passed" if delivery == "exactly_once" else "flush"
+    name = "note_passed" if delivery == "exactly_once" else "flush"
     original = getattr(sender, name)
 
     def late(self: Any, *given: Any) -> Any:

@@ -260,7 +260,7 @@ def test_an_older_try_that_wakes_up_is_told_and_leaves_nothing(config: Connector
         def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
             if function is replay_streams:
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(marker.Transactions, "passed", taken_over(config, patch))
+                    patch.setattr(marker.Transactions, "note_passed", taken_over(config, patch))
                     yield from super().run(function, tasks, max_concurrent)
             else:
                 yield from super().run(function, tasks, max_concurrent)
