@@ -76,7 +76,9 @@ class Outgoing:
     @property
     def changes_content(self) -> bool:
         """True if keys, values or headers may differ from the archived ones, besides schema ids and the provenance."""
-        return bool(self.key or self.value or not all(map(load_extension("keeps_content"), self.transforms)))
+        if self.key or self.value or not self.transforms:
+            return bool(self.key or self.value)
+        return not all(map(load_extension("keeps_content"), self.transforms))
 
     @property
     def has_mapper(self) -> bool:
