@@ -29,8 +29,11 @@ from kafka_s3_platform_tests.tools import find_tool, leave_out
 CONNECTOR, TOPIC = "orders-s3-sink", "orders"
 HOURS = (4, 3, 2, 1)
 
-SCREENSHOTS = os.environ.get("KAFKA_S3_TESTS_SCREENSHOTS")
-"""A folder for pictures of the pages, such as `docs/images`. None are made if it is not given."""
+SCREENSHOTS = os.environ.get("KAFKA_S3_TESTS_SCREENSHOTS") and Path(os.environ["KAFKA_S3_TESTS_SCREENSHOTS"]).absolute()
+"""A folder for pictures of the pages, such as `docs/images`. None are made if it is not given.
+
+It is absolute, since the test moves into a folder of its own.
+"""
 
 RESTORES = """
 query Restores($path: [String!]!) {
