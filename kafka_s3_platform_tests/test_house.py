@@ -59,7 +59,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "operate/groups": (670, 3),
     "operate/instance": (720, 7),
     "operate/local": (1_260, 10),
-    "operate/monitoring": (1_500, 12),
+    "operate/monitoring": (1_510, 12),
     "operate/reading": (1_320, 5),
     "operate/rehearsal": (360, 2),
     "operate/status": (480, 3),

@@ -185,7 +185,7 @@ def test_the_groups_and_the_registry_of_a_connector_are_shown_with_their_ages(ho
     without = lab.connector()
     archived(without)
     [health] = Overviews(20.0, watches=True).take([without])
-    assert "Archived beside records: no consumer group<" in render_page(HealthReport((health,)))
+    assert "Archived beside records: 0 consumer groups<" in render_page(HealthReport((health,)))
     with ClusterAdmin(lab.kafka) as admin:
         for name in ("app-1", "app-2"):
             publish_offsets(admin, f"{lab.topic}-{name}", lab.topic, {0: 1})
@@ -194,9 +194,15 @@ def test_the_groups_and_the_registry_of_a_connector_are_shown_with_their_ages(ho
     [health] = Overviews(20.0, watches=True).take([config])
     runs = RunHistory(ended=(EndedRun("registry", NOON - 3 * HOUR, 1.0, is_success=False),))
     unread = TopicHealth("unread", store_error="no answer")
-    health = replace(health, topics=(*health.topics, unread), history=runs, looked_at=NOON)
-    shown = "2 consumer groups, the oldest of 0 s ago; of 1 topic not known; registry failed 3 h 0 min ago<"
-    assert f"Archived beside records: {shown}" in render_page(HealthReport((health,)))
+    new = TopicHealth("without-index", unresolved_offsets=0)
+    registry = "the last run of registry failed 3 h 0 min ago<"
+    for topics, groups in (
+        ((*health.topics, new), "2 consumer groups, the oldest 0 s ago"),
+        ((*health.topics, unread), "2 consumer groups, the oldest 0 s ago, but for 1 topic not known"),
+        ((unread,), "consumer groups not known"),
+    ):
+        shown = render_page(HealthReport((replace(health, topics=topics, history=runs),)))
+        assert f"Archived beside records: {groups}; {registry}" in shown
 
 
 def test_what_the_archive_holds_is_not_told_as_nothing_where_no_index_is_read() -> None:

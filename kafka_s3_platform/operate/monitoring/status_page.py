@@ -189,17 +189,24 @@ class StatusPage:
         return "; ".join(filter(None, ("source" if health.is_source else "", since, lag, last, off)))
 
     def describe_metadata(self, health: ConnectorHealth) -> str:
-        """Say how old the archived offsets of consumer groups are, and the archived registry. Empty without a topic."""
+        """Say how old the archived offsets of consumer groups are, and how the registry's last run ended.
+
+        Empty for a connector without topics and runs.
+        """
         totals = [topic.totals for topic in health.topics if topic.totals is not None]
         groups = [pair for of_topic in totals for pair in of_topic.groups.items()]
-        texts = ["no consumer group"] if totals and not groups else []
-        if groups:
-            oldest = self.describe_age(min(observed_at for _, observed_at in groups))
-            texts.append(f"{count_noun(len(dict(groups)), 'consumer group')}, the oldest of {oldest} ago")
-        if texts and len(totals) < len(health.topics):
-            texts.append(f"of {count_noun(len(health.topics) - len(totals), 'topic')} not known")
+        # of a topic without an index, it is known that nothing is archived
+        unknown_count = sum(not topic.is_index_known for topic in health.topics)
+        unknown = f", but for {count_noun(unknown_count, 'topic')} not known" if unknown_count else ""
+        texts = []
+        if unknown_count < len(health.topics):
+            oldest = f", the oldest {self.describe_age(min(at for _, at in groups))} ago" if groups else ""
+            texts.append(f"{count_noun(len(dict(groups)), 'consumer group')}{oldest}{unknown}")
+        elif health.topics:
+            texts.append("consumer groups not known")
         runs = [run for run in (health.history.ended if health.history else ()) if run.kind == "registry"]
-        return "; ".join([*texts, *(f"{run.describe()} {self.describe_age(run.ended_at)} ago" for run in runs)])
+        texts += [f"the last run of {run.describe()} {self.describe_age(run.ended_at)} ago" for run in runs]
+        return "; ".join(texts)
 
     def count_bad(self, topics: Sequence[TopicHealth]) -> int:
         """Count the topics that are not well."""
