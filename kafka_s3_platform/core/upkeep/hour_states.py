@@ -99,9 +99,13 @@ def describe_hours(
         counts = _sum_counts(report.segments)
         state = choose(counts, _choose_worst(losses), report.complete, bool(expired_in))
         states: dict[int, HourState] = {}
-        for p in sorted(kafka_partitions):
-            counts = _sum_counts(s for s in report.segments if s.kafka_partition == p)
-            states[p] = choose(counts, losses.get(p), report.verdict.is_complete_in(p), p in expired_in)
+        for kafka_partition in sorted(kafka_partitions):
+            states[kafka_partition] = choose(
+                _sum_counts(s for s in report.segments if s.kafka_partition == kafka_partition),
+                losses.get(kafka_partition),
+                report.verdict.is_complete_in(kafka_partition),
+                kafka_partition in expired_in,
+            )
         described.append(DescribedHour(state, report, states))
     return described
 
