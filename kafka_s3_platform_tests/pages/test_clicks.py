@@ -29,11 +29,8 @@ from kafka_s3_platform_tests.tools import find_tool, leave_out
 CONNECTOR, TOPIC = "orders-s3-sink", "orders"
 HOURS = (4, 3, 2, 1)
 
-SCREENSHOTS = os.environ.get("KAFKA_S3_TESTS_SCREENSHOTS") and Path(os.environ["KAFKA_S3_TESTS_SCREENSHOTS"]).absolute()
-"""A folder for pictures of the pages, such as `docs/images`. None are made if it is not given.
-
-It is absolute, since the test moves into a folder of its own.
-"""
+SCREENSHOTS = os.environ.get("KAFKA_S3_TESTS_SCREENSHOTS")
+"""A folder of the repository for pictures of the pages, such as `docs/images`. None are made if it is not given."""
 
 RESTORES = """
 query Restores($path: [String!]!) {
@@ -71,7 +68,7 @@ class Person:
             bottom = self.page.evaluate("Math.ceil(document.body.getBoundingClientRect().bottom)")
             window = self.page.viewport_size
             clip = {"x": 0, "y": 0, "width": window["width"], "height": min(window["height"], bottom)}
-            self.page.screenshot(path=f"{SCREENSHOTS}/{name}.png", clip=clip)
+            self.page.screenshot(path=REPOSITORY / SCREENSHOTS / f"{name}.png", clip=clip)
 
 
 @dataclass(frozen=True)
