@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from time import sleep
+from types import SimpleNamespace
 from typing import Any
 from urllib.request import urlopen
 
@@ -189,20 +189,24 @@ def test_a_secret_that_aws_does_not_have_is_refused(load: Load, aws: Aws, variab
 
 
 def test_a_secret_that_was_rotated_is_read_anew_and_an_aws_that_is_down_costs_nothing(
-    load: Load, aws: Aws, caplog: pytest.LogCaptureFixture
+    load: Load, aws: Aws, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = declare("aws", MANAGER, region="eu-central-1", endpoint=aws.url, **LOGIN, secret_ttl_ms="1000")
+    clock = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr("kafka_s3_platform.core.aws_secrets.time", clock)
 
     def bucket() -> str:
         return load({"s3.bucket.name": "${aws:prod%2Fkafka:bucket?ttl=5}"}, worker=worker).config.store.bucket
 
     assert bucket() == "of-secrets-manager"
     aws.secrets.put_secret_value(SecretId="prod/kafka", SecretString='{"bucket": "rotated"}')
+    clock.now = 0.999
     assert bucket() == "of-secrets-manager"
-    sleep(1)
+    clock.now = 1.0
     assert bucket() == "rotated"
     aws.server.stop()
-    sleep(1)
+    clock.now = 2.0
     assert bucket() == "rotated"
     assert "no answer (EndpointConnectionError); its last answer is used" in caplog.text
     worker = worker.replace("eu-central-1", "eu-west-1")
