@@ -10,6 +10,7 @@ from typing import Any
 from kafka_s3_platform.core.model.offsets import OffsetRange
 from kafka_s3_platform.core.restore.request import KafkaPartitionReport, RestoreReport, judge_report, list_missing
 from kafka_s3_platform.core.templates import render_template
+from kafka_s3_platform.core.text import format_size
 
 Span = tuple[Any, Any, str]
 """Start and end, of offsets or of time, and a colour."""
@@ -25,10 +26,10 @@ def render_page(report: RestoreReport) -> str:
         page=ReportPage(report),
         verdict=judge_report(report),
         dump_json=json.dumps,
-        format_bytes=_format_bytes,
         format_duration=_format_duration,
         format_name=_format_name,
         format_range=_format_range,
+        format_size=format_size,
         judge_report=judge_report,
         list_missing=list_missing,
         list_set_terms=list_set_terms,
@@ -119,15 +120,6 @@ def _format_name(part: KafkaPartitionReport) -> str:
 
 def _format_range(first: int | None, last: int | None) -> str:
     return "none" if first is None or last is None else f"{first:,} to {last:,}"
-
-
-def _format_bytes(size: float) -> str:
-    """Format bytes for people: `827.0 kB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:,.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"
 
 
 def _format_duration(seconds: float) -> str:

@@ -223,7 +223,7 @@ BYTES_SEPARATOR = declare_setting(
     " be split at the separator.",
     shown="`\\n`",
 )
-DECIMAL_FORMAT: TypedKey[Decimals] = declare_setting(
+JSON_DECIMAL_FORMAT: TypedKey[Decimals] = declare_setting(
     LayoutSettings,
     "decimal_format",
     "json.decimal.format",
@@ -311,7 +311,7 @@ FORMAT_KEYS: tuple[Key, ...] = (
     *COMPRESSION_KEYS,
     BYTES_EXTENSION,
     BYTES_SEPARATOR,
-    DECIMAL_FORMAT,
+    JSON_DECIMAL_FORMAT,
     BLOCK_SIZE,
     STORE_KEYS,
     STORE_HEADERS,

@@ -127,7 +127,7 @@ CSV_EMPTY: TypedKey[CsvEmpty | None] = declare_setting(
     " value deletes its key.",
     shown="refuse",
 )
-OFFSET_FIELD = declare_setting(
+SOURCE_OFFSET_FIELD = declare_setting(
     SourceSettings,
     "offset_field",
     "archive.source.offset.field",
@@ -135,7 +135,7 @@ OFFSET_FIELD = declare_setting(
     "Field that holds the source offset, in records of JSON, Avro or Parquet. Dots separate nested names:"
     " `metadata.offset` in Lenses' envelope.",
 )
-TIMESTAMP_FIELD = declare_setting(
+SOURCE_TIMESTAMP_FIELD = declare_setting(
     SourceSettings,
     "timestamp_field",
     "archive.source.timestamp.field",
@@ -167,8 +167,8 @@ SOURCE_KEYS: tuple[Key, ...] = (
     SOURCE_TEMPLATE,
     THAW_DAYS,
     CSV_EMPTY,
-    OFFSET_FIELD,
-    TIMESTAMP_FIELD,
+    SOURCE_OFFSET_FIELD,
+    SOURCE_TIMESTAMP_FIELD,
     THAW_TIER,
     CLUSTER,
     *declare_aliases("Another", "aws.s3.poll.interval.ms=s3.poll.interval.ms"),
@@ -209,7 +209,7 @@ def read_source(file: ConfigFile, dialect: Dialect, layout: LayoutSettings, work
     _judge_parts(file, layout)
     if not find_format(layout.format).has_fields:
         reason = f"records of {layout.format} have no such fields: objects of JSON, Avro or Parquet have"
-        file.refuse_if_set((OFFSET_FIELD.name, TIMESTAMP_FIELD.name), reason)
+        file.refuse_if_set((SOURCE_OFFSET_FIELD.name, SOURCE_TIMESTAMP_FIELD.name), reason)
     return file.fill(
         SourceSettings,
         fields=_read_fields(file, layout.format),
