@@ -21,7 +21,7 @@ PARTS = ("core", "connect", "operate")
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (490, 4),
     "cli": (5_470, 39),
-    "connect": (30, 1),
+    "connect": (140, 2),
     "connect/avro": (2_780, 13),
     "connect/config": (7_800, 28),
     "connect/converters": (4_480, 19),
@@ -35,7 +35,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "connect/segments": (350, 4),
     "connect/sources": (2_690, 10),
     "connect/transforms": (1_770, 8),
-    "core": (1_100, 15),
+    "core": (990, 14),
     "core/archive": (3_300, 14),
     "core/codecs": (680, 4),
     "core/config": (1_320, 8),

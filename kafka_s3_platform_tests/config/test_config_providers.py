@@ -194,7 +194,7 @@ def test_a_secret_that_was_rotated_is_read_anew_and_an_aws_that_is_down_costs_no
     worker = declare("aws", MANAGER, region="eu-central-1", endpoint=aws.url, **LOGIN, secret_ttl_ms="1000")
     clock = SimpleNamespace(now=0.0)
     clock.monotonic = lambda: clock.now
-    monkeypatch.setattr("kafka_s3_platform.core.aws_secrets.time", clock)
+    monkeypatch.setattr("kafka_s3_platform.connect.aws_secrets.time", clock)
 
     def bucket() -> str:
         return load({"s3.bucket.name": "${aws:prod%2Fkafka:bucket?ttl=5}"}, worker=worker).config.store.bucket

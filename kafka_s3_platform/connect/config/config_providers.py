@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from kafka_s3_platform.connect.aws_secrets import find_parameter, find_secret
 from kafka_s3_platform.connect.config.keys.values import (
     Parser,
     expect_class,
@@ -23,7 +24,6 @@ from kafka_s3_platform.connect.config.keys.values import (
     parse_endpoint_url,
     parse_java_regex,
 )
-from kafka_s3_platform.core.aws_secrets import find_parameter, find_secret
 from kafka_s3_platform.core.config.environment import find_local_default
 from kafka_s3_platform.core.config.folder import WORKER_FILE, find_connectors_folder
 from kafka_s3_platform.core.config.parse import read_properties, read_regular_file
