@@ -1,6 +1,6 @@
 """Connect's own schemas (org.apache.kafka.connect.data): converters read them, and get Avro schemas from them.
 
-A *slot* is a position that has a type: a field, an item, a key, a value, or the root. The Avro schemas are Confluent's
+A *slot* is a position with a type: a field, an item, a key, a value, or the root. The Avro schemas are Confluent's
 AvroData's, but of its `connect.*` properties only with those of the meaning of values: names and parameters without a
 logical type of Avro, a name invalid for a record, and integers of 8 or 16 bits.
 """
@@ -94,7 +94,7 @@ class ConnectType:
 
 @dataclass(frozen=True)
 class Slot:
-    """A position that has a type, and whether it may be null: a field, an item, a key, a value, or the root."""
+    """A position with a type, optional or not: a field, an item, a key, a value, or the root."""
 
     type: ConnectType
     optional: bool = False
@@ -242,7 +242,7 @@ def encode_default(value: Any) -> Any:
 def _is_simple_default(default: Any, branch: Any) -> bool:
     """Return True if a default is of this branch of a union, and the branch is a primitive type.
 
-    Only such a branch may move to the front: a named type has to be defined before the branches that name it.
+    Only such a branch may move to the front: a named type has to be defined before the branches naming it.
     """
     kind = branch if isinstance(branch, Mapping) else {"type": branch}
     return kind["type"] in PRIMITIVE and fits_default(encode_default(default), kind)
@@ -261,7 +261,7 @@ def _make_scalar_schema(kind: ConnectType) -> Any:
 
 
 def _list_properties(kind: ConnectType) -> dict[str, Any]:
-    """Return AvroData's `connect.*` properties of a type: name, parameters and size, where Avro's type tells none."""
+    """Return AvroData's `connect.*` properties of a type: name, parameters and size, unless Avro's type tells them."""
     name = JSON_TEXT if kind.kind == "json" else kind.name
     properties = {"connect.name": name, "connect.parameters": dict(kind.parameters)}
     # Avro has no smaller integers: AvroData's property keeps them.
@@ -276,6 +276,6 @@ def _start_record(name: str, outer_namespace: str) -> dict[str, Any]:
 
 
 def _make_valid_name(name: str) -> str:
-    """Return the name with `_` in place of the characters that Avro does not allow in names. Dots stay."""
+    """Return the name with `_` in place of the characters not allowed by Avro in names. Dots stay."""
     parts = [re.sub(r"[^A-Za-z0-9_]", "_", part) for part in name.split(".") if part]
     return ".".join(f"_{part}" if part[0].isdigit() else part for part in parts) or DEFAULT_NAME

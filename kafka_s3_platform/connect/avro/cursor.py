@@ -23,7 +23,7 @@ _SMALL = np.array([(b & 127) >> 1 ^ -(b & 1) for b in range(256)], np.int64)
 
 
 class RecordCursor:
-    """The reading positions of several records, which lie one after the other in `data`.
+    """The reading positions of several records, one after the other in `data`.
 
     `stop` is one position past the end of each record. A record with its position at `stop` has failed. `words` has,
     for each position, the eight bytes from there on as a number.
@@ -42,13 +42,13 @@ class RecordCursor:
 
     @property
     def at_end(self) -> Bools:
-        """The mask of the records that were read exactly to their end."""
+        """The mask of the records read exactly to their end."""
         ended: Bools = self.pos + 1 == self.stop
         return ended
 
     @property
     def alive(self) -> Positions:
-        """The numbers of the records that have not failed."""
+        """The numbers of the records without a failure."""
         return np.flatnonzero(self.pos < self.stop)
 
     def select_rows(self, rows: Positions) -> "RecordCursor":
@@ -56,16 +56,16 @@ class RecordCursor:
         return RecordCursor(self.data, self.words, self.pos[rows], self.stop[rows])
 
     def merge(self, rows: Positions, part: "RecordCursor") -> None:
-        """Copy the positions of a cursor that `select_rows` made for these records."""
+        """Copy the positions of a cursor made by `select_rows` for these records."""
         self.pos[rows] = part.pos
 
     def advance(self, size: int | Int64s) -> None:
-        """Move each record's position on by `size` bytes. A record that ends before that fails."""
+        """Move each record's position on by `size` bytes. A record with fewer bytes left fails."""
         np.add(self.pos, size, out=self.pos)
         np.minimum(self.pos, self.stop, out=self.pos)
 
     def fail(self, rows: Bools | Positions) -> None:
-        """Mark these records as failed: they are moved past their end, where they stay."""
+        """Mark these records as failed: they are moved past their end, and stay there."""
         self.pos[rows] = self.stop[rows]
 
     def read_varints(self, max_bytes: int) -> Int64s:
@@ -112,7 +112,7 @@ class RecordCursor:
     def read_strings(self, is_text: bool) -> pa.Array:
         """Read the next byte string of each record, with its length before it.
 
-        A record whose text is not UTF-8 fails. The array has the strings at even positions, and nulls between them.
+        A record with text not in UTF-8 fails. The array has the strings at even positions, and nulls between them.
         """
         sizes = self.read_varints(LONG_BYTES)
         starts = self.pos.copy()
@@ -130,7 +130,7 @@ class RecordCursor:
         return strings
 
     def _build_array(self, starts: Int64s, ends: Int64s, is_text: bool) -> pa.Array:
-        """Build an array over `data` itself, without a copy: what lies between two strings becomes a null value."""
+        """Build an array over `data` itself, without a copy: the bytes between two strings become a null value."""
         count = max(2 * len(starts) - 1, 0)
         bounds = np.zeros(count + 1, np.int32)
         bounds[: 2 * len(starts) : 2] = starts
@@ -175,7 +175,7 @@ def is_invalid_utf8(text: memoryview) -> bool:
 
 
 def split_column(column: pa.BinaryArray, skip: int) -> Iterator[tuple[Positions, RecordCursor]]:
-    """Yield cursors over parts of a column that are small enough for a processor's cache.
+    """Yield cursors over parts of a column, small enough for a processor's cache.
 
     Each comes with its rows: those with `skip` bytes or more. Their positions are behind these bytes.
     """

@@ -71,7 +71,7 @@ def require_exact(value: Any) -> None:
 
 
 def find_maybe_deeper(texts: pa.BinaryArray, most: int) -> npt.NDArray[np.int64]:
-    """Return the positions of the JSON texts that may be nested deeper than `most`: they have more opening brackets.
+    """Return the positions of the JSON texts possibly nested deeper than `most`: they have more opening brackets.
 
     Check them with `is_deeper`. Measured: 0.05 ns for each byte, counting in Python's bytes takes 0.7 ns.
     """
@@ -142,9 +142,9 @@ def require_unique_keys(text: bytes) -> None:
 
 
 def _have_same_members(text: bytes, written_text: bytes) -> bool:
-    """Return True if JSON without spaces surely has as many members as what was decoded from it, and written again.
+    """Return True if JSON without spaces surely has as many members after decoding and writing it again.
 
-    Decoding leaves the last one of those with one key.
+    Of several members with one key, decoding leaves the last one.
     """
     # Each member has these two bytes. So have strings, and as many as before if neither is escaped by its number.
     return not _HIDDEN.search(text) and text.count(b'":') == written_text.count(b'":')
@@ -170,10 +170,10 @@ def _read_members(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _have_more_brackets(
     data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int32], most: int
 ) -> npt.NDArray[np.bool_]:  # pragma: no cover - compiled
-    """Return the mask of texts whose JSON may be nested too deep: those with more than `most` bytes `[` or `{`.
+    """Return the mask of JSON texts possibly nested too deep: those with more than `most` bytes `[` or `{`.
 
     `data` has the bytes of all texts, and text i is `data[bounds[i]:bounds[i + 1]]`. A text of at most `2 * most` bytes
-    is not counted: brackets that nest have closing ones, so no more than `most` have room. Brackets within strings are
+    is not counted: nested brackets have closing ones, so no more than `most` have room. Brackets within strings are
     counted, too, so the texts in the mask still have to be measured (`is_deeper`).
     """
     has_more = np.zeros(len(bounds) - 1, np.bool_)

@@ -1,8 +1,8 @@
 """The types of an Avro schema as nodes of a tree. Each passes over its binary data, for many records or for one.
 
 `skip` moves the reading position of each record (a `RecordCursor`) behind one datum, `skip_one` returns the position
-behind a datum of a single record, and `read` also makes an Arrow array of the values. A datum that breaks the rules
-fails its record, or raises InvalidDatumError. `depth` is how many values are around the datum.
+behind a datum of a single record, and `read` also makes an Arrow array of the values. A datum against the rules fails
+its record, or raises InvalidDatumError. `depth` is how many values are around the datum.
 """
 
 from abc import ABC, abstractmethod
@@ -139,7 +139,7 @@ class BooleanNode(SchemaNode):
         return pa.array(self._read_bytes(at) == 1)
 
     def _read_bytes(self, at: RecordCursor) -> npt.NDArray[np.uint8]:
-        """Read one byte of each record. A record whose byte is neither 0 nor 1 fails."""
+        """Read one byte of each record. A record with another byte than 0 or 1 fails."""
         values = at.data[at.pos]
         at.advance(1)
         at.fail(values > 1)
@@ -232,7 +232,7 @@ class UnionNode(SchemaNode):
         return self._branches[index].skip_one(data, pos, depth + 1)
 
     def read(self, at: RecordCursor) -> pa.Array:
-        """Read an optional value, the only unions with an Arrow type: null where the branch is null."""
+        """Read an optional value, the only unions with an Arrow type: null for the null branch."""
         code, branch = self._branches_with_bytes[0]
         present = _read_indices(at, 2) == code
         rows = np.flatnonzero(present)
@@ -280,7 +280,7 @@ class RecordNode(SchemaNode):
 
 
 class BlocksNode(SchemaNode):
-    """An array, or a map as an array of entries. Items that take few bytes for their values are counted first."""
+    """An array, or a map as an array of entries. Items with few bytes for their values are counted first."""
 
     def __init__(self, item: SchemaNode, budget: ItemBudget) -> None:
         self._item = item
@@ -294,7 +294,7 @@ class BlocksNode(SchemaNode):
     def skip(self, at: RecordCursor, depth: int) -> None:
         """Skip lists block by block, all records in step.
 
-        The last few records are skipped one by one: that is cheaper.
+        The last few records are skipped one by one: this is cheaper.
         """
         rows = at.alive
         while len(rows) > _FEW:
@@ -322,7 +322,7 @@ class BlocksNode(SchemaNode):
                 raise InvalidDatumError
 
     def _skip_items(self, data: memoryview, pos: int, count: int, depth: int) -> int:
-        """Return the position behind `count` items, which are counted first if they may cost much."""
+        """Return the position behind `count` items. They are counted first if they may cost much."""
         if self.is_light or self._budget.counts_all:
             self._budget.spend(count * self._weight)
         if self._item.size is not None:
@@ -402,7 +402,7 @@ def walk_record(at: RecordCursor, row: np.intp, walk: Callable[[memoryview], int
 
 
 def fill_null_rows(values: pa.Array, present: Bools) -> pa.Array:
-    """Return one item for each row of the mask `present`: the next value where it is true, else null."""
+    """Return one item for each row of the mask `present`: the next value if it is true, else null."""
     if len(values) == len(present):
         return values
     return values.take(pa.array(np.cumsum(present) - 1, mask=~present))

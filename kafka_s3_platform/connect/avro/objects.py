@@ -26,7 +26,7 @@ class AvroObjects:
     """Reads and writes data of one schema. `read_as` is the same schema with fewer fields, read alone.
 
     Raises:
-        ValueError: a union has two branches of one name, which Avro forbids.
+        ValueError: a union has two branches of one name (forbidden by Avro).
         Exception: fastavro's own errors for an invalid schema.
     """
 
@@ -63,7 +63,7 @@ def _parse(avro: Any) -> Any:
 
 
 def _check_ranges(avro: Any) -> Any:
-    """Return the schema with a check at each int: fastavro would write larger numbers, which other readers refuse."""
+    """Return the schema with a check at each int: fastavro would write larger numbers, refused by other readers."""
     if avro == "int" or (isinstance(avro, Mapping) and avro["type"] == "int"):
         return {"type": "int", "logicalType": _RANGE}
     return replace_parts(avro, _check_ranges)
@@ -72,7 +72,7 @@ def _check_ranges(avro: Any) -> Any:
 def _name_branches(node: Any, named_types: set[str]) -> None:
     """Put a record around each branch of a union of several types: with it, fastavro keeps the branch of a value.
 
-    The parsed schema is changed in place, so that all uses of its named types change.
+    The parsed schema is changed in place: all uses of its named types change.
     """
     if isinstance(node, list):
         for branch in node:
@@ -99,7 +99,7 @@ class _Branch(dict[str, Any]):
 
 
 def _read_branch(data: Any, schema: Any, _: Any) -> tuple[str, Any]:
-    """Return the name of a union's branch with the value, from the record that `_name_branches` put around it."""
+    """Return the name of a union's branch with the value, from the record put around it by `_name_branches`."""
     return schema["name"], data[_VALUE]
 
 

@@ -3,7 +3,7 @@
 Bytes and fixed stay bytes. Decimals stay bytes or become numbers (`json.decimal.format`). Dates and times stay numbers.
 NaN and infinities become the strings "NaN", "Infinity" and "-Infinity". A map without string keys becomes an array of
 pairs. A union of several types becomes an object with a member for each type, all null except one. A member has the
-short name of its type, or the full one if two types have that short name.
+short name of its type, or the full one if two types have the same short name.
 Sources: Kafka Connect, JsonConverter; Confluent AvroData.
 """
 
@@ -23,7 +23,7 @@ Plain = Callable[[Any], Any]
 
 
 def compile_plain_json(schema: Schema | None, decimal_format: DecimalFormat) -> Plain | None:
-    """Compile a converter from values of a schema to objects that msgspec writes as Connect's JsonConverter does.
+    """Compile a converter from values of a schema to objects written by msgspec as by Connect's JsonConverter.
 
     None: the values need no conversion. Without a schema, values of all types are converted.
     """
@@ -37,7 +37,7 @@ _KEPT = frozenset({str, int, bool, bytes, type(None)})
 
 
 def _convert_schemaless(value: Any) -> Any:
-    """Convert a value without a schema for JSON. One that JSON cannot hold exactly raises DataError."""
+    """Convert a value without a schema for JSON. A value without exact JSON raises DataError."""
     if isinstance(value, float):
         return _convert_double(value)
     if isinstance(value, Mapping):
@@ -51,7 +51,7 @@ def _convert_schemaless(value: Any) -> Any:
 
 
 def _convert_double(value: float) -> float | str:
-    """Return the number, or the text that JsonConverter writes for NaN or an infinity."""
+    """Return the number, or JsonConverter's text for NaN or an infinity."""
     if isfinite(value):
         return value
     if isinf(value):
@@ -70,7 +70,7 @@ _PLAIN: Mapping[str, Plain] = {"float": _convert_float, "double": _convert_doubl
 
 
 class PlainJson:
-    """Compiles a schema to functions that convert its values; None where a type needs no conversion."""
+    """Compiles a schema to converters of its values; None if a type needs no conversion."""
 
     def __init__(self, avro: AvroSchema, decimal_format: DecimalFormat) -> None:
         self._avro = avro
@@ -79,7 +79,7 @@ class PlainJson:
         self._open: set[str] = set()
 
     def compile(self, node: Any) -> Plain | None:
-        """Compile a converter of a type's values to objects that msgspec writes as Connect does. None: needless."""
+        """Compile a converter of a type's values to objects written by msgspec as by Connect. None: needless."""
         resolved = self._avro.resolve(node)
         if isinstance(resolved, list):
             return self._compile_union(resolved)
@@ -97,7 +97,7 @@ class PlainJson:
         return _PLAIN.get(resolved["type"])
 
     def _compile_array(self, items: Any) -> Plain | None:
-        """Compile a converter of an array, or of a map that is held as an array of entries."""
+        """Compile a converter of an array, or of a map held as an array of entries."""
         item = self._avro.resolve(items)
         if is_map_entry(item):
             return self._compile_pairs(*(field["type"] for field in item["fields"]))
@@ -119,7 +119,7 @@ class PlainJson:
         return [self._avro.kind(member) for member in members] == ["string"]
 
     def _compile_record(self, node: Mapping[str, Any]) -> Plain | None:
-        """Compile a converter of a record: of its fields that need one. Inside of itself, it is looked up later."""
+        """Compile a converter of a record, if any of its fields needs one. Inside of itself, it is looked up later."""
         name = node["name"]
         if name in self._open:
 
@@ -140,7 +140,7 @@ class PlainJson:
         return self._records[name]
 
     def _compile_union(self, union: Sequence[Any]) -> Plain | None:
-        """Compile a converter of a union: of one type besides null, or of several, which make an object."""
+        """Compile a converter of a union: of one type besides null, or of several: they make an object."""
         members, _ = self._avro.members(union)
         plains = [self.compile(member) for member in members]
         if len(members) <= 1:
@@ -159,7 +159,7 @@ class PlainJson:
         return one_of
 
     def list_member_names(self, members: Sequence[Any]) -> list[str]:
-        """Return the key that wraps a value in JSON for each type of a union, as in `{"string": "a"}`.
+        """Return the key around a value in JSON for each type of a union, as in `{"string": "a"}`.
 
         It is the name without its namespace, or the full name if two types share the short one.
         """

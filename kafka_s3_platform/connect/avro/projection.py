@@ -4,7 +4,7 @@ Source: Apache Avro specification, "Schema Resolution". `target` is the specific
 
 - The meaning of a value never changes. As in Connect's SchemaProjector, a type and the one it is made into have the
   same full name, the same logical type with the same parameters, and the same name and parameters in Connect. A number
-  that would lose digits is refused, and a symbol missing in the enum there, also if that enum has a default.
+  is refused if it would lose digits, and so is a symbol missing in the enum there, also if the enum has a default.
 - A converter's made-up name, for none or a repeated one in Connect's schema, is no name: such records are matched by
   their place, in a union by their fields.
 """
@@ -53,13 +53,13 @@ def project_values(objects: Sequence[Any], source: Schema, target: Schema) -> It
 
 
 def list_lacking_fields(source: Schema, target: Schema) -> Sequence[str]:
-    """List the fields of `source` that `target` lacks, with their paths. ProjectionError if no value fits."""
+    """List the fields of `source` missing in `target`, with their paths. ProjectionError if no value fits."""
     return _compile_projection(source.text, target.text)[1]
 
 
 @lru_cache
 def _compile_projection(source: str, target: str) -> tuple[Project, Sequence[str]]:
-    """Return the projection between two schemas, given as texts, and the fields that the target lacks."""
+    """Return the projection between two schemas, given as texts, and the fields missing in the target."""
     projections = _Projections(AvroSchema(Schema(source).avro), AvroSchema(Schema(target).avro))
     return projections.compile(projections.source.root, projections.target.root, ""), projections.lacking
 
@@ -68,8 +68,8 @@ class _Projections:
     """Makes projections (functions from a value of `source` to one of `target`) between the types of two schemas.
 
     Each pair of named types is compiled once. A type is a result of `AvroSchema.resolve`: its definition, or the list
-    of a union's branches. `where` is the path of fields to it, for errors; `lacking` collects fields that `target`
-    lacks.
+    of a union's branches. `where` is the path of fields to it, for errors; `lacking` collects fields missing in
+    `target`.
     """
 
     def __init__(self, source: AvroSchema, target: AvroSchema) -> None:
@@ -170,7 +170,7 @@ class _Projections:
         raise _make_mismatch_error(where, _describe_type(source), "any type of the union there")
 
     def _compile_from_union(self, source: Sequence[Any], target: Any, where: str) -> Project:
-        """Compile the projection of a union: a value takes that of its branch, or its refusal."""
+        """Compile the projection of a union: a value takes its branch's projection, or its refusal."""
         branches = [self.source.resolve(branch) for branch in source]
         nameless = [b for b in branches if b["type"] == "record" and _read_given_name(b) is None]
         projects: dict[str, Project] = {}
@@ -217,7 +217,7 @@ def _compile_refusal(err: ProjectionError) -> Project:
 
 
 def _choose_records(source: Definition, branches: Sequence[Any], *, is_among_nameless: bool) -> list[Any]:
-    """Return the branches of a union that may be a record's. Of several records without a name, the fields decide."""
+    """Return a union's possible branches for a record. Of several records without a name, the fields decide."""
     candidates = [b for b in branches if b["type"] == "record" and _has_same_name(source, b)]
     if _read_given_name(source) is not None or (len(candidates) < 2 and not is_among_nameless):
         return candidates
@@ -261,7 +261,7 @@ def _check_meaning(source: Definition, target: Definition, where: str) -> None:
 
 
 def _read_meaning(schema: Definition) -> dict[str, Any]:
-    """Return the properties of a type that give its values a meaning, such as a logical type or a name in Connect."""
+    """Return the properties of a type with a meaning for its values, such as a logical type or a name in Connect."""
     names = ["logicalType"]
     if schema.get("logicalType") == "decimal":
         names += ["precision", "scale"]
@@ -290,7 +290,7 @@ def _compile_promotion(kind: str, target_kind: str, where: str) -> Project:
 
 
 def _compile_exact_float(kind: str, target_kind: str, where: str) -> Project:
-    """Return a projection to float or double that refuses numbers which would lose digits."""
+    """Return a projection to float or double. It refuses a number if it would lose digits."""
     layout = struct.Struct("f" if target_kind == "float" else "d")
 
     def convert(value: Any) -> float:
@@ -303,7 +303,7 @@ def _compile_exact_float(kind: str, target_kind: str, where: str) -> Project:
 
 
 def _compile_decoding(where: str) -> Project:
-    """Return a projection of bytes to a string, which refuses what is not UTF-8."""
+    """Return a projection of bytes to a string. It refuses bytes other than UTF-8."""
 
     def decode(value: bytes) -> str:
         try:
@@ -315,7 +315,7 @@ def _compile_decoding(where: str) -> Project:
 
 
 def _compile_enum(target: Mapping[str, Any], where: str) -> Project:
-    """Return a projection of symbols to an enum. It refuses those that the enum lacks."""
+    """Return a projection of symbols to an enum. It refuses symbols missing in the enum."""
     symbols = frozenset(target["symbols"])
 
     def convert(value: str) -> str:
@@ -343,7 +343,7 @@ def _has_same_name(source: Definition, target: Definition) -> bool:
 
 
 def _read_given_name(definition: Definition) -> str | None:
-    """Return the full name that a type has in Connect, None if a converter made it up."""
+    """Return the full name of a type in Connect, None if a converter made it up."""
     # A converter numbers a name that another type has taken, and says what the name was.
     name: str = definition.get("connect.name") or definition["name"]
     return None if is_made_up_name(definition["name"]) else name

@@ -150,7 +150,7 @@ def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> An
 
 
 def _decode_union_default(default: Any, members: Sequence[Any], resolve: Callable[[Any], Any]) -> Any:
-    """Decode the default by the first member whose type it fits. It names its branch if there are several members."""
+    """Decode the default by the first member with a fitting type. It names its branch if there are several members."""
     matching_kind = next((kind for kind in members if fits_default(default, kind)), None)
     if matching_kind is None:
         return default
@@ -189,7 +189,7 @@ def _decode_record_default(
 
 
 def narrow_to_field(schema: Any, path: Sequence[str]) -> Any:
-    """Return the schema with only the field at `path`, None if no value can have that field.
+    """Return the schema with only the field at `path`, None if no value can have it.
 
     Raises LookupError if a union on the path has several types, so the field depends on the value.
     """
@@ -227,7 +227,7 @@ def _narrow_union(schema: Sequence[Any], path: Sequence[str], namespace: str, de
 def _narrow_record(
     schema: Mapping[str, Any], path: Sequence[str], namespace: str, definitions: Mapping[str, Any]
 ) -> Any:
-    """Return the record with only the first field of the path, narrowed to the rest of it. None without that field."""
+    """Return the record with only the first field of the path, narrowed to the rest of it. None without this field."""
     for field in schema["fields"]:
         if field["name"] == path[0]:
             kind = _narrow_schema(field["type"], path[1:], namespace, definitions)

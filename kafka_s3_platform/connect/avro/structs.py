@@ -56,7 +56,7 @@ class Field:
 
 @dataclass(frozen=True)
 class EditableSchema:
-    """A schema in parts: `root` is a node, `names` are the definitions that nodes refer to by full name.
+    """A schema in parts: `root` is a node, `names` is full name -> definition, for references by nodes.
 
     `subject` and `version` stay after a change of the schema, as with Connect's `SchemaUtil.copySchemaBasics`. So
     `schema.compatibility` can still order the changed schemas. `origin` is the schema before any change.
@@ -228,7 +228,7 @@ def _find_references(node: Any, names: Mapping[str, Any], visited: set[str]) -> 
 
 
 class _SchemaWriter:
-    """Writes nodes as a schema, with each definition in the place where its name is used first."""
+    """Writes nodes as a schema, with each definition in the place of the first use of its name."""
 
     def __init__(self, names: Mapping[str, Mapping[str, Any]]) -> None:
         self._names = names
@@ -246,7 +246,7 @@ class _SchemaWriter:
         return self._definition(self._names[node], namespace)
 
     def _definition(self, definition: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-        """Write a definition with its name and namespace apart, and the namespace only where it changes."""
+        """Write a definition with its name and namespace apart, and the namespace only if it changes."""
         declared, _, name = definition["name"].rpartition(".")
         namespace_entry = {"namespace": declared} if declared != namespace else {}
         definition_json = {"type": definition["type"], "name": name, **namespace_entry}

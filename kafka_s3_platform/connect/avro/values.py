@@ -13,7 +13,7 @@ from kafka_s3_platform.core.model.limits import MAX_DECIMAL_BYTES, MAX_DECIMAL_D
 
 
 class AvroSchema:
-    """A schema as fastavro parses it, and its named types by name. A *node* is any part of it that is a type."""
+    """A schema as fastavro parses it, and its named types by name. A *node* is any type in it."""
 
     def __init__(self, schema: Any) -> None:
         self._named: dict[str, Any] = {}
@@ -30,7 +30,7 @@ class AvroSchema:
     def complete(self, node: Any, defined: set[str] | None = None) -> Any:
         """Return a part of the schema with the definition of each type it names, at the first use of the name.
 
-        The names in `defined` are defined before it. Those that it defines are added.
+        The names in `defined` are defined before it. Names defined by it are added.
         """
         defined = set() if defined is None else defined
         if isinstance(node, str):

@@ -1,7 +1,7 @@
 """Checks Avro data, and splits it into columns, for all records of a batch in step: no Python for each record.
 
 An array holds the reading position of each record, and each node of the schema (`nodes`) moves all of them at once. A
-position never moves back. A position past the end of its record stays there: that record failed.
+position never moves back. A position past the end of its record stays there: the record failed.
 
 A schema is judged when it is compiled: by its depth, by the least values of a datum, and by the most values of a byte.
 Items without bytes (*light* ones) are counted record by record: a few bytes could claim millions of them.
@@ -174,7 +174,7 @@ class _Compiler:
             walk_record(at, row, lambda data: node.skip_one(data, 0, 0))
 
     def compile_node(self, avro: Any, namespace: str) -> SchemaNode:
-        """Return the node of a schema (a type, as parsed JSON) whose names are relative to `namespace`."""
+        """Return the node of a schema (a type, as parsed JSON) with names relative to `namespace`."""
         if isinstance(avro, list):
             if len(avro) > MAX_BRANCHES:
                 raise PermanentError(f"an Avro union has more than {MAX_BRANCHES:,} branches: correct the schema")
@@ -192,7 +192,7 @@ class _Compiler:
         return self.compile_node(kind, namespace)
 
     def _make_blocks(self, item: SchemaNode) -> SchemaNode:
-        """Return the node of a list of these items. Note if they take so few bytes that each record's are counted."""
+        """Return the node of a list of these items. Note *light* items: they are counted in each record."""
         blocks = BlocksNode(item, self.budget)
         self.has_light_items |= blocks.is_light
         return blocks

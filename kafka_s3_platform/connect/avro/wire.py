@@ -56,8 +56,8 @@ def map_schema_ids(
 ) -> tuple[pa.BinaryArray, Positions, Int64s]:
     """Replace the schema ids of values by `ids` (old -> new). Values outside the wire format stay.
 
-    So do `bare` ones: no byte of them is an id. Also return the positions of values with ids missing in `ids`, which
-    stay too, and these ids.
+    So do `bare` ones: no byte of them is an id. Values with ids missing in `ids` stay too: also return their positions,
+    and these ids.
     """
     old_ids = read_schema_ids(raw)
     if bare is not None:
@@ -72,7 +72,7 @@ def map_schema_ids(
 
 
 def write_schema_ids(raw: pa.BinaryArray, ids: Int64s) -> pa.BinaryArray:
-    """Write each id into its value, which has PREFIX_BYTES at least. Nulls and values with NO_ID stay."""
+    """Write each id into its value, of PREFIX_BYTES at least. Nulls and values with NO_ID stay."""
     if not len(raw):
         return raw
     starts, ends, data = read_extents(raw)

@@ -134,7 +134,7 @@ def format_json(value: Any) -> str:
 
 
 def _format_item(value: Any) -> str:
-    """Format a value that Python's JSON lacks. DataError for a number of more digits than a double has."""
+    """Format a value unknown to Python's JSON. DataError for a number of more digits than a double has."""
     if isinstance(value, Decimal):
         raise DataError(f"holds the number {value!s:.100}, which no double is, among others")
     return format_text(value)

@@ -66,7 +66,7 @@ class SimpleDateFormat:
 
     @cached_property
     def resolution_ms(self) -> int:
-        """The length of a span of time, in ms, whose instants all have the same text."""
+        """The length of a span of time, in ms, with the same text for all of its instants."""
         return min((_UNITS_MS.get(letter, DAY_MS) for letter, _ in self._tokens), default=DAY_MS)
 
     def format(self, epoch_ms: int) -> str:
@@ -88,7 +88,7 @@ class SimpleDateFormat:
         return _resolve_fields(fields)
 
     def _parse_token(self, text: str, at: int, index: int, letter: str, token: str, fields: dict[str, int]) -> int:
-        """Parse the token with this index at the position `at`, note its value in `fields`, and return where it ends.
+        """Parse the token with this index at the position `at`, note its value in `fields`, and return its end.
 
         A token is a letter of the pattern with its run, or, without a letter, a literal text.
         """
@@ -104,7 +104,7 @@ class SimpleDateFormat:
         return end
 
     def _parse_number(self, text: str, at: int, index: int, fields: dict[str, int]) -> tuple[int, int] | None:
-        """Return the number of a numeric field at `at`, and where it ends. None if there is none."""
+        """Return the number of a numeric field at `at`, and its end. None if there is none."""
         letter, token = self._tokens[index]
         bounded = rf"[ \t]*(?P<sign>)(?P<number>\d{{1,{len(token)}}})"
         pattern = re.compile(bounded) if self._abuts(index) else _ANY_NUMBER
@@ -125,7 +125,7 @@ class SimpleDateFormat:
         return bool(following[0]) and not _is_text_field(following[0], len(following[1])) and following[0] not in "zZX"
 
     def _mismatch(self, text: str) -> ValueError:
-        """Return the error for a text that does not match the pattern."""
+        """Return the error for a text not matching the pattern."""
         return ValueError(f"Could not parse timestamp: value ({text}) does not match pattern ({self.pattern})")
 
 
@@ -148,12 +148,12 @@ def _split_pattern(pattern: str) -> list[tuple[str, str]]:
 
 
 def _is_text_field(letter: str, width: int) -> bool:
-    """Return True if a field of the pattern is a name, such as that of a month, and not a number."""
+    """Return True if a field of the pattern is a name, such as a month's, and not a number."""
     return letter in "EaG" or (letter == "M" and width > 2)
 
 
 def _format_field(letter: str, width: int, time: datetime, year_shift: int) -> str:
-    """Format one field of the pattern, of `width` letters. Years that datetime lacks are `time`'s plus `year_shift`."""
+    """Format one field of the pattern, of `width` letters. Years missing in datetime are `time`'s plus `year_shift`."""
     if letter == "y":
         year = time.year + year_shift
         if width == 2:
@@ -165,7 +165,7 @@ def _format_field(letter: str, width: int, time: datetime, year_shift: int) -> s
 
 
 def _format_name(letter: str, width: int, time: datetime) -> str:
-    """Format a field that is a name: a month, a day of the week, AM or PM, an era or a zone."""
+    """Format a field as a name: a month, a day of the week, AM or PM, an era or a zone."""
     if letter == "M":
         return (_MONTHS if width > 3 else _SHORT_MONTHS)[time.month]
     if letter == "E":
@@ -180,7 +180,7 @@ _ANY_NUMBER = re.compile(r"[ \t]*(?P<sign>-?)(?P<number>\d+)")
 
 
 def _parse_name(text: str, at: int, letter: str) -> tuple[int, int] | None:
-    """Return the number of the longest name in `text` at `at`, in any case, and where it ends. None: there is none."""
+    """Return the number of the longest name in `text` at `at`, in any case, and its end. None: there is none."""
     names = {
         "M": [*enumerate(_MONTHS), *enumerate(_SHORT_MONTHS)],
         "E": [*enumerate(_DAYS), *enumerate(_SHORT_DAYS)],
@@ -192,7 +192,7 @@ def _parse_name(text: str, at: int, letter: str) -> tuple[int, int] | None:
 
 
 def _parse_zone(text: str, at: int, _: str) -> tuple[int, int] | None:
-    """Return a zone as minutes east of UTC, and where its text ends. None: there is none."""
+    """Return a zone as minutes east of UTC, and the end of its text. None: there is none."""
     zone = _ZONE.match(text, at)
     if zone is None or not zone[0]:
         return None
@@ -210,7 +210,7 @@ def _resolve_fields(fields: dict[str, int]) -> int:
 
 
 def _resolve_hour(fields: dict[str, int]) -> int:
-    """Return the hour of the day, from the first of the fields H, k, K and h that is there."""
+    """Return the hour of the day, from the first present one of the fields H, k, K and h."""
     if "H" in fields:
         return fields["H"]
     if "k" in fields:

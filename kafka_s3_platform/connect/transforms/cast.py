@@ -60,7 +60,7 @@ class Cast(Edit):
         self._casts = {name: target for name, target in spec.items() if name is not None}
 
     def plan_schemaless(self) -> Plan:
-        """Plan the casts for objects without a schema. A field that an object lacks is not added."""
+        """Plan the casts for objects without a schema. A missing field is not added."""
         if self._whole is not None:
             return Plan(_compile_schemaless(self._whole))
         casters = {name: _compile_schemaless(target) for name, target in self._casts.items()}
@@ -72,7 +72,7 @@ class Cast(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: EditableSchema) -> Plan:
-        """Plan the casts of the whole value or of fields, and the schema in which these have their new types."""
+        """Plan the casts of the whole value or of fields, and the schema with their new types."""
         if self._whole is not None:
             cast = compile_cast(avro, avro.root, self._whole)
             target = NODES[self._whole]
@@ -88,7 +88,7 @@ class Cast(Edit):
         return Plan(change, avro.replace_fields(self._field(f, raw, casters) for f, raw in declared).write_schema())
 
     def _field(self, field: Field, declaration: Mapping[str, Any], casters: Mapping[str, Caster]) -> Mapping[str, Any]:
-        """Return the declaration of a field after the cast: with its new type, and its default in that type."""
+        """Return the declaration of a field after the cast: with its new type, and its default in this type."""
         if field.name not in casters:
             return declaration
         node = NODES[self._casts[field.name]]
@@ -128,7 +128,7 @@ def _compile_schemaless(target: str) -> Caster:
 
 
 def _keep_null(cast: Caster) -> Caster:
-    """Return a cast that leaves nulls as they are."""
+    """Return the cast for all values but null: a null stays."""
     return lambda value: None if value is None else cast(value)
 
 
@@ -193,7 +193,7 @@ def _compile_plain(source: str, target: str) -> Caster:
 
 
 def _refuse_cast(message: str) -> Caster:
-    """Return a cast that fails for each value with this message."""
+    """Return a cast failing for each value with this message."""
 
     def refuse(_: Any) -> Any:
         raise DataError(message)

@@ -1,4 +1,4 @@
-"""Runs the steps of `transforms` in order, each one for the records that its predicate selects (its *guard*)."""
+"""Runs the steps of `transforms` in order, each one for the records selected by its predicate (its *guard*)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ Predicate = Callable[[ConnectBatch], Mask]
 
 
 def _match_topic_name(values: Mapping[str, Any]) -> Predicate:
-    """Make the predicate TopicNameMatches: True for records whose topic matches the whole pattern."""
+    """Make the predicate TopicNameMatches: True for a record if its topic matches the whole pattern."""
     pattern: re.Pattern[str] = values["pattern"]
 
     def mask(batch: ConnectBatch) -> Mask:
@@ -115,7 +115,7 @@ def _new_step(settings: TransformSettings, topic: str) -> RunStep:
 
 
 def _new_guard(settings: TransformSettings) -> Predicate | None:
-    """Return the predicate that selects a transform's records, negated if it says so. None: it changes all."""
+    """Return the predicate for a transform's records, negated if it says so. None: it changes all."""
     if settings.predicate is None:
         return None
     predicate = _PREDICATES[settings.predicate.type](parse_options(settings.predicate))
@@ -126,7 +126,7 @@ def _new_guard(settings: TransformSettings) -> Predicate | None:
 
 @dataclass(frozen=True)
 class _Chain:
-    """All transforms of a connector in their order, each with the predicate that selects its records (its guard)."""
+    """All transforms of a connector in their order, each with the predicate for its records (its guard)."""
 
     steps: tuple[tuple[RunStep, Predicate | None], ...]
 
@@ -145,7 +145,7 @@ class _Chain:
 
 
 def _fail_whole_records(outcome: Outcome) -> Outcome:
-    """Let a source record fail as a whole if one of the records that a mapper made of it fails.
+    """Let a source record fail as a whole if one of the records made of it by a mapper fails.
 
     None of these goes on, and the source record has its first failure alone.
     """

@@ -1,6 +1,6 @@
 """The engine of transforms of keys or values: one plan for each schema, one Python call for each record.
 
-A *plan* is the function that changes objects of one schema, with the schema of its results. Objects without a schema
+A *plan* is the function for changing objects of one schema, with the schema of its results. Objects without a schema
 (*schemaless* ones) have a plan of their own. `selected` is the mask of the records to change.
 """
 
@@ -69,8 +69,8 @@ def replace_payload(batch: ConnectBatch, side: str, payload: Payload) -> Connect
 class TransformStep(ABC):
     """A transform of Connect's: it changes the selected records of a batch, and leaves the others as they are.
 
-    `executing_class` is its Java class. `side` is what it changes: `key`, `value` or `header`. `values` are its parsed
-    options by name.
+    `executing_class` is its Java class. It changes the `side` of a record: `key`, `value` or `header`. `values` are its
+    parsed options by name.
     """
 
     def __init__(self, executing_class: str, side: str, values: Mapping[str, Any]) -> None:
@@ -80,7 +80,7 @@ class TransformStep(ABC):
 
     @abstractmethod
     def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
-        """Change the selected records. Return the batch without those that fail, and the failures."""
+        """Change the selected records. Return the batch without the failed ones, and the failures."""
 
     def fail_records(self, batch: ConnectBatch, reasons: Mapping[int, object]) -> Outcome:
         """Return the batch without the records at these positions, and a failure with its reason for each of them."""
@@ -178,7 +178,7 @@ class Edit(TransformStep):
         return self._plans[schema]
 
     def _plan_filled(self, avro: EditableSchema) -> Plan:
-        """Return the plan for a schema, which first replaces nulls by their fields' defaults if the options say so."""
+        """Return the plan for a schema. It first replaces nulls by their fields' defaults if the options say so."""
         plan = self.plan_schema(avro)
         if not self._values.get("replace.null.with.default") or avro.find_type(avro.root) != "struct":
             return plan
@@ -214,7 +214,7 @@ def _apply_change(
 
 
 def _apply_to_row(change: Callable[..., Any], row: list[Any], position: int, faults: dict[int, Exception]) -> Any:
-    """Change one record. If that fails, note the error in `faults` at its position, and return None."""
+    """Change one record. If this fails, note the error in `faults` at its position, and return None."""
     try:
         return change(*row)
     except FAULTS as error:

@@ -1,8 +1,8 @@
 """The transforms of fields and of their schema's name.
 
-They are InsertField, ReplaceField, ExtractField, HoistField, ValueToKey, MaskField, SetSchemaMetadata, and Flatten,
-which turns nested records into top-level fields. Each makes a *plan* (see `edits`) for objects of one schema, and one
-for objects without a schema. Source of the rules: the classes of these names in Apache Kafka 4.3's
+They are InsertField, ReplaceField, ExtractField, HoistField, ValueToKey, MaskField, SetSchemaMetadata, and Flatten (it
+turns nested records into top-level fields). Each makes a *plan* (see `edits`) for objects of one schema, and one for
+objects without a schema. Source of the rules: the classes of these names in Apache Kafka 4.3's
 `org.apache.kafka.connect.transforms`, and Confluent's AvroData for the place of a schema's name in Avro: a named type's
 own name, else `connect.name`, and `connect.version`.
 """
@@ -88,7 +88,7 @@ class InsertField(Edit):
         return Plan(change, updated)
 
     def _read_column(self, option: str, batch: ConnectBatch) -> list[Any]:
-        """Return what the option inserts into each record."""
+        """Return the option's values to insert, one for each record."""
         if option == "static.field":
             return [self._values["static.value"]] * batch.num_rows
         if option == "timestamp.field":
@@ -109,7 +109,7 @@ class ReplaceField(Edit):
         self._renames: Mapping[str, str] = values["renames"]
 
     def plan_schemaless(self) -> Plan:
-        """Plan which entries of maps remain, and under which names."""
+        """Plan the remaining entries of maps, and their names."""
         renamed = self._renames.get
 
         def change(value: Any) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class ReplaceField(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: EditableSchema) -> Plan:
-        """Plan which fields remain, and under which names."""
+        """Plan the remaining fields, and their names."""
         declarations = [field for field in avro.list_declarations(self.PURPOSE) if self._keeps_field(field["name"])]
         pairs = [(field["name"], self._renames.get(field["name"], field["name"])) for field in declarations]
         fields = [{**field, "name": new_name} for field, (_, new_name) in zip(declarations, pairs, strict=True)]
@@ -178,7 +178,7 @@ class ExtractField(Edit):
         return Plan(change, replace(avro, root=node).write_schema())
 
     def _field(self, avro: EditableSchema, node: Any, name: str) -> Field:
-        """Return the field `name` of a record. Raise DataError if the node is no record with that field."""
+        """Return the field `name` of a record. Raise DataError if the node is no record with this field."""
         fields = avro.list_fields(node, self.PURPOSE) if avro.find_type(node) == "struct" else []
         for field in fields:
             if field.name == name:
@@ -209,7 +209,7 @@ class ValueToKey(Edit):
     nulls_pass = False
 
     def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
-        """Replace the keys of the selected records. One whose value lacks a field fails."""
+        """Replace the keys of the selected records. A record with a field missing in its value fails."""
         changed = self.apply(batch.value, batch.key, (), selected)
         return self.fail_records(replace(batch, key=changed.payload()), changed.faults)
 
@@ -276,7 +276,7 @@ class MaskField(Edit):
         return lambda value: None if value is None else mask
 
     def _build_mask(self, avro: EditableSchema, node: Any) -> Any:
-        """Return the value that takes the place of a field's values: empty, or the replacement as its type."""
+        """Return the value in place of a field's values: empty, or the replacement as its type."""
         logical = avro.find_logical_type(node)
         if logical == "Decimal":
             definition = avro.find_definition(avro.split_optional(node)[0])
@@ -300,7 +300,7 @@ class MaskField(Edit):
 
 
 def _compile_refusal(error: DataError) -> Callable[[Any], None]:
-    """Return a mask that raises this error for each value but null."""
+    """Return a mask raising this error for each value but null."""
 
     def mask(value: Any) -> None:
         if value is not None:
@@ -384,7 +384,7 @@ class Flatten(Edit):
 
 
 def _flatten_map(value: Mapping[str, Any], prefix: str, delimiter: str, out: dict[str, Any]) -> dict[str, Any]:
-    """Put what nested maps hold into `out`, under the joined names of the keys that lead there. Return `out`."""
+    """Put the entries of nested maps into `out`, under the joined names of the keys leading there. Return `out`."""
     for name, inner in value.items():
         flat_name = f"{prefix}{delimiter}{name}" if prefix else name
         if isinstance(inner, dict):
@@ -433,7 +433,7 @@ class _Flattening:
         return tuple(self._compile_branch(field, (*path, field["name"]), inner_outer) for field in declared)
 
     def _compile_branch(self, field: Mapping[str, Any], path: tuple[str, ...], outer: _OuterAttributes) -> _FieldBranch:
-        """Compile one field of a record that is flattened, and all fields below it."""
+        """Compile one field of a record to be flattened, and all fields below it."""
         flat_name = self._delimiter.join(path)
         type_ = self._avro.find_type(field["type"])
         inner, nullable = self._avro.split_optional(field["type"])

@@ -147,7 +147,7 @@ class HeaderFrom(Edit):
         return Plan(change, avro.replace_fields(declarations).write_schema())
 
     def _drop_moved(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return a record's fields without those that are moved into headers."""
+        """Return a record's fields without those moved into headers."""
         if self._moves:
             return {name: field_value for name, field_value in fields.items() if name not in self._fields}
         return fields

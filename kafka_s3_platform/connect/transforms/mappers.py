@@ -48,10 +48,10 @@ class MappedRecord:
 
 
 class RecordMapper(ABC):
-    """Base class of mappers that see one record at a time, like Zooz's `KafkaMessageMapper`.
+    """Base class of mappers of one record at a time, like Zooz's `KafkaMessageMapper`.
 
     `transforms.<alias>.type` is the dotted name of the subclass. It gets the other options of the alias. Zooz's own
-    example, and the two that its documents describe:
+    example, and the two of its documents:
 
         class UpperCaseMapper(RecordMapper):
             def map(self, record):
@@ -65,8 +65,8 @@ class RecordMapper(ABC):
             def map(self, record):
                 return [] if b"DEBUG" in record.value else [record]
 
-    An exception is a failure of that record only. An error of `kafka_s3_platform.plugins` ends the run. The
-    same record must always give the same outputs, whatever other records are in the batch.
+    An exception is a failure of its record only. An error of `kafka_s3_platform.plugins` ends the run. The same record
+    must always give the same outputs, whatever other records are in the batch.
 
     All options except `public_options` are secret: plans and reports hold a digest of them only.
     """
@@ -109,7 +109,7 @@ class RecordMapper(ABC):
 
 
 class MapperStep:
-    """Runs a user's class, checks its result, and merges that with other records. Hides its secret options."""
+    """Runs a user's class, checks its result, and merges it with other records. Hides its secret options."""
 
     def __init__(self, mapper_class: type, options: Mapping[str, str], topic: str, secrets: Sequence[str] = ()) -> None:
         self.executing_class = _qualify_class(mapper_class)
@@ -127,7 +127,7 @@ class MapperStep:
         return replace(outcome, batch=merged)
 
     def _apply_mapper(self, batch: ConnectBatch) -> Outcome:
-        """Map a batch by the user's class. PermanentError if what it gives back is no batch of these records."""
+        """Map a batch by the user's class. PermanentError if its result is no batch of these records."""
         where = f"on topic {self._topic}, offsets {_describe_offsets(batch)}"
         with name_fault(type(self._mapper), f"as a transform {where}", self._secrets):
             outcome: Outcome = self._mapper.apply(batch)
@@ -179,7 +179,7 @@ def _list_schemas(payload: Payload) -> list[Schema | None]:
 
 
 def _check_output(record: MappedRecord, output: Any) -> MappedRecord:
-    """Return an output as a record. ValueError if it changes what identifies its source record."""
+    """Return an output as a record. ValueError if it changes the kafka partition, offset or timestamp."""
     if not isinstance(output, MappedRecord):
         return replace(record, value=output, value_schema=None)
     if (output.kafka_partition, output.offset, output.timestamp) != (

@@ -88,7 +88,7 @@ class ExtractTopic(TransformStep):
         )
 
     def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
-        """Rename the topics of the selected records. One whose source names no topic fails."""
+        """Rename the topics of the selected records. A record without a topic name in its source fails."""
         topics: list[str] = batch.records.column("topic").to_pylist()
         sources = self._list_sources(batch)
         reasons: dict[int, object] = {}
@@ -100,13 +100,13 @@ class ExtractTopic(TransformStep):
         return self.fail_records(_replace_topics(batch, pa.array(topics, pa.string()), selected), reasons)
 
     def _list_sources(self, batch: ConnectBatch) -> Sequence[Any]:
-        """Return for each record what may name its topic: its key, its value, or its headers by name."""
+        """Return the source of each record's topic: its key, its value, or its headers by name."""
         if self._side == "header":
             return list(map(_map_headers, batch.records.column("headers").to_pylist()))
         return batch.key.objects if self._side == "key" else batch.value.objects
 
     def _find_topic(self, source: Any) -> str | None:
-        """Return the topic that a key, a value or headers name. None: the record keeps its topic.
+        """Return the topic named by a key, a value or headers. None: the record keeps its topic.
 
         Raise DataError if they name none.
         """

@@ -1,7 +1,7 @@
-"""Compare this machine's clock with the store's clock, and with the times that brokers have written into records.
+"""Compare this machine's clock with the store's clock, and with the times written into records by brokers.
 
 A run calls this before it plans: an hour is over, and so complete, by this machine's clock, so a wrong clock would make
-that decision wrong.
+the decision wrong.
 """
 
 import logging
@@ -45,7 +45,7 @@ def refuse_wrong_clock(config: ConnectorConfig, store: ObjectStore) -> None:
 def find_wrong_clocks(
     config: ConnectorConfig, store: ObjectStore, admin: ClusterAdmin, descriptions: Mapping[str, TopicDescription]
 ) -> dict[str, PlatformError]:
-    """Do what `refuse_wrong_clock` does, then compare this machine's clock with the brokers' clocks.
+    """Call `refuse_wrong_clock`, then compare this machine's clock with the brokers' clocks.
 
     A topic with `LogAppendTime` shows them: the broker's clock has at least reached the time it wrote into a record. If
     a broker's clock is ahead, the topic has a ClockError only if the store's answers have no Date. If the store agrees

@@ -1,7 +1,7 @@
-"""Check the results of tasks, and commit them, with corrections of index rows that they make untrue.
+"""Check the results of tasks, and commit them, with corrections of index rows made untrue by them.
 
-Used by a run (`run.py`). A *slice* is the results of one topic that one commit takes; a *gap* is offsets that the
-archive lacks for good, an *unresolved* row is offsets that could not be archived so far.
+Used by a run (`run.py`). A *slice* is the results of one topic in one commit; a *gap* is offsets missing in the archive
+for good, an *unresolved* row is offsets not archived yet because of an error.
 """
 
 import logging
@@ -33,10 +33,10 @@ class RowChanges:
 
 
 def plan_row_changes(state: IndexState, results: Sequence[ScanResult]) -> RowChanges:
-    """Return the index rows that committing `results` makes necessary or untrue, to add and to remove.
+    """Return the index rows to add and to remove with a commit of `results`.
 
-    Unresolved offsets that were read again get new rows, if they failed again, and lose the old ones. Offsets recorded
-    as deleted by retention, but now read by this run, are no gap any more.
+    Unresolved offsets read again lose their old rows, and get new ones if they failed again. Offsets recorded as
+    deleted by retention, but now read by this run, are no gap any more.
     """
     added: list[Unresolved | Gap] = []
     removed: list[RowPredicate] = []
@@ -70,7 +70,7 @@ logger = logging.getLogger(__name__)
 
 
 def find_recreated_topics(admin: ClusterAdmin, plans: Mapping[str, ReservedPlan]) -> dict[str, PlatformError]:
-    """Return an error for each topic that was created again since its plan, or of which that is unknown."""
+    """Return an error for each topic created again since its plan, and for each without an answer of Kafka."""
     current = admin.find_topics(plans)
     failures = dict(current.failures)
     for topic, latest in current.results.items():
@@ -101,7 +101,7 @@ class TopicSlice:
 def _fetch_named_schemas(
     slices: Mapping[str, TopicSlice], index: ConnectorIndex
 ) -> dict[str, tuple[ArchivedSchema, ...]]:
-    """Fetch, by topic, the schemas of a registry that the records of the slices name. None without a registry."""
+    """Fetch, by topic, the schemas of a registry named by the records of the slices. None without a registry."""
     if not any(topic_slice.reserved.request.config.records.registries for topic_slice in slices.values()):
         return dict.fromkeys(slices, ())
     snapshot = index.open()
@@ -109,7 +109,7 @@ def _fetch_named_schemas(
 
 
 def _fetch_topic_schemas(topic_slice: TopicSlice, snapshot: IndexSnapshot) -> tuple[ArchivedSchema, ...]:
-    """Fetch the schemas named by the results' records, and any that an earlier run could not fetch."""
+    """Fetch the schemas named by the results' records, and any not fetched by an earlier run."""
     request = topic_slice.reserved.request
     records = request.config.records
     segments = [*snapshot.segments]
@@ -140,7 +140,7 @@ def commit_results(index: ConnectorIndex, slices: Mapping[str, TopicSlice]) -> d
     schemas = _fetch_named_schemas({topic: slices[topic] for topic in pending}, index)
 
     def plan(snapshot: ConnectorSnapshot) -> tuple[Mapping[str, Change], Mapping[str, PlatformError]]:
-        """Return the changes to commit on one version of the index, and the errors of topics whose lease has ended."""
+        """Return the changes to commit on one version of the index, and the errors of topics with an ended lease."""
         snapshot.load_states(pending)
         return try_topics(
             (topic for topic in pending if _is_due(slices[topic], snapshot.topic(topic))),
@@ -192,7 +192,7 @@ def _check_results(topic_slice: TopicSlice) -> None:
 def _check_segments(
     reserved: ReservedPlan, kafka_partition: int, results: Sequence[ScanResult], read_offsets: RangeSet
 ) -> None:
-    """Raise IntegrityError if a task's objects do not hold exactly the records that it read."""
+    """Raise IntegrityError if a task's objects do not hold exactly the records read."""
     segments = [s for r in results for s in r.segments]
     outside = [s.key for s in segments if not read_offsets.covers(s.start_offset, s.end_offset)]
     keys = [key for s in segments for key in s.keys]
@@ -203,6 +203,6 @@ def _check_segments(
 
 
 def _build_defect_error(reserved: ReservedPlan, kafka_partition: int, what: str) -> IntegrityError:
-    """Build the error for results of tasks that contradict each other: nothing of them is committed."""
+    """Build the error for contradictory results of tasks: nothing of them is committed."""
     where = f"{reserved.description.topic}-{kafka_partition}, run {reserved.lease.run_id}"
     return IntegrityError(f"{where}: {what}. This is a defect of the platform; nothing was committed")

@@ -1,4 +1,4 @@
-"""Collect records that a scan cannot archive, as ranges of offsets, and report them after all else is committed."""
+"""Collect the bad records of a scan, as ranges of offsets, and report them after all else is committed."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ SHOWN = 5
 
 @dataclass
 class BadRecords:
-    """The offsets of one task that could not be archived (unresolved), in order, as rows for the index.
+    """The unresolved offsets of one task, in order, as rows for the index: they could not be archived.
 
     `note` collects failures while a batch is converted, `join` then adds them; `add` and `insert` add ranges. Adjacent
     offsets with the same reason become one row.
@@ -82,7 +82,7 @@ class BadRecords:
         self.rows[-1] = replace(last_row, end_offset=offsets.end_offset, min_timestamp=min(times, default=None))
 
     def insert(self, unreadable: Iterable[Unreadable]) -> None:
-        """Add the unreadable offsets of the last range that was read."""
+        """Add the unreadable offsets of the range read last."""
         for item in unreadable:
             message = item.message[:MESSAGE_CHARACTERS]
             place = (self.kafka_partition, item.start_offset, item.end_offset)
@@ -106,12 +106,12 @@ def list_good_ranges(offsets: OffsetRange, unresolved: RangeSet) -> Sequence[Off
 
 
 def count_offsets(rows: Iterable[Unresolved]) -> int:
-    """Return the number of offsets in the rows: there are no more records than that."""
+    """Return the number of offsets in the rows, an upper limit of their records."""
     return sum(len(u.offsets) for u in rows)
 
 
 def find_deletion_time(item: Unresolved) -> datetime | None:
-    """Return the earliest time at which retention may delete a record. Return None if it is unknown, or never."""
+    """Return the earliest time of a record's deletion by retention. Return None if it is unknown, or never."""
     retention_ms = item.retention_ms
     earliest = item.min_timestamp
     if retention_ms is None or retention_ms == FOR_EVER or earliest is None or earliest < 0:
@@ -180,7 +180,7 @@ def build_failure(
 
 
 def _describe_unresolved(connector: str, topic: str, unresolved: Sequence[Unresolved]) -> Iterator[str]:
-    """Yield the lines of an error about offsets that could not be archived: which, why, and how to resolve them."""
+    """Yield the lines of an error about unresolved offsets: their ranges, the reasons, and how to resolve them."""
     if not unresolved:
         return
     now = datetime.now(timezone.utc)
@@ -230,7 +230,7 @@ def build_start_errors(request: ArchiveRequest, hours: Iterable[HourReport]) -> 
 
 
 def build_errors(failed_scans: "Iterable[FailedScan]", connector: str, topic: str) -> Iterator[PlatformError]:
-    """Yield the error of each failed task, with the kafka partition, the ranges, and what to do in its text."""
+    """Yield the error of each failed task, with the kafka partition, the ranges, and advice in its text."""
     for failed_scan in failed_scans:
         ranges = ", ".join(map(str, failed_scan.ranges[:SHOWN]))
         message = f"{topic}-{failed_scan.kafka_partition} {ranges} is not archived: {failed_scan.error}"

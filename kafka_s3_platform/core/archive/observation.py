@@ -5,7 +5,7 @@ together. A broker's look-up by time is checked against the log.
 
 The same offset is another record if the topic was created again, or if the log has lost its end (was *truncated*) and
 has grown again. Topic ids show the first. Leader epochs show the second: a *mark* is an archived offset with its leader
-epoch, and the leader says where its log of that epoch ends (a *divergence*, if below the mark). A leader loses nothing
+epoch, and the leader tells the end of its log of this epoch (a *divergence*, if below the mark). A leader loses nothing
 as long as it leads, so only a log of another epoch is asked about, and its answer holds as long as this epoch lasts.
 """
 
@@ -58,7 +58,7 @@ def observe_until_unchanged(
 
     Otherwise a kafka partition added, or a topic created again, between the description and the frontiers would be in
     one of them only. Fewer kafka partitions afterwards are no change: a topic never loses one, so the broker is behind.
-    A topic that changes during every observation fails with BrokerUnavailableError.
+    A topic with changes during every observation fails with BrokerUnavailableError.
     """
     observed: dict[str, tuple[TopicDescription, T]] = {}
     failures: dict[str, PlatformError] = {}
@@ -98,8 +98,8 @@ def complete_frontiers(
 ) -> dict[int, Frontier]:
     """Add the number of kafka partitions and the time of the observation to the frontiers, for the index.
 
-    `observed_at` is `StoreClock.earlier_now()` before the broker was asked: no machine decides alone that an hour is
-    over.
+    `observed_at` is `StoreClock.earlier_now()` before the broker was asked: no machine decides alone about the end of
+    an hour.
     """
     count = len(description.kafka_partitions)
     return {
@@ -115,12 +115,12 @@ def compare_starts(
     hour: datetime,
     starts: Mapping[int, OffsetAtTime],
 ) -> Answers[int, bool]:
-    """Check that the log really holds a record with the reported timestamp at the start of `hour`.
+    """Check the reported start of `hour` in the log, by the timestamps of the records there.
 
-    `starts` are the answers of ListOffsets for the hour. Return True or False for each kafka partition that needs this
+    `starts` are the answers of ListOffsets for the hour. Return True or False for each kafka partition in need of this
     check. A broker does not check the offsets of a batch: a record may claim an offset far beyond its place. The start
-    is wrong if the record at that offset has another timestamp than reported, if the record before it belongs to the
-    hour too, or if either cannot be read.
+    is wrong if its record has another timestamp than reported, if the record before it is no earlier than the hour, or
+    if either cannot be read.
 
     No check is needed if the archive reaches up to the start, or reading begins before it: so a run of an hour after an
     archived one asks nothing.
@@ -164,7 +164,7 @@ def _find_unchecked_start(
 
 @contextmanager
 def open_divergence_finder(kafka: KafkaSettings, topic: str) -> Iterator[FindDivergence]:
-    """Yield a function that asks the topic's leaders for a divergence. It connects at the first call."""
+    """Yield a function to ask the topic's leaders for a divergence. It connects at the first call."""
     with ExitStack() as stack:
         open_reader = cache(
             lambda: stack.enter_context(new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True))
@@ -207,7 +207,7 @@ class Truncation:
 
 @dataclass(frozen=True)
 class ArchivedLogs:
-    """What the index says of one topic's logs, to compare it with the current logs of the same topic.
+    """One topic's logs by the index, for a comparison with the current logs of the same topic.
 
     Every plan does so before anything is read, since offsets of a changed log mean other records.
     """
@@ -218,7 +218,7 @@ class ArchivedLogs:
     find_divergence: FindDivergence
 
     def find_changed(self, frontiers: Mapping[int, Frontier]) -> dict[int, PlatformError]:
-        """Return an error for each kafka partition whose log is not, or may not be, the archived one.
+        """Return an error for each kafka partition with another log than the archived one, surely or possibly.
 
         A LogTruncatedError comes again until somebody accepts the truncation (`kafka-s3 resolve`).
         """
@@ -229,7 +229,7 @@ class ArchivedLogs:
         Answers({}, self.find_changed(frontiers)).all_or_raise()
 
     def find_cut_off(self, frontiers: Mapping[int, Frontier]) -> Answers[int, tuple[Gap, ...]]:
-        """Find offsets that truncated logs lost before they were archived. Other records may have these offsets by now.
+        """Find unarchived offsets lost by truncated logs. Other records may have these offsets by now.
 
         Only kafka partitions with such losses are in the answer. The last recorded frontier shows how far the log went.
         """
@@ -244,10 +244,10 @@ class ArchivedLogs:
         return Answers(gaps, losses.failures)
 
     def find_truncation(self, frontier: Frontier) -> Truncation | None:
-        """Find the first archived offset that the log has lost. None if it has all, or the loss was accepted.
+        """Find the archived offsets lost by the log. None if it has all, or the loss was accepted.
 
         Scans and gaps record the log's leader epoch at their end. The log is asked for the lowest one it has lost. If
-        epochs show nothing, the start is the lowest offset at which the log may differ.
+        epochs show nothing, the start is the lowest possible one.
         """
         marks = self._list_marks(frontier)
         if self._find_loss(frontier, marks) is None:
@@ -288,7 +288,7 @@ class ArchivedLogs:
         return marks
 
     def _find_loss(self, frontier: Frontier, marks: Sequence[EpochMark]) -> str | None:
-        """Describe how the log shows that it lost archived records. None if it reaches all marks, and their end."""
+        """Describe the sign of archived records lost by the log. None if it reaches all marks, and their end."""
         expected_end = self._find_expected_end(frontier.kafka_partition)
         if expected_end > frontier.last_stable_offset:
             return f"the log is readable up to {frontier.last_stable_offset}"
@@ -326,7 +326,7 @@ class ArchivedLogs:
         return any(earlier_frontier.last_stable_offset >= expected_end for earlier_frontier in same_leader)
 
     def _build_truncation_error(self, frontier: Frontier, loss: str) -> LogTruncatedError:
-        """Build the error of a log that ends before the archive's end. `loss` says how that was seen."""
+        """Build the error of a truncated log. `loss` describes the sign of it."""
         kafka_partition = frontier.kafka_partition
         end = self.state.coverage(kafka_partition).end_offset
         accept = format_resolve_command(self.config.name, self.topic, kafka_partition, "--accept-truncation")
@@ -337,7 +337,7 @@ class ArchivedLogs:
         )
 
     def _find_expected_end(self, kafka_partition: int) -> int:
-        """Return the end of the archived offsets that the log must have."""
+        """Return the end of the archived offsets expected in the log."""
         expected = self.state.coverage(kafka_partition) - self.state.gap_offsets(kafka_partition, "truncated")
         return expected.end_offset or 0
 
@@ -357,9 +357,9 @@ class ArchivedLogs:
         )
 
     def _find_unarchived_truncation(self, frontier: Frontier) -> RangeSet:
-        """Return offsets that are lost from the end of the log since it was last observed, and were never archived.
+        """Return the never archived offsets lost from the end of the log since its last observation.
 
-        What retention has deleted from its start is not counted. If that is all that was seen, there are none.
+        Deletions by retention from its start do not count. If they took all of the observed log, there are none.
         """
         last_frontier = self._find_last_frontier(frontier.kafka_partition)
         if last_frontier is None or last_frontier.high_watermark <= frontier.log_start_offset:
@@ -368,7 +368,7 @@ class ArchivedLogs:
         return lost - self._find_archived_by(last_frontier) if lost else lost
 
     def _find_archived_by(self, last_frontier: Frontier) -> RangeSet:
-        """Return the part of the last observed log that is archived, or was given up since then."""
+        """Return the archived part of the last observed log, and the part given up since then."""
         kafka_partition = last_frontier.kafka_partition
         read_later = RangeSet(
             scan.offsets
@@ -387,7 +387,7 @@ class ArchivedLogs:
         return archived - read_later - given_up_before
 
     def _find_shared_end(self, frontier: Frontier, last_frontier: Frontier) -> int:
-        """Return the end of the offsets that this log shares with the last observed one, as far as it is known."""
+        """Return the end of the offsets shared by this log and the last observed one, as far as it is known."""
         earlier_epoch, leader_epoch = last_frontier.leader_epoch, frontier.leader_epoch
         if earlier_epoch is None or leader_epoch is None or leader_epoch < earlier_epoch:
             return frontier.high_watermark
@@ -421,8 +421,8 @@ def _may_be_later_epoch(epoch: int | None, reference: int | None) -> bool:
 def read_epoch_of_gap(kafka: KafkaSettings, topic: str, frontier: Frontier, offsets: OffsetRange) -> int | None:
     """Read the leader epoch of the last record before the end of a new gap. None if it is unknown.
 
-    Check before that the log is the archived one: the epoch of another log would hide a truncation. Raises the errors
-    of reading a range.
+    Compare the log with the archived one before: the epoch of another log would hide a truncation. Raises the errors of
+    reading a range.
     """
     if not frontier.log_start_offset < offsets.end_offset <= frontier.last_stable_offset:
         return None

@@ -1,7 +1,7 @@
 """Assign the records read from Kafka to their buckets, converted and transformed before if the settings ask for it.
 
-A *bucket* is what the records of one segment have in common: hour, topic, folder and schema. Every stage decides for
-each record: it passes, it is left out, or it fails. So each record is counted as written, as filtered, or as failed.
+A *bucket* is the common hour, topic, folder and schema of the records of one segment. Every stage decides for each
+record: it passes, it is left out, or it fails. So each record is counted as written, as filtered, or as failed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,10 +72,10 @@ class _Places:
 
 
 class Pipeline:
-    """The stages for one range of a kafka partition. The scan calls it with each batch that the reader yields.
+    """The stages for one range of a kafka partition. The scan calls it with each batch of the reader.
 
     `dead_letters` is None if no dead letter topic is set. `watermark_ms` is the latest time before the range: it
-    decides about late records. `bad` takes the records that fail and are not tolerated.
+    decides about late records. `bad` takes failed records if they are not tolerated.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Pipeline:
         is_one_of_many: bool = False,
         is_tolerable: bool = True,
     ) -> None:
-        """Note records of the current part that their format cannot hold: `output_count` outputs are not written.
+        """Note records of the current part as unfit for their format: `output_count` outputs are not written.
 
         If the format cannot hold the schema itself (`is_tolerable` is false), the records are not tolerated: all
         records of a topic may have this schema. If a mapper made several records of one (`is_one_of_many`), others of
@@ -160,7 +160,7 @@ class Pipeline:
         return unresolved_failures
 
     def _split_by_bucket(self, batch: ConnectBatch, places: _Places) -> Iterator[BucketPart]:
-        """Yield the rows of each bucket, with the values projected to the schemas that they are written with."""
+        """Yield the rows of each bucket, with the values projected to the schemas to write them with."""
         late = self._find_late(batch.timestamps, places.hours)
         values = self._project_values(batch.value)
         schemas, schema_codes = _list_schemas(values, is_needed=not self._task.layout.is_envelope)
@@ -214,7 +214,7 @@ def _set_unreadable_aside(batch: ConnectBatch, unreadable: Mapping[int, str]) ->
 
 
 def _apply_step(outcome: Outcome, step: Step) -> Outcome:
-    """Apply the next step to what has passed so far. The failures of both are returned."""
+    """Apply the next step to the records passed so far. Return the failures of both."""
     if not outcome.batch.num_rows:
         return outcome
     step_outcome = step(outcome.batch)
@@ -222,7 +222,7 @@ def _apply_step(outcome: Outcome, step: Step) -> Outcome:
 
 
 def _list_steps(task: ScanTask, notes: Notes) -> Sequence[Step]:
-    """List the steps for the settings; none for an envelope whose values nothing reads: it keeps their bytes."""
+    """List the steps for the settings; none for an envelope with unread values: it keeps their bytes."""
     layout = task.layout
     looks_at_values = layout.partitioner not in {"Default", *TIME_BASED} or layout.timestamp_extractor not in {
         "Record",
@@ -235,7 +235,7 @@ def _list_steps(task: ScanTask, notes: Notes) -> Sequence[Step]:
 
 
 def _find_projection(layout: LayoutSettings, notes: Notes) -> Callable[[Payload], Payload]:
-    """Return the function that projects values to the schemas they are written with. An envelope keeps the bytes."""
+    """Return the projection of values to the schemas to write them with. An envelope keeps the bytes."""
     if layout.is_envelope:
         return lambda values: values
     new_schema_targets = load_extension("new_schema_targets")
@@ -256,7 +256,7 @@ class _Placer:
         self._sets_apart = self._extractor is None and layout.partitioner in TIME_BASED
 
     def find_places(self, batch: ConnectBatch) -> tuple[_Places, tuple[RecordFailure, ...]]:
-        """Return the place of each record, and failures for records without one, whose place has no meaning."""
+        """Return the place of each record, and failures for records without one: their place has no meaning."""
         hours = self._find_hours(batch)
         times, failures = self._extract_times(batch, hours)
         encoding = self._partitioner.encode(batch, times)
@@ -287,7 +287,7 @@ class _Placer:
         return np.where(valid, find_hour_starts(inside, task.layout.timezone), _NO_HOUR)
 
     def _extract_times(self, batch: ConnectBatch, hours: Int64s) -> tuple[Int64s, list[RecordFailure]]:
-        """Return for each record the time (epoch ms) that chooses its folder, and failures for records without one."""
+        """Return for each record the time (epoch ms) for its folder, and failures for records without one."""
         if not self.by_record_time:
             return hours, []
         if self._extractor is None:

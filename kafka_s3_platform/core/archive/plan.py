@@ -50,7 +50,7 @@ class _UnansweredError(Exception):
 
 @dataclass(frozen=True)
 class PlanInput:
-    """What a plan is made from: the settings, the observed logs, the index, and a function for ListOffsets."""
+    """The input of a plan: the settings, the observed logs, the index, and a function for ListOffsets."""
 
     config: ConnectorConfig
     description: TopicDescription
@@ -98,7 +98,7 @@ class ReadPlan:
 
 @dataclass(frozen=True)
 class ReservablePlan:
-    """All that a run will read and record of a topic. `frontiers` are of the kafka partitions that did not fail."""
+    """A run's plan for a topic: ranges to read, rows to record. `frontiers` are of the healthy kafka partitions."""
 
     reads: tuple[ReadPlan, ...]
     hours: tuple[HourRange, ...]
@@ -135,7 +135,7 @@ def plan_hours(plan_input: PlanInput, hours: Sequence[datetime]) -> ReservablePl
     plan_input = plan_input.without(answers.failures)
 
     def plan(frontier: Frontier) -> tuple[ReadPlan, list[HourRange]]:
-        """Plan one kafka partition: what to read of it, and where each hour lies in it."""
+        """Plan one kafka partition: the ranges to read, and the place of each hour in it."""
         offsets = _PartitionOffsets(plan_input, frontier, offsets_at[frontier.kafka_partition])
         read_plan = offsets.plan_read(hours)
         ranges = [offsets.find_hour_range(hour) for hour in hours]
@@ -159,7 +159,7 @@ def list_bounds(config: ConnectorConfig, hours: Sequence[datetime]) -> list[int]
 
 
 def plan_until_now(plan_input: PlanInput) -> ReservablePlan:
-    """Plan all readable offsets that are not archived, of any hour. Failures are as in `plan_hours`."""
+    """Plan all readable, unarchived offsets, of any hour. Failures are as in `plan_hours`."""
     plans, failures = _plan_each(plan_input, lambda frontier: _plan_read_until_now(plan_input, frontier))
     return _build_plan(plan_input, list(plans.values()), (), failures)
 
@@ -190,14 +190,14 @@ def _build_plan(
 
 @dataclass(frozen=True)
 class _PartitionOffsets:
-    """The answers o(t) for one kafka partition, and the rules by which ranges to read follow from them."""
+    """The answers o(t) for one kafka partition, and the rules to derive ranges to read from them."""
 
     plan_input: PlanInput
     frontier: Frontier
     offset_at: Mapping[int, OffsetAtTime]
 
     def find_hour_range(self, hour: datetime) -> HourRange:
-        """Return where the hour lies in this kafka partition, for the index. Its end is None while more may come."""
+        """Return the range of the hour in this kafka partition, for the index. Its end is None while more may come."""
         start = self.find_start(hour)
         log_start = self.frontier.log_start_offset
         return HourRange(hour, self.frontier.kafka_partition, start, self._find_end(hour, start), log_start)
@@ -216,11 +216,11 @@ class _PartitionOffsets:
         return None
 
     def find_start(self, hour: datetime) -> int:
-        """Return the offset at which the hour begins in this kafka partition, as far as the broker says."""
+        """Return the first offset of the hour in this kafka partition, as far as the broker says."""
         return find_hour_start(self.plan_input.state, self.frontier, self.offset_at[to_epoch_ms(hour)])
 
     def plan_read(self, hours: Sequence[datetime]) -> ReadPlan:
-        """Plan the ranges to read for contiguous, ascending `hours`: what is readable of them, and not archived."""
+        """Plan the ranges to read for contiguous, ascending `hours`: their readable, unarchived offsets."""
         start = self.find_start(hours[0])
         kafka_partition = self.frontier.kafka_partition
         begin = find_read_start(self.plan_input.state, kafka_partition, hours[0], start)
@@ -240,7 +240,7 @@ class _PartitionOffsets:
         )
 
     def _find_read_end(self, hours: Sequence[datetime], start: int) -> int:
-        """Return the offset to read up to for `hours`, which begin at `start`."""
+        """Return the offset to read up to for `hours`, from offset `start` on."""
         last_hour = hours[-1]
         plan_input = self.plan_input
         # The newest closed hour (and an open one) is read up to now. The coverage then reaches the high watermark, and
@@ -256,10 +256,9 @@ class _PartitionOffsets:
         return self._find_end_beyond(last_hour, start, covered)
 
     def _find_end_beyond(self, last_hour: datetime, start: int, covered: RangeSet) -> int:
-        """Return an offset to read up to, for an incomplete hour whose o(t) at its end shows nothing unarchived.
+        """Return an offset to read up to, for an incomplete hour with nothing unarchived up to the o(t) of its end.
 
-        It is the next higher o(t) of a later time, so that every run makes progress. Times are tried at doubling
-        distances.
+        It is the next higher o(t) of a later time: every run makes progress. Times are tried at doubling distances.
         """
         end_offset = next((r.end_offset for r in covered if start in r), start)
         hours_left = int((self.plan_input.now - last_hour) / HOUR) + HOURS_AHEAD
@@ -288,7 +287,7 @@ def find_hour_start(state: IndexState, frontier: Frontier, answer: OffsetAtTime)
 
 
 def _find_archived(state: IndexState, frontier: Frontier) -> RangeSet:
-    """Return the offsets that need not be read: all coverage, without offsets recorded as deleted but still in the log.
+    """Return the offsets not to read again: all coverage, without offsets recorded as deleted but still in the log.
 
     A broker once reported a later log start for these.
     """
@@ -297,7 +296,7 @@ def _find_archived(state: IndexState, frontier: Frontier) -> RangeSet:
 
 
 def find_readable_offset(frontier: Frontier, answer: OffsetAtTime) -> int:
-    """Return o(t), or the last stable offset if no readable record is that late or the broker does not report o(t)."""
+    """Return o(t), or the last stable offset if no readable record is so late or the broker does not report o(t)."""
     if isinstance(answer, int):
         return min(answer, frontier.last_stable_offset)
     return frontier.last_stable_offset
@@ -386,5 +385,5 @@ def compute_cell_size(config: ConnectorConfig) -> int:
 
 
 def _round_up(value: int, step: int) -> int:
-    """Return the first multiple of `step` that is not below `value`."""
+    """Return the lowest multiple of `step` at or above `value`."""
     return -(-value // step) * step

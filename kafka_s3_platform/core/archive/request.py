@@ -26,7 +26,7 @@ class HourReport(SegmentTotals):
     """One hour in the index. Rows, bytes and late records are sums over segments of all runs.
 
     Of the records of its offsets, `filtered_count` were left out and `dead_letter_count` failed and were tolerated; a
-    run without hours counts them at the hour in which their range begins.
+    run without hours counts them at the first hour of their range.
     """
 
     hour: datetime
@@ -47,13 +47,12 @@ class HourReport(SegmentTotals):
 class ArchiveReport:
     """Result of one run.
 
-    `hours` are the requested hours and others that were covered too. `record_count` are records in segments; of those
-    read, `filtered_count` were left out and `dead_letter_count` failed and were tolerated.
+    `hours` are the requested hours and others covered too. `record_count` are records in segments; of those read,
+    `filtered_count` were left out and `dead_letter_count` failed and were tolerated.
 
-    `waiting` is kafka partition -> last stable offset, if an open transaction holds back the rest.
-    `unresolved` are offsets that this run could not archive.
-    `seconds` is the time of scanning and committing. `failure` is to be raised after the hours are reported: something
-    could not be archived, and everything in this report is committed.
+    `waiting` is kafka partition -> last stable offset, if an open transaction holds back the rest. `unresolved` are the
+    unresolved offsets of this run. `seconds` is the time of scanning and committing. `failure` is to be raised after
+    the hours are reported: something could not be archived, and everything in this report is committed.
     """
 
     hours: tuple[HourReport, ...]

@@ -1,6 +1,6 @@
-"""Plan a run and commit its plans (*reserve* their offsets). After that, only this run may archive these offsets.
+"""Plan a run and commit its plans (*reserve* their offsets). From then on, only this run may archive them.
 
-The plan also notes the offsets of consumer groups, so that they can go on at a restored topic.
+The plan also notes the offsets of consumer groups: with them, the groups can go on at a restored topic.
 """
 
 import logging
@@ -49,10 +49,10 @@ def observe_groups(
     kafka_partitions: Mapping[str, Sequence[int]],
     observed_at: datetime,
 ) -> dict[str, list[CommittedOffset]]:
-    """Read what the groups of `archive.consumer.groups` have committed of the topics, idle kafka partitions too.
+    """Read the offsets committed by the groups of `archive.consumer.groups` in the topics, idle kafka partitions too.
 
-    A group that cannot be read is logged, and archiving goes on. A group without offsets of a topic has no row, so that
-    its earlier rows stay.
+    An unreadable group is logged, and archiving goes on. A group without offsets of a topic has no row: its earlier
+    rows stay.
     """
     rows: dict[str, list[CommittedOffset]] = {topic: [] for topic in kafka_partitions}
     if not config.archive.consumer_groups:
@@ -89,7 +89,7 @@ def match_replaced_groups(state: IndexState, rows: Sequence[CommittedOffset]) ->
 
 
 def _choose_groups(admin: ClusterAdmin, config: ConnectorConfig) -> list[tuple[str, str]]:
-    """Return the groups that match a pattern of `archive.consumer.groups`, with their states."""
+    """Return the groups matching a pattern of `archive.consumer.groups`, with their states."""
     patterns = [compile_java_regex(p) for p in config.archive.consumer_groups]
     try:
         listing = list_groups(admin)
@@ -111,7 +111,7 @@ def _log_warning(reason: object) -> None:
 
 @dataclass(frozen=True)
 class ReservedPlan:
-    """A topic's committed plan. `state` is the index state that it was made from."""
+    """A topic's committed plan. `state` is the index state behind it."""
 
     request: ArchiveRequest
     lease: Lease
@@ -146,7 +146,7 @@ def reserve_plans(
     clock: StoreClock,
     runner: TaskRunner,
 ) -> Reservations:
-    """Commit the plans of the described topics on the index version that they were made from, in one commit.
+    """Plan the described topics on one version of the index, and commit their plans on the same one, in one commit.
 
     An error of one topic leaves the others. Plans again if another commit came first. Nothing is reserved if there is
     something to read, and `runner` cannot run tasks.
@@ -216,7 +216,7 @@ def _observe_and_plan(
     observed = admin.add_log_starts(ends)
 
     def prepare(topic: str) -> PlanInput:
-        """Check that the topic's logs are the archived ones. Leave out the kafka partitions of which that is not so."""
+        """Compare the topic's logs with the archived ones. Leave out kafka partitions with another log or an error."""
         answers = observed.results[topic]
         state = snapshot.topic(topic).state
         description = descriptions[topic]
@@ -248,7 +248,7 @@ def _observe_and_plan(
 def _doubt_starts(
     request: ArchiveRequest, state: IndexState, frontiers: Mapping[int, Frontier], offsets: KnownOffsets
 ) -> Mapping[int, PlatformError]:
-    """Mark ListOffsets' start of the first hour as unknown where the log contradicts it. Return errors of the check."""
+    """Mark ListOffsets' start of the first hour as unknown if the log contradicts it. Return errors of the check."""
     if not request.hours:
         return {}
     hour = request.hours[0]
@@ -273,7 +273,7 @@ def _doubt_starts(
 def _commit_plans(
     requests: Mapping[str, ArchiveRequest], snapshot: ConnectorSnapshot, plans: Mapping[str, _TopicPlan]
 ) -> Mapping[str, Lease]:
-    """Commit all plans at once. Return the lease of each topic, which ends the reservations that overlap it."""
+    """Commit all plans at once. Return the lease of each topic: it ends overlapping reservations."""
     if not plans:
         return {}
     changes: dict[str, Change] = {}
@@ -286,7 +286,7 @@ def _commit_plans(
 
 
 def _build_change(request: ArchiveRequest, state: IndexState, topic_plan: _TopicPlan, epoch: int) -> Change:
-    """Build the rows that a topic's plan adds to the index and removes from it."""
+    """Build the change of the index by a topic's plan: rows to add and to remove."""
     plan = topic_plan.plan
     reservations: list[Reservation] = []
     for kafka_partition, ranges in plan.needed.items():
@@ -308,7 +308,7 @@ def _build_change(request: ArchiveRequest, state: IndexState, topic_plan: _Topic
 
 
 def _list_new_hours(state: IndexState, hours: Iterable[HourRange]) -> list[HourRange]:
-    """Return the hour ranges that the index, old folded rows included, does not hold yet."""
+    """Return the hour ranges not yet in the index, old folded rows included."""
     hour_ranges = [*hours]
     recorded = {
         *state.hours,
@@ -323,7 +323,7 @@ def _list_new_generation(state: IndexState, description: TopicDescription) -> li
 
 
 def _log_plan(topic: str, plan: ReservablePlan, epoch: int) -> None:
-    """Log how much was reserved, and which kafka partitions wait for an open transaction."""
+    """Log the number of reserved offsets, and the kafka partitions waiting for an open transaction."""
     offsets = sum(len(r) for ranges in plan.needed.values() for r in ranges)
     logger.info(
         "%s: reserved %s offsets of %d kafka partitions as epoch %d",

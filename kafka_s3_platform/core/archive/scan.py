@@ -41,10 +41,10 @@ ENDING = (MissingBucketError, StoreUnavailableError)
 
 
 def try_scans(tasks: Sequence[ScanTask], attempt: Attempt) -> list[ScanResult | FailedScan]:
-    """Scan one task after the other. An error of one is its result, so that the others go on.
+    """Scan one task after the other. An error of one is its result: the others go on.
 
     A task's last objects are uploaded while the next one is read. A transient error is raised while Spark tries the
-    task again, if there is no other in the group. In a group it is the task's result: the run tries that one again
+    task again, if there is no other in the group. In a group it is the task's result: the run tries the task again
     alone.
     """
     raises_transient = len(tasks) == 1 and not attempt.is_last
@@ -53,7 +53,7 @@ def try_scans(tasks: Sequence[ScanTask], attempt: Attempt) -> list[ScanResult | 
     pending: deque[ReadRanges | FailedScan] = deque()
 
     def finish_next() -> None:
-        """Wait for the uploads of the task that was read first, and note its result."""
+        """Wait for the uploads of the task read first, and note its result."""
         item = pending.popleft()
         if isinstance(item, ReadRanges):
             results.append(_try_task(item.task, item.finish, raises_transient=raises_transient))
@@ -73,7 +73,7 @@ def try_scans(tasks: Sequence[ScanTask], attempt: Attempt) -> list[ScanResult | 
 
 
 def _try_task(task: ScanTask, work: Callable[[], T], *, raises_transient: bool) -> T | FailedScan:
-    """Return the result of `work` for a task, or its error. Raise an error that ends the run, or a transient one."""
+    """Return the result of `work` for a task, or its error. Raise errors of ENDING, or transient ones if told to."""
     try:
         return work()
     except ENDING:
@@ -108,7 +108,7 @@ class ReadRanges:
     closed: ClosedSegments
 
     def finish(self) -> ScanResult:
-        """Wait for the uploads. Raises the error of the first one that failed."""
+        """Wait for the uploads. Raises the error of the first failed one."""
         scans: list[Scan] = []
         gaps: list[Gap] = []
         notes = Notes()
@@ -138,7 +138,7 @@ def read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, uploads: S
 
 
 def _read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, closed: ClosedSegments) -> ReadRanges:
-    """Read the ranges one by one, each after the check that its log is the archived one."""
+    """Read the ranges one by one, each after a check of its log against the archived one."""
     ranges: list[_ReadRange] = []
     bad = BadRecords(task.kafka_partition, datetime.now(timezone.utc))
     with ExitStack() as open_clients:
@@ -153,7 +153,7 @@ def _read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, closed: C
 
 
 class _Clients:
-    """The reader, the store and the dead letter queue of a task. `stack` closes those that are the task's own."""
+    """The reader, the store and the dead letter queue of a task. `stack` closes the task's own ones."""
 
     def __init__(self, task: ScanTask, attempt: Attempt, store: ObjectStore, stack: ExitStack) -> None:
         throttle = Throttle(task.records_per_second, task.bytes_per_second)
@@ -256,7 +256,7 @@ def _check_counts(task: ScanTask, part: _ReadRange, segments: Sequence[Segment])
 def _join_pieces(scans: Sequence[Scan]) -> tuple[Scan, ...]:
     """Join adjacent scans of one task into one row, unless one of them left out records.
 
-    Records that were left out are counted in the hour in which their scan begins.
+    Records left out are counted in the first hour of their scan.
     """
     joined: list[Scan] = []
     for item in scans:

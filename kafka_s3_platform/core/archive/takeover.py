@@ -1,4 +1,4 @@
-"""Take over from a running sink, and publish how far this archive is to tools that watch its consumer group.
+"""Take over from a running sink, and publish the progress of this archive to tools watching its consumer group.
 
 Kafka Connect's S3 sinks commit an offset only after all files below it are uploaded (Confluent's documentation of the
 S3 sink, "Exactly-once delivery"). So their files end at the group's committed offsets, and archiving begins there. The
@@ -65,7 +65,7 @@ class TakeOverReport:
 
 
 def record_takeover(config: ConnectorConfig, topic: str, group: str, run_id: str) -> TakeOverReport:
-    """Record in one commit that another sink archived everything below the group's committed offsets.
+    """Record everything below the group's committed offsets as archived by another sink, in one commit.
 
     A second call changes nothing while the group's offsets are the same.
 
@@ -116,7 +116,7 @@ class _TakeOver:
     clock: StoreClock
 
     def run(self, snapshot: IndexSnapshot, admin: ClusterAdmin, run_id: str) -> TakeOverReport:
-        """Commit the gaps that the index lacks, with an observation of the logs. Commit nothing if it lacks none."""
+        """Commit the gaps missing in the index, with an observation of the logs. Commit nothing if none is missing."""
         state = snapshot.state
         topic = self.description.topic
         observed = observe_until_unchanged(

@@ -33,11 +33,11 @@ ENDING_TOPIC = (SupersededError, AuthorizationError, ConfigError, RegistryUnavai
 class ScanTask:
     """Ranges of one kafka partition, ascending, with everything an executor needs to archive them.
 
-    `writer` is the archiving run; each attempt adds its own id. `condemned` as in `SegmentTarget`. `epoch_marks` check,
-    before each of the ranges, that its log was not truncated, None if nobody knows.
-    Timestamps outside [`earliest_ms`, `latest_ms`) go to the out-of-range folder. `watermark_ms` is the latest time of
-    a record before the ranges, as far as it is known. With the Wallclock extractor `hour_offsets` are (first offset,
-    hour start ms), ascending, the first at or below the ranges.
+    `writer` is the archiving run; each attempt adds its own id. `condemned` as in `SegmentTarget`. `epoch_marks` check
+    the log for a truncation before each of the ranges, None if nobody knows. Timestamps outside [`earliest_ms`,
+    `latest_ms`) go to the out-of-range folder. `watermark_ms` is the latest time of a record before the ranges, as far
+    as it is known. With the Wallclock extractor `hour_offsets` are (first offset, hour start ms), ascending, the first
+    at or below the ranges.
     """
 
     kafka: KafkaSettings = field(repr=False)
@@ -62,7 +62,7 @@ class ScanTask:
         return sum(map(len, self.ranges))
 
     def target(self, attempt: Attempt) -> SegmentTarget:
-        """Return the description of the segments that this attempt writes."""
+        """Return the description of the segments of this attempt."""
         writer = replace(self.writer, attempt=attempt.attempt_id)
         sides = {"key": self.records.key.registry, "value": self.records.value.registry}
         framed = tuple(name for name, registry in sides.items() if registry)
@@ -79,7 +79,7 @@ class ScanTask:
 
 @dataclass(frozen=True)
 class ScanResult:
-    """A task's result, which exists once its rows are committed. Scans, gaps and unresolved make up its `ranges`."""
+    """A task's result: it counts once its rows are committed. Scans, gaps and unresolved make up its `ranges`."""
 
     kafka_partition: int
     ranges: tuple[OffsetRange, ...]
@@ -105,7 +105,7 @@ class ScanResult:
 
 @dataclass(frozen=True)
 class FailedScan:
-    """A task that failed for good, or whose tries are used up: nothing of its ranges is archived."""
+    """A task with a permanent error, or without any tries left: nothing of its ranges is archived."""
 
     kafka_partition: int
     ranges: tuple[OffsetRange, ...]

@@ -44,7 +44,7 @@ class Compressor(Protocol):
 
 
 def compress_block(codec: str, level: int | None, data: memoryview) -> bytes:
-    """Compress the bytes of a block of Avro, without what Avro adds to them."""
+    """Compress the bytes of a block of Avro, without Avro's additions to them."""
     return _BLOCKS[codec](data, level)
 
 

@@ -1,4 +1,4 @@
-"""Decompresses what others wrote, in bounded memory: a few bytes can become terabytes, and sizes in them can be lies.
+"""Decompresses the data of others, in bounded memory: a few bytes can become terabytes, and sizes in them can be lies.
 
 Consecutive streams are read as one, as other readers of these codecs do. Each of them costs time, even if nothing is in
 it, so only so many may be small: a `_Room` counts them, and says how much may be read and produced.
@@ -72,7 +72,7 @@ def decompress_block(codec: str, data: _Bytes, most: int) -> _Bytes:
 
     Raises:
         TooLargeError: they become more than `most`.
-        ValueError: they are not of that codec, are cut off, or consist of too many small parts.
+        ValueError: they are not of this codec, are cut off, or consist of too many small parts.
     """
     try:
         if decompress := _BLOCKS.get(codec):
@@ -87,7 +87,7 @@ def decompress_stream(codec: str, source: IO[bytes], limits: ReadLimits, start: 
 
     Raises:
         TooLargeError: a block becomes more than `limits` allow.
-        ValueError: the stream is not of that codec, is cut off, or consists of too many empty parts.
+        ValueError: the stream is not of this codec, is cut off, or consists of too many empty parts.
     """
     room = _Room(limits.block_bytes, CHUNK_BYTES, READ_BYTES, 1)
     try:
@@ -105,7 +105,7 @@ class _Room:
         block_bytes: the most bytes of a block, compressed or not.
         piece_bytes: the most bytes of a piece of a stream without blocks.
         read_bytes: how many bytes are read at once.
-        small_bytes: a part that becomes fewer bytes is small.
+        small_bytes: a part of fewer decompressed bytes is small.
         free_bytes: how many bytes may still come.
     """
 
@@ -118,11 +118,11 @@ class _Room:
 
     @property
     def next_bytes(self) -> int:
-        """The most bytes of the next piece. One more than may come shows that they are too many."""
+        """The most bytes of the next piece: one more than allowed, to notice an excess."""
         return min(self.free_bytes + 1, self.piece_bytes)
 
     def count(self, size: int) -> None:
-        """Count a part that has become `size` bytes."""
+        """Count a part of `size` decompressed bytes."""
         if size < self.small_bytes:
             self.small += 1
         if self.small > _MOST_SMALL:
@@ -154,7 +154,7 @@ def _require_at_most(size: int, most: int) -> int:
 
 
 class _Prefixed:
-    """A file whose first bytes, `start`, were read before: first these, then those of `rest`, if there is one."""
+    """A file with first bytes (`start`) read before: first these, then the bytes of `rest`, if there is one."""
 
     closed = False
 
@@ -169,7 +169,7 @@ class _Prefixed:
         return part if part or self._rest is None else self._rest.read(size)
 
     def open_for_arrow(self) -> pa.NativeFile:
-        """Return the bytes as a file of Arrow, which calls Python for those of a file only."""
+        """Return the bytes as a file of Arrow: it calls Python for the bytes of a file only."""
         return pa.BufferReader(self._start) if self._rest is None else pa.PythonFile(self, "r")
 
     def read_up_to(self, size: int) -> _Bytes:
@@ -200,7 +200,7 @@ class _Prefixed:
         return int.from_bytes(head) if head else None
 
     def close(self) -> None:
-        """Leave the file open: Arrow closes what it has read."""
+        """Leave the file open: Arrow closes a file after reading it."""
 
 
 class _Inflater:
@@ -327,7 +327,7 @@ _Decompress = Callable[[_Bytes, int], _Bytes]
 
 
 def _decompress_snappy(data: _Bytes, most: int) -> _Bytes:
-    """Decompress a block of snappy, or a stream of snappy-java's, which begins as no block does."""
+    """Decompress a block of snappy, or a stream of snappy-java's: no block begins like it."""
     if data[: len(XERIAL)] != XERIAL:
         return _decompress_raw_snappy(data, most)
     return _join(_read_xerial_blocks, data, most)
@@ -357,7 +357,7 @@ def _decompress_lz4_frames(data: _Bytes, most: int) -> _Bytes:
 
 
 def _decompress_deflate(data: _Bytes, most: int) -> _Bytes:
-    """Decompress one raw stream. fastavro for Python leaves most of zlib's checksum after it, so that may follow."""
+    """Decompress one raw stream. fastavro for Python leaves most of zlib's checksum after it: this may follow."""
     stream = _Inflater(RAW_WBITS)
     body = stream.decompress(data, most + 1)
     _require_at_most(len(body), most)

@@ -1,4 +1,4 @@
-"""The table of codecs. A row holds all facts about a codec, but for its code, which is in the modules beside this one.
+"""The table of codecs. A row holds all facts about a codec. Its code is in the modules beside this one.
 
 Sources: Apache Kafka documentation, "Record Batch"; Confluent S3 sink, `avro.codec`, `s3.compression.type`,
 `s3.compression.level`, `parquet.codec`; the Avro and Parquet specifications; RFC 1952 (gzip), RFC 8878 (zstd); the
@@ -33,11 +33,11 @@ class Codec:
         levels: the levels a file may set. Empty: it has none.
         unset_level: for the docs, the level if the file sets none.
         words: its other names in connector files.
-        aiven_word: its name in the files of Aiven's sink. Empty: that sink does not have it.
+        aiven_word: its name in the files of Aiven's sink. Empty: the sink does not have it.
         lines: objects of lines and bytes are written with it, only read with it, or neither.
         suffix: the end it adds to the name of such an object.
-        magic: the first bytes of such an object. A pattern needs bytes absent from texts, so lines beginning with
-            `BZh` stay lines.
+        magic: the first bytes of such an object. A pattern needs bytes absent from texts, so lines beginning with `BZh`
+            stay lines.
         kafka_number: its number in the attributes of record batches. None: Kafka does not have it.
         avro: as `lines`, for Avro containers.
         avro_name: its name in an Avro container.

@@ -40,9 +40,9 @@ _IGNORED = {
 def raise_dagster_failures(context: StepContext, results_note: str = "") -> Iterator[None]:
     """Retry transient errors with exponential backoff; fail on permanent ones without any retry.
 
-    Every step begins here. So this also tags the run with its hours and with the processes that execute it, keeps it
-    alive, and warns of keys in its config without effect. `results_note` is a text for the page of a failed or
-    cancelled run: the results that stay.
+    Every step begins here. So this also tags the run with its hours and its processes, keeps it alive, and warns of
+    keys in its config without effect. `results_note` is a text for the page of a failed or cancelled run: the results
+    that stay.
     """
     _warn_of_ignored_config(context)
     run_id = context.run.run_id
@@ -63,7 +63,7 @@ def raise_dagster_failures(context: StepContext, results_note: str = "") -> Iter
 
 @contextmanager
 def _explain_full_disks() -> Iterator[None]:
-    """Raise a FullDiskError, which is retried, for an OSError of a full disk of this machine."""
+    """Raise a FullDiskError, a transient error, for an OSError of a full disk of this machine."""
     try:
         yield
     except OSError as err:
@@ -86,7 +86,7 @@ def _log_if_stopped(context: StepContext, results_note: str) -> Iterator[None]:
 
 
 def join_errors(failures: Mapping[str, PlatformError]) -> PlatformError:
-    """Return the only error, or one error that names them all. It is transient if one of them is.
+    """Return the only error, or one with the texts of all. It is transient if one of them is.
 
     So repeating a step must do no harm. A wrong clock fails everything, and is named once.
     """
@@ -121,7 +121,7 @@ def make_assets_failure(
 ) -> dg.Failure:
     """Make the failure of a step with `selected` assets. Some of them failed, and the others are done.
 
-    Its metadata is for the command line. Dagster does not try again: that would do the others again too.
+    Its metadata is for the command line. Dagster does not try again: a retry would repeat the others, too.
     """
     kinds = {key: classify_failure(err) for key, err in failures.items()}
     kind = next(kind for kind in KINDS if kind in kinds.values())
@@ -136,7 +136,7 @@ def make_assets_failure(
 
 
 def _make_metadata(err: PlatformError, kind: str, results_note: str) -> dict[str, str]:
-    """Make the metadata on the page of a failed run: its place in the runbook, and the text about results that stay."""
+    """Make the metadata on the page of a failed run: kind, section of the runbook, and the note on its results."""
     code = find_code(str(err)) or err.code
     note = {"what_stays": results_note} if results_note else {}
     return {"kind": kind, "runbook": code.section, **note}
@@ -154,7 +154,7 @@ def classify_failure(err: PlatformError) -> str:
 
 
 def _describe_failures(failures: Mapping[dg.AssetKey, PlatformError], selected: int) -> str:
-    """Return the message of a step: each failed topic with its error. An error that all share is named once."""
+    """Return the message of a step: each failed topic with its error. An error shared by all is named once."""
     texts = set(map(str, failures.values()))
     if len(texts) == 1 and (selected == 1 or len(failures) > 1):
         of = f"{len(failures)} of {selected} topics" if selected > 1 else ""
@@ -164,7 +164,7 @@ def _describe_failures(failures: Mapping[dg.AssetKey, PlatformError], selected: 
 
 
 def _warn_of_ignored_config(context: StepContext) -> None:
-    """Warn of what somebody wrote into the run's config, and the platform does not read."""
+    """Warn of sections without effect in the run's config: the platform does not read them."""
     for section, alternative in _IGNORED.items():
         if names := _list_names(context.run.run_config.get(section), section):
             context.log.warning(
@@ -188,7 +188,7 @@ def _list_names(config: object, path: str) -> list[str]:
 
 
 def _make_failure(context: StepContext, err: PlatformError, results_note: str) -> dg.Failure:
-    """Make the failure that ends the step without a retry, and tag the run with the kind of the error."""
+    """Make the failure of a step without a retry, and tag the run with the kind of the error."""
     kind = classify_failure(err)
     context.instance.add_run_tags(context.run.run_id, {FAILURE_TAG: kind})
     return dg.Failure(str(err), metadata=_make_metadata(err, kind, results_note), allow_retries=False)

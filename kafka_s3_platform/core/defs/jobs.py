@@ -26,7 +26,7 @@ Job = UnresolvedAssetJobDefinition
 def make_op_job(
     verb: str, subject: str, connector: str, description: str, body: Callable[..., None]
 ) -> dg.JobDefinition:
-    """Make the job `<verb>` of a connector, whose one op `<verb> <subject>` runs `body`.
+    """Make the job `<verb>` of a connector. Its one op, `<verb> <subject>`, runs `body`.
 
     Its pool makes a run wait for another run of this job, and for no other.
     """
@@ -37,7 +37,7 @@ def make_op_job(
 
 
 def make_upkeep_job(config: ConnectorConfig) -> dg.JobDefinition:
-    """Make the job that keeps the index of a connector small."""
+    """Make a connector's upkeep job: it keeps the index small."""
 
     def keep_up(context: dg.OpExecutionContext) -> None:
         with raise_dagster_failures(context, "Each step is a commit of its own, and finished steps stay."):
@@ -55,7 +55,7 @@ def make_upkeep_job(config: ConnectorConfig) -> dg.JobDefinition:
 def make_nightly_schedule(
     config: ConnectorConfig, job: dg.JobDefinition | Job, cron_schedule: str, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
-    """Make the schedule of a job that runs once a night, whatever has happened."""
+    """Make the unconditional schedule of a nightly job."""
     return dg.ScheduleDefinition(
         name=job.name,
         job=job,
@@ -92,18 +92,18 @@ class ConnectorJobs:
 
     @property
     def all(self) -> list[Job]:
-        """The jobs that the connector has."""
+        """The connector's jobs."""
         native = [job for job in (self.compact, self.restore) if job is not None]
         return [self.archive, self.verify, *native]
 
 
 def make_asset_job(verb: str, connector: str, selection: dg.AssetSelection, description: str) -> Job:
-    """Make the job `<verb>` of a connector, which materializes the selected assets or evaluates the selected checks."""
+    """Make the job `<verb>` of a connector, to materialize the selected assets or evaluate the selected checks."""
     return dg.define_asset_job(make_op_name(verb, connector), selection, description=description)
 
 
 def make_connector_jobs(topics: Sequence[TopicAssets], slow_checks: dg.AssetChecksDefinition) -> ConnectorJobs:
-    """Make the jobs of one connector. Checks that read the store run in `verify`, not after every hour."""
+    """Make the jobs of one connector. Slow checks, of objects in the store, run in `verify`, not after every hour."""
     name = topics[0].config.name
 
     def select(group: Group) -> dg.AssetSelection:
@@ -121,13 +121,13 @@ def make_connector_jobs(topics: Sequence[TopicAssets], slow_checks: dg.AssetChec
 
 
 def make_foreign_job(connector: str, key: dg.AssetKey) -> Job:
-    """Make the restore job of a source connector, whose one asset is `key`."""
+    """Make the restore job of a source connector for its one asset, `key`."""
     text = f"Replay to topics the objects that the file of connector {connector} describes."
     return make_asset_job("restore", connector, dg.AssetSelection.assets(key), text)
 
 
 def make_readable_job(connector: str, checks: dg.AssetChecksDefinition) -> Job:
-    """Make the job that reads the objects of a source connector."""
+    """Make the verify job of a source connector: it reads the objects and lists the unreadable ones."""
     text = f"Read the objects that the file of connector {connector} describes, and list what cannot be read."
     return make_asset_job("verify", connector, dg.AssetSelection.checks(checks), text)
 

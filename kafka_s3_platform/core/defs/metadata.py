@@ -1,4 +1,4 @@
-"""Converts reports and index rows to Dagster metadata. Numbers stay numbers, so that Dagster can plot them."""
+"""Converts reports and index rows to Dagster metadata. Numbers stay numbers, for Dagster's plots."""
 
 import logging
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ Metadata = dict[str, Any]
 
 
 def find_dagster_path() -> str:
-    """Return the path of Dagster's UI, with which links begin. Log a wrong address: a link is no reason to fail."""
+    """Return the path of Dagster's UI, the beginning of links. Log a wrong address: a link is no reason to fail."""
     try:
         return urlsplit(read_dagster_url() or "").path
     except ConfigError as err:
@@ -81,7 +81,7 @@ def make_segments_metadata(segments: Sequence[Segment], bucket: str, removed_key
 
 
 def _make_dropped_counts(report: HourReport | ArchiveReport, *, can_drop: bool) -> Metadata:
-    """Count records that were read, and written to no object. Also show 0 if the connector can drop records."""
+    """Count records read, but written to no object. Also show 0 if the connector can drop records."""
     counts = {"filtered_records": report.filtered_count, "dead_letters": report.dead_letter_count}
     return {name: count for name, count in counts.items() if count or can_drop}
 
@@ -135,6 +135,6 @@ def _make_row(kafka_partition: int, segments: Sequence[Segment], gap_count: int)
 
 
 def _make_waiting(waiting: Mapping[int, int]) -> dg.TableMetadataValue:
-    """Make a table of the kafka partitions where an open transaction holds records back, from the offset on."""
+    """Make a table of the kafka partitions with records held back by an open transaction, from the offset on."""
     rows = [{"kafka_partition": p, "last_stable_offset": offset} for p, offset in sorted(waiting.items())]
     return make_metadata_table(rows, ["kafka_partition", "last_stable_offset"])

@@ -2,7 +2,7 @@
 
 Dagster's default launcher cannot recognise such a run, so Dagster's run monitoring never ends it. Without this module,
 it would block its topic for ever. A process can be found only on its own host. So a run also extends its lease once a
-minute: without that, a run in a lost container would never end.
+minute: otherwise a run in a lost container would never end.
 """
 
 import json
@@ -73,13 +73,13 @@ def keep_alive(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
 
 
 def find_unfinished_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
-    """Return the runs that are queued or under way. Runs whose processes are gone are reported as failed instead."""
+    """Return the queued runs and the runs under way. Report runs of lost processes as failed instead."""
     records = instance.get_run_records(dg.RunsFilter(statuses=[*UNENDED]))
     return [record.dagster_run for record in records if not _fail_if_gone(instance, record)]
 
 
 def describe_place(run: dg.DagsterRun) -> str:
-    """Return where the run is executed, for messages: its processes and their host."""
+    """Return the run's place of execution, for messages: its processes and their host."""
     process = _find_process(run)
     if process is None:
         return "in no process that is known"
@@ -87,7 +87,7 @@ def describe_place(run: dg.DagsterRun) -> str:
 
 
 def describe_end(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
-    """Return how a run ends whose process may be lost, as the end of a message. Empty if it is seen from here."""
+    """Return the end of a message: how to end a run of a lost process. Empty if the process is seen from here."""
     process = _find_process(run)
     if process is not None and _is_here(process):
         return ""
@@ -151,7 +151,7 @@ def _find_namespace() -> str:
 
 
 def _find_process(run: dg.DagsterRun) -> Mapping[str, Any] | None:
-    """Read the host and processes of a run from its tag. None if that is absent or not ours: anybody can set tags."""
+    """Read the host and processes of a run from its tag. None if the tag is absent or not ours: anybody can set it."""
     try:
         tag = json.loads(run.tags.get(PROCESS_TAG, "{}"))
         processes = [[int(pid), float(started)] for pid, started in tag["processes"]]

@@ -52,13 +52,13 @@ def read_deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_submit_arguments(env: Mapping[str, str]) -> str:
-    """Return PySpark's arguments by which Spark itself reads the deployment's properties: they may be secret."""
+    """Return PySpark's arguments to let Spark itself read the deployment's properties: they may be secret."""
     path = shlex.quote(str(Path(env[SPARK_VARIABLE]).absolute()))
     return f"--load-spark-defaults --properties-file {path} {env.get(SUBMIT_VARIABLE, 'pyspark-shell')}"
 
 
 class NoValues(dg.IOManager):
-    """Stores no values: no step passes one on. Dagster's own manager pickles them to a folder that a run may name."""
+    """Stores no values: no step passes one on. Dagster's own manager pickles them to a folder of a run's choice."""
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         if obj is not None:
@@ -69,7 +69,7 @@ class NoValues(dg.IOManager):
 
 
 class SparkResource:
-    """Another Spark that `choose` finds, such as a warm one, or else dagster-pyspark's lazy session.
+    """Another Spark found by `choose`, such as a warm one, or else dagster-pyspark's lazy session.
 
     `choose` gets the runner on the session of this process, and `spark.master`.
 
@@ -114,7 +114,7 @@ def _start_once() -> "SparkSession":
 
 
 def _has_ended(session: "SparkSession") -> bool:
-    """Return True if the cluster has ended the session, so that another one is needed."""
+    """Return True if the cluster has ended the session: another one is needed."""
     from py4j.protocol import Py4JError
 
     context: Any = session.sparkContext
@@ -125,9 +125,9 @@ def _has_ended(session: "SparkSession") -> bool:
 
 
 def start_spark(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkSession":
-    """Start Spark with the deployment's properties, of which `overrides` replace some.
+    """Start Spark with the deployment's properties, some of them replaced by `overrides`.
 
-    An error that is not the platform's becomes one. Raises as `start_session`.
+    Any error but the platform's own becomes a SparkUnavailableError. Raises as `start_session`.
     """
     ignore_other_spark(os.environ)
     try:

@@ -1,4 +1,4 @@
-"""The job of retention of a connector: it removes what the rules of its file let go."""
+"""The job of retention of a connector: it removes the hours and days let go by the rules of its file."""
 
 from collections.abc import Collection, Sequence
 from itertools import chain
@@ -18,7 +18,7 @@ STAYS = "Each commit is whole by itself. A second run goes on, and `kafka-s3 vac
 
 
 def make_retain_job(topics: Sequence[TopicAssets]) -> dg.JobDefinition:
-    """Make the job that removes what the rules of retention of a connector let go."""
+    """Make the retain job: it removes the hours and days let go by a connector's rules of retention."""
     connector = topics[0].config.name
     configs = {topic.topic: topic.config for topic in topics}
 
@@ -33,7 +33,7 @@ def make_retain_job(topics: Sequence[TopicAssets]) -> dg.JobDefinition:
 
 
 def _sum_reports(reports: Collection[RetentionReport]) -> dict[str, int]:
-    """Sum up over all topics what retention removed, as metadata of the op."""
+    """Sum up the removals of all topics, as metadata of the op."""
     removals = [*chain.from_iterable(report.removals for report in reports)]
     return {
         "hours": sum(r.hour_count for r in removals if not r.expires),

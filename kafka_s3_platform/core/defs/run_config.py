@@ -27,8 +27,8 @@ _PLAIN: Mapping[str, Any] = {
 def make_plain_schema(config: type[dg.Config], shown_paths: Container[str] | None = None) -> dict[str, dg.Field]:
     """Make the fields of a config class, with plain values only. Its op has to use `read_config`.
 
-    The launchpad opens with all fields that have a default in the schema. So only the fields in `shown_paths` get
-    theirs: `read_config` adds the others. None: all get it.
+    The launchpad opens with every default in the schema. So only the fields in `shown_paths` get theirs: `read_config`
+    adds the others. None: all get it.
     """
     return _make_plain_fields(config.to_fields_dict(), shown_paths, "")
 
@@ -36,7 +36,7 @@ def make_plain_schema(config: type[dg.Config], shown_paths: Container[str] | Non
 def read_config(
     context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext, config: type[C]
 ) -> C:
-    """Return the config of a step, whose op has its `make_plain_schema`. ConfigError names the path of a bad field."""
+    """Return the config of a step; its op has the `make_plain_schema`. ConfigError names the path of a bad field."""
     try:
         return config(**context.op_execution_context.op_config)
     except ValidationError as err:
@@ -63,7 +63,7 @@ def _make_plain_field(field: dg.Field, shown_paths: Container[str] | None, path:
 
 
 def _make_plain_type(kind: Any) -> Any:
-    """Return the type of a field without Dagster's form {"env": NAME}, which reads the environment."""
+    """Return the type of a field without Dagster's form {"env": NAME} for variables of the environment."""
     if isinstance(kind, dg.Noneable):
         return dg.Noneable(_make_plain_type(kind.inner_type))
     if isinstance(kind, dg.Array):

@@ -1,6 +1,6 @@
-"""Requests runs, and reads from the instance which are unfinished, which ended, and which hours Dagster shows.
+"""Requests runs, and reads unfinished runs, ended runs and shown hours from the instance.
 
-Shown hours stay in the process, so that a tick reads only new events.
+Shown hours stay in the process: a tick reads only new events.
 """
 
 import hashlib
@@ -54,13 +54,13 @@ _read_hours: dict[tuple[str, dg.AssetKey], _ReadHours] = {}
 
 
 class ShownHours:
-    """The hours that an instance shows in one tick."""
+    """The hours shown by an instance in one tick."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
 
     def of(self, topic: TopicAssets) -> Collection[datetime]:
-        """Return the starts of the topic's hours that Dagster shows as materialized, read when they are needed."""
+        """Return the starts of the topic's hours shown as materialized in Dagster, read when they are needed."""
         hours = _read_hours.setdefault((self._instance_id, topic.key("hourly")), _ReadHours())
         return _ShownTopicHours(self._instance, topic, hours, self)
 
@@ -76,7 +76,7 @@ class ShownHours:
 
 
 class _ShownTopicHours(Collection[datetime]):
-    """Asks the instance only if an hour is not known to be shown. Events that are deleted later stay known."""
+    """Asks the instance only about hours not known as shown. Hours stay known after their events are deleted."""
 
     def __init__(self, instance: dg.DagsterInstance, topic: TopicAssets, hours: _ReadHours, shown: ShownHours) -> None:
         self._instance = instance
@@ -100,7 +100,7 @@ class _ShownTopicHours(Collection[datetime]):
         return len(self._hours.starts)
 
     def _read(self) -> None:
-        """Read the hours that were materialized since the last tick. Once in a tick, and only if they are needed."""
+        """Read the hours materialized since the last tick. Once in a tick, and only if they are needed."""
         if self._is_read:
             return
         self._is_read = True
@@ -154,7 +154,7 @@ class Requests:
         return [run for run in self._unfinished if is_changing(run, key)]
 
     def is_under_way(self, key: dg.AssetKey, windows: Windows, moment: datetime) -> bool:
-        """Return True if an unfinished run works on the hour (or day) of the asset that holds the moment."""
+        """Return True if an unfinished run works on the asset's hour (or day) of the moment."""
         return any(start <= moment < end for start, end in list_windows(self.list_unfinished(key), windows))
 
     def is_requested(self, key: dg.AssetKey) -> bool:
@@ -164,7 +164,7 @@ class Requests:
     def find_reason_to_wait(self, key: dg.AssetKey, fingerprint: str) -> str | None:
         """Return a reason to request no run now, None if there is none.
 
-        The reason is a run with the same inputs that has not failed transiently, or a failure a short time ago.
+        The reason is a run with the same inputs and without a transient failure, or a failure a short time ago.
         """
         digest = digest_inputs(key, fingerprint)
         for run in self.list_unfinished(key):
@@ -184,7 +184,7 @@ class Requests:
         return None
 
     def ask(self, key: dg.AssetKey, partition_keys: Sequence[str], fingerprint: str) -> str | None:
-        """Note that a run of the asset is due. If it has to wait, note nothing and return the reason."""
+        """Note a run of the asset as due. If it has to wait, note nothing and return the reason."""
         reason = self.find_reason_to_wait(key, fingerprint)
         if reason is None:
             self._due.append(Due(key, tuple(partition_keys), fingerprint))
@@ -230,8 +230,8 @@ class Requests:
     def _make_run_key(self, group: Sequence[Due]) -> str:
         """Make a unique run key of the inputs and the last requested run.
 
-        A schedule that makes several requests needs a different key for each. Dagster drops a sensor's request if an
-        earlier run of the sensor has the same key, so the next try needs another key.
+        Several requests of one schedule need different keys. Dagster drops a sensor's request if an earlier run of the
+        sensor has the same key, so the next try needs another key.
         """
         inputs = "".join(digest_inputs(due.key, due.fingerprint) for due in group)
         digest = hashlib.sha256(inputs.encode()).hexdigest()[:16]
@@ -248,7 +248,7 @@ class Requests:
 
     @cached_property
     def _ended(self) -> list["_EndedRun"]:
-        """Requested runs that ended, the newest first."""
+        """The ended ones of the requested runs, the newest first."""
         # A run that ends meanwhile is in the first list: so look at it first.
         _ = self._unfinished
         newest_ids = self._instance.get_run_ids(dg.RunsFilter(tags=self._tags, statuses=_ENDED), limit=REMEMBERED_RUNS)
@@ -295,13 +295,13 @@ class _EndedRun:
         return self.failed is not None and find_failure(self.failed, key) is None
 
     def is_transient(self, key: dg.AssetKey) -> bool:
-        """Return True if the asset failed for a reason that may pass: a broker was down, or the process was killed."""
+        """Return True if the asset failed for a transient reason: a broker was down, or the process was killed."""
         if self.status != dg.DagsterRunStatus.FAILURE or self.has_done(key):
             return False
         return (find_failure(self.failed, key) if self.failed else self.kind) != "permanent"
 
     def describe(self, key: dg.AssetKey) -> str:
-        """Return how the run ended for the asset, and what to do then: the end of a sentence."""
+        """Return the end of a sentence: the run's outcome for the asset, and the next step."""
         if self.has_done(key):
             return "succeeded; to do it again, re-execute that run"
         return f"ended as {self.status.value}; fix its cause, then re-execute that run"
@@ -312,7 +312,7 @@ _ended_runs: dict[str, dict[str, _EndedRun]] = {}
 
 
 def list_windows(runs: Sequence[dg.DagsterRun], windows: Windows) -> list[tuple[datetime, datetime]]:
-    """Return the windows of the runs' partition keys. Skip tags that hold no key: anybody can set tags of a run."""
+    """Return the windows of the runs' partition keys. Skip tags without a key: anybody can set tags of a run."""
     windows_of_runs = []
     for run in runs:
         first_key = run.tags.get(FIRST_WINDOW_TAG) or run.tags.get(WINDOW_TAG)

@@ -25,7 +25,7 @@ DAILY_HOUR = 1
 def make_hourly_schedule(
     topics: Sequence[TopicAssets], job: Job, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
-    """Make a schedule that requests the newest closed hour of each topic, shortly after the allowed lateness."""
+    """Make the hourly schedule: it requests each topic's newest closed hour, shortly after the allowed lateness."""
     minute = int((topics[0].lateness + AFTER_LATENESS).total_seconds() // 60) % 60
 
     @dg.schedule(
@@ -38,7 +38,7 @@ def make_hourly_schedule(
         "after its end and the allowed lateness. Older hours are requested by the lag sensor.",
     )
     def hourly(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
-        """Request the newest closed hour of each topic that Kafka has."""
+        """Request the newest closed hour of each topic still in Kafka."""
         gone = find_gone_topics(topics[0].config, find_topics_folder())
         present = [topic for topic in topics if topic.topic not in gone]
         tick = Tick({}, context.log)
@@ -55,9 +55,9 @@ def make_hourly_schedule(
 def make_daily_schedule(
     topics: Sequence[TopicAssets], job: Job, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
-    """Make a schedule that requests the newest past day of each topic if the index holds hourly segments of it.
+    """Make the daily schedule: it requests each topic's newest past day if the index holds hourly segments of it.
 
-    This is yesterday, or an earlier day if the allowed lateness is longer than the part of today that has passed.
+    This is yesterday, or an earlier day if the allowed lateness is longer than the past part of today.
     """
     lateness = topics[0].lateness + AFTER_LATENESS
     minute = int(lateness.total_seconds() // 60) % 60
@@ -101,7 +101,7 @@ def _request_hour(topic: TopicAssets, requests: Requests, shown: ShownHours, now
 
 
 def _request_day(topic: TopicAssets, index: IndexLook, requests: Requests, now: datetime, tick: Tick) -> None:
-    """Request a run of the newest past day, if the index holds hourly segments of it that no run is merging."""
+    """Request a run of the newest past day, if the index holds hourly segments of it and no run is merging them."""
     key = topic.key("daily")
     newest = find_newest_past_day(topic, now)
 

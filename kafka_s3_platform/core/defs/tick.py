@@ -69,7 +69,7 @@ class Tick(Deadline):
         return True
 
     def read_index(self, topic: TopicAssets, index: IndexLook, use: Callable[[IndexSnapshot], R]) -> R | None:
-        """Return what `use` reads of the topic's index, None if nothing of it is archived. Raises as `read_store`."""
+        """Return the result of `use` on the topic's index, None if nothing is archived. Raises as `read_store`."""
         return self.read_store(f"the index of topic {topic.topic}", lambda: index.read(topic, use))
 
     def result(self) -> dg.SensorResult:
@@ -93,7 +93,7 @@ class Tick(Deadline):
         return self.requests or dg.SkipReason(self._join_reasons(otherwise))
 
     def _join_reasons(self, otherwise: str) -> str:
-        """Join errors and reasons to the text that Dagster shows of a tick without requests."""
+        """Join errors and reasons to Dagster's text about a tick without requests."""
         return "; ".join([*map(str, self.errors), *self.reasons]) or otherwise
 
     def warn(self, reason: str) -> None:
@@ -124,6 +124,6 @@ class Tick(Deadline):
         return None
 
     def miss(self, topic: TopicAssets, err: BrokerUnavailableError | StoreUnavailableError) -> None:
-        """Note that the topic's cluster or its store did not answer, and warn of it."""
+        """Note the topic's silent cluster or store, and warn of it."""
         self.unavailable.append(err)
         self.warn(f"{topic.name}: {err}")

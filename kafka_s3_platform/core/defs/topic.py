@@ -28,7 +28,7 @@ ASSET_TAG = "kafka_s3/asset"
 
 @dataclass(frozen=True)
 class TopicAssets(ArchivedTopic):
-    """A topic that a connector archives, and its assets."""
+    """A connector's archived topic, and its assets."""
 
     first_hour: datetime | None = None
     """The earliest hour of the connector, if it is known. It only limits the hours that Dagster offers."""
@@ -47,7 +47,7 @@ class TopicAssets(ArchivedTopic):
 
     @property
     def kinds(self) -> set[str]:
-        """Dagster's kind tags of the asset: the store, the engine that writes the objects, and their format."""
+        """Dagster's kind tags of the asset: the store, the writing engine, and the objects' format."""
         layout = self.config.layout
         return {"s3", "spark", *find_format(layout.format).kinds(layout.codec)}
 
@@ -61,17 +61,17 @@ class TopicAssets(ArchivedTopic):
 
     @property
     def offered_hours(self) -> dg.TimeWindowPartitionsDefinition:
-        """The hours that Dagster offers, from the day of `first_hour` on."""
+        """The hours offered by Dagster, from the day of `first_hour` on."""
         return define_hours(self._offered_from, self.config.layout.timezone)
 
     @property
     def offered_days(self) -> dg.TimeWindowPartitionsDefinition:
-        """The days that Dagster offers, from the day of `first_hour` on."""
+        """The days offered by Dagster, from the day of `first_hour` on."""
         return define_days(self._offered_from, self.config.layout.timezone)
 
     @property
     def first_offered(self) -> datetime:
-        """The start of the first hour that Dagster offers, UTC. It refuses runs of earlier ones."""
+        """The start of the first hour offered by Dagster, UTC. It refuses runs of earlier ones."""
         return self.offered_hours.start.astimezone(timezone.utc)
 
     @property
@@ -133,7 +133,7 @@ def make_topic_checks(
     checks: Sequence[dg.AssetCheckSpec],
     config_schema: Mapping[str, dg.Field] | None = None,
 ) -> dg.AssetChecksDefinition:
-    """Make checks that the op `body` evaluates apart from the run of their assets."""
+    """Make checks with an op of their own, `body`, apart from the run of their assets."""
     evaluated = _name_checks(checks)
     inputs = {make_op_name(*spec.asset_key.path): spec.asset_key for spec in checks}
     op = dg.op(
@@ -159,7 +159,7 @@ def pick_topics(
 def check_each(topics: Sequence[TopicAssets], check: Callable[[TopicAssets], R]) -> Iterator[R]:
     """Yield the result of `check` for each topic.
 
-    A topic that cannot be checked stops no other. In the end this raises PlatformError, and names each of them.
+    A topic's error stops no other topic. In the end this raises PlatformError, and names each failed topic.
     """
     failures: dict[str, PlatformError] = {}
     for topic in topics:
@@ -174,5 +174,5 @@ def check_each(topics: Sequence[TopicAssets], check: Callable[[TopicAssets], R])
 
 
 def _name_checks(checks: Sequence[dg.AssetCheckSpec]) -> dict[str, dg.AssetCheckSpec]:
-    """Return the specs by the names of the op's outputs, which differ for all assets and checks."""
+    """Return the specs by the names of the op's outputs: one name for each asset and check."""
     return {make_op_name(*spec.asset_key.path, spec.name): spec for spec in checks}

@@ -35,7 +35,7 @@ def compress_avro(codec: str, level: int | None, data: memoryview) -> bytes:
 
 
 def _decompress_avro(codec: str, data: bytes, most: int) -> bytes:
-    """Return the bytes of a block, `most` at most, after comparing the checksum that snappy's blocks have."""
+    """Return the bytes of a block, `most` at most, after comparing the checksum of a snappy block."""
     if codec != "snappy":
         return bytes(decompress_block(codec, data, most))
     body = bytes(decompress_block(codec, data[:-_CRC_BYTES], most))
@@ -45,7 +45,7 @@ def _decompress_avro(codec: str, data: bytes, most: int) -> bytes:
 
 
 def read_zigzag(source: IO[bytes], start: bytes = b"") -> int:
-    """Read a zigzag number of Avro, of which the first byte may have been read before, as `start`.
+    """Read a zigzag number of Avro. Its first byte may have been read before, as `start`.
 
     Raise ValueError if it has more than 64 bits, or its bytes end.
     """

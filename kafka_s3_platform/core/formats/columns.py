@@ -51,7 +51,7 @@ def read_headers(column: pa.ListArray) -> Headers:
 
 
 def _count_lengths(column: pa.Array) -> tuple[Int64s, int, int]:
-    """Return the values' lengths (null: -1), and where the first value begins and the last ends in the array."""
+    """Return the values' lengths (null: -1), the start of the first one and the end of the last one in the array."""
     if not len(column):
         return np.empty(0, np.int64), 0, 0
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]

@@ -1,7 +1,7 @@
 """The reader and the writer of each format: the `FORMAT_IO` of the module in its row of `config/formats.py`.
 
-The keys `format.class`, `keys.format.class` and `headers.format.class` choose the writers of objects. A *part* is what
-an object holds of its records: values, keys or headers. An *envelope* is one of our formats, of whole records.
+The keys `format.class`, `keys.format.class` and `headers.format.class` choose the writers of objects. An object holds
+one *part* of its records: values, keys or headers. An *envelope* is one of our formats, of whole records.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -119,7 +119,7 @@ class ReadRequest:
         may_end_open: no separator has to follow the last record.
         any_bytes: its separator can be trusted, so values may be any bytes.
         is_wrapped: a column `value` without others holds the value itself.
-        limits: limits of what an object may ask for.
+        limits: limits of an object's demands.
         ends_open: called with True if no separator follows the last record, and none has to.
     """
 
@@ -148,7 +148,7 @@ class FormatIO:
         new_writer: None for read-only formats.
         new_reader: reads values, keys or headers. None for our envelopes.
         new_record_reader: reads whole records, from an object with a key. None for all formats but our envelopes.
-        find_unsafe: finds values that would be read back as something else. None: there are none.
+        find_unsafe: finds values not read back the same. None: there are none.
     """
 
     new_writer: Callable[[WriteRequest], RecordWriter] | None = None
@@ -194,7 +194,7 @@ def new_writer(sink: Sink, layout: LayoutSettings, part: ObjectPart, schema: Sch
 
 
 def find_unsafe_values(batch: ConnectBatch, layout: LayoutSettings) -> Mask:
-    """Return True for values that would be read back from the layout's format as something else.
+    """Return True for values not read back the same from the layout's format.
 
     Call it before the values are written. A null is never among them: `behavior.on.null.values` decides about nulls.
     """
@@ -202,7 +202,7 @@ def find_unsafe_values(batch: ConnectBatch, layout: LayoutSettings) -> Mask:
 
 
 def find_unsafe_keys(batch: ConnectBatch, layout: LayoutSettings) -> Mask:
-    """Return True for keys that cannot be written beside the values: nulls, as in Connect, and unsafe ones."""
+    """Return True for keys impossible to write beside the values: nulls, as in Connect, and unsafe ones."""
     if layout.keys_format is None:
         return np.zeros(batch.num_rows, bool)
     mask: Mask = batch.key.is_null | _find_unsafe(batch.key, layout.keys_format, layout)
@@ -210,7 +210,7 @@ def find_unsafe_keys(batch: ConnectBatch, layout: LayoutSettings) -> Mask:
 
 
 def _find_unsafe(payload: Payload, format_name: str, layout: LayoutSettings) -> Mask:
-    """Return True for the values, or keys, that the format would read back as something else."""
+    """Return True for the values, or keys, not read back the same from the format."""
     find_in_format = load_format_io(find_format(format_name)).find_unsafe
     if find_in_format is None:
         return np.zeros(len(payload), bool)

@@ -1,7 +1,7 @@
 """Keeps the offsets of an object's records as text beside the object, if its format holds values alone.
 
-`17+3,1,2` means: from offset 17 on 3 records, 1 offset without a record, 2 records. These are 17, 18, 19, 21 and 22.
-If that is shorter, `z` and the zlib stream of this text in base64 take its place.
+`17+3,1,2` means: from offset 17 on 3 records, 1 offset without a record, 2 records. These are 17, 18, 19, 21 and 22. If
+it is shorter, `z` and the zlib stream of this text in base64 take its place.
 """
 
 import base64
@@ -101,7 +101,7 @@ class KeptOffsets:
         return int(self.counts[-1])
 
     def of(self, row: int, count: int) -> Int64s:
-        """Return the offsets of `count` records, the first of which is record number `row` of the object."""
+        """Return the offsets of `count` records, from record number `row` of the object on."""
         rows = np.arange(row, row + count)
         runs = np.searchsorted(self.counts, rows, side="right")
         counts_before = np.where(runs > 0, self.counts[runs - 1], 0)
@@ -110,7 +110,7 @@ class KeptOffsets:
 
 
 def _find_bounds(plain: str) -> Int64s:
-    """Return where runs and holes begin and end: [17, 20, 21, 23] of the text `17+3,1,2`. Empty: it is none."""
+    """Return the bounds of runs and holes: [17, 20, 21, 23] of the text `17+3,1,2`. Empty: it is none."""
     if not _RUNS.fullmatch(plain):
         return np.empty(0, np.int64)
     # Arrow's numbers take eight bytes, a tenth of Python's. Arrow also raises an error if one is too large.

@@ -1,6 +1,6 @@
 """Recognizes the format of an object by its first bytes, whatever its name is.
 
-First bytes count only if control characters are among them: lines that begin with `BZh` or `PAR1` are still lines.
+First bytes count only if control characters are among them: lines beginning with `BZh` or `PAR1` are still lines.
 Sources: RFC 1952 (gzip), RFC 8878 (zstd), LZ4's and snappy's frame formats, snappy-java's SnappyOutputStream, the
 formats of bzip2, xz, zip and tar (POSIX ustar), Avro, Parquet, ORC and Hadoop's SequenceFile.
 """
@@ -32,7 +32,7 @@ def find_codec(head: bytes) -> str:
 
 
 def find_container(head: bytes) -> str:
-    """Describe an object that is not of lines, such as `a tar archive`. Empty: its format is unknown."""
+    """Describe an object other than lines, such as `a tar archive`. Empty: its format is unknown."""
     if _is_tar(head):
         return "a tar archive"
     if not holds_no_text(head[:HEAD_BYTES]):
@@ -47,17 +47,17 @@ def describe_head(head: bytes) -> str:
 
 
 def describe_foreign_to_parquet(head: bytes) -> str:
-    """Describe an object that should be Parquet but is not. Empty: it is Parquet, or unknown."""
+    """Describe an object expected to be Parquet, if it is not. Empty: it is Parquet, or unknown."""
     return "" if head.startswith(PARQUET_MAGIC) else describe_head(head)
 
 
 def holds_no_text(data: bytes | memoryview) -> bool:
-    """Return whether the data hold a control character other than tabs, ends of lines, form feeds and escapes."""
+    """Return True if the data hold a control character other than tabs, ends of lines, form feeds and escapes."""
     return _NO_TEXT.search(data) is not None
 
 
 def _is_tar(head: bytes) -> bool:
-    """Return whether it begins with a header of tar and its right checksum.
+    """Return True if it begins with a header of tar and its right checksum.
 
     The checksum is the sum of the header's bytes, with spaces in place of the checksum itself.
     """

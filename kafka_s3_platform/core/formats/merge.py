@@ -1,6 +1,6 @@
 """Merges streams of one kafka partition into one in offset order, with a few batches in memory at a time.
 
-A restore reads several objects so, whose offsets may interleave.
+So a restore reads several objects with possibly interleaving offsets.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ Repeated = Callable[[str, Int64s], None]
 
 @dataclass(frozen=True, slots=True)
 class BatchSteps(Generic[B]):
-    """The operations that a merge needs of a kind of batches, so that it need not know the kind.
+    """The operations of a merge on a kind of batches: the merge itself need not know the kind.
 
     `cut_rows` returns the rows `[start, end)` of a batch; `join_rows` the rows of several batches at these positions,
     which count through all of them.
@@ -83,7 +83,7 @@ class OffsetMerge(Generic[B]):
 
 
 class _Cursor(Generic[B]):
-    """An open object, its current batch, and the first row of it that is not taken yet."""
+    """An open object, its current batch, and its first row not taken yet."""
 
     def __init__(self, key: str, batches: Iterator[B], memory_bytes: int, steps: BatchSteps[B]) -> None:
         self.key = key
@@ -124,7 +124,7 @@ class _Cursor(Generic[B]):
 class MergeSource:
     """The records of an object in ascending offset order, all in `[start_offset, end_offset)`.
 
-    `open` is called when the merge reaches `start_offset`. If the merge ends early, it closes what that has opened.
+    `open` is called when the merge reaches `start_offset`. If the merge ends early, it closes the generator.
     """
 
     key: str
@@ -136,7 +136,7 @@ class MergeSource:
 def merge_by_offset(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
     """Merge the records of all `sources` by offset, into batches as `cut_batches` makes them.
 
-    Records that only one source can hold are not copied. Memory: a batch of each overlapping source. Raises
+    Records possible in one source alone are not copied. Memory: a batch of each overlapping source. Raises
     IntegrityError if two sources hold one offset, or an offset is out of order or outside the range of its source.
     """
     return cut_batches(_merge_due(sources))
@@ -153,7 +153,7 @@ def _merge_due(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
 
 
 def _read_checked(source: MergeSource) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the source's batches. IntegrityError for an offset that does not ascend, or is out of its range."""
+    """Yield the source's batches. IntegrityError for an offset not ascending, or out of its range."""
     due = source.start_offset
     with closing(source.open()) as batches:
         for batch in batches:
@@ -171,7 +171,7 @@ def _read_checked(source: MergeSource) -> Generator[pa.RecordBatch, None, None]:
 
 
 def _refuse_repeated(key: str, offsets: Int64s) -> None:
-    """Raise IntegrityError for offsets that two objects hold."""
+    """Raise IntegrityError for offsets held by two objects."""
     raise IntegrityError(
         f"object {key}: offset {offsets[0]} is held by another object too, and one of them must not be in the index: "
         f"run `kafka-s3 verify`, which names both"

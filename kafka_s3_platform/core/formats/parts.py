@@ -54,7 +54,7 @@ class UnwritableSchemaError(PermanentError):
 def build_unwritable_error(
     batch: ConnectBatch, objects: Sequence[Any], format_name: str, encode: Callable[[Any], object]
 ) -> UnwritableRecordsError:
-    """Build the error for records whose objects `encode` refuses all together: each is tried alone to find which."""
+    """Build the error for objects refused by `encode` all together: each is tried alone to find the bad ones."""
     reasons: dict[int, str] = {}
     for row, value in enumerate(objects):
         try:
@@ -105,7 +105,7 @@ def find_payload(batch: ConnectBatch, part: ObjectPart) -> Payload:
 
 
 def read_part_bytes(batch: ConnectBatch, part: ObjectPart) -> pa.BinaryArray:
-    """Return the bytes of each value or key, unframed. UnwritableRecordsError for what is neither bytes nor text."""
+    """Return the bytes of each value or key, unframed. UnwritableRecordsError for anything but bytes or text."""
     payload = require_no_null(batch, find_payload(batch, part))
     if payload.raw is not None and payload.raw_is_value:
         return payload.raw

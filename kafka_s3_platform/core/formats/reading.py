@@ -107,7 +107,7 @@ def build_bytes_payload(values: pa.BinaryArray) -> Payload:
 def read_pieces(
     source: IO[bytes], key: str, codec: str, limits: ReadLimits = DEFAULT_LIMITS, *, as_named: bool = False
 ) -> Iterator[bytes]:
-    """Read an object of lines or bytes, piece by piece. Its content shows how it is compressed.
+    """Read an object of lines or bytes, piece by piece. Its content shows its compression.
 
     If its key ends as a codec's names do, the content must have that codec. Otherwise it must have `codec`, if the
     connector file names one. `as_named`: its values may begin with any bytes; see `decompress_lines`. Raises

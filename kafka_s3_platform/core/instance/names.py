@@ -1,4 +1,4 @@
-"""Makes names that Dagster accepts from names of Kafka, Connect and files: of letters, digits and `_`."""
+"""Makes names for Dagster, of letters, digits and `_`, from names of Kafka, Connect and files."""
 
 import os
 import re

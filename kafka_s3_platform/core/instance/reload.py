@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 def reload_code_location(context: dg.SensorEvaluationContext) -> str:
-    """Replace this code server by one that loads anew. Return a sentence for the sensor's page.
+    """Replace this code server by a newly loaded one. Return a sentence for the sensor's page.
 
     Dagster's webserver and daemon notice a new server by themselves. If each of them manages a server of its own, the
     daemon replaces its server every minute, and the webserver when somebody reloads the location.

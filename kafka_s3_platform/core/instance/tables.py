@@ -1,12 +1,12 @@
-"""Reads and deletes rows of Dagster's own tables, where its calls read too much or delete too much.
+"""Reads and deletes rows of Dagster's own tables: its own calls read or delete too much.
 
 Its `delete_run` also deletes the materializations of the run, and sensors would request its hours again. Here the
 newest materialization and the newest observation of each partition key become events without a run, like reported
 ones. They keep their id, time and metadata: nothing looks materialized again, and the latest stays the latest. Every
 step can be killed and done again; the run itself goes last.
 
-Its list of checks' last results reads the last event of each check, also of all passed ones, and omits checks that a
-run is about to evaluate.
+Its list of checks' last results reads the last event of each check, also of all passed ones, and omits checks about to
+be evaluated by a run.
 
 Until when a run counts as alive is recorded in a table as well.
 
@@ -46,19 +46,19 @@ from kafka_s3_platform.core.errors import PermanentError
 
 
 def set_alive_until(instance: dg.DagsterInstance, run_id: str, until: float) -> None:
-    """Record the time (seconds since the epoch) until which the run counts as alive."""
+    """Record the run as alive until a time (seconds since the epoch)."""
     instance.run_storage.set_cursor_values({make_alive_key(run_id): repr(until)})
 
 
 def read_alive_until(instance: dg.DagsterInstance, run_id: str) -> float | None:
-    """Return the time (seconds since the epoch) until which the run counts as alive. None if none was recorded."""
+    """Return the time (seconds since the epoch) recorded by `set_alive_until`. None if none was recorded."""
     key = make_alive_key(run_id)
     value = instance.run_storage.get_cursor_values({key}).get(key)
     return None if value is None else float(value)
 
 
 def make_alive_key(run_id: str) -> str:
-    """Return the key in Dagster's storage of the record that shows that a run's process is alive."""
+    """Return the key, in Dagster's storage, of the sign of life of a run's process."""
     return f"kafka_s3/alive/{run_id}"
 
 
@@ -96,9 +96,9 @@ def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, cutoff: datetime) -> int:
-    """Delete observations and check results of the asset without a run that are older than `cutoff` (UTC).
+    """Delete the asset's observations and check results without a run and older than `cutoff` (UTC).
 
-    The newest of each stays. Return the number of deleted observations, which may be EVENTS_AT_ONCE of more.
+    The newest of each stays. Return the number of deleted observations: if it is EVENTS_AT_ONCE, there may be more.
     """
     storage = _find_event_log(instance)
     cutoff_utc = cutoff.astimezone(timezone.utc).replace(tzinfo=None)
@@ -115,7 +115,7 @@ def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, cutoff: 
 
 
 def list_ended_backfills(instance: dg.DagsterInstance, cutoff: datetime) -> Sequence[PartitionBackfill]:
-    """List the backfills that have ended and were created before a time."""
+    """List the ended backfills created before a time."""
     return instance.get_backfills(BulkActionsFilter(statuses=BULK_ACTION_TERMINAL_STATUSES, created_before=cutoff))
 
 
@@ -133,14 +133,14 @@ def delete_backfill(instance: dg.DagsterInstance, backfill_id: str) -> None:
 
 
 def _delete_alive_until(storage: Any, run_id: str) -> None:
-    """Delete the record of the time until which the run counts as alive."""
+    """Delete the record of `set_alive_until` about the run."""
     if isinstance(storage, SqlRunStorage):
         with storage.connect() as conn:
             conn.execute(KeyValueStoreTable.delete().where(KeyValueStoreTable.c.key == make_alive_key(run_id)))
 
 
 def _find_event_log(instance: dg.DagsterInstance) -> SqlEventLogStorage:
-    """Return Dagster's event log. PermanentError if it is in no SQL database, whose tables this module needs."""
+    """Return Dagster's event log. PermanentError if it is in no SQL database: this module needs its tables."""
     storage = instance.event_log_storage
     if not isinstance(storage, SqlEventLogStorage):
         raise PermanentError(
@@ -154,7 +154,7 @@ def _find_event_log(instance: dg.DagsterInstance) -> SqlEventLogStorage:
 def _detach_events(storage: SqlEventLogStorage, run_id: str) -> int:
     """Take up to EVENTS_AT_ONCE of the run's asset events: detach the newest of each partition key from the run.
 
-    The others are deleted. Return the number of events that were taken.
+    The others are deleted. Return the number of events taken.
     """
     newer = _events.alias()
     is_same_key = db.and_(
@@ -188,7 +188,7 @@ def _detach_events(storage: SqlEventLogStorage, run_id: str) -> int:
 
 
 def _report_without_run(serialized: str) -> str:
-    """Return a run's event as Dagster stores one that was reported without a run, at the event's own time."""
+    """Return a run's event in Dagster's form of events without a run, at the event's own time."""
     entry = dg.deserialize_value(serialized, dg.EventLogEntry)
     source = entry.get_dagster_event()
     event = dg.DagsterEvent(
@@ -201,7 +201,7 @@ def _report_without_run(serialized: str) -> str:
 
 
 def _update_last_materializations(storage: SqlEventLogStorage, run_id: str) -> None:
-    """Set the last event of assets that the run was the last to materialize."""
+    """Set the last event of the assets materialized last by the run."""
     with storage.index_transaction() as conn:
         keys = conn.execute(db.select(AssetKeyTable.c.asset_key).where(AssetKeyTable.c.last_run_id == run_id)).scalars()
         for key in keys.fetchall():
@@ -239,8 +239,8 @@ def _delete_check_results(storage: SqlEventLogStorage, run_id: str, *conditions:
 def _delete_snapshots(storage: Any, run: dg.DagsterRun | None) -> None:
     """Delete the definitions of the run's selection, if no other run has the same.
 
-    The definition of a complete job stays: its selections name it. A run created at this very moment may have found
-    the definitions. Dagster refuses to store it then, so that it is requested again, or it runs without.
+    The definition of a complete job stays: its selections name it. A run created at this very moment may have found the
+    definitions. Dagster refuses to store it then, and it is requested again, or it runs without.
     """
     if run is None or not run.job_snapshot_id or not isinstance(storage, SqlRunStorage):
         return
@@ -275,7 +275,7 @@ def _delete_ids(conn: Connection, ids: Sequence[int]) -> None:
 
 
 def _delete_own_file(storage: SqlEventLogStorage, run_id: str) -> None:
-    """Delete the file that Dagster's SQLite storage made for the run."""
+    """Delete the run's own file of Dagster's SQLite storage."""
     if isinstance(storage, SqliteEventLogStorage):
         path = Path(storage.path_for_shard(run_id))
         if path.name == f"{run_id}.db":

@@ -26,7 +26,7 @@ class Windows:
         return self.definition.has_partition_key(partition_key) and self.key(self.start(partition_key)) == partition_key
 
     def check(self, partition_keys: Iterable[str]) -> None:
-        """Raise ConfigError for a key that Dagster does not make. Anybody who launches a run can set one."""
+        """Raise ConfigError for a key not made by Dagster. Anybody who launches a run can set one."""
         for key in partition_keys:
             nearest = self.key(self.start(key))
             if nearest != key:
@@ -84,7 +84,7 @@ class Days(Windows):
 
 
 def find_restorable_windows(config: ConnectorConfig) -> tuple[Windows, Windows]:
-    """Return the hours and days that may be archived, also before the connector's start hour: it may have moved."""
+    """Return the possible hours and days of an archive, also before the connector's start hour: it may have moved."""
     start = datetime(1970, 1, 1)  # noqa: DTZ001 - of the zone, as Dagster wants it
     zone = config.layout.timezone
     return Windows(define_hours(start, zone)), Windows(define_days(start, zone))

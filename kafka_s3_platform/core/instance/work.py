@@ -1,7 +1,7 @@
 """Reads the work of a run, and its error, from the run, its tags and its events.
 
 A sensor or schedule requests one run for hundreds of assets. So a tag holds no names, only a digest of 12 characters
-for each asset: its inputs, and if it failed. The UI shows no tag that begins with `.dagster/`: these are for machines.
+for each asset: its inputs, and if it failed. The UI shows no tag with the prefix `.dagster/`: these are for machines.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ DIGEST_SIZE = 12
 
 
 def find_request_name(key: dg.AssetKey) -> str:
-    """Return what the asset keys in one request have in common: `<connector>/<group>`."""
+    """Return the common part of the asset keys in one request: `<connector>/<group>`."""
     return "/".join(key.path[:-1])
 
 
@@ -51,7 +51,7 @@ def make_request_tags(inputs: Mapping[dg.AssetKey, str]) -> dict[str, str]:
 
 
 def make_window_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Make the tag that shows people the hours or days of a run, from Dagster's tags of partitions.
+    """Make the tag to show people the hours or days of a run, from Dagster's tags of partitions.
 
     The list of runs has room for about 33 characters of it.
     """
@@ -74,12 +74,12 @@ def make_failed_tags(kinds: Mapping[dg.AssetKey, str]) -> dict[str, str]:
 
 
 def is_request_for(tags: Mapping[str, str], key: dg.AssetKey) -> bool:
-    """Return True if the tags are of a request that may name the asset. The run's selection shows if it does."""
+    """Return True if the tags are of a request for the asset's group. The run's selection shows its assets."""
     return tags.get(REQUEST_TAG) == find_request_name(key)
 
 
 def read_inputs(tags: Mapping[str, str]) -> frozenset[str]:
-    """Return the digests of the assets that the run was requested for, each with the fingerprint of its inputs."""
+    """Return the digests of the run's requested assets, each with the fingerprint of its inputs."""
     return _read_digests(INPUTS_TAG, tags)
 
 
@@ -118,12 +118,12 @@ def _split_into_tags(name: str, digests: Iterable[str]) -> dict[str, str]:
 
 
 def split_digests(text: str) -> list[str]:
-    """Split the digests of assets that a text has one after the other."""
+    """Split a text into its digests of assets, one after the other."""
     return [text[start : start + DIGEST_SIZE] for start in range(0, len(text), DIGEST_SIZE)]
 
 
 def _read_digests(name: str, tags: Mapping[str, str]) -> frozenset[str]:
-    """Return the digests in the tag `name` and in those that continue it."""
+    """Return the digests in the tag `name` and in its continuations."""
     digests: set[str] = set()
     parts = 0
     while text := tags.get(f"{name}.{parts}" if parts else name):
@@ -188,7 +188,7 @@ def name_restored_op(connector: str) -> str:
 
 
 def list_picked_keys(run: dg.DagsterRun, connector: str) -> set[dg.AssetKey]:
-    """Return the assets that a run of the connector picked. It is empty if the run is of its whole job."""
+    """Return the assets picked by a run of the connector. It is empty if the run is of its whole job."""
     is_replay = run.job_name in {make_op_name(job, connector) for job in REPLAY_JOBS}
     topic = run.tags.get(TOPIC_TAG) if is_replay else None
     named_keys = {dg.AssetKey([connector, "restored", topic])} if topic else set()
@@ -201,7 +201,7 @@ def list_picked_keys(run: dg.DagsterRun, connector: str) -> set[dg.AssetKey]:
 def find_work(run: dg.DagsterRun, jobs: Mapping[str, tuple[str, str]]) -> set[tuple[str, str]]:
     """Return connector and kind of the run's work. A run of picked assets may have a job of Dagster's own.
 
-    A restore that sends nothing does no work: it neither succeeds nor fails.
+    A restore without records to send does no work: it neither succeeds nor fails.
     """
     if NOTHING_TAG in run.tags or any(read_how(run, op).get("dry_run") for op in _read_ops(run)):
         return set()
@@ -242,7 +242,7 @@ def list_subjects(connectors: Iterable[str], keys: Iterable[dg.AssetKey]) -> Sub
 
 
 def heals_itself(kind: str, reason: str) -> bool:
-    """Return True if work that failed for this reason (see `find_failed_assets`) is requested again as it is."""
+    """Return True if failed work of this reason (see `find_failed_assets`) is requested again as it is."""
     return kind in REPEATED_WORK and reason in {"", "transient"}
 
 

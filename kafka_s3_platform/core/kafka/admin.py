@@ -61,7 +61,7 @@ class TopicDescription:
 
     @property
     def generation(self) -> TopicGeneration:
-        """The topic as the index stores it, to see later whether it was changed or created again."""
+        """The topic as the index stores it, to notice later if it was changed or created again."""
         configs = tuple(sorted(self.configs.items()))
         return TopicGeneration(self.topic, self.topic_id, self.kafka_partitions, configs, self.acls)
 
@@ -224,7 +224,7 @@ class ClusterAdmin(OffsetAdmin):
     def delete_topic(self, topic: str, topic_id: str, *, only_unused: bool = False) -> bool:
         """Delete the topic if it has this id, and no other of its name. Return True if it was deleted.
 
-        With `only_unused` it stays if it was written to. If it cannot be deleted, it stays too, and that is logged.
+        With `only_unused` it stays if it was written to. If it cannot be deleted, it stays too: a warning is logged.
         """
         try:
             description = self.describe_topic(topic)
@@ -241,7 +241,7 @@ class ClusterAdmin(OffsetAdmin):
     def check_new_topic(
         self, topic: str, kafka_partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:
-        """Raise the error that creating this topic would meet, and create nothing. ConfigError for a refused config."""
+        """Raise the error of creating this topic, without creating it. ConfigError for a refused config."""
         new = NewTopic(topic, kafka_partitions, replication_factor, config=dict(configs))
         self._create(new, f"asking whether creating topic {topic} is possible", validate_only=True)
 

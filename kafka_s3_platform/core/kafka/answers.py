@@ -32,7 +32,7 @@ class RecordOffset(int):
 
     @classmethod
     def of(cls, offset: int, timestamp_ms: int) -> "RecordOffset":
-        """Return `offset` as a number that also carries the record's timestamp in epoch ms."""
+        """Return `offset` as a number with the record's timestamp in epoch ms."""
         record_offset = cls(offset)
         record_offset.timestamp_ms = timestamp_ms
         return record_offset
@@ -43,13 +43,13 @@ NO_RECORD_SO_LATE = -1
 
 
 class Untold(Enum):
-    """Mark the offset of a timestamp as unknown: the broker says that no record is so late, but there may be one.
+    """Mark the offset of a timestamp as unknown: the broker names no record so late, but there may be one.
 
     From the log start on, a broker looks into the first log segment that ever had a record so late, and into no later
-    one (LogSegments and `findOffsetByTimestamp` in Kafka's UnifiedLog). If the latest records of that segment were
+    one (LogSegments and `findOffsetByTimestamp` in Kafka's UnifiedLog). If the latest records of this segment were
     deleted, it finds none. If DeleteRecords deleted a whole segment, this lasts for minutes. If it deleted a record
-    with a time in the far future, it lasts for good. An answer is also unknown if the log has no record with the offset
-    and timestamp that it names.
+    with a time in the far future, it lasts for good. An answer is also unknown if the log has no record with its offset
+    and timestamp.
     """
 
     UNTOLD = "untold"
@@ -81,7 +81,7 @@ class Answers(Generic[K, A]):
     failures: Mapping[K, PlatformError]
 
     def convert(self, function: Callable[[K, A], B]) -> "Answers[K, B]":
-        """Convert each answer by a function of key and answer. One that raises BrokerUnavailableError fails."""
+        """Convert each answer by a function of key and answer. BrokerUnavailableError makes it a failure."""
         results: dict[K, B] = {}
         failures = dict(self.failures)
         for key, answer in self.results.items():
@@ -107,7 +107,7 @@ class Answers(Generic[K, A]):
         return self.results or self.all_or_raise()
 
     def merge_retry(self, later: "Answers[K, A]") -> "Answers[K, A]":
-        """Return these answers, and `later` ones to questions that had failed and were asked again."""
+        """Return these answers and `later` ones, to failed questions asked again."""
         failures = {**self.failures, **later.failures}
         unanswered = {key: err for key, err in failures.items() if key not in later.results}
         return Answers({**self.results, **later.results}, unanswered)
@@ -128,8 +128,8 @@ def ask_again(answers: Answers[K, A], ask: Callable[[Sequence[K]], Answers[K, A]
 def ask_in_parts(keys: Sequence[K], size: int, ask: Callable[[Sequence[K]], Answers[K, A]]) -> Answers[K, A]:
     """Ask about `size` keys at a time, so no request is too large. Return the answers to all `keys`.
 
-    If no broker answers about a part, the next parts are not asked about, and get that part's failure. So a cluster
-    that is down costs one timeout, and not one for each part.
+    If no broker answers about a part, the next parts are not asked about, and get the same failure. So an unreachable
+    cluster costs one timeout, and not one for each part.
     """
     answers: Answers[K, A] = Answers({}, {})
     for start in range(0, len(keys), size):
@@ -181,7 +181,7 @@ def check_leader_epoch(epoch: int | None, where: str) -> int | None:
 class LogEnds:
     """The ends of a log: its last stable offset was asked for after its high watermark.
 
-    If records arrived in between, the answer may lie above the high watermark. Then no transaction was open below that.
+    If records arrived in between, the answer may lie above the high watermark. Then no transaction was open below it.
     """
 
     high_watermark: LogEnd
@@ -191,7 +191,7 @@ class LogEnds:
 
 
 def check_log_ends(offsets: tuple[int, int], epoch: int | None, observed_at: datetime, where: str) -> LogEnds:
-    """Check `offsets`, the high watermark and the last stable offset, in the order in which they were asked for.
+    """Check `offsets`, the high watermark and the last stable offset, in the order of the requests.
 
     The log ends at the higher one: either more records came meanwhile, or the first answer was too low.
     """
@@ -230,7 +230,7 @@ def _check_offset(number: int, what: str, where: str) -> int:
 
 
 def _make_answer_error(answer: str, where: str) -> BrokerUnavailableError:
-    """Return the error for an impossible answer of a broker: `where` it was asked, and what it said."""
+    """Return the error for an impossible `answer` of a broker to the request `where`."""
     return BrokerUnavailableError(
         f"{where}: the broker answered {answer}, which cannot be. One that is going down or coming up answers so for a "
         f"moment; the next try asks again"

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reasons:
-    """Connection errors that librdkafka has reported since the last answer: they explain why an answer is missing."""
+    """Connection errors reported by librdkafka since the last answer: they explain a missing answer."""
 
     def __init__(self) -> None:
         self._latest: dict[int, KafkaError] = {}
@@ -113,7 +113,7 @@ def _warn_of_unverified(properties: Mapping[str, Any]) -> None:
 
 
 class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
-    """Logs librdkafka's lines at debug level: what matters reaches the caller in an exception."""
+    """Logs librdkafka's lines at debug level: errors reach the caller as exceptions."""
 
     def __init__(self, reasons: Reasons) -> None:
         super().__init__(logging.getLogger("kafka_s3_platform.core.kafka.librdkafka"))
@@ -214,14 +214,14 @@ class AdminCalls:
     def close(self) -> None:
         """Serve librdkafka's last events, and end it.
 
-        Left to Python's cycle collector, which may run in a thread of librdkafka's, it would abort the process
+        Python's cycle collector may run in a thread of librdkafka's. Ended there, the client would abort the process
         (confluent-kafka-python's pull request 2131).
         """
         self._client.poll(0)
         self._opened.close()
 
     def ask(self, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:
-        """Return the answer to a call, which gets the admin client and its request timeout; `what` is for errors."""
+        """Return the answer to a call with the admin client and its request timeout; `what` is for errors."""
         answer: T = self._await_answer(call(self._client, self._timeout), what)
         return answer
 
@@ -282,10 +282,10 @@ class AdminCalls:
         _answered.add(self._bootstrap_servers)
 
     def _await_late_result(self, future: "Future[Any]", question: str) -> Any:
-        """Wait for an answer that is late, up to the timeout.
+        """Wait for a late answer, up to the timeout.
 
-        If a client that `begins` only meets refused connections, it waits no longer than BEGIN_SECONDS. They are
-        counted before each wait, since a busy machine notices a refusal late.
+        If with `begins` all connections are refused, it waits no longer than BEGIN_SECONDS. They are counted before
+        each wait, since a busy machine notices a refusal late.
         """
         ends = time.monotonic() + self._timeout
         addresses = self._bootstrap_servers.split(",")

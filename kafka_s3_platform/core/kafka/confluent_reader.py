@@ -1,6 +1,6 @@
 """The reader on confluent-kafka: it knows all security settings and errors of Kafka, and is slower than `FetchReader`.
 
-A `MessageStream` holds the consumer's position and what it has fetched ahead; a `RangeTally` sums up one range.
+A `MessageStream` holds the consumer's position and the messages fetched ahead; a `RangeTally` sums up one range.
 """
 
 import time
@@ -139,7 +139,7 @@ class ConfluentReader(RecordReader):
         return RangeRead(self._read(tp, offsets, leader_epoch, tally), tally.failures)
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Return an EpochEnd without the end, which librdkafka does not say, if the log was truncated. Else None."""
+        """Return an EpochEnd if the log was truncated, without the end: librdkafka does not tell it. Else None."""
         self._stream = None
         tally = RangeTally(offset)
         stream = self._open(TopicPartition(self._topic, kafka_partition), offset, leader_epoch)
@@ -239,8 +239,8 @@ class ConfluentReader(RecordReader):
     def _prove_end(self, stream: MessageStream, end: int, proof: Message) -> None:
         """Read the range's last offset by itself. The broker has to deliver the same record again.
 
-        A record may claim a later offset than its own, since the broker does not check that. Without this proof, such a
-        record would hide the next ones: librdkafka does not show a record's batch.
+        A record may claim a later offset than its own: the broker does not check it. Without this proof, such a record
+        would hide the next ones: librdkafka does not show a record's batch.
         """
         stream.usable = False
         probe = self._read_again(stream.tp, end - 1)
@@ -252,7 +252,7 @@ class ConfluentReader(RecordReader):
             raise make_disorder_error(stream.tp, f"{message.offset()} comes where {proof.offset()} came before")
 
     def _read_again(self, tp: TopicPartition, offset: int) -> MessageStream:
-        """Seek to one offset, and return a stream of its own with the first record or event that comes there."""
+        """Seek to one offset, and return a stream of its own with the first record or event from there."""
         probe = MessageStream(tp, offset, offset, None, offset)
         self._assign(probe, None)
         while not probe.waiting:
@@ -260,7 +260,7 @@ class ConfluentReader(RecordReader):
         return probe
 
     def _explain_stall(self, stream: MessageStream, end: int) -> PlatformError:
-        """Return the error for records that do not come: it says what the broker tells of the log now."""
+        """Return the error for overdue records: a silent broker, a truncated log, an open transaction, or another."""
         if not stream.at_end:
             return self._reasons.explain_silence(
                 f"{stream}: no broker answered for {self._answer_seconds:g} s, the range ends at {end}"
@@ -279,7 +279,7 @@ class ConfluentReader(RecordReader):
         return BrokerUnavailableError(f"{waited}, though the log ends at {log.high_watermark}; {self._reasons}")
 
     def _handle(self, stream: MessageStream, event: Message, end: int, tally: RangeTally) -> None:
-        """Act on an event that is no record: the log's end, a lost position, an unreadable batch, or an error."""
+        """Act on an event other than a record: the log's end, a lost position, an unreadable batch, or an error."""
         error = event.error()
         if error is None:
             raise AssertionError("a record is not an event")
@@ -331,7 +331,7 @@ class ConfluentReader(RecordReader):
         return error is not None and error.code() == BAD_COMPRESSION and first.offset() == base_offset
 
     def _handle_out_of_range(self, stream: MessageStream, error: KafkaError, end: int, tally: RangeTally) -> None:
-        """Read on behind offsets that retention has deleted, or raise because the log does not reach the position."""
+        """Read on behind offsets deleted by retention, or raise because the log does not reach the position."""
         log_start, log_end = self._ask_log_bounds(stream.tp)
         if log_start > stream.position:
             self._record_gap(stream.tp, stream.position, min(log_start, end), tally)
@@ -383,7 +383,7 @@ class ConfluentReader(RecordReader):
         return check_log_bounds(bounds, what)
 
     def _open(self, tp: TopicPartition, start_offset: int, leader_epoch: int | None) -> MessageStream:
-        """Return a new stream, whose first record is that at `start_offset` or later."""
+        """Return a new stream from the first record at `start_offset` or later."""
         if tp.kafka_partition not in self._kafka_partitions:
             self._kafka_partitions = self._find_topic()
         if tp.kafka_partition not in self._kafka_partitions:

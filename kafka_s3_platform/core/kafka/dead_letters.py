@@ -1,7 +1,7 @@
 """Records without a place in the archive: refused, logged, or sent to the dead letter topic unchanged.
 
-A *letter* is such a record in that topic, with headers that say why it failed. Source of names and values: Apache Kafka
-Connect, DeadLetterQueueReporter and LogReporter.
+A *letter* is such a record in the dead letter topic, with the reason of its failure in headers. Source of names and
+values: Apache Kafka Connect, DeadLetterQueueReporter and LogReporter.
 """
 
 import logging
@@ -90,7 +90,7 @@ def check_tolerance(errors: ErrorSettings, failures: Sequence[RecordFailure], to
 
 
 def build_record_error(failures: Sequence[RecordFailure], topic: str, kafka_partition: int) -> RecordError:
-    """Build the error that ends a task with failed records, of the first of them, with what to do."""
+    """Build the error to end a task with failed records: the first of them, and advice."""
     first = min(failures, key=lambda failure: failure.offset)
     advice = LETTER_ADVICE.get(
         first.stage,
@@ -108,7 +108,7 @@ class DeadLetterQueue:
     Letters keep the record's key, value, headers and timestamp (a record without one, or with timestamp 0, gets the
     time of sending). Each letter is delivered when `send` returns, at least once: a task failed or killed before its
     range is committed to the index sends its letters again when the range is repeated. A transaction for each task
-    would not change that, since the index is committed later and elsewhere. Repeated letters have the same headers
+    would not change this, since the index is committed later and elsewhere. Repeated letters have the same headers
     `topic`, `partition` and `offset`.
     """
 
@@ -134,9 +134,9 @@ class DeadLetterQueue:
         A record gets one letter, also if several things made of it failed. The topic is created with the first letter.
 
         Returns:
-            The failures of records that got no letter that lasts, ascending by offset, each with the reason: the topic
+            The failures of records without a lasting letter, ascending by offset, each with the reason: the topic
             refuses or does not keep the letter, or the record was a letter of this connector too often. Empty if all
-            have one, and without a dead letter topic, where none is to have one.
+            have one, and without a dead letter topic: then none is to have one.
 
         Raises:
             ConfigError: the cluster has too few brokers for the topic.
@@ -168,7 +168,7 @@ class DeadLetterQueue:
         return sorted(without_letter, key=lambda failure: failure.offset)
 
     def _send_letters(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> list[RecordFailure]:
-        """Send letters of new failures, row by row of `failed`. Return the failures whose letters were refused."""
+        """Send letters of new failures, row by row of `failed`. Return the failures with refused letters."""
         try:
             if self._opened is None:
                 self._opened = self._open()
@@ -182,13 +182,13 @@ class DeadLetterQueue:
         ]
 
     def _find_looping(self, failed: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Return the mask of records that have been letters of this connector as often as allowed."""
+        """Return the mask of records already sent MAX_LETTERS times as letters of this connector."""
         mark = {"key": LETTER_HEADER, "value": self._connector.encode()}
         headers_of_records = failed.column("headers").to_pylist()
         return np.array([(headers or []).count(mark) >= MAX_LETTERS for headers in headers_of_records], bool)
 
     def _find_rows(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> np.ndarray:
-        """Return the row of each failure's record. An offset that is not among `records` is a defect of ours."""
+        """Return the row of each failure's record. An offset missing in `records` is a defect of ours."""
         batch_offsets = read_offset_column(records)
         failed = np.array([f.offset for f in failures], np.int64)
         positions = np.searchsorted(batch_offsets, failed)
@@ -209,7 +209,7 @@ class DeadLetterQueue:
             return _DeadLetterTopic(self._kafka, topic, admin.read_topic_configs(topic))
 
     def _create(self, admin: ClusterAdmin) -> None:
-        """Create the dead letter topic so that it keeps letters for good, and takes those of the largest records."""
+        """Create the dead letter topic, without retention limits and with room for letters of the largest records."""
         factor = self._errors.dead_letter_replication_factor
         source = int(admin.read_topic_configs(self._topic)["max.message.bytes"])
         # Letters keep the time of their record: by the brokers' defaults, those of old records were deleted at once.
@@ -267,7 +267,7 @@ class DeadLetterQueue:
         return ({"key": HEADER_PREFIX + name, "value": text.encode()} for name, text in context.items())
 
     def _log(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> None:
-        """Log each failure, with the beginning of key and value if the connector asks for that."""
+        """Log each failure, with the beginning of key and value if the connector asks for it."""
         contents = failed.select(["partition", "key", "value"]).to_pylist()
         for failure, record in zip(failures, contents, strict=True):
             description = _describe_failure(failure, self._topic, record["partition"])
@@ -276,7 +276,7 @@ class DeadLetterQueue:
 
 
 class _DeadLetterTopic:
-    """A producer to the dead letter topic, and the topic's configs that decide whether it keeps a letter."""
+    """A producer to the dead letter topic, and the topic's configs of cleanup, retention and message size."""
 
     def __init__(self, kafka: KafkaSettings, topic: str, configs: Mapping[str, str]) -> None:
         self._topic = topic
@@ -372,7 +372,7 @@ def _add_headers(headers: list[Header], context: Iterable[Header]) -> list[Heade
 
 
 def _add_reason(failure: RecordFailure, stage: Stage, reason: str) -> RecordFailure:
-    """Return the failure of a record that gets no letter, with that stage, and the reason before its message."""
+    """Return the failure of a record without letter, at `stage`, and with the reason before its message."""
     return replace(failure, stage=stage, message=f"{reason}. The record failed because {failure.message}")
 
 

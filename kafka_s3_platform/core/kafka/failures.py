@@ -269,7 +269,7 @@ def _add_advice(failure: E, name: str, message: str) -> E:
 
 
 def _find_kind(error: KafkaError) -> type[PlatformError]:
-    """Return the class to raise for an error of Kafka: by the table of codes, else by what librdkafka says of it."""
+    """Return the class to raise: by the text of a refused certificate, else by the code, else by librdkafka's flags."""
     # One code, _SSL, stands for a refused certificate, which stays refused, and a broken handshake, which passes.
     if _UNTRUSTED.search(error.str()):
         return AuthorizationError

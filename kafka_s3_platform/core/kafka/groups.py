@@ -108,7 +108,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class GroupListing:
-    """`states` is group -> its state, in Kafka's words. `errors` are of brokers that did not name their groups."""
+    """`states` is group -> its state, in Kafka's words. `errors` are the brokers' failures to name their groups."""
 
     states: Mapping[str, str]
     errors: tuple[str, ...]
@@ -175,7 +175,7 @@ def _list_places(
 
 
 def has_pending_offset(admin: ClusterAdmin, group: str, topic: str, kafka_partition: int) -> bool:
-    """Return True if a transaction that is still open has committed another offset of the group there."""
+    """Return True if a still open transaction has committed another offset of the group there."""
     what = f"reading what consumer group {group} has committed of topic {topic}"
     [place] = _list_places(admin, group, [TopicPartition(topic, kafka_partition)], what, require_stable=True)
     return place.error is not None and place.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
@@ -268,7 +268,7 @@ CALL_SECONDS = 5.0
 
 @final
 class GroupOffset:
-    """The committed offset of `group` for one kafka partition, read by a consumer that never joins the group.
+    """The committed offset of `group` for one kafka partition, read without joining the group.
 
     A restore commits its progress there, in the transaction of the records, and reads it when it goes on.
     """
@@ -294,7 +294,7 @@ class GroupOffset:
         return self._consumer.consumer_group_metadata()
 
     def place(self, progress: Committed) -> Assignment:
-        """Convert `progress` for librdkafka, which commits it in a transaction."""
+        """Convert `progress` for librdkafka, to be committed in a transaction."""
         topic, kafka_partition = self._place
         return Assignment(topic, kafka_partition, progress.offset, progress.metadata)
 

@@ -16,11 +16,11 @@ AskOffsets: TypeAlias = Callable[[TimeQuestions], Answers[str, Answers[int, Mapp
 
 
 class KnownOffsets:
-    """The answers about o(t), the first offset at or after a time, that the plans of many topics share.
+    """The answers about o(t), the first offset at or after a time, shared by the plans of many topics.
 
     The plan of each topic asks here. If a few requests asked ahead for all topics, the answer is here already. So
-    requests do not grow with the topics, and a plan is the same without asking ahead. A failure is remembered, too: a
-    leader that is down does not take its timeout once for each topic.
+    requests do not grow with the topics, and a plan is the same without asking ahead. A failure is remembered, too: an
+    unreachable leader does not take its timeout once for each topic.
     """
 
     def __init__(self, ask: AskOffsets) -> None:
@@ -29,7 +29,7 @@ class KnownOffsets:
         self._failures: dict[Place, PlatformError] = {}
 
     def ask_ahead(self, questions: TimeQuestions) -> None:
-        """Ask the cluster for those offsets of `questions` that are not here yet."""
+        """Ask the cluster for the offsets of `questions` still missing here."""
         missing: dict[str, tuple[list[int], Sequence[int]]] = {}
         for topic, (kafka_partitions, times) in questions.items():
             unanswered = [p for p in kafka_partitions if (topic, p) not in self._failures]
@@ -50,7 +50,7 @@ class KnownOffsets:
                     self._failures[place] = failure
 
     def doubt(self, topic: str, kafka_partition: int, time: int) -> None:
-        """Mark an answer as unknown (UNTOLD): what was read from the log contradicts it."""
+        """Mark an answer as unknown (UNTOLD): the records of the log contradict it."""
         self._found[topic, kafka_partition][time] = Untold.UNTOLD
 
     def of_topic(self, topic: str) -> "partial[Answers[int, Mapping[int, OffsetAtTime]]]":
@@ -60,7 +60,7 @@ class KnownOffsets:
     def _look_up(
         self, topic: str, kafka_partitions: Iterable[int], times: Sequence[int]
     ) -> Answers[int, Mapping[int, OffsetAtTime]]:
-        """Return the offsets of `times` (epoch ms) by kafka partition, from here where they are known."""
+        """Return the offsets of `times` (epoch ms) by kafka partition, after asking for the unknown ones."""
         numbers = tuple(kafka_partitions)
         self.ask_ahead({topic: (numbers, times)})
         failures = {p: self._failures[topic, p] for p in numbers if (topic, p) in self._failures}

@@ -48,7 +48,7 @@ def convert_messages(tp: TopicPartition, messages: Sequence[Message]) -> tuple[p
 
 
 def make_unreadable_error(tp: TopicPartition, failures: Mapping[int, str]) -> IntegrityError:
-    """Return the error for records that cannot be read unchanged. `failures` is offset -> what is wrong with it."""
+    """Return the error for records that cannot be read unchanged. `failures` is offset -> reason."""
     offset, reason = next(iter(failures.items()))
     return IntegrityError(
         f"topic {tp.topic}, kafka partition {tp.kafka_partition}, offset {offset}: {reason}. A topic that is compared "
@@ -101,11 +101,11 @@ def _build_headers(headers: Sequence[MessageHeaders]) -> pa.Array:
 
 @dataclass(slots=True)
 class MessageStream:
-    """The consumer's position in a kafka partition, and the messages that it has fetched ahead.
+    """The consumer's position in a kafka partition, and the messages fetched ahead.
 
     Ranges up to `read_end` were read. All records below `position` were taken, and `last` is the last of these.
-    `waiting` holds later ones, in runs of records or single error events. The next record that arrives must be at
-    `expected` or later. `disorder` describes the first that was not: nothing after it is used.
+    `waiting` holds later ones, in runs of records or single error events. The next record to arrive must be at
+    `expected` or later. `disorder` describes the first violation: nothing after it is used.
     """
 
     tp: TopicPartition
@@ -124,17 +124,17 @@ class MessageStream:
 
     @property
     def reach(self) -> int:
-        """The offset of the first waiting record: a range that starts up to there can be read without seeking."""
+        """The offset of the first waiting record: a range from there or before is read without seeking."""
         if not self.waiting or self.waiting[0][0].error() is not None:
             return self.position
         return get_offset(self.waiting[0][0])
 
     def continues_with(self, tp: TopicPartition, start_offset: int) -> bool:
-        """Return True if a range that starts there can be read on from here, without seeking."""
+        """Return True if a range from there can be read on from here, without seeking."""
         return self.tp == tp and self.read_end <= start_offset <= self.reach
 
     def add(self, run: list[Message]) -> None:
-        """Take in an event, or records up to the first whose offset is not above the one before."""
+        """Take in an event, or records as long as their offsets ascend."""
         if self.disorder:
             return
         if run[0].error() is None:
@@ -161,8 +161,8 @@ class MessageStream:
 class RangeTally:
     """The sums of one range while it is read, for its RangeRead and ReadEnd.
 
-    `unproven` is the first offset that may have been deleted unnoticed; `failures` is offset -> how a record differs
-    from the log; `bytes` counts keys, values and headers.
+    `unproven` is the first offset perhaps deleted unnoticed; `failures` is offset -> how a record differs from the log;
+    `bytes` counts keys, values and headers.
     """
 
     unproven: int
@@ -175,7 +175,7 @@ class RangeTally:
     gaps: list[Gap] = field(default_factory=list)
 
     def count(self, batch: pa.RecordBatch, size: int) -> None:
-        """Add a batch whose records have `size` bytes."""
+        """Add a batch with records of `size` bytes."""
         if self.first_offset is None:
             self.first_offset = int(read_offset_column(batch)[0])
         self.next_offset = int(read_offset_column(batch)[-1]) + 1
@@ -202,10 +202,10 @@ def split_runs(messages: list[Message]) -> Iterator[list[Message]]:
 
 
 def find_proof(stream: MessageStream, offsets: OffsetRange, tally: RangeTally) -> Message | None:
-    """Return the record that must be read again to prove that nothing below the range's end is missing.
+    """Return the record to read again, to prove that nothing below the range's end is missing.
 
-    It is the one whose offset does not follow from the earlier ones: the first behind the range, or the last one in a
-    range with holes. None if the range is proven by its count.
+    Its offset does not follow from the earlier ones: it is the first behind the range, or the last one in a range with
+    holes. None if the range is proven by its count.
     """
     if stream.position < offsets.end_offset:
         return stream.waiting[0][0]
@@ -215,7 +215,7 @@ def find_proof(stream: MessageStream, offsets: OffsetRange, tally: RangeTally) -
 
 
 def make_disorder_error(tp: TopicPartition, contradiction: str) -> IntegrityError:
-    """Return the error for offsets that contradict each other."""
+    """Return the error for contradictory offsets."""
     return IntegrityError(
         f"topic {tp.topic}, kafka partition {tp.kafka_partition}: records lie about their offsets ({contradiction}), "
         "so that others may be hidden behind them, and the Kafka client does not tell which batch they are in"
@@ -223,12 +223,12 @@ def make_disorder_error(tp: TopicPartition, contradiction: str) -> IntegrityErro
 
 
 def identify_record(record: Message) -> tuple[object, ...]:
-    """Return the parts of a record by which it is recognised when it is read again."""
+    """Return the parts of a record to recognise it by when it is read again."""
     return record.offset(), record.timestamp(), record.key(), record.value()
 
 
 def find_end_epoch(stream: MessageStream, end: int, tally: RangeTally) -> int | None:
-    """Return the leader epoch at the range's end: of the record before it, else behind it. None if that has none."""
+    """Return the leader epoch at the range's end: of the record before it, else behind it. None if unknown."""
     if tally.next_offset == end:
         return stream.leader_epoch
     behind = stream.waiting[0][0] if stream.waiting else None

@@ -20,8 +20,8 @@ def new_reader(
     """Return the quick reader, our own, or confluent-kafka's if the compiled kernel cannot be loaded or kept.
 
     Unreadable records raise IntegrityError; with `skip_unreadable` they are in `ReadEnd.unreadable` and
-    `RangeRead.failures`, and reading goes on. The kernel is imported here only: it takes up to a second, which the code
-    location need not spend.
+    `RangeRead.failures`, and reading goes on. The kernel is imported here only: this takes up to a second, and the code
+    location need not spend it.
     """
     try:
         from kafka_s3_platform.core.kafka.fetch.fetch_reader import FetchReader

@@ -44,7 +44,7 @@ OffsetSearch = Generator[Sequence[int], Answers[int, TimeOffsets], Answers[int, 
 def search_offsets(times: Sequence[int]) -> OffsetSearch:
     """Search the offsets of `times` (epoch ms, ascending) in all kafka partitions of one topic.
 
-    A generator that asks nothing itself: its caller sends requests for many topics together (see OffsetSearch). o(t)
+    As a generator it asks nothing itself: its caller sends requests for many topics together (see OffsetSearch). o(t)
     never falls as t grows, so between two timestamps with equal answers nothing is asked: long spans of empty hours
     cost few questions.
     """
@@ -68,7 +68,7 @@ def search_offsets(times: Sequence[int]) -> OffsetSearch:
 def _fill_spans(
     times: Sequence[int], spans: Iterable[tuple[int, int]], answers: Answers[int, TimeOffsets]
 ) -> Answers[int, TimeOffsets]:
-    """Add answers to the times inside of spans (pairs of indices of `times`) whose two ends have the same answer."""
+    """Add answers to the times inside of spans (pairs of indices of `times`) with the same answer at both ends."""
     offsets_by_time = answers.results.values()
     inside: dict[int, int] = {}
     for low, high in spans:
@@ -105,10 +105,10 @@ OffsetFutures = Mapping[TopicPartition, "Future[ListOffsetsResultInfo]"]
 
 @dataclass(frozen=True, slots=True)
 class FoundTopic:
-    """A broker's metadata of a topic. `leaders` is kafka partition -> id of its leader, for those that have one now.
+    """A broker's metadata of a topic. `leaders` is kafka partition -> id of its leader, if it has one now.
 
     `operations` are Kafka's names of the admin client's rights on it, None if unknown; `replicas` is kafka partition ->
-    ids of the brokers that hold it.
+    ids of its brokers.
     """
 
     topic: str
@@ -122,8 +122,8 @@ class FoundTopic:
 class OffsetAdmin(AdminCalls):
     """An admin client that lists topics, and asks the leaders of kafka partitions for offsets.
 
-    A call about many topics raises no broker's error: each topic has an answer or a failure. Without any answer, every
-    topic has that failure.
+    A call about many topics raises no broker's error: each topic has an answer or a failure. Without any answer, all
+    topics have the same failure.
     """
 
     def __init__(
@@ -190,9 +190,8 @@ class OffsetAdmin(AdminCalls):
     def log_ends_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, LogEnds]]:
         """Return the ends of logs. Ask for offsets of timestamps after this, and before `add_log_starts`.
 
-        In this order, a record that the answers lack came later, so it lies at or above the end. And records that
-        retention deleted meanwhile lie below the log start, so that nobody takes the one behind them for the first of
-        its time.
+        In this order, a record missing in the answers came later, so it lies at or above the end. And records deleted
+        meanwhile by retention lie below the log start: nobody takes the one behind them for the first of its time.
         """
         where = _name_attempt("reading the ends of the logs of topic")
         observed_at = datetime.now(timezone.utc)
@@ -230,7 +229,7 @@ class OffsetAdmin(AdminCalls):
     def newest_records(
         self, kafka_partitions: Mapping[str, Iterable[int]]
     ) -> Answers[str, Answers[int, tuple[int, int]]]:
-        """Return offset and epoch ms of the record with the latest timestamp, where one is (since Kafka 3.0)."""
+        """Return offset and epoch ms of the record with the latest timestamp, if there is one (since Kafka 3.0)."""
         where = _name_attempt("looking for the newest record of topic")
 
         def ask(places: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
@@ -275,7 +274,7 @@ class OffsetAdmin(AdminCalls):
         return self._ask_by_topic({topic: kafka_partitions for topic, (kafka_partitions, _) in questions.items()}, ask)
 
     def _find_doubted_times(self, answers: Mapping[Place, TimeOffsets]) -> dict[Place, list[int]]:
-        """Return the timestamps to ask about again: a broker said that no record is so late, though its newest one is.
+        """Return the timestamps to ask about again: a broker named no record so late, though its newest one is.
 
         A record of an open transaction counts, too: as long as it is the newest one, brokers name no committed one.
         """
@@ -380,9 +379,9 @@ class OffsetAdmin(AdminCalls):
     def _find_leaders(self, places: Iterable[Place], where: Where) -> Answers[Place, int]:
         """Return the id of each kafka partition's leader, then in librdkafka's cache.
 
-        ListOffsets is asked only of kafka partitions that had one some seconds ago at most. For any other, librdkafka
-        asks for metadata in our thread. If the answer arrives meanwhile, a thread of librdkafka ends that question and
-        frees its memory, still in use by ours: the process crashes
+        ListOffsets is asked only of kafka partitions with a leader seen some seconds ago at most. For any other,
+        librdkafka asks for metadata in our thread. If the answer arrives meanwhile, a thread of librdkafka ends this
+        question and frees its memory, still in use by ours: the process crashes
         (`rd_kafka_topic_partition_list_query_leaders_async_worker` of librdkafka 2.16).
         """
         by_topic = _group_places(places)
@@ -425,7 +424,7 @@ class OffsetAdmin(AdminCalls):
         return self._client.list_offsets(requests, isolation_level=isolation_level, request_timeout=self._timeout)
 
     def _await_offsets(self, futures: OffsetFutures, where: Where) -> Answers[Place, ListOffsetsResultInfo]:
-        """Await the answers to ListOffsets. A kafka partition that a broker refused has a failure."""
+        """Await the answers to ListOffsets. A kafka partition refused by a broker has a failure."""
         infos: dict[Place, ListOffsetsResultInfo] = {}
         failures: dict[Place, PlatformError] = {}
         for tp, future in futures.items():
@@ -505,7 +504,7 @@ def _sort_by_topic(by_topic: Mapping[str, Iterable[int]], answers: Answers[Place
 
 
 def _collect_times(doubted: Mapping[Place, Iterable[int]]) -> dict[str, list[int]]:
-    """Return, by topic, the ascending timestamps that any of its kafka partitions is to be asked about again."""
+    """Return, by topic, the ascending timestamps to ask about again, for any of its kafka partitions."""
     times: dict[str, set[int]] = {}
     for (topic, _), place_times in doubted.items():
         times.setdefault(topic, set()).update(place_times)

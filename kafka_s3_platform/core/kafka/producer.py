@@ -1,6 +1,6 @@
 """Sends records again as they were: same bytes, headers, timestamp and kafka partition, in order, each once.
 
-It counts how many of the records sent to each kafka partition were acknowledged by the target, and by which offset.
+For each kafka partition it counts the records acknowledged by the target, and knows the offset of the last one.
 """
 
 import logging
@@ -97,7 +97,7 @@ class DeliveryTrack:
         self._weighed: deque[tuple[int, int, float]] = deque()
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        """Take librdkafka's delivery report of one record. An offset that it made up counts as unknown."""
+        """Take the delivery report of one record. An offset of librdkafka's own making counts as unknown."""
         if error is not None:
             self.failures.append(error)
             return
@@ -127,7 +127,7 @@ class DeliveryTrack:
         self._weighed.append((self.sent, size, time.monotonic()))
 
     def take_acknowledged(self) -> Iterator[tuple[int, float]]:
-        """Yield, once, size and time of sending of each part noted by `weigh` that is acknowledged by now."""
+        """Yield, once, size and time of sending of each part noted by `weigh` and acknowledged by now."""
         while self._weighed and self._weighed[0][0] <= self.acknowledged:
             _, size, sent_at = self._weighed.popleft()
             yield size, sent_at
@@ -142,7 +142,7 @@ class DeliveryTrack:
         raise AssertionError(f"no record {index} was sent")
 
     def find_cause(self) -> tuple[int, int, KafkaError]:
-        """Return first and last source offset of the first refused record batch, and the error that refused it."""
+        """Return first and last source offset of the first refused record batch, and its error."""
         codes = [error.code() for error in self.failures]
         first = next((i for i, code in enumerate(codes) if code not in ENTAILED), 0)
         last = first + sum(1 for _ in takewhile(lambda code: code == codes[first], codes[first:])) - 1
@@ -222,8 +222,8 @@ class ReplayProducer:
 
     `max_message_bytes` is the target topic's `max.message.bytes`: neither a record nor a batch exceeds it, before
     compression by `codec` or the worker file's codec. A compressed record may exceed it. With `allow_now` the producer
-    sends records with timestamp 0, which get the time of sending. It waits `answer_seconds` for an acknowledgement.
-    `is_limited`: records come at a limited rate. `mode` holds properties of the client that nothing overrides.
+    sends records with timestamp 0 too: they get the time of sending. It waits `answer_seconds` for an acknowledgement.
+    `is_limited`: records come at a limited rate. `mode` holds properties of the client, overridden by nothing.
 
     After an error nothing more can be sent. `delivered` then shows the deliveries to each kafka partition.
     """
@@ -292,14 +292,14 @@ class ReplayProducer:
             self._poll(0)
 
     def flush(self) -> dict[int, Delivered]:
-        """Wait until all sent records are acknowledged. Sends batches that are not full too. Same errors as `send`."""
+        """Wait until all sent records are acknowledged. Sends partly filled batches too. Same errors as `send`."""
         self._wait_for(0, self._producer.flush)
         return self.delivered
 
     def _refuse_unsendable(self, batch: pa.RecordBatch) -> None:
         """Raise PreflightError for records with timestamp 0, unless they may get the time of sending.
 
-        The records sent before are delivered first, so that the error says how far the target is.
+        The records sent before are delivered first: the error says how far the target is.
         """
         count = 0 if self._allow_now else count_timestamp_zero(batch)
         if count:
@@ -344,7 +344,7 @@ class ReplayProducer:
         return queued
 
     def _raise_fatal_error(self, refusal: KafkaError) -> None:
-        """Raise for the fatal error after which produce() refuses every record, or for its record.
+        """Raise for a fatal error (after it produce() refuses every record), or for its record.
 
         librdkafka may refuse records a moment before it reports the fatal error.
         """

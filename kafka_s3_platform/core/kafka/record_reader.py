@@ -1,6 +1,6 @@
 """The contract of readers (they read a bounded range of a kafka partition once, to its end), and a limit of their rate.
 
-An *end* is proven: the reader has seen that no other record of the range can come.
+An *end* is proven: no other record of the range can come.
 """
 
 import time
@@ -19,7 +19,7 @@ BURST_SECONDS = 1.0
 
 
 class Throttle:
-    """Token buckets that limit how many records and bytes a second a task reads. None leaves its side unbounded.
+    """Token buckets to limit the records and bytes a second of a task. None leaves its side unbounded.
 
     A task has its own share: the caller divides a limit by the number of concurrent tasks.
     """
@@ -36,7 +36,7 @@ class Throttle:
             time.sleep(wait)
 
     def records_at_once(self, most: int) -> int:
-        """Return `most`, or the records of one second if those are fewer, so that a low rate flows evenly."""
+        """Return `most`, or the records of one second if those are fewer: a low rate then flows evenly."""
         if self._records:
             return min(most, max(1, int(self._records.rate)))
         return most
@@ -61,11 +61,11 @@ class _Bucket:
 class ReadEnd:
     """The result of reading a range.
 
-    `position` is the offset that proved the end: of a record, or of the kafka partition's end, at or past the range's
-    end. `leader_epoch` is the epoch of the batch with the range's last offset, perhaps only a marker's. If compaction
-    has left no batch there, it is the epoch of the next batch: no later epoch begins below the end. It is None if
-    unknown, since librdkafka delivers records only. `bytes` counts keys, values and headers. Of the offsets in
-    `unreadable`, which are in order, nothing was delivered.
+    `position` is the offset proving the end: of a record, or of the kafka partition's end, at or past the range's end.
+    `leader_epoch` is the epoch of the batch with the range's last offset, perhaps only a marker's. If compaction has
+    left no batch there, it is the epoch of the next batch: no later epoch begins below the end. It is None if unknown,
+    since librdkafka delivers records only. `bytes` counts keys, values and headers. Of the offsets in `unreadable`, in
+    ascending order, nothing was delivered.
     """
 
     position: int
@@ -90,8 +90,8 @@ class EpochEnd:
 class RangeRead:
     """Batches of a range, to be iterated once; then `end` has the result.
 
-    `failures` is offset -> reason, of records that are not delivered unchanged. An offset is there before the batch
-    with its record is yielded.
+    `failures` is offset -> reason, of records not delivered unchanged. An offset is there before the batch with its
+    record is yielded.
     """
 
     def __init__(self, batches: Generator[pa.RecordBatch, None, ReadEnd], failures: Mapping[int, str]) -> None:
@@ -130,7 +130,7 @@ class RecordReader(ABC):
 
     @abstractmethod
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Return where the log's epochs up to `leader_epoch` end, if below `offset`: it was truncated. Else None."""
+        """Return the end of the epochs up to `leader_epoch`, if below `offset`: the log was truncated. Else None."""
 
     @abstractmethod
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:

@@ -1,7 +1,7 @@
 """Commits records and a restore's progress in one transaction.
 
-The bytes in flight are limited (the *room*), so that even a slow target acknowledges them before a transaction times
-out. The limit follows what the target acknowledged lately.
+The bytes in flight are limited (the *room*): even a slow target is to acknowledge them before a transaction times out.
+The limit follows the target's latest acknowledgements.
 """
 
 import logging
@@ -58,7 +58,7 @@ class Pace:
         self.on_its_way += size
 
     def note_acknowledged(self, size: int, sent_at: float) -> None:
-        """Note that `size` bytes, sent at a time of the monotonic clock, were acknowledged now."""
+        """Note `size` bytes, sent at a time of the monotonic clock, as acknowledged now."""
         now = time.monotonic()
         self.on_its_way -= size
         self.delay = now - sent_at
@@ -71,7 +71,7 @@ class Pace:
         return not self.on_its_way or self.on_its_way + size <= self.room
 
     def _forget(self) -> None:
-        """Drop what was acknowledged before the last span."""
+        """Drop the acknowledgements before the last span."""
         since = time.monotonic() - self._span
         while self._lately and self._lately[0][0] < since:
             self._total -= self._lately.popleft()[1]
@@ -99,7 +99,7 @@ def read_transaction_timeout_ms(settings: KafkaSettings) -> int:
 
 @final
 class TransactionalReplayProducer(ReplayProducer):
-    """A transactional producer to one topic. It commits records and the progress that counts them in one transaction.
+    """A transactional producer to one topic. It commits records and the progress of their restore in one transaction.
 
     Call `begin` first. The first `send` after a commit opens a transaction. `close` aborts an open one. After an error
     nothing more can be sent. SupersededError: a later producer with this transactional id is at work, or the cluster
@@ -205,14 +205,14 @@ class TransactionalReplayProducer(ReplayProducer):
             )
 
     def _serve_soon(self, seconds: float) -> int:
-        """Have librdkafka send batches that are not full, and report deliveries. Return how many reports it served."""
+        """Have librdkafka send partly filled batches, and report deliveries. Return how many reports it served."""
         self._producer.flush(FLUSH_SECONDS)
         queued = self._producer.poll(seconds)
         self._note_acknowledged()
         return queued
 
     def _note_acknowledged(self) -> None:
-        """Tell the pace which bytes were acknowledged since the last call, and how long they took."""
+        """Tell the pace the sizes acknowledged since the last call, and their times of sending."""
         for track in self._tracks.values():
             for size, sent_at in track.take_acknowledged():
                 self._pace.note_acknowledged(size, sent_at)
@@ -246,7 +246,7 @@ class TransactionalReplayProducer(ReplayProducer):
         return f"committed are the records below source offset {self._committed}"
 
     def _find_cause(self) -> KafkaError:
-        """Return the error that made the open transaction fail: only a commit reports it."""
+        """Return the cause of the open transaction's failure: only a commit reports it."""
         try:
             self._producer.commit_transaction(CALL_SECONDS)
         except KafkaException as err:
@@ -255,7 +255,7 @@ class TransactionalReplayProducer(ReplayProducer):
         raise AssertionError(f"{self._where}: a transaction that takes no records was committed")
 
     def _settle(self) -> None:
-        """Try to abort, so that readers need not wait for the timeout. If this fails, the next `begin` aborts."""
+        """Try to abort: readers then need not wait for the timeout. If this fails, the next `begin` aborts."""
         if self._opened_at is None or self._is_stuck:
             return
         self.timed_out = time.monotonic() - self._opened_at >= self.timeout_seconds
@@ -270,6 +270,6 @@ class TransactionalReplayProducer(ReplayProducer):
 
 
 def try_transactions(settings: KafkaSettings, topic: str, transactional_id: str) -> None:
-    """Raise the error that a producer of transactions would meet, before a restore: missing rights, or its timeout."""
+    """Raise the errors of a transactional producer before a restore starts: missing rights, or its timeout."""
     with TransactionalReplayProducer(settings, topic, transactional_id) as producer:
         producer.begin()

@@ -41,7 +41,7 @@ BATCH_BYTES = 16 * 1024 * 1024
 
 
 def cut_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Cut the records into batches whose bounds depend on the first offset, the offsets and the content alone.
+    """Cut the records into batches. Their bounds depend on the first offset, the offsets and the content alone.
 
     A batch ends before a multiple of BATCH_OFFSETS and before the record that would make it exceed BATCH_BYTES.
     """
@@ -89,7 +89,7 @@ class _OpenBatch:
         self._used = 0
 
     def take(self, batch: pa.RecordBatch, cells: Int64s, sizes: Int64s, start: int) -> int:
-        """Take the rows from `start` on that still belong here. Return the row after them, `start` if none do."""
+        """Take the rows of this batch, from `start` on. Return the row after them, `start` if there are none."""
         if not self.parts:
             self._cell = int(cells[start])
             self._used = 0

@@ -89,7 +89,7 @@ class Payload:
     first use. A null is None. raw_is_value: every item of `raw` is the value itself (text, bytes or JSON), without a
     frame around it. raw_is_json: every item of `raw` is one line of valid JSON, and can be copied. avro_start: from
     this byte on, every item of `raw` is one valid datum of its schema in Avro's binary form, so it can be copied as it
-    is (5 in the wire format of Confluent's Registry). None: it is something else. bare: the bytes of the record, where
+    is (5 in the wire format of Confluent's Registry). None: it is something else. bare: the bytes of the record, if
     `raw` has a schema id from a header before them. None: `raw` has them.
     """
 
@@ -138,7 +138,7 @@ class Payload:
         return [get_field(o, path) for o in self.objects]
 
     def take(self, positions: RowSelection) -> "Payload":
-        """Return the payloads at `positions`, in that order."""
+        """Return the payloads at `positions`, in this order."""
         raw = None if self.raw is None else _take_rows(self.raw, positions)
         # Subclasses have more attributes, which the copy keeps.
         copy = type(self).__new__(type(self))
@@ -208,7 +208,7 @@ class ConnectBatch:
         return times
 
     def take(self, positions: RowSelection) -> "ConnectBatch":
-        """Return the records at `positions`, in that order."""
+        """Return the records at `positions`, in this order."""
         if not isinstance(positions, slice) and len(positions) == self.num_rows and _is_run(positions):
             return self
         return replace(

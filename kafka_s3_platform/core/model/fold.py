@@ -22,7 +22,7 @@ FEWEST_HOURS = 24
 
 @dataclass(frozen=True)
 class Folding:
-    """The `fold` of a topic, and the rows of its state that it replaces.
+    """The `fold` of a topic, and the rows of its state replaced by it.
 
     `observed_at` is the time of the last folded observation, `ends` the end offsets of folded scans.
     """
@@ -54,7 +54,7 @@ class Folding:
 
 
 def fold_state(state: IndexState, lateness: timedelta, before: datetime) -> Folding | None:
-    """Return the fold of everything observed up to `before`. None if that is too little, or cannot be folded.
+    """Return the fold of everything observed up to `before`. None if there is too little, or it cannot be folded.
 
     Earlier folds are part of it. The folded state must give the same scanned hours, complete hours and archived
     offsets; otherwise nothing is folded.
@@ -132,7 +132,7 @@ def _merge_scans(state: IndexState, ends: Mapping[int, int]) -> Iterator[FoldedS
 
 
 def _cut_ranges(scans: Iterable[Scan]) -> Iterator[OffsetRange]:
-    """Yield the scans' ranges, cut behind the last dropped record: a restore of group offsets asks for that place."""
+    """Yield the scans' ranges, cut behind the last dropped record: a restore of group offsets asks for this place."""
     scans = [*scans]
     border = max((s.end_offset for s in scans if s.filtered_count or s.dead_letter_count), default=0)
     for offsets in RangeSet(s.offsets for s in scans):
@@ -144,7 +144,7 @@ def _cut_ranges(scans: Iterable[Scan]) -> Iterator[OffsetRange]:
 
 
 def _sum_scans(state: IndexState, kafka_partition: int, offsets: OffsetRange, scans: Iterable[Scan]) -> FoldedScan:
-    """Return the sum of the scans, which are all inside of `offsets`."""
+    """Return the sum of the scans, all of them inside of `offsets`."""
     scans = [*scans]
     epochs = {mark.offset: mark.leader_epoch for mark in state.list_epoch_marks(kafka_partition)}
     return FoldedScan(
@@ -161,7 +161,7 @@ def _sum_scans(state: IndexState, kafka_partition: int, offsets: OffsetRange, sc
 
 
 def _make_runs(hours: Iterable[datetime]) -> tuple[FoldedHours, ...]:
-    """Return the hours as runs without a hole. Hours that begin at another minute are runs of their own."""
+    """Return the hours as runs without a hole. Hours with another minute are runs of their own."""
     runs: list[FoldedHours] = []
     open_runs: dict[timedelta, int] = {}
     for hour in sorted(hours):

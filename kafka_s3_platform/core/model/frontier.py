@@ -1,4 +1,4 @@
-"""Frontiers: the bounds of a kafka partition's log at the time of an observation, and what many of them prove.
+"""Frontiers: the bounds of a kafka partition's log at the time of an observation, and conclusions from many of them.
 
 The *observations* of a topic are its recorded frontiers. One of all kafka partitions at once is complete.
 """
@@ -22,9 +22,9 @@ class Frontier:
     """The bounds of one kafka partition's log.
 
     `observed_at` is UTC and was taken before the request to the broker: every record appended before it lies below
-    `high_watermark`. If `last_stable_offset < high_watermark`, a transaction is open. `kafka_partition_count` is
-    the number of the topic's kafka partitions at that time, None if it was not recorded. An observation that lacks some
-    of them proves nothing about an hour.
+    `high_watermark`. If `last_stable_offset < high_watermark`, a transaction is open. `kafka_partition_count` is the
+    number of the topic's kafka partitions at the time, None if it was not recorded. An observation without some of them
+    proves nothing about an hour.
     """
 
     kafka_partition: int
@@ -69,7 +69,7 @@ class Observations:
         return tuple((at, ends[at]) for at in sorted(ends) if len(ends[at]) >= counts[at])
 
     def find(self, since: datetime) -> int:
-        """Return the index of the first complete observation at that time or later; their number if there is none."""
+        """Return the index of the first complete observation at `since` or later; their number if there is none."""
         return bisect_left(self._times, since)
 
     def get_time(self, index: int) -> datetime | None:
@@ -80,7 +80,7 @@ class Observations:
         """Return the proven ends of the logs in the complete observation `index`. Empty beyond the last one.
 
         A log never gets shorter unless it is truncated: if an earlier observation has more, the later one reported too
-        little. If no later one reaches that, the log was truncated later, or the broker reported too much. Then only
+        little. If no later one reaches so far, the log was truncated later, or the broker reported too much. Then only
         the records below the later end can be archived. This takes two later ones: one may report too little itself.
         """
         if index == len(self.complete):
@@ -100,7 +100,7 @@ class Observations:
         return next((frontier.high_watermark for frontier in frontiers if frontier.observed_at > since), 0)
 
     def find_bounds_before(self, kafka_partition: int, moment: datetime) -> tuple[int, int]:
-        """Return the highest log start and log end that were surely observed before this moment, (0, 0) without any.
+        """Return the highest log start and log end surely observed before this moment, (0, 0) without any.
 
         A frontier was observed no earlier than its time, but perhaps later: its run may have slept. It was observed
         before all rows recorded after it.

@@ -1,4 +1,4 @@
-"""Offsets without records in this archive: gaps, each with its reason, and those that nobody has decided about."""
+"""Offsets without records in this archive: gaps, each with its reason, and offsets without a decision."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ GapReason: TypeAlias = Literal["retention", "taken over", "skipped", "truncated"
 
 @dataclass(frozen=True, order=True, slots=True)
 class Gap(OffsetSpan):
-    """Offsets `[start_offset, end_offset)` that this archive leaves out, by `reason`.
+    """Offsets `[start_offset, end_offset)` left out of this archive, by `reason`.
 
     - retention: the broker had deleted them.
     - taken over: another sink had archived them.
@@ -58,7 +58,7 @@ def count_reasons(gaps: Iterable[Gap]) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True)
 class MissingRecords:
-    """Requested records that are missing at their source, with a sentence for people.
+    """Requested records missing at their source, with a sentence for people.
 
     They are those at `offsets` of one kafka partition. Without `offsets` they are others, such as of whole hours.
     """
@@ -104,7 +104,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Unresolved(OffsetSpan):
-    """Offsets `[start_offset, end_offset)` that a scan could not archive. They are not part of coverage.
+    """Offsets `[start_offset, end_offset)` not archived by a scan because of an error. They are not part of coverage.
 
     `reason` names the failure in a few words. `message` is the message for the first of these offsets. `found_at` is
     UTC. `min_timestamp` (epoch ms) is the earliest time of their records, None if it is unknown. `retention_ms` is how

@@ -20,7 +20,7 @@ class Level(IntEnum):
 
     @property
     def answer(self) -> str:
-        """The answer to whether something is at risk: `no`, `soon` or `yes`."""
+        """The risk as an answer: `no`, `soon` or `yes`."""
         return ("no", "soon", "yes")[self]
 
 
@@ -44,7 +44,7 @@ class SegmentSums:
     `records`, `late_records`, `record_bytes` and `expired_records` count hours, merged or not. `record_bytes` are those
     of keys, values and headers before archiving; `expired_records` were removed by a rule of retention. `segments`
     counts live segments, `segment_bytes` the bytes of their main objects; `day_segments` and `day_bytes` are of merged
-    ones. `merged_bytes` are of hours that a day holds, and of days that a month holds, until retention removes them.
+    ones. `merged_bytes` are of hours held by a day, and of days held by a month, until retention removes them.
     """
 
     records: int = 0
@@ -125,7 +125,7 @@ class TopicHealth:
 
     @property
     def is_well(self) -> bool:
-        """True if everything is known, nothing is at risk, and all that was rehearsed came back."""
+        """True if everything is known, nothing is at risk, and all rehearsed hours came back."""
         is_safe = self.is_known and self.risk is not None and self.risk.level is Level.FINE
         return is_safe and not (self.turns and self.turns.failed)
 
@@ -139,11 +139,11 @@ class TopicHealth:
 
 @dataclass(frozen=True)
 class FailedRun:
-    """A run that failed.
+    """A failed run.
 
-    `kind` is the run's work, such as `archive` or `restore`. `is_over`: later runs of that kind succeeded for all
-    `topics` that failed. If not, `topics` are the others. They are empty if the work has none.
-    `is_healing`: the same work is requested again by itself.
+    `kind` is the run's work, such as `archive` or `restore`. `is_over`: later runs of the kind succeeded for all failed
+    `topics`. If not, `topics` are the others. They are empty if the work has none. `is_healing`: the same work is
+    requested again by itself.
     """
 
     run_id: str
@@ -190,11 +190,11 @@ RUN_TRIGGERS: Mapping[str, Collection[str]] = {"archive": ("lag", "hourly"), "re
 
 @dataclass(frozen=True)
 class ConnectorState:
-    """What becomes of a connector's own work, in Kafka Connect's words.
+    """The state of a connector's own work, in Kafka Connect's words.
 
-    FAILED: no run has succeeded `since` the first one failed that is told. PAUSED: what requests its runs is off.
-    UNASSIGNED: that is on, and Dagster does not evaluate it. RUNNING: it does. `since` is the last evaluation before a
-    pause, and the turning on of what runs; None if it is not known, or never was.
+    FAILED: no run has succeeded `since` the first known failure. PAUSED: all triggers of its runs are off. UNASSIGNED:
+    one is on, but Dagster is late to evaluate it. RUNNING: Dagster evaluates them in time. `since` is the turning on of
+    the first one if RUNNING, the last evaluation if PAUSED or UNASSIGNED; None if it is not known, or never was.
     """
 
     name: Literal["RUNNING", "PAUSED", "FAILED", "UNASSIGNED"]
@@ -221,10 +221,10 @@ class RunningRestore:
 class RunHistory:
     """A connector's runs in Dagster's instance.
 
-    `failures` are the failed runs without later success, and the last one with it. Restores
-    without records (dry runs, empty ones) are in none of these. `topics` are those known to Dagster from a sensor.
-    `day_runs` and `day_failures` count the ended and the failed runs of the last 24 hours. `triggers` are those that
-    Dagster has evaluated, or that somebody has turned on or off: all others are off.
+    `failures` are the failed runs without later success, and the last one with it. Restores without records (dry runs,
+    empty ones) are in none of these. `topics` are those known to Dagster from a sensor. `day_runs` and `day_failures`
+    count the ended and the failed runs of the last 24 hours. `triggers` are those evaluated by Dagster, or turned on or
+    off by somebody: all others are off.
     """
 
     failures: tuple[FailedRun, ...] = ()
@@ -279,7 +279,7 @@ class ConnectorHealth:
 
     @property
     def failures(self) -> list[FailedRun]:
-        """The failed runs that need somebody: no later run succeeded, and none is requested by itself."""
+        """The failed runs in need of somebody: no later run succeeded, and none is requested by itself."""
         return [run for run in self._open_failures if not run.is_healing]
 
     @property
@@ -300,18 +300,18 @@ class ConnectorHealth:
 
     @property
     def lag(self) -> int | None:
-        """The lag of all topics. None if that of one is not known, or there is none."""
+        """The lag of all topics. None if one topic's is not known, or there is no topic."""
         lags = [topic.lag for topic in self.topics]
         return sum(filter(None, lags)) if lags and None not in lags else None
 
     @property
     def last_run(self) -> EndedRun | None:
-        """The run that ended last, of whichever kind."""
+        """The run with the latest end, of whichever kind."""
         return max(self.history.ended if self.history else (), key=lambda run: run.ended_at, default=None)
 
     @property
     def turned_off(self) -> list[str]:
-        """The names of its sensors and schedules that are known to be off."""
+        """The names of its sensors and schedules known to be off."""
         return [trigger.name for trigger in (self.history.triggers if self.history else ()) if not trigger.is_on]
 
     @property
@@ -320,7 +320,7 @@ class ConnectorHealth:
 
 
 def group_errors(topics: Sequence[TopicHealth]) -> dict[str, list[str]]:
-    """Return error -> the topics that have it: many share one, since they share a cluster and a store."""
+    """Return error -> the topics with it: many share one, since they share a cluster and a store."""
     topics_by_error: dict[str, list[str]] = {}
     for topic in topics:
         for error in filter(None, (topic.kafka_error, topic.store_error)):

@@ -1,9 +1,9 @@
 """The judge of hours: it alone decides if an hour is complete, and lists the offsets it may lack.
 
-An hour is complete when none of the offsets that may hold its records is still to be archived. The judge finds the
-offsets that may hold, or have held, records of the hour, and the *fate* of each (archived, lost, unresolved, ...). A
+An hour is complete when no offset with a possible record of it is still to be archived. The judge finds the offsets
+with possible records of the hour, past ones included, and the *fate* of each (archived, lost, unresolved, ...). A
 *ledger* has the fates of all offsets of a kafka partition, from its scans, decisions and observations. Missing
-knowledge widens the offsets: a range that may touch an hour counts for it, and for every other hour it may touch.
+knowledge widens the offsets: a range counts for every hour it may touch.
 """
 
 from collections import Counter, defaultdict
@@ -68,7 +68,7 @@ class Ledger:
         self.lost = RangeSet(r for r, fate in ranges if fate in LOST)
 
     def within(self, offsets: RangeSet, fates: frozenset[Fate]) -> Iterator[tuple[OffsetRange, Fate]]:
-        """Yield, in order, the parts of the ranges of these fates that lie inside `offsets`."""
+        """Yield, in order, the parts of the ranges of these fates inside `offsets`."""
         for item, fate in self.ranges:
             if fate in fates:
                 yield from ((r, fate) for r in offsets.within(item))
@@ -83,8 +83,8 @@ class HourVerdict:
     """The verdict on an hour.
 
     `kafka_partitions` are those in the first observation after the hour and its lateness, none without such an
-    observation. `open` has, by kafka partition, unarchived ranges that may hold records of the hour, with their fates.
-    `lacking` are lost ranges that may have held some. `taken_over_count` of the offsets that may hold some were
+    observation. `open` has, by kafka partition, unarchived ranges with possible records of the hour, and their fates.
+    `lacking` are lost ranges with possible records of it. `taken_over_count` of the offsets with possible records were
     archived by another sink. Up to `out_of_range_count` records of it are archived as out of range, since the archive
     began after it: only segments know this.
     """
@@ -137,10 +137,10 @@ class Judge:
         self._unfolded: dict[tuple[str, ...], Judge] = {}
 
     def find_verdict(self, hour: datetime, allowed_lateness: timedelta) -> HourVerdict:
-        """Judge an hour: the offsets that may hold its records, up to a late enough high watermark, and their fates.
+        """Judge an hour: the offsets with possible records of it, up to a late enough high watermark, and their fates.
 
-        Late enough means at or after the hour's end plus the allowed lateness. The kafka partitions are those of that
-        observation, so one added later does not reopen the hour. Without such an observation, all known ones count.
+        Late enough means at or after the hour's end plus the allowed lateness. The kafka partitions are this
+        observation's, so one added later does not reopen the hour. Without such an observation, all known ones count.
         """
         over = hour + HOUR + allowed_lateness
         index = self._observations.find(over)
@@ -186,7 +186,7 @@ class Judge:
     def find_newest_complete(self, first: datetime, newest: datetime, allowed_lateness: timedelta) -> datetime | None:
         """Return the newest complete hour from `first` to `newest`, None if there is none.
 
-        Looked at are `newest` and the day before it, each hour asked for, and the last ones that are folded.
+        Looked at are `newest` and the day before it, each hour asked for, and the last folded ones.
         """
         candidates = chain(
             (newest - n * HOUR for n in range(25)),
@@ -208,8 +208,8 @@ class Judge:
         """Return the offsets below `end_offset` with possible records of the hour, past ones included.
 
         Left out are offsets without them: those passed over by ListOffsets when the hour was planned, and those deleted
-        before the hour began. The first rule is void behind a truncation and for unreadable batches, which may lie
-        about their offsets, unless they were there before the hour began.
+        before the hour began. The first rule is void behind a truncation, and for unreadable batches unless they were
+        there before the hour began: they may lie about their offsets.
         """
         start, log_start = self._planned_starts.get((kafka_partition, hour), (0, 0))
         start = self._bound_by_cuts(kafka_partition, start)
@@ -222,13 +222,13 @@ class Judge:
         return make_span(self._find_deleted_end(kafka_partition, hour), end_offset) - none_there
 
     def find_end_of(self, kafka_partition: int, hour: datetime, allowed_lateness: timedelta) -> int | None:
-        """Return an offset above all records of the hour that came in time, None if none is known."""
+        """Return an offset above all timely records of the hour, None if none is known."""
         return self._observations.find_ends(self._observations.find(hour + HOUR + allowed_lateness)).get(
             kafka_partition
         )
 
     def _count_out_of_range(self, hour: datetime) -> int:
-        """Count the records in segments of out-of-range times that may hold some of this hour."""
+        """Count the records in segments of out-of-range times with possible records of this hour."""
         return sum(s.record_count for s in self._state.list_out_of_range(hour) if s.may_hold_apart(hour))
 
     def _find_deleted_end(self, kafka_partition: int, hour: datetime) -> int:
@@ -237,7 +237,7 @@ class Judge:
         return self._bound_by_cuts(kafka_partition, log_start)
 
     def _bound_by_cuts(self, kafka_partition: int, offset: int) -> int:
-        """Return the offset up to which a log, perhaps truncated since, still holds its earlier records."""
+        """Return `offset`, or the lower start of a truncation since: the log holds its earlier records up to there."""
         cuts = (gap for gap in self._state.gaps_of(kafka_partition) if gap.reason in CUTS)
         return min([offset, *(gap.start_offset for gap in cuts if gap.start_offset < offset <= gap.end_offset)])
 
@@ -249,7 +249,7 @@ class Judge:
 
     @cached_property
     def left_out(self) -> tuple[Gap, ...]:
-        """All offsets lost to this archive for good, those of another sink included."""
+        """All offsets lost to this archive for good, another sink's included."""
         gaps: list[Gap] = []
         for kafka_partition in self._state.seen_kafka_partitions:
             left_out = [(r, fate) for r, fate in self.get_ledger(kafka_partition).ranges if fate in LEFT_OUT]
@@ -259,7 +259,7 @@ class Judge:
         return tuple(gaps)
 
     def _make_ledger(self, kafka_partition: int) -> Ledger:
-        """Order the reasons for a fate: where several apply to an offset, the first decides."""
+        """Order the reasons for a fate: if several apply to an offset, the first decides."""
         state = self._state
         unresolved = RangeSet(u.offsets for u in state.failures if u.kafka_partition == kafka_partition)
         covered = state.coverage(kafka_partition)
@@ -282,7 +282,7 @@ class Judge:
     def _find_lost_since(self, kafka_partition: int, hour: datetime, index: int, reason: GapReason) -> RangeSet:
         """Return the offsets lost by the log since the hour began, as far as they may belong to it.
 
-        Neither a later observed end nor a later ListOffsets answer shows the records that were there before.
+        Neither a later observed end nor a later ListOffsets answer shows the records lost before.
         """
         observed_at = self._observations.get_time(index)
         ranges: list[OffsetRange] = []
@@ -296,7 +296,7 @@ class Judge:
         return RangeSet(ranges)
 
     def _find_unwitnessed(self, kafka_partition: int, index: int, until_ms: int | None = None) -> RangeSet:
-        """Return unresolved offsets that lie behind the hour by nothing but the observation `index`.
+        """Return unresolved offsets behind the hour by nothing but the observation `index`.
 
         A single answer of a broker may be too low, so they may be of the hour, unless their time is known to be
         `until_ms` or later.
@@ -325,7 +325,7 @@ class Judge:
         return self._clear_observations[index]
 
     def _is_old(self, over: datetime) -> bool:
-        """Return True if the first observation after that time may be folded."""
+        """Return True if the first observation after `over` may be folded."""
         fold = self._state.fold
         return bool(fold.hours) and over <= max(frontier.observed_at for frontier in fold.frontiers)
 
@@ -350,7 +350,7 @@ class Judge:
         )
 
     def _read_single_rows(self, hour: datetime, over: datetime) -> "Judge":
-        """Return a judge that has also the hour's single rows, which were folded, read from their months' files."""
+        """Return a judge with the hour's folded single rows too, read from their months' files."""
         state = self._state
         months = tuple(dict.fromkeys((find_folded_month(hour), find_folded_month(over))))
         if months not in self._unfolded:
@@ -372,7 +372,7 @@ class Judge:
 
     @cached_property
     def _planned_starts(self) -> dict[tuple[int, datetime], tuple[int, int]]:
-        """The lowest planned start by kafka partition and hour, and the log start at that time."""
+        """The lowest planned start by kafka partition and hour, and the log start at the time."""
         starts: dict[tuple[int, datetime], tuple[int, int]] = {}
         for row in self._state.hours:
             if row.start_offset is not None:
@@ -383,7 +383,7 @@ class Judge:
 
     @cached_property
     def _unread(self) -> dict[int, RangeSet]:
-        """The offsets whose records nobody has read, by kafka partition: unreadable batches, and skipped offsets."""
+        """The offsets of unread records, by kafka partition: unreadable batches, and skipped offsets."""
         ranges: dict[int, list[OffsetRange]] = defaultdict(list)
         for item in self._state.failures:
             if item.reason == UNREADABLE:

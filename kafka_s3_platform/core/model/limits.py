@@ -2,7 +2,7 @@
 
 Compressed data may expand to a million times its size, and a count in a file needs no data at all. So readers trust an
 object's own sizes only up to these limits, and count the real ones. Keys of connector files raise the limits
-(`archive.read.max.*`). The defaults lie far above what sinks write.
+(`archive.read.max.*`). The defaults lie far above the sizes written by sinks.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ NAME_BYTES = 64
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """Limits of reading, each with the key that raises it.
+    """Limits of reading, each with the key to raise it.
 
     Attributes:
         depth: `archive.read.max.depth`: how deep values of JSON, Avro and Parquet are nested.
@@ -43,7 +43,7 @@ class ReadLimits:
         items: `archive.read.max.items`: items in the arrays and maps of one Avro record, if the record is larger than a
             megabyte or an item takes no byte.
         empty_records: `archive.read.max.empty.records`: records of an object that take no byte.
-        bad_records: `archive.read.max.bad.records`: bad lines of an object that can be skipped alone.
+        bad_records: `archive.read.max.bad.records`: bad lines of an object, if they can be skipped alone.
     """
 
     depth: int = 250

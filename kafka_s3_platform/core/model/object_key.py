@@ -1,4 +1,4 @@
-"""Checks parts of objects' keys. It refuses those that lead out of a folder, cannot be written or not be told apart."""
+"""Checks parts of objects' keys. Refuses ambiguous or unwritable parts, and parts leading out of a folder."""
 
 import re
 
@@ -30,7 +30,7 @@ def explain_bad_folders(folders: str) -> str | None:
 
 
 def check_delimiters(directory_delim: str, file_delim: str) -> None:
-    """Refuse delimiters that let two different objects get the same key.
+    """Refuse ambiguous delimiters: two different objects could get the same key.
 
     A directory delimiter must show the end of the topic's name and the start of the file's. The parts of a file's name
     are joined by the file delimiter and, if the object is rewritten, by `+` and `@`. Raises ValueError with the reason.

@@ -45,14 +45,14 @@ class OffsetRange:
         return self.start_offset < other.end_offset and other.start_offset < self.end_offset
 
     def split(self, offsets: Iterable[int]) -> list["OffsetRange"]:
-        """Split the range at each of `offsets` that lies strictly inside."""
+        """Split the range at each of `offsets` strictly inside."""
         inside = sorted({o for o in offsets if self.start_offset < o < self.end_offset})
         bounds = [self.start_offset, *inside, self.end_offset]
         return [OffsetRange(a, b) for a, b in pairwise(bounds)]
 
 
 class OffsetSpan:
-    """Adds to a class of offsets `[start_offset, end_offset)` that they are a range."""
+    """Gives a class of offsets `[start_offset, end_offset)` their range."""
 
     __slots__ = ()
 
@@ -133,7 +133,7 @@ def make_span(start_offset: int, end_offset: int) -> RangeSet:
 
 
 def _subtract_ranges(item: OffsetRange, holes: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
-    """Yield the rest of `item` without `holes`, which lie inside it and ascend."""
+    """Yield the rest of `item` without `holes`: they lie inside it and ascend."""
     start = item.start_offset
     for hole in holes:
         if start < hole.start_offset:

@@ -1,6 +1,6 @@
-"""The rows of a topic's index: segments, scans, reservations, hours, the topic itself, and what replaces old ones.
+"""The rows of a topic's index: segments, scans, reservations, hours, the topic itself, and the sums of old ones.
 
-The upkeep folds old rows: it moves them out of a topic's state, which keeps their sum.
+The upkeep folds old rows: it moves them out of a topic's state. The state keeps their sum.
 """
 
 import json
@@ -42,12 +42,12 @@ class Segment(OffsetSpan):
     """One finished S3 object: records of one kafka partition and one encoded partition, in offset order.
 
     `start_offset` is the offset of the first record, `end_offset` is one above the last record's. `chunk_start` is the
-    start of the hour, day or month, None for out-of-range records. `late_count` counts records that arrived after the
-    end of their hour and the allowed lateness. `record_bytes` counts the bytes of keys, values and headers, `size` is
-    the object's. Timestamps are epoch ms. `settings` is the JSON of the layout that wrote the segment. `siblings` are
-    the objects that belong to it: keys, headers, an index of its blocks. `schema_ids` are the Registry's ids of the
-    schemas of its values, and the GUIDs of those that headers name. `start_hour` is the connector's when out-of-range
-    records were archived, None for others.
+    start of the hour, day or month, None for out-of-range records. `late_count` counts records arriving after the end
+    of their hour and the allowed lateness. `record_bytes` counts the bytes of keys, values and headers, `size` is the
+    object's. Timestamps are epoch ms. `settings` is the JSON of the segment's layout. `siblings` are its further
+    objects: keys, headers, an index of its blocks. `schema_ids` are the Registry's ids of the schemas of its values,
+    and the GUIDs of those in headers. `start_hour` is the connector's when out-of-range records were archived, None for
+    others.
     """
 
     key: str
@@ -73,7 +73,7 @@ class Segment(OffsetSpan):
     start_hour: datetime | None = None
 
     def may_hold_apart(self, hour: datetime) -> bool:
-        """Return True if records of `hour` may lie here, out of range, since the archive began after that hour."""
+        """Return True if records of `hour` may lie here, out of range, since the archive began after this hour."""
         if self.start_hour is None or hour >= self.start_hour:
             return False
         start = to_epoch_ms(hour)
@@ -102,7 +102,7 @@ class Segment(OffsetSpan):
 
 @dataclass(frozen=True)
 class StoredChunk:
-    """An hour or a day with segments, and the layout that wrote them."""
+    """An hour or a day with segments, and their layout."""
 
     chunk_start: datetime | None
     settings: str
@@ -191,7 +191,7 @@ class Scan(OffsetSpan):
 
 @dataclass(frozen=True, slots=True)
 class EpochMark:
-    """A place of the archived log: it had `leader_epoch` before `offset`, and no later epoch began below that."""
+    """A place of the archived log: it had `leader_epoch` before `offset`, and no later epoch began below it."""
 
     offset: int
     leader_epoch: int
@@ -253,8 +253,8 @@ class TopicGeneration:
 class CommittedOffset:
     """A consumer group's committed offset in one kafka partition. `committed_offset` is the next offset to read.
 
-    `observed_at` is UTC. The observation comes before the request for the end of the log, so the offset lies within
-    that run's records. `group_state` is Kafka's word. Only a group's latest observation has rows.
+    `observed_at` is UTC. The observation comes before the request for the end of the log, so the offset lies within the
+    run's records. `group_state` is Kafka's word. Only a group's latest observation has rows.
     """
 
     group_id: str
@@ -284,7 +284,7 @@ class Condemned:
     """An object unknown to the index. No later run writes one with this first offset at `key` again.
 
     A vacuum deletes it, and nothing live lies at `key` when the DELETE arrives, however late. Or the index was put back
-    from a copy that lacks the object. The row stays forever. `epoch` is the version of the index that added it.
+    from a copy without the object. The row stays forever. `epoch` is the version of the index that added it.
     """
 
     key: str
@@ -300,7 +300,7 @@ class FoldedScan(Scan):
 
 @dataclass(frozen=True, slots=True)
 class FoldedFrontier(Frontier):
-    """The first frontier of a log, the last one that was folded, or one of the two before that."""
+    """The first frontier of a log, the last folded one, or one of the two before it."""
 
 
 @dataclass(frozen=True, slots=True)

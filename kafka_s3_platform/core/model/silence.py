@@ -1,6 +1,6 @@
 """Asks about topics one after the other, until nobody answers.
 
-A failing topic does not stop the others; a broker or store that is down does not cost its timeout for each of them.
+A failing topic does not stop the others; a silent broker or store does not cost its timeout for each of them.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -35,24 +35,24 @@ class Silence:
         self._errors: list[PlatformError] = []
 
     def note(self, outcome: object) -> None:
-        """Note what came of a topic: its error, or anything else."""
+        """Note the outcome of a topic: its error, or anything else."""
         self._errors = [*self._errors, outcome] if isinstance(outcome, NO_ANSWER) else []
 
     @property
     def is_noted(self) -> bool:
-        """Whether the last topic got no answer."""
+        """True if the last topic got no answer."""
         return bool(self._errors)
 
     @property
     def error(self) -> PlatformError | None:
-        """The last error, once so many topics got no answer that no other is to be asked about."""
+        """The last error, once MAX_UNANSWERED topics in a row got no answer: no other is to be asked about."""
         return self._errors[-1] if len(self._errors) >= MAX_UNANSWERED else None
 
 
 def try_each(
     keys: Iterable[K], ask: Callable[[K], R], shared: tuple[type[PlatformError], ...] = ()
 ) -> tuple[dict[K, R], dict[K, PlatformError]]:
-    """Return the answers of `ask` for each key, and the errors of the others. Raise errors that are `shared` by all."""
+    """Return the answers of `ask` for each key, and the errors of the others. Raise `shared` errors."""
     answers: dict[K, R] = {}
     failures: dict[K, PlatformError] = {}
     silence = Silence()
@@ -74,12 +74,12 @@ def try_each(
 
 
 def try_topics(topics: Iterable[str], ask: Callable[[str], R]) -> tuple[dict[str, R], dict[str, PlatformError]]:
-    """Return the answers of `ask` for each topic, and the errors of the others. Raises errors that all topics share."""
+    """Return the answers of `ask` for each topic, and the errors of the others. Raises errors shared by all topics."""
     return try_each(topics, ask, SHARED_ERRORS)
 
 
 def raise_failures(failures: Mapping[str, PlatformError]) -> None:
-    """Raise the errors of `try_topics`: one that is alone as it is, several as one, transient only if all are."""
+    """Raise the errors of `try_topics`: a single one as it is, several as one, transient only if all are."""
     if len(set(failures.values())) == 1:
         raise next(iter(failures.values()))
     if failures:

@@ -1,10 +1,10 @@
 """The archive's state per kafka partition: the recorded rows of the index, and their meaning for planning.
 
 Old rows may be *folded*: moved to a file of their month, while their sum stays in `fold`. So the state does not grow
-with the archive's age. All rules count both. The few that need a single old hour read the rows of its month then.
+with the archive's age. All rules count both. The few about a single old hour read the rows of its month then.
 
 *Coverage* is the offsets of scans and gaps: nothing of it is to be read again. A *mark* is an offset with its leader
-epoch. The range of an hour in a kafka partition is what ListOffsets answered when the hour was planned.
+epoch. The range of an hour in a kafka partition is ListOffsets' answer when the hour was planned.
 """
 
 from bisect import bisect_right
@@ -47,7 +47,7 @@ UNKNOWN: Range = (None, None)
 
 @dataclass(frozen=True)
 class IndexState:
-    """The rows of one version of a topic's index, and what they mean. Rows are in the order of recording.
+    """The rows of one version of a topic's index, and their meaning. Rows are in the order of recording.
 
     `scans`, `frontiers` and `hours` are the rows not folded yet. `read_month` returns the folded rows of a month of UTC
     (`2026-03`), as a state of their own.
@@ -84,7 +84,7 @@ class IndexState:
 
     @cached_property
     def observations(self) -> Observations:
-        """What all recorded frontiers show together."""
+        """The conclusions from all recorded frontiers together."""
         return Observations(self.all_frontiers)
 
     @cached_property
@@ -176,7 +176,7 @@ class IndexState:
         return bool(self.generations) and kafka_partition not in self.generations[0].kafka_partitions
 
     def list_epoch_marks(self, kafka_partition: int) -> list[EpochMark]:
-        """List, in order, the ends of scans and gaps at which the archived log's leader epoch is known.
+        """List, in order, the ends of scans and gaps with a known leader epoch of the archived log.
 
         A log is compared there with the archive. No later epoch began below such an end. If the reader did not know the
         epoch, the first frontier with this end has it: a shorter log's epoch may be too low, and a later frontier may
@@ -191,9 +191,9 @@ class IndexState:
         ]
 
     def find_epoch_mark(self, kafka_partition: int, log_start: int, end_offset: int) -> EpochMark | None:
-        """Return the mark at which to compare a log, to detect a truncation below `end_offset`. None if there is none.
+        """Return the mark to compare a log at, to detect a truncation below `end_offset`. None if there is none.
 
-        It is the highest one at or below that offset. The offset itself may have none, for instance behind an
+        It is the highest one at or below this offset. The offset itself may have none, for instance behind an
         unreadable batch. Retention may have deleted all marks: those below `log_start` do not count.
         """
         covered = self.coverage(kafka_partition)
@@ -203,11 +203,11 @@ class IndexState:
         return marks[-1] if marks else None
 
     def hour_start(self, kafka_partition: int, hour: datetime) -> int | None:
-        """Return the lowest start offset at which the hour was ever planned, None if it never was."""
+        """Return the lowest start offset ever planned for the hour, None if it never was."""
         return self._find_ranges(hour).get(kafka_partition, UNKNOWN)[0]
 
     def hour_of(self, kafka_partition: int, offset: int) -> datetime | None:
-        """Return the latest hour whose planned range holds the offset, None if no hour's does."""
+        """Return the latest hour with the offset in its planned range, None if there is none."""
         hour = self.last_begun(kafka_partition, offset)
         end = None if hour is None else self._find_ranges(hour)[kafka_partition][1]
         return hour if end is None or offset < end else None
@@ -238,7 +238,7 @@ class IndexState:
         return all(end is not None and self.coverage(p).covers(start or 0, end) for p, (start, end) in ranges.items())
 
     def list_condemned_starts(self, kafka_partition: int) -> frozenset[int]:
-        """Return the start offsets of objects that a vacuum is deleting.
+        """Return the start offsets of condemned objects: a vacuum may be deleting them.
 
         A new object with such a start offset needs another key than the usual one, or the vacuum would delete it too.
         """
@@ -315,7 +315,7 @@ class IndexState:
     def _hours(self) -> dict[datetime, dict[int, Range]]:
         """For each hour and kafka partition the lowest start and the highest end ever planned. None: still unknown.
 
-        The offsets that ListOffsets reports for an hour only move up.
+        The offsets reported by ListOffsets for an hour only move up.
         """
         hours: dict[datetime, dict[int, Range]] = defaultdict(dict)
         for item in self.hours:

@@ -16,7 +16,7 @@ TIME_BASED = ("Hourly", "Daily", "TimeBased")
 
 
 def shift_time(moment: datetime, by: timedelta) -> datetime:
-    """Return the moment that much later; the calendar's first or last one if it ends before."""
+    """Return the moment shifted by `by`; the calendar's first or last one if it ends before."""
     try:
         return moment + by
     except OverflowError:

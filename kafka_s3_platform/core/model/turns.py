@@ -1,4 +1,4 @@
-"""The turns of a topic's hours in rehearsals: which hours are due next, and how much came back. Pure."""
+"""The turns of a topic's hours in rehearsals: the choice of the next hours, and the counts of proven ones. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class RehearsedHours:
-    """Consecutive hours `[start, end)`, all with records, that were rehearsed together at `at`.
+    """Consecutive hours `[start, end)`, all with records, rehearsed together at `at`.
 
     `failure` says why they did not come back; it is empty if they did.
     """
@@ -36,7 +36,7 @@ class TopicTurns:
 
     `hour_count` and `record_bytes` are of all hours with records then. At `due_at` some hour has not come back for
     longer than the period, None if there is no hour. `first_at` is the first rehearsal: an older hour has its first
-    turn within a period of that.
+    turn within a period of it.
     """
 
     first_at: datetime
@@ -53,7 +53,7 @@ class TopicTurns:
 
     @property
     def failed(self) -> tuple[RehearsedHours, ...]:
-        """The hours that did not come back when they were rehearsed last."""
+        """The hours with a failed last rehearsal."""
         return tuple(hours for hours in self.rehearsed if hours.failure)
 
     @property
@@ -65,8 +65,8 @@ class TopicTurns:
 def draw_turns(counts: Mapping[datetime, int], turns: TopicTurns | None, period_days: int) -> list[datetime]:
     """Return the hours to rehearse now, ascending. `counts` is hour -> its records.
 
-    They are the ones that came back longest ago, or never and ended longest ago: so many that with a rehearsal a day
-    each hour has its turn within the period, and a day is to spare. Hours that failed are tried again besides.
+    They are the hours with the oldest rehearsal (or the oldest end, without any). With a rehearsal a day, they are
+    enough for a turn of each hour within the period, and a day to spare. Failed hours are tried again besides.
     """
     last_turns = _map_turns(turns.rehearsed if turns else ())
     failed_hours = [hour for hour in counts if hour in last_turns and last_turns[hour].failure]
@@ -86,7 +86,7 @@ def add_turn(
 ) -> TopicTurns:
     """Return the turns after a rehearsal at `at`. `outcomes` is hour -> why it did not come back, empty if it did.
 
-    Hours that the archive does not hold any more are forgotten.
+    Hours not held by the archive any more are forgotten.
     """
     first_at = turns.first_at if turns else at
     last_turns = _map_turns(turns.rehearsed if turns else ())
@@ -109,7 +109,7 @@ def add_turn(
 
 
 def join_hours(hours: Sequence[datetime]) -> list[tuple[datetime, datetime]]:
-    """Join ascending hours to windows `[start, end)` that do not touch."""
+    """Join ascending hours to separate windows `[start, end)`."""
     windows: list[tuple[datetime, datetime]] = []
     for hour in hours:
         start = windows.pop()[0] if windows and windows[-1][1] == hour else hour
@@ -118,7 +118,7 @@ def join_hours(hours: Sequence[datetime]) -> list[tuple[datetime, datetime]]:
 
 
 def _map_turns(rehearsed: Iterable[RehearsedHours]) -> dict[datetime, RehearsedHours]:
-    """Return single hour -> the rehearsal that it was in last."""
+    """Return single hour -> its last rehearsal."""
     last_turns: dict[datetime, RehearsedHours] = {}
     for hours in rehearsed:
         last_turns |= dict.fromkeys(hours.list_hours(), hours)

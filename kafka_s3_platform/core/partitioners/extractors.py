@@ -103,7 +103,7 @@ class RecordExtractor(ABC):
         """
 
     def extract(self, batch: ConnectBatch) -> ExtractedTimes:
-        """Return the time of each record. An error of the user's method is the reason of that record's failure."""
+        """Return the time of each record. An error of the user's method is the reason of the record's failure."""
         times: list[int | None] = []
         reasons: dict[int, str] = {}
         for position, record in enumerate(_build_records(batch)):

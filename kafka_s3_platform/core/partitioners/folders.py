@@ -103,7 +103,7 @@ class FieldFolders:
         self._delim = layout.directory_delim
 
     def folder(self, encoded_partition: str) -> Folder | None:
-        """Accept a folder that names the fields in their order. It says nothing of times."""
+        """Accept a folder naming the fields in their order. It says nothing of times."""
         # A value is any text, and may hold the delimiter: it ends at the first place where the next field may begin.
         remaining = self._delim + encoded_partition
         for number, beginning in enumerate(self._beginnings):
@@ -114,7 +114,7 @@ class FieldFolders:
 
 
 class TimeFolders:
-    """Reads time folders by `path.format`, for the span of the times in them. Without a year, that is unknown."""
+    """Reads time folders by `path.format`, for the span of the times in them. Without a year, the span is unknown."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         self._format = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
@@ -143,9 +143,9 @@ class TimeFolders:
         return self._make_folder(*span, texts)
 
     def _make_folder(self, start: datetime, end: datetime, texts: Mapping[str, str]) -> Folder | None:
-        """Return the folder of the partition durations that begin in `[start, end)`, in local time.
+        """Return the folder of the partition durations beginning in `[start, end)`, in local time.
 
-        None if no duration begins there, or if one of the `texts` that all times of the span share is another one.
+        None if no duration begins there, or if one of the `texts` shared by all times of the span is another one.
         """
         first_start = _LOCAL_EPOCH - (_LOCAL_EPOCH - start) // self._duration * self._duration
         last_end = _LOCAL_EPOCH + ((end - _LOCAL_EPOCH - ONE_MS) // self._duration + 1) * self._duration
@@ -157,7 +157,7 @@ class TimeFolders:
         return Folder(window=(min(self._list_instants(first_start)), max(self._list_instants(last_end))))
 
     def _is_written(self, start: datetime, end: datetime, texts: Mapping[str, str]) -> bool:
-        """Return True if the partitioner writes these texts for times of the span. Those that vary in it may be any."""
+        """Return True if the partitioner writes these texts for times of the span. Texts varying in it may be any."""
         match = self._pattern.fullmatch(self._format(start.replace(tzinfo=self._zone)))
         letters = next(letters for size, letters in _SHARED if end - start <= size)
         expected = match.groupdict() if match else {}
@@ -171,7 +171,7 @@ class TimeFolders:
 class TimeSpans:
     """Finds the spans of time of folders, also of the folders around time folders: `year=2026/month=01` is a month.
 
-    An inventory lists only folders that may hold new objects, by these spans. For a user's partitioner it finds spans
+    By these spans, an inventory lists only folders with possible new objects. For a user's partitioner it finds spans
     of complete encoded partitions alone.
     """
 
@@ -243,7 +243,7 @@ def _find_span(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
 
 
 def _find_day(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
-    """Return [start, end) of the days that the calendar letters name, local without a zone. None if they name none."""
+    """Return [start, end) of the days named by the calendar letters, local without a zone. None if they name none."""
     year = values.get("y", values.get("Y"))
     if "x" in values and "w" in values:
         first_day = date.fromisocalendar(values["x"], values["w"], values.get("e", 1))
@@ -279,8 +279,8 @@ def _find_hour(values: Mapping[str, int]) -> int | None:
 def _compile_pattern(pattern: str, locale: str) -> tuple[re.Pattern[str], dict[str, Callable[[str], int]]]:
     """Compile a Joda pattern to a regular expression, and to a function for each of its groups to parse a field.
 
-    A group's name begins with its letter. There is no function if digits follow a number of varying length: nobody can
-    say where it ends.
+    A group's name begins with its letter. There is no function if digits follow a number of varying length: its end is
+    ambiguous.
     """
     counts: dict[str, int] = {}
     fields: dict[str, Callable[[str], int]] = {}
@@ -357,7 +357,7 @@ def explain_shared_folder(layout: LayoutSettings) -> str | None:
 def _find_shared_folder(
     path_format: str, locale: str, directory_delim: str, span: timedelta
 ) -> tuple[datetime, datetime, str] | None:
-    """Find two spans of time that a path format does not tell apart, as far as samples of each show it.
+    """Find two spans of time with the same folder in a path format, as far as samples of each show it.
 
     Return the starts of both, and their common folder. None: there are none. `span` is the length of one.
     """
@@ -380,7 +380,7 @@ def _list_samples(span: timedelta) -> Iterator[datetime]:
 
 
 def _advise_pattern(path_format: str, first: datetime, second: datetime) -> str:
-    """Return advice on a pattern that gives two times one folder: the letter that it lacks or confuses."""
+    """Return advice on a pattern with one folder for two times: the missing or confused letter."""
     letters = set(_QUOTED.sub("", path_format))
     distance = abs(second - first)
     has_weeks = "w" in letters

@@ -145,7 +145,7 @@ class _CheckedPartitioner:
         self.layout = layout
 
     def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:
-        """Ask the user's class, and refuse what is no answer for each record, or no folder."""
+        """Ask the user's class. Refuse an answer without a code for each record. Records with bad folders fail."""
         with name_fault(type(self._inner), f"as partitioner.class of {describe_batch(batch)}"):
             encoded = self._inner.encode(batch, times_ms)
         name = type(self._inner).__name__
@@ -171,7 +171,7 @@ def joined(parts: Sequence[EncodedPartitions], delim: str) -> EncodedPartitions:
 def check_partitions(
     encoded: EncodedPartitions, batch: ConnectBatch, partitioner: Partitioner, layout: LayoutSettings
 ) -> EncodedPartitions:
-    """Return the names once each, and fail each record whose folders are not allowed in a key."""
+    """Return the names once each, and fail each record with folders not allowed in a key."""
     refusals = {i: why for i, name in enumerate(encoded.names) if (why := _explain_refusal(name, layout))}
     index: dict[str, int] = {}
     places = np.array([index.setdefault(name, len(index)) for name in encoded.names], np.int32)

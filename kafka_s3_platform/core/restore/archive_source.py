@@ -55,12 +55,12 @@ def check_archive(
 
 
 def _list_cold(objects: Iterable[ObjectInfo | None]) -> tuple[str, ...]:
-    """Return the keys of the objects that cannot be read now, because they lie in cold storage."""
+    """Return the keys of the objects in cold storage: these cannot be read now."""
     return tuple(info.key for info in objects if info is not None and info.is_cold)
 
 
 def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[PreflightFinding]:
-    """Refuse archived objects that hold values alone, not whole records, unless bad objects are left out."""
+    """Refuse archived objects with values alone, not whole records, unless bad objects are left out."""
     if request.on_error != "fail":
         yield from (make_doubt(f"{sentence}; they are left out") for sentence in plan.values_only)
         return
@@ -77,7 +77,7 @@ def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[Prefl
 def _check_objects(
     target: TargetPlan, plan: ArchivePlan, objects: Sequence[ObjectInfo | None], runner: TaskRunner
 ) -> Iterator[PreflightFinding]:
-    """Find objects that are missing or replaced, and records that cannot be sent. `objects` as in `check_archive`."""
+    """Find missing or replaced objects, and unsendable records. `objects` as in `check_archive`."""
     request = target.request
     removed_keys = _find_removed(target, plan, objects)
     if removed_keys:
@@ -100,10 +100,10 @@ def _check_objects(
 
 
 def _find_removed(target: TargetPlan, plan: ArchivePlan, objects: Sequence[ObjectInfo | None]) -> frozenset[str]:
-    """Return the keys of planned objects that the index does not name any more.
+    """Return the keys of planned objects no longer named by the index.
 
-    The index is asked about missing objects. Of a begun restore, whose plan is older, it is asked about all: objects of
-    erased records are deleted after the index has lost them.
+    The index is asked about missing objects. Begun restores have an older plan, and ask about all of its objects:
+    objects of erased records are deleted after the index has lost them.
     """
     is_begun = target.start is not None
     keys = {o.key for o, info in zip(plan.objects, objects, strict=True) if is_begun or info is None}
@@ -112,7 +112,7 @@ def _find_removed(target: TargetPlan, plan: ArchivePlan, objects: Sequence[Objec
 
 
 def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> Iterator[PreflightFinding]:
-    """Find records with a timestamp that the Kafka client cannot send. Refuse them, unless that is allowed."""
+    """Find records with timestamps unsendable for the Kafka client. Refuse them, unless they are allowed."""
     tasks = _find_suspects(request, plan)
     results = runner.run_grouped(count_unsendable, tasks, request.config.tasks_max, lambda task: task.stream.facts.size)
     counts = {p: n for p, n in results if n}
@@ -137,7 +137,7 @@ class PassingCountTask:
 
 
 def _find_suspects(request: RestoreRequest, plan: ArchivePlan) -> list[PassingCountTask]:
-    """Make a task for each kafka partition that reads the objects with bounds around a timestamp of 0.
+    """Make a task for each kafka partition, to read the objects with bounds around timestamp 0.
 
     These objects alone do not show the latest record of each key, so every passing record counts.
     """
@@ -165,7 +165,7 @@ def count_exactly(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner
 
 
 def count_selected(task: PassingCountTask, _: Attempt) -> StreamCount:
-    """Count the records of one task that pass its filter."""
+    """Count the records of one task, after its filter."""
     stream = task.stream.records()
     count = StreamCount(task.stream.topic, task.stream.kafka_partition)
     for batch in FilteredStream(stream, task.records):
@@ -177,8 +177,8 @@ def count_selected(task: PassingCountTask, _: Attempt) -> StreamCount:
 class ArchiveSource:
     """Archived topics. Each goes to one topic, and its index knows the number of records.
 
-    `topics` are the requests of single topics, as they are chosen now. Without any, `request` is that of one topic.
-    With some, its `topic` and `to_topic` only say what was asked for. The plan of a begun restore keeps its topics.
+    `topics` are the requests of single topics, as they are chosen now. Without any, `request` is for one topic. With
+    some, its `topic` and `to_topic` only say what was asked for. The plan of a begun restore keeps its topics.
     """
 
     request: RestoreRequest
@@ -234,7 +234,7 @@ class ArchiveSource:
         return replace(request, topic=topic, to_topic=plan.to_topic)
 
     def check(self, plan: TopicsPlan, goals: Sequence[Goal], runner: TaskRunner) -> Checked:
-        """Compare the objects with the plan, and look for records that cannot be sent."""
+        """Compare the objects with the plan, and look for unsendable records."""
         findings: list[PreflightFinding] = []
         cold_objects: list[tuple[ObjectStore, str]] = []
         for goal, topic in zip(goals, plan.topics, strict=True):
@@ -245,7 +245,7 @@ class ArchiveSource:
         return Checked(tuple(findings), tuple(cold_objects))
 
     def count(self, plan: TopicsPlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
-        """Count the records that pass the filter. Whether a target takes the largest of them is certain then."""
+        """Count the records after the filter, and compare the largest, if sent unchanged, with the target's limit."""
         counts: list[StreamCount] = []
         findings: list[PreflightFinding] = []
         for goal, topic in zip(goals, plan.topics, strict=True):

@@ -209,7 +209,7 @@ def read_left_out(store: ObjectStore, key: str, plan_digest: str) -> Mapping[str
 def save_left_out(
     store: ObjectStore, key: str, plan_digest: str, bad_objects: Iterable[BadObject], sent_below: int
 ) -> None:
-    """Store the objects to leave out. If another run has stored its decision first, that one counts.
+    """Store the objects to leave out. The first stored decision counts, also another run's.
 
     Raises:
         IntegrityError: records of a bad object may be in the target: earlier runs have sent those below `sent_below`.

@@ -1,4 +1,4 @@
-"""Evidence of what was compared: a numbered document for each restore, rehearsal and deep verification, signed.
+"""Evidence: a numbered document for each restore, rehearsal and deep verification, signed if there is a key.
 
 It lies in the archive, so it outlives Dagster. The newest document of a connector also tells, of each topic, when its
 records last came back.
@@ -65,9 +65,9 @@ class ComparedOffsets:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedTopic:
-    """A topic, and what its archived records were compared with. `left_out` are sentences with numbers.
+    """The comparison of a topic's archived records with `compared_with`. `left_out` are sentences with numbers.
 
-    `is_complete`: all that was to be compared was there, and equal. A digest of the whole topic is in `digest`.
+    `is_complete`: every record to be compared was there, and equal. A digest of the whole topic is in `digest`.
     `windows` are the times `[start, end)` of the records, empty for all times.
     """
 
@@ -85,7 +85,7 @@ class ComparedTopic:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the evidence up to some document comes to. Each document has it, so that the newest one is enough.
+    """The sum of the evidence up to some document. Each document has it: the newest one is enough.
 
     `proofs` are the last ones of topics, `turns` their hours in rehearsals. The last rehearsal sent and read back
     `bytes_per_second` of keys, values and headers; None if there was none with records.
@@ -109,7 +109,7 @@ class Standing:
 class Evidence:
     """A comparison of a connector's archive. `bucket` has the archive, `run` is the restore id, if there was one.
 
-    `key` names the key that signed it, see `EvidenceKey`; it is empty if nobody did. `seconds` are those of comparing.
+    `key` names the signing key, see `EvidenceKey`; it is empty without a signature. Comparing took `seconds`.
     """
 
     kind: EvidenceKind
@@ -130,7 +130,7 @@ class Evidence:
 
     @property
     def is_complete(self) -> bool:
-        """True if records were compared, and all that was to be compared was there, and equal."""
+        """True if there are topics, and the comparison of each is complete."""
         return bool(self.topics) and all(topic.is_complete for topic in self.topics)
 
     def to_json(self) -> bytes:
@@ -154,7 +154,7 @@ class Evidence:
 
 
 def describe_restored(report: RestoreReport) -> ComparedTopic:
-    """Return what a verified restore of one target has compared."""
+    """Return the comparison made by a verified restore of one target."""
     dropped = report.left_out_records.filtered
     filtered = [f"{count_noun(dropped, 'record')} left out by transforms"] if dropped else []
     return ComparedTopic(
@@ -195,16 +195,17 @@ class EvidenceFolder:
         return self._read(number) if number else None
 
     def read_standing(self) -> Standing:
-        """Return what all evidence comes to. Of a newest document that cannot be read, nothing: nothing is proven."""
+        """Return the sum of all evidence. It is empty if the newest document cannot be read: nothing is proven then."""
         return self._read_standing(self._find_newest())
 
     def add(self, evidence: Evidence, key: EvidenceKey | None) -> Evidence:
         """Store the evidence under the next number, and sign it. Return it as it is stored.
 
-        The `standing` of a rehearsal has the turns of its topics. Those of others are taken from the document before.
+        The `standing` of a rehearsal has the turns of its topics. The turns of others are taken from the document
+        before.
 
-        If it is killed before the signature is stored, the document stays unsigned: its run, which has not ended,
-        writes another one when it goes on.
+        If it is killed before the signature is stored, the document stays unsigned. Its unfinished run writes another
+        one when it goes on.
         """
         named = replace(
             evidence,
@@ -234,7 +235,7 @@ class EvidenceFolder:
         return max((int(match[1]) for match in map(_NAME.fullmatch, names) if match), default=0)
 
     def _read_standing(self, number: int) -> Standing:
-        """Return the standing of a document. That of one which cannot be read is empty: nothing is proven by it."""
+        """Return the standing of a document. It is empty if the document cannot be read: nothing is proven then."""
         try:
             return self._read(number).standing if number else Standing()
         except IntegrityError as err:
@@ -250,7 +251,7 @@ class EvidenceFolder:
 
 
 def _add_to_standing(standing: Standing, evidence: Evidence) -> Standing:
-    """Return what all evidence comes to with this document. A restore proves also what it could restore in part."""
+    """Return the sum of all evidence with this document. An incomplete restore proves its topics, too."""
     proofs = {
         topic.topic: Proof(evidence.finished_at, evidence.kind, topic.records)
         for topic in evidence.topics

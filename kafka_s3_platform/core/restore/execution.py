@@ -1,7 +1,7 @@
 """Send and verify a stored plan of any source, log the progress, and store the report.
 
-One Spark task sends streams of a restore, and reads each back. The driver reads their checkpoints in the bucket for the
-progress that it logs.
+One Spark task sends streams of a restore, and reads each back. The driver reads their checkpoints in the bucket, and
+logs the progress.
 """
 
 import logging
@@ -58,7 +58,7 @@ class CheckpointWatch:
     """Logs records, rate and time left every `PROGRESS_SECONDS` while it is entered.
 
     It reads how far the streams came from their checkpoints in the bucket. If the number of records of one is unknown,
-    the time left is that of the bytes of the objects.
+    the time left is estimated from the bytes of the objects.
     """
 
     def __init__(self, store: ObjectStore, what: str, tasks: Sequence[ReplayTask]) -> None:
@@ -91,7 +91,7 @@ class CheckpointWatch:
                 logger.debug("%s: no progress to tell: %s", self._what, err)
 
     def _log(self, positions: Sequence[Position | None]) -> None:
-        """Log what this run has sent up to these positions, and how long the rest takes at that rate."""
+        """Log the records sent up to these positions, and the time left at the rate of this run."""
         pairs = [(task, p) for task, p in zip(self._tasks, positions, strict=True) if p is not None]
         records = sum(position.record_count for _, position in pairs)
         sent_bytes = sum(task.stream.facts.passed_bytes(position.next_source_offset) for task, position in pairs)
@@ -130,7 +130,7 @@ def share_out_limit(limit: float | None, sizes: Sequence[int], at_once: int) -> 
 
 @dataclass(frozen=True)
 class FailedTarget:
-    """A target of several, and the error that ended its restore."""
+    """A target of several, and the error of its restore."""
 
     to_topic: str
     error: PlatformError
@@ -149,11 +149,11 @@ class ReplayedStream:
 def replay_streams(
     tasks: Sequence[ReplayTask], attempt: Attempt, *, isolates: bool = False
 ) -> list[ReplayedStream | FailedTarget]:
-    """Send the streams of one task of Spark, and read those back that can be read before all others are sent.
+    """Send the streams of one Spark task. Read streams back at once if their tasks allow it (`is_read_back_early`).
 
-    If it `isolates`, a stream that fails does not stop those of other targets: a FailedTarget is in its place. Several
-    are sent at once. One follows the other if their rate is limited, or if a filter of theirs needs much memory.
-    Raises the errors of `replay`.
+    If it `isolates`, a failed stream does not stop other targets: a FailedTarget is in its place. Several are sent at
+    once. One follows the other if their rate is limited, or if a filter of theirs needs much memory. Raises the errors
+    of `replay`.
     """
     failures: dict[str, FailedTarget] = {}
 
@@ -198,7 +198,7 @@ def _is_final(err: PlatformError, attempt: Attempt) -> bool:
 def _try_verify(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream | None:
     """Read a stream back right after it was sent, if it may be. None: it is read back at the end.
 
-    A failure now counts for nothing: what causes it fails again at the end.
+    A failure now counts for nothing: its cause fails again at the end.
     """
     if not task.is_read_back_early:
         return None
@@ -226,8 +226,8 @@ class Execution:
     def run(self, planned: RestoreReport) -> RestoreReport:
         """Send missing records, read everything back, and store the report. It marks the restore as finished.
 
-        With several targets, one that fails does not stop the others. Then the restore is not finished, and its report
-        is not stored. The parts of the report have the errors, also if all have failed.
+        With several targets, a failed one does not stop the others. Then the restore is not finished, and its report is
+        not stored. The parts of the report have the errors, also if all have failed.
 
         Raises:
             PlatformError: the only target has failed. If sending failed, the message ends with the progress of each
@@ -273,7 +273,7 @@ class Execution:
     def _verify(
         self, tasks: Sequence[ReplayTask], replayed: Sequence[ReplayedStream], failures: Collection[str]
     ) -> tuple[Verified, dict[str, PlatformError]]:
-        """Verify all targets without a failure together. If that fails, verify each, to find those that fail."""
+        """Verify all targets without a failure together. If this fails, verify each one, to find the failures."""
 
         def verify(*names: str) -> Verified:
             """Verify the targets with these names."""
@@ -299,7 +299,7 @@ class Execution:
     def _order_and_limit(self) -> list[ReplayTask]:
         """Return the tasks in the order of sending, each with its share of the rate limits.
 
-        After those that were asked for first, the largest come first: no long one is left for the end.
+        The request's `first_topics` come first, then the largest streams: no long one is left for the end.
         """
         request = self.request
         tasks = self.streams
@@ -312,7 +312,7 @@ class Execution:
         return sorted(limited, key=lambda t: (first.get(t.stream.facts.topic, len(first)), -t.stream.facts.size))
 
     def _replay(self, tasks: Sequence[ReplayTask]) -> tuple[list[ReplayedStream], dict[str, PlatformError]]:
-        """Send all streams. Return those that were sent to their end, and the error of each target that failed."""
+        """Send all streams. Return those sent to their end, and the error of each failed target."""
         what = f"restore {self.request.restore_id}"
         progress = Progress(logger, what, len(tasks), sum(t.stream.facts.size for t in tasks))
         results = list[ReplayedStream]()
@@ -336,7 +336,7 @@ class Execution:
         return results, failures
 
     def _add_progress(self, err: PlatformError, tasks: Sequence[ReplayTask]) -> PlatformError:
-        """Return the error with the progress of the streams. Its type decides whether the run is tried again."""
+        """Return the error with the progress of the streams. Its type stays: another try depends on it."""
         return err.retell(f"{err}\n{self._describe_progress(tasks)}")
 
     def _describe_progress(self, tasks: Sequence[ReplayTask]) -> str:
@@ -376,14 +376,14 @@ def _finish_part(
 
 
 def _add_sent(report: RestoreReport, replayed: Sequence[ReplayedStream]) -> RestoreReport:
-    """Return the report with what this run has sent, and the keys of the bad objects that it left out."""
+    """Return the report with the number of records sent by this run, and the keys of the bad objects left out."""
     left_out = {*chain.from_iterable(stream.result.left_out for stream in replayed)}
     sent_count = sum(stream.result.sent_count for stream in replayed)
     return replace(report, left_out=tuple(sorted(left_out)), sent_count=sent_count)
 
 
 def _add_verified(report: RestoreReport, verified: Verified) -> RestoreReport:
-    """Return the planned report with what was read back in place of what was expected."""
+    """Return the planned report with the numbers read back in place of the expected ones."""
     parts = verified.kafka_partitions
     notes: dict[str, bool] = {}
     for part in parts:
@@ -405,7 +405,7 @@ def _add_verified(report: RestoreReport, verified: Verified) -> RestoreReport:
 
 
 def _mark_early_tasks(tasks: Sequence[ReplayTask]) -> list[ReplayTask]:
-    """Return all tasks, with `is_read_back_early` set where a task can be read back while others are still sent.
+    """Return all tasks. `is_read_back_early` is set if a task can be read back while others are still sent.
 
     Then its records keep their kafka partition's number, and no other task sends to that kafka partition of the target.
     No class of a user makes or chooses its records, because such a class need not be thread-safe. And no filter of it

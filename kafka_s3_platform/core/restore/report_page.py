@@ -39,7 +39,7 @@ def render_page(report: RestoreReport) -> str:
 
 @dataclass(frozen=True)
 class ReportPage:
-    """The report, and what its page shows besides."""
+    """The report, and the other contents of its page."""
 
     report: RestoreReport
 
@@ -62,7 +62,7 @@ class ReportPage:
 
     @property
     def failures(self) -> list[str]:
-        """The topics that are not restored, each with its error."""
+        """The topics not restored, each with its error."""
         return [f"{part.topic}: {part.failure}" for part in self.report.failed]
 
     @property
@@ -72,7 +72,7 @@ class ReportPage:
         return [(datetime.fromisoformat(start), datetime.fromisoformat(end), "blue") for start, end in windows]
 
     def list_gaps(self, part: KafkaPartitionReport) -> list[OffsetRange]:
-        """List a kafka partition's offsets that are not in the archive."""
+        """List a kafka partition's offsets missing in the archive."""
         place = (part.topic or self.report.topic, part.kafka_partition)
         return [gap.offsets for gap in self.report.gaps if gap.offsets and (gap.topic, gap.kafka_partition) == place]
 
@@ -84,7 +84,7 @@ class ReportPage:
         return [(*bounds, "pale"), *restored, *missing]
 
     def _read_bound(self, name: str, part: KafkaPartitionReport, default: int) -> int:
-        """Return the requested bound of a kafka partition's offsets, which may be one for all or one for each."""
+        """Return the requested bound of a kafka partition's offsets: the request has one for all, or one for each."""
         bound = self.report.terms.get(name)
         if isinstance(bound, dict):
             return int(bound.get(str(part.kafka_partition), default))

@@ -43,7 +43,7 @@ class RecordFilter:
 
     `keys`, `key_prefixes` and `key_regex` (Python, full match, on the key as UTF-8) are one filter: one of them must
     match the key. `predicate` is the dotted name of a function from a RECORD_SCHEMA batch to a boolean array. `sql` is
-    a condition over the same columns. `latest_per_key` keeps of each key only the last passing record, which may be a
+    a condition over the same columns. `latest_per_key` keeps of each key only the last passing record, perhaps a
     tombstone.
     """
 
@@ -109,9 +109,9 @@ class RestoreRequest:
     `windows` are further windows of time, in any order: a record must also be in one of them (such as single hours).
     `exact` reads everything on a dry run, to count the records that pass the filters. A new topic gets
     `target_kafka_partitions`, by default as many as the source, and `replication_factor`, by default the brokers'.
-    `connectors` are all of this installation: preflight looks for one that archives the target. Without
-    `behavior_on_error` or `thaw` the file of a source connector decides, see `on_error` and `thawing`. `topics_regex`
-    (Java, full match) has chosen the topics. `first_topics` are sent before all others, in this order.
+    `connectors` are all of this installation: preflight looks for one archiving the target. Without `behavior_on_error`
+    or `thaw` the file of a source connector decides, see `on_error` and `thawing`. `topics_regex` (Java, full match)
+    has chosen the topics. `first_topics` are sent before all others, in this order.
 
     Raises:
         ConfigError: the id is not allowed in an object key, or a window is empty or has no timezone.
@@ -197,7 +197,7 @@ def _check_times(from_time: datetime | None, to_time: datetime | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Numbers of records that a stream did not send, by reason; and of those sent incompletely.
+    """Numbers of records not sent by a stream, by reason; and of those sent incompletely.
 
     `without_key`: not the latest record of a key, as they had none. `filtered`: a transform dropped them. `failed`:
     they failed, and `behavior.on.error` ignored it. `elsewhere`: they were routed to another topic.
@@ -216,11 +216,10 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadFacts:
-    """Facts of a source's records up to where they were read.
+    """Facts of a source's records, as far as they were read.
 
-    `skipped` has a sentence for each bad object and bad record left out, `gaps` are requested records that the
-    source lacks, `notes` are sentences about facts that are unknown. `skipped` and `gaps` may be shortened, their
-    counts are complete.
+    `skipped` has a sentence for each bad object and bad record left out, `gaps` are requested records missing in the
+    source, `notes` are sentences about unknown facts. `skipped` and `gaps` may be shortened, their counts are complete.
     """
 
     out_of_range_count: int = 0
@@ -241,7 +240,7 @@ class KafkaPartitionReport(ReadFacts):
 
     Offsets are of the first and the last record, None if there was no record. `foreign_count` and `doubled_count` are
     the target's (`TargetReport`). They are 0 if several streams of the restore may share its kafka partition: then
-    `RestoreReport.targets` has them. `altered_timestamps` counts records with a timestamp that the client cannot send.
+    `RestoreReport.targets` has them. `altered_timestamps` counts records with a timestamp unsendable for the client.
     `digest` is the record digest of the selected archived records. `topic` is the source's for objects of another sink.
     """
 
@@ -297,11 +296,10 @@ class RestoreReport(ReadFacts):
     `already_finished`: this restore id was finished before, nothing was sent now, and the numbers are of then. `terms`
     is the request, with its windows, as JSON. `schema_ids` are pairs of an archived id and the id in the target's
     registry. `finished_at` is ISO 8601 in UTC. `left_out` are the keys of bad objects. `targets` are the kafka
-    partitions that may have got records, as read back. `doubts` are notes that forbid a better verdict: records may
-    have been read in a wrong way, or are not in the target (any more). `of_others`:
-    objects were read by their format and names, not by an index. `parts` are the reports of single targets, if there
-    are several. `failure` is the error of a target that was not restored, while others were; it may pass if
-    `is_transient`.
+    partitions that may have got records, as read back. `doubts` are notes against a better verdict: records may have
+    been read in a wrong way, or are not in the target (any more). `of_others`: objects were read by their format and
+    names, not by an index. `parts` are the reports of single targets, if there are several. `failure` is the error of a
+    target not restored, while others were; it may pass if `is_transient`.
     """
 
     restore_id: str
@@ -363,7 +361,7 @@ class RestoreReport(ReadFacts):
 
     @property
     def failed(self) -> tuple["RestoreReport", ...]:
-        """The parts that were not restored."""
+        """The parts not restored."""
         return tuple(part for part in self.parts if part.failure)
 
     def to_json(self) -> bytes:
@@ -418,7 +416,7 @@ def judge_report(report: RestoreReport) -> Verdict:
 
 
 def _judge_verified(report: RestoreReport) -> Verdict:
-    """Return the verdict on a restore whose records were read back: is all of it there, each record once?"""
+    """Return the verdict on a restore after its records were read back: is all of it there, each record once?"""
     missing = "; ".join(list_missing(report))
     if _is_all_lost(report):
         return Verdict("bad", f"nothing was restored: {missing}")

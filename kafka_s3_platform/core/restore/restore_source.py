@@ -19,7 +19,7 @@ class NewPlan(Generic[P]):
     """A plan before it is stored.
 
     `claim` stores the documents needed in the bucket before the plan. A run after a killed one makes the plan again,
-    and claims again. `findings` are about what could not be planned.
+    and claims again. `findings` are about the parts without a plan.
     """
 
     plan: P

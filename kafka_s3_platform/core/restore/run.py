@@ -1,8 +1,8 @@
 """The restore use case for every source: plan, preflight, replay, verify, mapping, report.
 
-A restore may be killed at any point and run again under the same restore id. The plan in the bucket records the
-objects to send. Arrived records are found by the progress markers, which are committed with them (`exactly_once`), or
-by matching the target with the archive (`at_least_once`).
+A restore may be killed at any point and run again under the same restore id. The plan in the bucket records the objects
+to send. Arrived records are found by the progress markers committed with them (`exactly_once`), or by matching the
+target with the archive (`at_least_once`).
 """
 
 import logging
@@ -106,7 +106,7 @@ def _estimate_seconds(request: RestoreRequest, targets: Sequence[TargetPlan]) ->
 def add_schema_ids(
     report: RestoreReport, goals: Sequence[Goal], values: Mapping[tuple[str, str], ValueSettings | None]
 ) -> RestoreReport:
-    """Add the schema ids registered at the target, and notes on them, to the report and to that of each target.
+    """Add the schema ids registered at the target, and notes on them, to the report and to each target's report.
 
     `values` has the settings of each source topic and target.
     """
@@ -126,7 +126,7 @@ def add_schema_ids(
 def make_planned_report(
     request: RestoreRequest, plan: RestorePlan, goals: Sequence[Goal], findings: Sequence[PreflightFinding]
 ) -> RestoreReport:
-    """Make the report of a restore that has sent nothing yet, and that of each target if there are several.
+    """Make the report of a restore before it sends anything, with a report of each target if there are several.
 
     A number unknown to the source is 0.
     """
@@ -241,7 +241,7 @@ def _inspect_targets(goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
 
 
 def _read_stored_plan(source: RestoreSource[P], store: ObjectStore) -> P | None:
-    """Read the plan that an earlier run of this restore id has stored. None if there is none."""
+    """Read the plan stored by an earlier run of this restore id. None if there is none."""
     try:
         content = store.get(source.request.documents.plan)
     except NotFoundError:
@@ -250,7 +250,7 @@ def _read_stored_plan(source: RestoreSource[P], store: ObjectStore) -> P | None:
 
 
 def _collect_starts(plans: Iterable[TargetPlan]) -> dict[str, TargetStart]:
-    """Return target topic -> its state before the first record, of the plans that have begun."""
+    """Return target topic -> its state before the first record, of the begun plans."""
     return {plan.to_topic: plan.start for plan in plans if plan.start is not None}
 
 
@@ -275,7 +275,7 @@ def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
     created: list[Target] = []
 
     def create(goal: Goal) -> Target:
-        """Return the goal's target topic, which is created if the cluster does not have it yet."""
+        """Return the goal's target topic. Create it if the cluster does not have it yet."""
         if goal.target.description is not None:
             return goal.target
         target = create_target(goal.plan, goal.size, goal.target, admin)
@@ -360,7 +360,7 @@ def _run_dry(
 
 
 def _add_count(report: RestoreReport, count: DryRunCount, topics: Collection[str] | None = None) -> RestoreReport:
-    """Return the report with what was counted of these topics, by default of all."""
+    """Return the report with the counts of these topics, by default of all."""
     streams = [stream for stream in count.streams or () if topics is None or stream.topic in topics]
     facts = sum((stream.facts for stream in streams), ReadFacts())
     facts = replace(facts, out_of_range_count=0, notes=tuple(dict.fromkeys(facts.notes)))

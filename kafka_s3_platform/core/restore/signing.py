@@ -21,7 +21,7 @@ _MAKE_PUBLIC = "`openssl pkey -in PRIVATE -pubout -out FILE` makes it"
 
 @dataclass(frozen=True)
 class EvidenceKey:
-    """A private key. `name` is the SHA-256 of its public key (DER): it tells which public key checks a signature."""
+    """A private key. `name` is the SHA-256 of its public key (DER): it identifies the key to check a signature with."""
 
     name: str
     private_key: "Ed25519PrivateKey" = field(repr=False)
@@ -32,7 +32,7 @@ class EvidenceKey:
 
 
 def read_evidence_key(env: Mapping[str, str]) -> EvidenceKey | None:
-    """Read the key of the file that `KAFKA_S3_EVIDENCE_KEY` names. None if the variable is not set, or empty.
+    """Read the key from the file named by `KAFKA_S3_EVIDENCE_KEY`. None if the variable is not set, or empty.
 
     Raises:
         ConfigError: the file cannot be read, or holds no such key.
@@ -61,7 +61,7 @@ def check_signature(path: Path, content: bytes, signature: bytes, public_key: Pa
 
     Raises:
         ConfigError: the public key cannot be read, or is no Ed25519 key.
-        IntegrityError: the signature is not of this content by that key.
+        IntegrityError: the signature is not of this content by this key.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -1,4 +1,4 @@
-"""DuckDB for work that may exceed memory: its memory is limited, the rest goes to temporary files."""
+"""DuckDB for work possibly larger than memory: its memory is limited, the rest goes to temporary files."""
 
 import tempfile
 from collections.abc import Iterable, Iterator

@@ -97,7 +97,7 @@ def name_target_topic(rename: Rename, topic: str) -> str:
 
 
 def match_names(regex: str | None, names: Iterable[str]) -> list[str]:
-    """Return the names of topics that the Java regular expression matches as a whole; without one, all of them.
+    """Return the names of topics matched as a whole by the Java regular expression; without one, all of them.
 
     ConfigError if Java would reject it, or if it matches none.
     """

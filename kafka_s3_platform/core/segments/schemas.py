@@ -1,4 +1,4 @@
-"""The schemas that ids in records name: ids of different schemas, and how the archive gets schemas it lacks.
+"""The schemas named by ids in records: ids of different schemas, and fetching of schemas missing in the archive.
 
 `connect` reads the ids in records, and asks the registries for their schemas: it is loaded by name here.
 """
@@ -38,7 +38,7 @@ _Content = tuple[str, str, tuple[tuple[str, str, int], ...]]
 
 
 def _collect_content(schema: ArchivedSchema) -> _Content:
-    """Return what makes a schema the same in two registries: its type, its text and its references."""
+    """Return the identity of a schema in any registry: its type, its text and its references."""
     references = tuple((r.name, r.subject, r.version) for r in schema.schema_references)
     return schema.schema_type, schema.schema_text, references
 
@@ -56,14 +56,14 @@ class FetchedSchemas:
 
 
 def load_id_collector() -> Callable[[pa.RecordBatch, Side], set[int | str]]:
-    """Return the function that collects the schema ids in keys or values of records."""
+    """Return the function for collecting the schema ids in keys or values of records."""
     collect_schema_ids: Callable[[pa.RecordBatch, Side], set[int | str]]
     collect_schema_ids = load_extension("collect_schema_ids")
     return collect_schema_ids
 
 
 def load_schema_fetcher() -> Callable[[IndexState, Iterable[int | str], RecordSettings], FetchedSchemas]:
-    """Return the function that fetches the schemas of these ids from the registries."""
+    """Return the function for fetching the schemas of these ids from the registries."""
     fetch_schemas: Callable[[IndexState, Iterable[int | str], RecordSettings], FetchedSchemas]
     fetch_schemas = load_extension("fetch_archived_schemas")
     return fetch_schemas

@@ -1,4 +1,4 @@
-"""Defines the buckets of records that share objects, and the keys of these objects."""
+"""Defines the buckets of records with shared objects, and the keys of these objects."""
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -62,7 +62,7 @@ class BucketPart:
         return RecordId(int(self.batch.offsets[0]), 0 if ordinals is None else int(ordinals[0]))
 
     def rows(self, start: int, end: int) -> "BucketPart":
-        """Return the rows `[start, end)`. The count of late records stays with the part that has the first row."""
+        """Return the rows `[start, end)`. The count of late records stays with the part of the first row."""
         if (start, end) == (0, len(self)):
             return self
         rows = slice(start, end)
@@ -77,7 +77,7 @@ class BucketPart:
 
 @dataclass(frozen=True)
 class SegmentTarget:
-    """The common properties of the segments that one task writes, of one kafka partition.
+    """The common properties of the segments written by one task, of one kafka partition.
 
     `rewrite` marks segments in place of others. Their keys contain the epoch, so no key is ever used twice. The keys of
     segments from a `condemned` offset on contain it too: a vacuum deletes the usual keys. `framed` are the columns of

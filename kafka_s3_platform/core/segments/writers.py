@@ -369,7 +369,7 @@ class ClosedSegments:
 
 
 class Refuse(Protocol):
-    """Takes the failures of records that a format cannot hold, and the number of outputs that are not written.
+    """Takes the failures of records unfit for a format, and the number of outputs not written.
 
     `is_one_of_many` is true if a mapper made several records of one: others of them may be written already.
     `is_tolerable` is true if only the values do not fit. It is false if no object can have the records' schema: the
@@ -411,8 +411,8 @@ class SegmentWriters:
     def write(self, part: BucketPart) -> None:
         """Append records of one bucket. The late ones are counted in the segment at the part's beginning.
 
-        Records that the format cannot hold are passed to `refuse`, which may raise. Without `refuse` they are an error.
-        Raises the error of an earlier segment's upload.
+        Records unfit for the format are passed to `refuse`: it may raise. Without `refuse` they are an error. Raises
+        the error of an earlier segment's upload.
         """
         while len(part):
             if reason := self._explain_refused_key(part):
@@ -475,7 +475,7 @@ class SegmentWriters:
             self._close(bucket)
 
     def _get_writer(self, part: BucketPart) -> "SegmentWriter":
-        """Return the open segment of the part's bucket, or open one that begins with the part."""
+        """Return the open segment of the part's bucket, or open one beginning with the part."""
         if part.bucket not in self._open:
             writer = SegmentWriter(self._target, part, self._store)
             self._open[part.bucket] = writer
@@ -516,5 +516,5 @@ def build_put_failures(offsets: Int64s, reason: str) -> tuple[RecordFailure, ...
 
 
 def _build_failures(part: BucketPart, reason: str) -> UnwritableRecordsError:
-    """Build the error that refuses all records of the part: no object can have their key, or their schema."""
+    """Build the error to refuse all records of the part: no object can have their key, or their schema."""
     return UnwritableRecordsError(build_put_failures(part.batch.offsets, reason))

@@ -43,7 +43,7 @@ def call_watchers(snapshot: Snapshot) -> None:
 
 
 def log_progress(logger: logging.Logger, line: str) -> None:
-    """Log a line that the next one of the same work replaces."""
+    """Log a line, to be replaced by the next one of the same work."""
     logger.info("%s", line, extra={_MARK: True})
 
 
@@ -98,7 +98,7 @@ class Progress:
         return Snapshot(self._what, self._size, self._expected, self._describe())
 
     def _describe(self) -> str:
-        """Return counts, rates and the time left, which supposes that the rest takes as long for each unit."""
+        """Return counts, rates and the time left, by the time for each unit up to now."""
         seconds = max(self.seconds, 1e-3)
         remaining = "time left unknown yet"
         if self._done == self._tasks:

@@ -1,8 +1,8 @@
 """Runs independent tasks as Spark jobs of one Spark task each.
 
-Each task is a job of its own, started by a bounded pool of driver threads. So `tasks.max` bounds how many tasks run at
-once but not where they run, results arrive one by one (progress is live), and a slow task does not delay others. Small
-tasks are dealt out into groups, because a task of Spark costs more than a small piece of work.
+Each task is a job of its own, started by a bounded pool of driver threads. So `tasks.max` bounds the number of tasks
+running at once but not their place, results arrive one by one (progress is live), and a slow task does not delay
+others. Small tasks are dealt out into groups, because a task of Spark costs more than a small piece of work.
 """
 
 import logging
@@ -62,7 +62,7 @@ STREAM_COST = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a task. Ids grow with every attempt that a Spark application starts."""
+    """One attempt at a task. Ids grow with every attempt in a Spark application."""
 
     attempt_id: int
     number: int
@@ -77,7 +77,7 @@ class TaskRunner(Protocol):
     """Runs `function(task, attempt)` for each task, at most `max_concurrent` at once."""
 
     def start(self) -> None:
-        """Make sure that tasks can run, before a run reserves anything. Raises SparkUnavailableError if not."""
+        """Get ready to run tasks, before a run reserves anything. Raises SparkUnavailableError if it cannot."""
         ...
 
     def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
@@ -90,7 +90,7 @@ class TaskRunner(Protocol):
     def run_grouped(
         self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int, _: Callable[[T], int]
     ) -> Iterator[R]:
-        """Do what `run` does. Many small tasks may be one task of Spark, which does them one after the other.
+        """Run the tasks, as `run` does. Many small tasks may be one task of Spark: it does them one after the other.
 
         It yields their results when all are done. If it is tried again, it begins with the first task: so each must
         find its own earlier results. The last argument counts the records, or bytes, of a task.
@@ -98,7 +98,7 @@ class TaskRunner(Protocol):
         return self.run(function, tasks, max_concurrent)
 
     def at_once(self, max_concurrent: int) -> int:
-        """Return the greatest number of tasks that run at once. Limits of a run are divided by this number."""
+        """Return the greatest number of tasks running at once. Limits of a run are divided by this number."""
         ...
 
 
@@ -117,7 +117,7 @@ class TaskOutcome(Generic[R]):
 
 
 class GroupingRunner(TaskRunner):
-    """A runner whose tasks are tasks of Spark, each of which costs more than a small piece of work."""
+    """A runner of tasks of Spark: each one costs more than a small piece of work."""
 
     def run_grouped(
         self,
@@ -235,13 +235,13 @@ def _call_for_each(function: Callable[[T, Attempt], R], group: Sequence[T], atte
 
 
 def _cancel_pending(pending: "set[Future[Any]]") -> None:
-    """Cancel the jobs that have not started. The pool waits for the running ones, so no job outlives its run."""
+    """Cancel the jobs not yet started. The pool waits for the running ones, so no job outlives its run."""
     for future in pending:
         future.cancel()
 
 
 def _call_on_disk(function: Callable[[T, Attempt], R], task: T, attempt: Attempt) -> R:
-    """Call a task. Raise FullDiskError, which is transient, if the disk of its machine is full."""
+    """Call a task. Raise FullDiskError (transient) if the disk of its machine is full."""
     try:
         return function(task, attempt)
     except OSError as err:
@@ -254,7 +254,7 @@ def guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], TaskOutcome
     """Return a function for an executor: it calls `function` with a task, and returns errors as values."""
 
     def call(task: T) -> TaskOutcome[R]:
-        """Call `function` with the number of this attempt, which Spark knows."""
+        """Call `function` with the number of this attempt, as Spark counts them."""
         from pyspark import TaskContext
 
         context: Any = TaskContext.get()
@@ -284,7 +284,7 @@ def pickle_task(function: Callable[[T, Attempt], R], task: T) -> bytes:
 
 
 def _list_functions(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield the function, or the functions inside a partial one: that of a group of tasks calls another."""
+    """Yield the function, or the functions inside a partial one: a group's function calls another."""
     if not isinstance(function, partial):
         yield function
         return

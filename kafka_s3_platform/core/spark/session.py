@@ -1,4 +1,4 @@
-"""Spark settings of a run, which the platform needs with every master."""
+"""Spark settings of a run, needed by the platform with every master."""
 
 import atexit
 import logging
@@ -95,7 +95,7 @@ def find_class_data() -> Path:
 
 @contextmanager
 def set_java_options(conf: Mapping[str, str], env: MutableMapping[str, str]) -> Iterator[None]:
-    """Set Java options in this block that make Spark start quickly, except those that somebody has set otherwise."""
+    """Set Java options in this block for a quick start of Spark, except options already set otherwise."""
     options = "\n".join(
         [*(env.get(name, "") for name in _JAVA_VARIABLES), *(conf.get(n, "") for n in _JAVA_PROPERTIES)]
     )
@@ -138,7 +138,7 @@ def is_started(env: Mapping[str, str]) -> bool:
 
 
 def ignore_other_spark(env: MutableMapping[str, str]) -> None:
-    """Change the environment so that PySpark starts the Spark of its own package, and no other one set up here."""
+    """Change the environment: PySpark is to start the Spark of its own package, and no other one set up here."""
     home = str(find_pyspark_jars().parent)
     ignored_names = [name for name in OTHER_SPARK_VARIABLES if name in env]
     if env.get("SPARK_HOME", home) != home:
@@ -166,7 +166,7 @@ def has_user_name() -> bool:
 
 
 def start_java_without_user(conf: Mapping[str, str], env: MutableMapping[str, str]) -> None:
-    """Start Spark's JVM with a made-up user name, a folder and a login, for a user id that is in no user database."""
+    """Start Spark's JVM with a made-up user name, a folder and a login, for a user id missing in the user database."""
     from pyspark import SparkConf, SparkContext
 
     name = f"user-{os.getuid()}"
@@ -182,7 +182,7 @@ def start_java_without_user(conf: Mapping[str, str], env: MutableMapping[str, st
 
 
 def end_java(session: "SparkSession") -> None:
-    """Stop a session that this process has started, and wait until its Java has ended."""
+    """Stop a session started by this process, and wait until its Java has ended."""
     gateway: Any = session.sparkContext._gateway  # noqa: SLF001 - nothing else knows its process
     # Otherwise it would be stopped once more, without its Java.
     atexit.unregister(session.stop)

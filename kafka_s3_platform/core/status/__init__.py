@@ -1,1 +1,1 @@
-"""How things stand: of a topic, what is archived and what waits, how late it is and what may be lost."""
+"""The state of topics: their archived and waiting records, their lateness, and the risk of losses."""

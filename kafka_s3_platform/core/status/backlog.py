@@ -1,4 +1,4 @@
-"""Finds what is not archived of a topic, and the hours to request next. Asks only Kafka and the index."""
+"""Finds the unarchived offsets of a topic, and the hours to request next. Asks only Kafka and the index."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -90,7 +90,7 @@ class Backlog:
 
     @cached_property
     def uncovered(self) -> dict[int, RangeSet]:
-        """Readable offsets that are neither archived nor unresolved, for each kafka partition that has any."""
+        """Readable offsets neither archived nor unresolved, for each kafka partition with any."""
         return self._find_uncovered(self.state.as_if_resolved) if self.state.unresolved else self._unarchived
 
     @cached_property
@@ -98,7 +98,7 @@ class Backlog:
         return self._find_uncovered(self.state)
 
     def _find_uncovered(self, state: IndexState) -> dict[int, RangeSet]:
-        """Return the offsets that a run could read and the index does not cover, by kafka partition."""
+        """Return the readable offsets not covered by the index, by kafka partition."""
         # The index may record offsets as deleted that the log still has. A run would read these, so they count here.
         by_kafka_partition = {
             p: make_span(f.log_start_offset, f.last_stable_offset) - (state.coverage(p) - state.deleted(p))
@@ -108,12 +108,12 @@ class Backlog:
 
     @cached_property
     def lag(self) -> dict[int, int]:
-        """Number of unarchived offsets by kafka partition, where known. Offsets have holes: records may be fewer."""
+        """Number of unarchived offsets by kafka partition, if known. Offsets have holes: records may be fewer."""
         return {p: sum(map(len, self._unarchived.get(p, ()))) for p in self.frontiers}
 
     @cached_property
     def digest(self) -> str:
-        """A digest of the lag, the archived offsets, and the kafka partitions of which nothing is known."""
+        """A digest of the lag, the archived offsets, and the kafka partitions not known at all."""
         ends = {p: self.state.coverage(p).end_offset for p in self.frontiers}
         unknown = sorted({*self.failures, *self.undecided})
         return fingerprint_inputs([sorted(self.lag.items()), sorted(ends.items()), unknown])
@@ -124,7 +124,7 @@ class Backlog:
 
     @cached_property
     def oldest_uncovered(self) -> datetime | None:
-        """The last hour that begins at or before the first uncovered record of every kafka partition.
+        """The last hour with a start at or before the first uncovered record of every kafka partition.
 
         None if everything is archived, or if an uncovered record lies before the first hour.
         """
@@ -143,12 +143,11 @@ class Backlog:
     def _find_older_hour(
         self, uncovered: Mapping[int, RangeSet], latest: datetime, offsets: Mapping[int, OffsetAtTime]
     ) -> datetime | None:
-        """Return the hour of an uncovered record that is older than `latest`, else `latest`.
+        """Return the hour of an uncovered record older than `latest`, else `latest`.
 
-        `offsets` are o(t) of that hour (the first offset with a timestamp of t or later), which may be an archived
-        record of a time far ahead. Then the first uncovered record is read itself, unless an observation shows that it
-        did not exist before that hour: a topic that is archived in time costs no request. None if it lies before the
-        first hour.
+        `offsets` are o(t) of `latest` (the first offset with a timestamp of t or later). One may be an archived record
+        of a time far ahead. Then the first uncovered record is read itself, unless an observation shows it to be
+        younger than `latest`: a topic archived in time costs no request. None if it lies before the first hour.
         """
         oldest = latest_ms = to_epoch_ms(latest)
         for kafka_partition, ranges in uncovered.items():
@@ -173,7 +172,7 @@ class Backlog:
             raise UnansweredError({kafka_partition: err}) from err
 
     def search_oldest(self, uncovered: Mapping[int, RangeSet]) -> OldestSearch:
-        """Search the last hour that begins at or before the first uncovered record of every kafka partition.
+        """Search the last hour with a start at or before the first uncovered record of every kafka partition.
 
         Yield a time t (epoch ms), and receive o(t): by kafka partition, the first offset with a timestamp of t or
         later. Return the hour and its o(t). The search begins at the newest hour, as most topics are archived up to
@@ -223,7 +222,7 @@ class Backlog:
 
     @property
     def seconds_to_retention_loss(self) -> float | None:
-        """The least time in seconds that Kafka keeps the oldest unarchived records. None if none can be lost."""
+        """The least time in seconds until Kafka may delete the oldest unarchived records. None if none can be lost."""
         retention_ms = parse_retention_ms(self.read_configs())
         if retention_ms == FOR_EVER:
             return None
@@ -237,8 +236,8 @@ class Backlog:
 
         An hour is due if the log can hold records of it, or a run was asked for it, and no run has scanned it; if it is
         archived but not `materialized`, because a run crashed between its commit and its event; or if it is the newest
-        closed hour and not complete. Old empty hours that nobody requested are not due. Hours that lack only unresolved
-        offsets are not due either.
+        closed hour and not complete. Old empty hours are not due unless they were requested. Hours that lack only
+        unresolved offsets are not due either.
         """
         newest = self.newest_closed
         if newest is None:
@@ -254,13 +253,13 @@ class Backlog:
 
     @cached_property
     def hours_left(self) -> list[datetime]:
-        """The hours that are due even if Dagster shows all archived hours."""
+        """The hours due even if Dagster shows all archived hours."""
         return self.hours_due(self._list_archived())
 
     def select_due_hours(self, due: list[datetime]) -> tuple[list[datetime], set[datetime]]:
-        """Return the `due` hours that a tick evaluates, and those of them that are `lost`.
+        """Return the `due` hours to evaluate in a tick, and the lost ones among them.
 
-        A tick evaluates the oldest due hours. If all of these are lost, it goes on to about the first hour that is not.
+        A tick evaluates the oldest due hours. If all of these are lost, it goes on to about the first hour not lost.
         Retention deletes the oldest records of a kafka partition first, so lost hours come first.
         """
         hours = due[: 2 * MAX_HOURS]
@@ -272,7 +271,7 @@ class Backlog:
         return due[: first + 2 * MAX_HOURS], {*due[:first], *self.find_lost_hours(hours)}
 
     def find_lost_hours(self, hours: Sequence[datetime]) -> set[datetime]:
-        """Return the `hours` that may have lost records by retention. Their runs fail unless gaps are allowed."""
+        """Return the `hours` with possible losses by retention. Their runs fail unless gaps are allowed."""
         if not hours or not self.can_lose:
             return set()
         lateness = self.topic.lateness
@@ -284,19 +283,19 @@ class Backlog:
 
     @property
     def can_lose(self) -> bool:
-        """True if retention may have deleted offsets that are in no gap: runs of their hours would fail."""
+        """True if retention may have deleted offsets outside of gaps: runs of their hours would fail."""
         if self.topic.config.archive.allow_gaps:
             return False
         return any(find_deleted_offsets(self.state, frontier) for frontier in self.frontiers.values())
 
     def list_times(self) -> list[int]:
-        """List the times (epoch ms) that a tick asks Kafka about if all unarchived hours are due. It may ask more."""
+        """List the times (epoch ms) to ask Kafka about in a tick if all unarchived hours are due. It may ask more."""
         due = self.hours_left
         times = [(hours[0], self._find_lateness_end(hours[-1])) for hours in split_contiguous(due[:MAX_HOURS])]
         return sorted({to_epoch_ms(edge) for pair in times for edge in pair})
 
     def has_left(self, hours: Collection[datetime]) -> bool:
-        """Return True if the log holds records of `hours` that are not archived."""
+        """Return True if the log holds unarchived records of `hours`."""
         times = [to_epoch_ms(hour) for hour in hours]
         times += [to_epoch_ms(self._find_lateness_end(hour)) for hour in hours]
         answers = self._look_up_offsets(times)
@@ -306,7 +305,7 @@ class Backlog:
         return False
 
     def fingerprint(self, hours: Sequence[datetime]) -> str:
-        """Return a digest of everything that decides how archiving `hours` ends. The same digest means the same end."""
+        """Return a digest of all inputs of an archiving of `hours`. The same digest means the same end."""
         start = to_epoch_ms(hours[0])
         end = to_epoch_ms(self._find_lateness_end(hours[-1]))
         answers = self._look_up_offsets([start, end])
@@ -315,9 +314,9 @@ class Backlog:
         return fingerprint_inputs(inputs)
 
     def _list_reachable(self, newest: datetime) -> Sequence[datetime]:
-        """Return the closed hours that may have uncovered records, and those since the last requested hour if few.
+        """Return the closed hours with possible uncovered records, and those since the last requested hour if few.
 
-        Also all since the last observation of a log that is not archived until somebody decides.
+        Also all since the last observation of a log waiting for somebody's decision.
         """
         starts = [newest]
         times = [f.observed_at for p in self.undecided for f in self.state.observations.of(p)[-1:]]
@@ -333,7 +332,7 @@ class Backlog:
         return [min(starts) + n * HOUR for n in range(count)]
 
     def _list_archived(self) -> set[datetime]:
-        """Return the archived hours: those that a run has scanned, and those with segments that are complete."""
+        """Return the archived hours: hours scanned by a run, and complete hours with segments."""
         first = self.topic.start_hour
         young = {row.hour for row in self.state.hours}
         scanned = (self.state.folded_hours - young) | {h for h in young if self.state.is_scanned(h)}
@@ -360,7 +359,7 @@ class Backlog:
         return bool(uncovered & make_span(start, max(start, end)))
 
     def _list_inputs(self, frontier: Frontier, start: OffsetAtTime, end: OffsetAtTime) -> list[int]:
-        """Return the offsets in one kafka partition that decide how archiving from `start` to `end` goes."""
+        """Return the decisive offsets in one kafka partition for archiving from `start` to `end`."""
         bounds = [find_hour_start(self.state, frontier, start), find_readable_offset(frontier, end)]
         covered = self.state.coverage(frontier.kafka_partition) & make_span(*bounds)
         edges = [edge for r in covered for edge in (r.start_offset, r.end_offset)]
@@ -368,7 +367,7 @@ class Backlog:
 
 
 def read_answering_backlog(backlog: Backlog) -> Backlog:
-    """Return the backlog without the kafka partitions that do not answer questions about times.
+    """Return the backlog without the kafka partitions silent on questions about times.
 
     Return it as it is if none answers, or if the broker does not answer at all: whoever needs the answer gets the
     error.
@@ -396,5 +395,5 @@ def split_contiguous(starts: Sequence[T], step: timedelta = HOUR) -> list[list[T
 
 
 def _is_after(answer: OffsetAtTime, offset: int) -> bool:
-    """Return True if the answer of Kafka, or the end of the log that has no answer, is after the offset."""
+    """Return True if Kafka's answer is after the offset, or if it is none: the end of the log."""
     return not isinstance(answer, int) or answer > offset

@@ -64,7 +64,7 @@ _archived: dict[tuple[str, str, str], Archived] = {}
 
 
 class Backlogs:
-    """The backlogs of `topics`. When a tick reaches one, those of the next TOPICS_AT_ONCE are read with it.
+    """The backlogs of `topics`. When a tick reaches one, up to TOPICS_AT_ONCE are read together.
 
     So the requests to the broker do not grow with each topic. A topic's failure is raised at its own turn.
     """
@@ -88,7 +88,7 @@ class Backlogs:
         self._silent_store: dict[str, StoreUnavailableError] = {}
 
     def read(self, topic: ArchivedTopic) -> Backlog:
-        """Return the topic's backlog, of the kafka partitions that answer. Raises the error if none of it is known."""
+        """Return the topic's backlog, of the answering kafka partitions. Raises the error if none of it is known."""
         if topic.topic not in self._backlogs and topic.topic not in self._failures:
             self._read_next(topic)
         if topic.topic in self._failures:
@@ -98,7 +98,7 @@ class Backlogs:
     def _read_next(self, topic: ArchivedTopic) -> None:
         """Read the backlogs of this topic and of the next unread ones, in few requests.
 
-        A topic's error is kept for the caller that asks for it.
+        A topic's error is kept until the topic's backlog is asked for.
         """
         first = self._topics.index(topic)
         known_topics = self._backlogs.keys() | self._failures.keys()
@@ -133,7 +133,7 @@ class Backlogs:
     def _read_indexes(self, topics: Sequence[ArchivedTopic]) -> dict[str, Archived]:
         """Read the index of the topics, as long as the store answers and the tick has time.
 
-        For topics without an answer, return what was read last: their lag can still be computed.
+        For topics without an answer, return the last answer: their lag can still be computed.
         """
         archived: dict[str, Archived] = {}
         silence = Silence()
@@ -170,7 +170,7 @@ class Backlogs:
         described: FoundTopic,
         frontiers_of_topic: Answers[int, Frontier],
     ) -> Backlog:
-        """Build a topic's backlog from its index and its frontiers, without kafka partitions whose log changed."""
+        """Build a topic's backlog from its index and its frontiers, without kafka partitions of changed logs."""
         now = next(iter(frontiers_of_topic.any_or_raise().values())).observed_at
         changed = self._find_changed(topic, archived.state, described, frontiers_of_topic.results)
         undecided = {p: err for p, err in changed.items() if isinstance(err, UNDECIDED)}
@@ -195,7 +195,7 @@ class Backlogs:
     def _find_changed(
         self, topic: ArchivedTopic, state: IndexState, described: FoundTopic, frontiers: Mapping[int, Frontier]
     ) -> Mapping[int, PlatformError]:
-        """Return the errors of kafka partitions whose log is not the archived one: truncated, or of another topic."""
+        """Return the errors of kafka partitions with a log unlike the archived one: truncated, or of another topic."""
         try:
             refuse_another_topic(described, state)
         except TopicRecreatedError as err:
@@ -204,7 +204,7 @@ class Backlogs:
         return ArchivedLogs(topic.config, topic.topic, state, find_divergence).find_changed(frontiers)
 
     def _find_divergence(self, described: FoundTopic, frontier: Frontier, mark: EpochMark) -> EpochEnd | None:
-        """Return where the log differs from what was archived of a leader epoch, from the cache or the broker."""
+        """Return the log's divergence from the archived part of a leader epoch, from the cache or the broker."""
 
         def ask() -> EpochEnd | None:
             with open_divergence_finder(self._config.kafka, described.topic) as find_divergence:
@@ -263,7 +263,7 @@ class Backlogs:
         return time.monotonic() - at < CONFIGS_SECONDS
 
     def _ask_ahead(self, backlogs: Sequence[Backlog]) -> None:
-        """Make the requests of all topics for lag and hours together, so that each finds its answer in the cache."""
+        """Make the requests of all topics for lag and hours together: each finds its answer in the cache."""
         stale = [b for b in backlogs if any(b.lag.values()) and not self._has_fresh_configs(b.topic_id)]
         topic_ids = {backlog.topic.topic: backlog.topic_id for backlog in stale}
         if topic_ids:
@@ -299,7 +299,7 @@ class Backlogs:
 
 
 def read_archived(topic: ArchivedTopic, index_look: IndexLook, *, is_known: bool) -> Archived:
-    """Read what is archived of the topic. `is_known`: list only hours of the last days' commits (`SHOWN_WITHIN`)."""
+    """Read the topic's state and archived hours. `is_known`: only hours of the last days' commits (`SHOWN_WITHIN`)."""
     hourly = SegmentFilter(chunk="hourly", committed_since=index_look.since if is_known else None)
 
     def read(snapshot: IndexSnapshot) -> Archived:

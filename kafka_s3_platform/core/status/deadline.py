@@ -1,4 +1,4 @@
-"""A time limit for requests about topics that share a cluster and a store, either of which may be slow."""
+"""A time limit for requests about topics of one cluster and one store. Either may be slow."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Deadline:
         return time.monotonic() > self._ends_at
 
     def limit_broker(self, ask: Callable[P, R]) -> Callable[P, R]:
-        """Return a function that asks a broker by `ask`, as long as there is time."""
+        """Return a function to ask a broker by `ask`, as long as there is time."""
 
         def ask_in_time(*args: P.args, **kwargs: P.kwargs) -> R:
             if self.is_over() and self.describe_slow_store():
@@ -35,7 +35,7 @@ class Deadline:
         return ask_in_time
 
     def read_store(self, subject: str, ask: Callable[[], R], *, share: float = 1.0) -> R:
-        """Return the store's answer to `ask`. Stop waiting when the store has used that share of the time.
+        """Return the store's answer to `ask`. Stop waiting when the store has used its `share` of the time.
 
         `ask` only reads, so its thread may go on without harm. Raises StoreUnavailableError if the time is over, and
         errors of `ask`.

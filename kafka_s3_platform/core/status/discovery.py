@@ -43,7 +43,7 @@ def write_remembered(path: Path, document: Any) -> None:
 
 
 def read_remembered(path: Path, parse: Callable[[Any], R], consequence: str) -> R | None:
-    """Return what `parse` makes of the JSON in a file of `write_remembered`, None if there is no such file.
+    """Return the result of `parse` on the JSON in a file of `write_remembered`, None if there is no such file.
 
     A damaged file is as good as none: a warning says so, with the `consequence`.
     """
@@ -63,7 +63,7 @@ FIRST_LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class FoundTopics:
-    """Topics that the connector's pattern has ever matched. Kafka no longer has those in `gone`.
+    """Topics ever matched by the connector's pattern. Kafka no longer has those in `gone`.
 
     A gone topic stays in the list, since its archive stays too. `letters` are matching dead letter topics: they are
     left out.
@@ -171,7 +171,7 @@ def give_topics(config: ConnectorConfig, topics: Iterable[str]) -> ConnectorConf
 
 
 def _look_for_first_topics(connectors: Sequence[ConnectorConfig], folder: Path) -> None:
-    """Ask Kafka for the connectors' topics, in threads that may go on. Wait FIRST_LOOK_SECONDS at most."""
+    """Ask Kafka for the connectors' topics, in threads. Wait FIRST_LOOK_SECONDS at most: the threads may go on."""
 
     def try_to_look(config: ConnectorConfig) -> None:
         try:

@@ -28,7 +28,7 @@ class IndexLook:
     """The index of a connector's `topics`, at the moment of the first read.
 
     Each `user`, a sensor or a schedule, has a handle of its own. `close` caches the handle for the next IndexLook. A
-    read that outlasts its tick goes on, and caches the handle when it ends: so a slow store is read at last.
+    read may go on after its tick, and caches the handle when it ends: so a slow store is read at last.
     """
 
     def __init__(self, user: str, topics: Sequence[ArchivedTopic]) -> None:

@@ -1,4 +1,4 @@
-"""Finds the risk that a topic loses unarchived records by retention, and the lateness of its hours."""
+"""Finds the risk of losing a topic's unarchived records by retention, and the lateness of its hours."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ FIRST_MINUTES = timedelta(minutes=30)
 
 
 def find_risk(backlog: Backlog, first_look: datetime | None = None) -> Risk:
-    """Compare the time until retention, and the age of the oldest hour that is not complete, with the thresholds.
+    """Compare the time until retention, and the age of the oldest incomplete hour, with the thresholds.
 
-    A topic that is not archived until somebody decides fails at once. A topic is new in the FIRST_MINUTES after the
-    first observation in its index, or after `first_look` of this process if there is none. The platform archives the
-    old hours of a new topic by itself. Raises PlatformError if Kafka does not answer.
+    A topic waiting for somebody's decision fails at once. A topic is new in the FIRST_MINUTES after the first
+    observation in its index, or after `first_look` of this process if there is none. The platform archives the old
+    hours of a new topic by itself. Raises PlatformError if Kafka does not answer.
     """
     retention_left = find_retention_left(backlog)
     first_observed = min((frontier.observed_at for frontier in backlog.state.all_frontiers), default=first_look)
@@ -55,9 +55,9 @@ def _find_decision_risks(backlog: Backlog) -> Iterator[Risk]:
 
 @dataclass(frozen=True)
 class RetentionLeft:
-    """The least time (`seconds`) that Kafka keeps the oldest unarchived record, of the retention `kept_ms`.
+    """The least time (`seconds`) until Kafka may delete the oldest unarchived record, of the retention `kept_ms`.
 
-    `is_age_known` is False if that record lies before the first hour. Then `seconds` is the greatest possible time.
+    `is_age_known` is False if the record lies before the first hour. Then `seconds` is the greatest possible time.
     """
 
     seconds: float
@@ -85,7 +85,7 @@ def find_retention_left(backlog: Backlog) -> RetentionLeft | None:
 
 
 def _find_hours(backlog: Backlog, retention_left: RetentionLeft | None) -> tuple[datetime, datetime] | None:
-    """Return the times [from, to) of the records that Kafka deletes soon and nobody has archived. None without any."""
+    """Return the times [from, to) of the unarchived records soon to be deleted from Kafka. None without any."""
     settings = backlog.topic.config.archive
     if retention_left is None or not retention_left.is_age_known or _find_level(settings, retention_left) is Level.FINE:
         return None
@@ -95,7 +95,7 @@ def _find_hours(backlog: Backlog, retention_left: RetentionLeft | None) -> tuple
 
 
 def _find_retention_risk(backlog: Backlog, retention_left: RetentionLeft | None) -> Iterator[Risk]:
-    """Yield the risk that Kafka deletes records by its retention before they are archived."""
+    """Yield the risk of records deleted by Kafka's retention before they are archived."""
     if retention_left is None:
         return
     level = _find_level(backlog.topic.config.archive, retention_left)
@@ -114,7 +114,7 @@ def _find_retention_risk(backlog: Backlog, retention_left: RetentionLeft | None)
 
 
 def _find_level(settings: ArchiveSettings, retention_left: RetentionLeft) -> Level:
-    """Return the level of the time that is left, by its share of the retention."""
+    """Return the level of the time left, by its share of the retention."""
     share = retention_left.seconds * 1000 / retention_left.kept_ms if retention_left.kept_ms else 0.0
     return Level((share <= settings.risk_retention_warn) + (share <= settings.risk_retention_fail))
 

@@ -1,4 +1,4 @@
-"""A topic that a connector archives, for sensors, pages, metrics and commands."""
+"""A connector's archived topic, for sensors, pages, metrics and commands."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from kafka_s3_platform.core.store.index import TopicIndex
 
 @dataclass(frozen=True)
 class ArchivedTopic:
-    """A topic that a connector archives."""
+    """A connector's archived topic."""
 
     config: ConnectorConfig
     topic: str
@@ -54,7 +54,7 @@ class ArchivedTopic:
 
     @cached_property
     def config_digest(self) -> str:
-        """A digest that changes with every setting, secrets too: a corrected password is a reason to try again.
+        """A digest of all settings, secrets too: a corrected password is a reason to try again.
 
         All topics of a connector have the same.
         """
@@ -74,13 +74,13 @@ def find_local_day(hour: datetime, config: ConnectorConfig) -> datetime:
 
 
 def find_newest_closed_hour(now: datetime, lateness: timedelta, first: datetime) -> datetime | None:
-    """Return the newest hour whose end and allowed lateness have passed, or None if there is no such hour yet."""
+    """Return the newest hour with its end and allowed lateness in the past, or None if there is no such hour yet."""
     hours = int((now - lateness - first) // HOUR)
     return first + (hours - 1) * HOUR if hours > 0 else None
 
 
 def find_newest_past_day(topic: ArchivedTopic, now: datetime) -> date:
-    """Return the newest day, in the connector's timezone, whose end and allowed lateness have passed."""
+    """Return the newest day, in the connector's timezone, with its end and allowed lateness in the past."""
     return (now - topic.lateness).astimezone(topic.config.layout.zone).date() - timedelta(days=1)
 
 
@@ -97,7 +97,7 @@ def _digest_settings(settings: bytes, salt: bytes) -> str:
 
 
 def _unmask(value: Any) -> str:
-    """Return the text of a secret, or of any other value that is no JSON."""
+    """Return the text of a secret, or of any other value unknown to JSON."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     return str(value)

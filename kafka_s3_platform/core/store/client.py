@@ -114,7 +114,7 @@ def new_s3_client(settings: StoreSettings) -> Any:
 def _send_small_at_once(params: Any, **_: Any) -> None:
     """Send a small body right after its headers. botocore asks the server first, and waits for `100 Continue`.
 
-    That is a round trip more for each object. Large bodies still wait: a server that refuses them reads none of them.
+    This is a round trip more for each object. Large bodies still wait: a server that refuses them reads none of them.
     """
     size = determine_content_length(params["body"])
     if size is not None and size <= _SMALL_BODY_BYTES:
@@ -124,7 +124,7 @@ def _send_small_at_once(params: Any, **_: Any) -> None:
 class Backoff:
     """Repeats requests without an answer, or with one to try later, as Connect's sinks do.
 
-    Before the first repetition it waits `backoff_ms` at most and half of that at least, before each next one twice as
+    Before the first repetition it waits `backoff_ms` at most and half as much at least, before each next one twice as
     long, up to `MAX_BACKOFF_SECONDS`.
     """
 
@@ -141,7 +141,7 @@ class Backoff:
 
 
 def _may_pass(response: Any, error: Any) -> bool:
-    """Return True if a later try may succeed: no answer, or one that asks to wait. `response` is botocore's pair."""
+    """Return True if a later try may succeed: no answer, or one asking to wait. `response` is botocore's pair."""
     if response is None:
         return isinstance(error, UNREACHABLE) and not is_untrusted(error)
     http_answer, body = response

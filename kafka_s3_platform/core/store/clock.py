@@ -1,6 +1,6 @@
 """Reads the store's clock: every answer of S3 has a `Date`.
 
-Whether an hour is over is decided by this clock and the machine's: a machine whose clock is ahead must not complete it.
+This clock and the machine's decide if an hour is over: a machine with its clock ahead must not complete it.
 """
 
 import logging
@@ -60,7 +60,7 @@ class StoreClock:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Note the time of each answer, refusals too, that this thread gets in the block from clients of ours."""
+        """Note the times of answers, refusals too, received by our clients in this thread and block."""
         token = _WATCHING.set(self)
         try:
             yield
@@ -72,7 +72,7 @@ _WATCHING: ContextVar[StoreClock | None] = ContextVar("_WATCHING", default=None)
 
 
 def record_answer_times(client: Any) -> None:
-    """Have a boto3 client set the time of each answer on the clock that is watching in its thread, if any."""
+    """Have a boto3 client set the time of each answer on the clock watching in its thread, if any."""
     client.meta.events.register("request-created.s3", _note_sending_time)
     client.meta.events.register("response-received.s3", _note_answer_time)
 
@@ -82,7 +82,7 @@ def _note_sending_time(request: Any, **_: Any) -> None:
 
 
 def _note_answer_time(context: Mapping[str, Any], parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
-    """Give the clock that is watching in this thread the time of an answer. A cached answer has an old one."""
+    """Give the clock watching in this thread the time of an answer. A cached answer has an old one."""
     headers = (parsed_response or {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
     # a cache adds `Age`
     date = None if "age" in headers else _parse_date(headers.get("date", ""))

@@ -63,7 +63,7 @@ _CHAIN = {
 
 
 def _shorten_record(record: logging.LogRecord) -> bool:
-    """Filter botocore's log: no tracebacks, and no record of an error that is also raised, since we report that."""
+    """Filter botocore's log: no tracebacks, and no record of an error also raised, since we report it."""
     if record.exc_info:
         record.msg = f"{record.getMessage()} {record.exc_info[1]}"
         record.args = ()
@@ -143,7 +143,7 @@ def _require_credentials(settings: StoreSettings) -> Any:
 
 
 def _explain_no_credentials(chain: tuple[str, ...]) -> str:
-    """Say where credentials were looked for in vain. `chain` has the providers that the user allows, empty for all."""
+    """List the places searched for credentials in vain. `chain` has the allowed providers, empty for all."""
     if chain:
         names = " or ".join(_CHAIN.get(name, name) for name in chain)
         return f"no AWS credentials: s3.credentials.provider.class names only {names}, and there are none"
@@ -202,7 +202,7 @@ def _build_default_chain(region: str, members: tuple[str, ...]) -> botocore.sess
     """Build AWS's default chain of providers, or a chain with some of its `members` alone.
 
     A profile with `credential_source = Environment` assumes its role with the environment's access key. In the default
-    chain that key itself would come first and hide the role. The profile comes first if it is named explicitly.
+    chain the key itself would come first and hide the role. The profile comes first if it is named explicitly.
     """
     session = botocore.session.Session()
     with _translate_refusals("reading AWS's profiles"):
@@ -223,7 +223,7 @@ def _build_default_chain(region: str, members: tuple[str, ...]) -> botocore.sess
 
 
 def _build_loader(method: _Method) -> Callable[[], Any] | None:
-    """Return a function that gets credentials as botocore's objects: by a user's class, a role, or a key. Else None."""
+    """Return a function to get credentials as botocore's objects: by a user's class, a role, or a key. Else None."""
     if (provider := method.provider) is not None:
         return lambda: _build_refreshable(
             f"s3.credentials.provider.class {provider.class_name}", _make_provider_fetcher(provider)
@@ -283,7 +283,7 @@ def _refuse_expired(credentials: Credentials, method: str) -> Credentials:
 
 
 def _make_role_fetcher(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
-    """Return a function that gets the role's credentials from STS. `source` is the session that may assume it."""
+    """Return a function to get the role's credentials from STS. `source` is the session with the right to assume it."""
     attempt = f"AssumeRole of {role.arn} at {role.endpoint_url or f'the STS of {role.region}'}"
     config = Config(  # type: ignore[call-arg]  # the stubs do not know `ignore_configured_endpoint_urls`
         connect_timeout=5,
@@ -311,7 +311,7 @@ def _make_role_fetcher(role: RoleSettings, source: Any) -> Callable[[], Credenti
 
 
 def _make_provider_fetcher(provider: ProviderSettings) -> Callable[[], Credentials]:
-    """Return a function that gets credentials from a user's class, and refuses what are none."""
+    """Return a function to get credentials from a user's class, and to refuse invalid ones."""
     setting = f"s3.credentials.provider.class {provider.class_name}"
     options: Mapping[str, str] = {name: value.get_secret_value() for name, value in provider.options}
     with _translate_provider_errors(setting, options.values()):

@@ -222,7 +222,7 @@ def find_silence_reason(err: Exception) -> str:
 
 
 def advise_on_silence(reason: str, endpoint: str) -> str:
-    """Advise on a connection to the store that fails, or closes without an answer."""
+    """Advise on a failed connection to the store, or one closed without an answer."""
     advice = "Check that the store is up and store.url is right"
     if endpoint.startswith("http:") and re.search("closed|reset", reason, re.IGNORECASE):
         return f"{advice}. {_MAYBE_TLS}"

@@ -2,8 +2,8 @@
 
 All kinds of rows share one schema; other columns of a kind are null. A row counts as long as it is present. A
 *snapshot* is the index at one version of the table; a *handle* is the open table behind it. A commit uses the handle of
-the snapshot that it was planned on. The handle is never refreshed, and delta-rs's own retries are off. So a commit is a
-true compare-and-swap on the table's version, and its version is known before it is made.
+the snapshot of its plan. The handle is never refreshed, and delta-rs's own retries are off. So a commit is a true
+compare-and-swap on the table's version, and its version is known before it is made.
 """
 
 import logging
@@ -137,11 +137,11 @@ class ConnectorIndex:
         return self._newest
 
     def commit_planned(self, plan: "Callable[[ConnectorSnapshot], tuple[Mapping[str, Change], R]]") -> R:
-        """Call `plan` with the newest version, and commit the changes that it returns, by topic, on that.
+        """Call `plan` with the newest version, and commit the planned changes, by topic, on this version.
 
-        Return the result that `plan` returns beside the changes. It is planned again if another commit came first, but
-        not if an earlier try was committed and only its response was lost. Without changes nothing is committed. Raises
-        as `retry_commit`.
+        Return the plan's result beside the changes. It is planned again if another commit came first, but not if an
+        earlier try was committed and only its response was lost. Without changes nothing is committed. Raises as
+        `retry_commit`.
         """
         commit_id = str(uuid4())
         tries: list[tuple[int, R]] = []
@@ -164,7 +164,7 @@ class ConnectorIndex:
     def _create(self) -> "ConnectorSnapshot":
         """Create the table by one create-only object. A table created meanwhile by another run stays.
 
-        `DeltaTable.create` would give that table a second first commit, with another id.
+        `DeltaTable.create` would give such a table a second first commit, with another id.
         """
         self.check_promises()
         with TemporaryDirectory() as folder:
@@ -320,7 +320,7 @@ class ConnectorSnapshot:
     def has_commit(self, commit_id: str, since: int) -> bool:
         """Return True if a commit with this id was made on version `since` or later.
 
-        A run asks after a commit whose answer was lost. The upkeep may have moved (folded) the commit's rows by now.
+        A run asks after losing the answer to a commit. The upkeep may have moved (folded) the commit's rows by now.
         """
         terms = [InRange("version", since + 1), *match_values(commit_id=commit_id)]
         return bool(self._read("all", terms, ("commit_id",)).num_rows)
@@ -475,7 +475,7 @@ class IndexSnapshot:
 
     @lazy_property
     def unfolded_state(self) -> IndexState:
-        """The state with every single row, for commands that compare them all. It grows with the age of the archive."""
+        """The state with every single row, for commands comparing them all. It grows with the age of the archive."""
         if not self.state.fold.hours:
             return self.state
         folded = self.build_state(self.connector_snapshot.read_folded_rows(self.index.topic))
@@ -516,12 +516,12 @@ class IndexSnapshot:
 
     @lazy_property
     def expired(self) -> tuple[Segment, ...]:
-        """Hourly segments whose records a rule of retention has removed from the archive."""
+        """Hourly segments with records removed from the archive by a rule of retention."""
         return self.select_segments(EVERY_SEGMENT, [EXPIRED])
 
     @lazy_property
     def erased(self) -> tuple[Segment, ...]:
-        """The numbers of the records that were erased by request, one row for each segment that held some."""
+        """The numbers of the records erased by request, one row for each of their segments."""
         return self.select_segments(EVERY_SEGMENT, [ERASED])
 
     def select_segments(self, segment_filter: SegmentFilter, kinds: Collection[str] = (LIVE,)) -> tuple[Segment, ...]:

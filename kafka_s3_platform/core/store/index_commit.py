@@ -1,7 +1,7 @@
 """Defines the changes of a commit to an index, writes them, and retries commits.
 
-A *live* segment has the records that readers get. A merge of segments makes a new live one, and *retires* the old ones:
-they stay in the index for a while. The kind of a segment (live, retired ...) is in its row.
+Readers get the records of *live* segments. A merge of segments makes a new live one, and *retires* the old ones: they
+stay in the index for a while. The kind of a segment (live, retired ...) is in its row.
 """
 
 import logging
@@ -58,12 +58,12 @@ NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
 
 @dataclass(frozen=True)
 class Change:
-    """The rows of one topic that a commit adds and removes.
+    """The rows of one topic to be added and removed by a commit.
 
     `added` are new rows, `removed` predicates over rows to remove. Segments in the other fields are no longer live.
     Those in `retired` stay in the index, and so do their objects. The objects of the rest are deleted after the commit:
     a later segment has the records of `emptied` ones, nothing has those of `expired` ones, and of `dropped` ones no row
-    stays. `erased` are rows to add: the numbers of records that went from dropped segments.
+    stays. `erased` are rows to add: the numbers of records gone from dropped segments.
     """
 
     added: tuple[IndexRow, ...] = ()
@@ -77,13 +77,13 @@ class Change:
 
 
 def list_topic_rows(topic: str, change: Change) -> TopicRows:
-    """Return the index rows that a change of the topic adds, and the segments whose rows get another kind."""
+    """Return the index rows added by a change of the topic, and the segments by the new kind of their rows."""
     changed = {RETIRED: change.retired, REMOVED: change.emptied, EXPIRED: change.expired, ERASED: change.erased}
     return TopicRows(topic, change.added, changed, change.run_id)
 
 
 def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
-    """Yield the SQL conditions of rows of the topic that a change removes, also of segments that get another kind."""
+    """Yield the SQL conditions of the topic's rows removed by a change, also of segments getting another kind."""
     if change.removed:
         yield match_every([match_topic(topic), match_any(change.removed)])
     if change.retired:
@@ -93,7 +93,7 @@ def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
 
 
 def _match_rows_of(topic: str, segments: Sequence[Segment], kinds: Sequence[str]) -> RowPredicate:
-    """Return the SQL condition of the rows of these segments. Periods are in it, so that Delta skips other files."""
+    """Return the SQL condition of the rows of these segments. Periods are in it: Delta then skips other files."""
     periods: set[str] = set()
     for start in {segment.chunk_start for segment in segments}:
         for kind in kinds:
@@ -148,7 +148,7 @@ def retry_commit(index: Openable[S_co], step: Callable[[S_co], R]) -> R:
     """Call `step` with the newest snapshot of the index, to commit on it. Call it again if another commit came first.
 
     A step must do no harm if an earlier try was committed, and only the response was lost: `commit_planned` of the
-    index sees to that. Raises IndexConflictError after `MAX_CONFLICTS` tries, and the store's error after `MAX_LOST`.
+    index sees to it. Raises IndexConflictError after `MAX_CONFLICTS` tries, and the store's error after `MAX_LOST`.
     """
     lost_answers = 0
     for _ in range(MAX_CONFLICTS):

@@ -43,7 +43,7 @@ class NewFile:
 
 
 def write_index_files(table: IndexTable, handle: Handle, rows: pa.Table, period: str, size: int) -> Iterator[NewFile]:
-    """Write the rows, in order, to new files of about `size` bytes, which count only after a commit names them."""
+    """Write the rows, in order, to new files of about `size` bytes. They count only after a commit names them."""
     bounded_columns = (handle.table.metadata().configuration.get(_STATISTICS) or "").split(",")
     # no ACL: an index's files have none, as delta-rs sets none
     store = ObjectStore(table.store.model_copy(update={"canned_acl": None, "storage_class": None}))
@@ -152,7 +152,7 @@ def read_log_entries(table: IndexTable, versions: Sequence[int]) -> Iterator[Log
 
 
 def _read_log_entry(table: IndexTable, version: int) -> LogEntry:
-    """Read which files a version of the Delta log adds, and which it removes, with their sizes in bytes."""
+    """Read the files added by a version of the Delta log, and the removed ones with their sizes in bytes."""
     key = table.name_log_entry(version)
     added: set[str] = set()
     removed: dict[str, int] = {}

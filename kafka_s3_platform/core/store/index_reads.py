@@ -1,7 +1,7 @@
 """Reads rows of an index from the data files that may hold some, and caches them.
 
-A data file never changes. So its rows are read once in a process, in whatever versions of the index it is later.
-Delta's own queries are not used: they read one file after another, three requests each, and again in every query.
+A data file never changes. So its rows are read once in a process, also for later versions of the index. Delta's own
+queries are not used: they read one file after another, three requests each, and again in every query.
 """
 
 from collections import OrderedDict, defaultdict
@@ -60,7 +60,7 @@ BOUND_PRECISION = timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file of the index at `path` below the table's folder, with what Delta's log says of its content.
+    """A data file of the index at `path` below the table's folder, with the facts of Delta's log on its content.
 
     `size` is in bytes. `period` is the value of the column by which rows are put into files, empty if unknown. `bounds`
     is column -> its lowest and highest value, as far as Delta keeps them. The columns in `empty` have nulls only.
@@ -165,7 +165,7 @@ def read_rows(
     terms: Sequence[Term] = (),
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return the rows of `files` that meet all terms, in no order, or only these `columns`. Opens no other file."""
+    """Return the rows of `files` meeting all terms, in no order, or only these `columns`. Opens no other file."""
     reader = _Reader(table, part, tuple(terms), columns)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         tables = list(pool.map(reader.read, [file for file in files if file.may_hold(part, terms)]))
@@ -179,7 +179,7 @@ def select_distinct(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 
 def collect_chunks(rows: pa.Table) -> Mapping[str, frozenset[StoredChunk]]:
-    """Return, by topic, the distinct hours or days of segments, with the settings that wrote them."""
+    """Return, by topic, the distinct hours or days of segments, with the settings of their writers."""
     by_topic: dict[str, set[StoredChunk]] = {}
     for topic, *values in zip(*(rows.column(name).to_pylist() for name in ("topic", *CHUNK_COLUMNS)), strict=True):
         by_topic.setdefault(topic, set()).add(StoredChunk(*values))
@@ -262,7 +262,7 @@ def _may_meet(bounds: Mapping[str, tuple[Any, Any]], empty: Collection[str], ter
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads the rows of one file that meet `terms`."""
+    """Reads the rows of one file meeting `terms`."""
 
     table: IndexTable
     part: Part
@@ -270,7 +270,7 @@ class _Reader:
     columns: Sequence[str] | None
 
     def read(self, file: DataFile) -> pa.Table:
-        """Return the file's rows of the part that meet all terms, from the cache or the store."""
+        """Return the file's rows of the part meeting all terms, from the cache or the store."""
         place = (f"{self.table.store.endpoint_url} {self.table.uri}", file.path)
         rows = _row_cache.find(place)
         if rows is None:
@@ -280,14 +280,14 @@ class _Reader:
         return self._select(rows)
 
     def _select(self, rows: pa.Table) -> pa.Table:
-        """Return the rows of the reader's part (state, segments or all) that meet its conditions."""
+        """Return the rows of the reader's part (state, segments or all) meeting its conditions."""
         if self.part != "all":
             is_segment = pc.is_in(rows.column("kind"), value_set=pa.array(SEGMENT_KINDS))
             rows = rows.filter(is_segment if self.part == "segments" else pc.invert(is_segment))
         return match_rows(rows, self.terms)
 
     def _fetch(self, file: DataFile) -> pa.Table:
-        """Read and decode a file: a small one completely, of a large one only what may be needed."""
+        """Read and decode a file: a small one completely, of a large one only the parts needed."""
         key = f"{self.table.folder}/{file.path}"
         store = ObjectStore(self.table.store)
         try:
@@ -303,7 +303,7 @@ class _Reader:
             raise IndexDamagedError(f"could not read {file.path} of {where}: {err}. {DAMAGE_ADVICE}") from err
 
     def _decode_row_groups(self, file: pq.ParquetFile) -> pa.Table:
-        """Read only the row groups and columns that the terms and the caller need."""
+        """Read only the row groups and columns needed by the terms and the caller."""
         groups = [n for n in range(file.num_row_groups) if self._may_match_group(file.metadata.row_group(n))]
         names = file.schema_arrow.names
         if self.columns is not None:
@@ -312,7 +312,7 @@ class _Reader:
         return complete_columns(file.read_row_groups(groups, columns=names, use_threads=False))
 
     def _may_match_group(self, group: pq.RowGroupMetaData) -> bool:
-        """Return False if the row group's statistics exclude that a row meets all terms."""
+        """Return False if by the row group's statistics no row can meet all terms."""
         bounds = {}
         for number in range(group.num_columns):
             column = group.column(number)

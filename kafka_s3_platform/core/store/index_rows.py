@@ -253,7 +253,7 @@ def drop_future_times(rows: pa.Table, latest: datetime) -> pa.Table:
 
 
 def _list_required(cls: type[IndexRow]) -> tuple[str, ...]:
-    """Return the fields of a class of rows that may not be None."""
+    """Return the fields of a class of rows without None in their type."""
     hints = get_type_hints(cls)
     return tuple(f.name for f in fields(cls) if type(None) not in get_args(hints[f.name]))
 
@@ -268,9 +268,9 @@ def find_kind(row: IndexRow) -> str:
 
 
 def find_period(kind: str, chunk_start: datetime | None) -> str:
-    """Return the period of new rows of a kind: of segments, the UTC day in which their hour or day begins.
+    """Return the period of new rows of a kind: of segments, the UTC day of the start of their hour or day.
 
-    Segments that are no longer live lie apart: readers of live ones do not open their files.
+    Segments no longer live lie apart: readers of live ones do not open their files.
     """
     if kind not in SEGMENT_KINDS:
         return STATE_PERIOD
@@ -286,7 +286,7 @@ def list_periods(chunk_start: datetime | None, kind: str = LIVE) -> tuple[str, .
 
 
 def find_month(period: str) -> str | None:
-    """Return the period of the month to which the upkeep moves a day's rows. None: the period is no day."""
+    """Return the period of the month for a day's rows: the upkeep moves them there. None: the period is no day."""
     match = re.fullmatch(r"((?:[a-z]+-)?[0-9]{4}-[0-9]{2})-[0-9]{2}", period)
     return match[1] if match else None
 

@@ -1,4 +1,4 @@
-"""Opens the Delta table of an index with delta-rs's options, and refuses what is foreign to an index in files and log.
+"""Opens the Delta table of an index with delta-rs's options, and refuses files and log entries foreign to an index.
 
 A table is opened at one version. A commit uses the handle of its plan: see `store/index.py`.
 
@@ -125,10 +125,10 @@ def refuse_deletion_vectors(store: ObjectStore, folder: str, log: Sequence[Objec
 
 
 def list_log_segment(store: ObjectStore, folder: str, version: int) -> tuple[ObjectInfo, ...]:
-    """List the log files to read for `version`: the newest checkpoint up to it, and the commits after that.
+    """List the log files to read for `version`: the newest checkpoint up to it, and the later commits.
 
     delta-rs reads the hint by rules of its own, and lists the complete log if it takes it for none. So the hint is only
-    the first place to search: the result always begins with a checkpoint, or with the first commit.
+    the first place to search: the result always begins with a checkpoint, or the first commit.
 
     Raises IndexDamagedError if there is neither, or if the log has files foreign to an index.
     """
@@ -158,7 +158,7 @@ def find_newest_version(log: Sequence[ObjectInfo]) -> int:
 
 
 def extend_segment(log: Sequence[ObjectInfo], newer: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
-    """Build the segment of `version` from an earlier one, `log`, and `newer`, which repeats the last file of `log`."""
+    """Build the segment of `version` from an earlier one, `log`, and `newer`: it repeats the last file of `log`."""
     return _select_segment((*log[:-1], *newer), version)
 
 
@@ -220,7 +220,7 @@ def _split_name(name: str) -> tuple[int, str]:
 
 
 def _find_flaws(store: ObjectStore, files: Sequence[ObjectInfo]) -> Iterator[tuple[ObjectInfo, str | None]]:
-    """Yield each log file with what an index never has in it, None without a flaw. Several are read at once."""
+    """Yield each log file with its flaw as `_find_flaw` describes it. Several are read at once."""
     if not files:
         return
     with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="log") as pool:
@@ -228,7 +228,7 @@ def _find_flaws(store: ObjectStore, files: Sequence[ObjectInfo]) -> Iterator[tup
 
 
 def _find_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
-    """Return the end of a sentence about what a log file has that an index never has. None if it has nothing."""
+    """Return the end of a sentence about content of a log file foreign to an index. None if there is none."""
     try:
         if info.key.endswith(_CHECKPOINT):
             return _find_checkpoint_flaw(store, info)
@@ -239,7 +239,7 @@ def _find_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
 
 
 def _find_checkpoint_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
-    """Return what a checkpoint names that it must not, as the end of a sentence. None if it is as it has to be."""
+    """Return a checkpoint's forbidden reference, as the end of a sentence. None if it has none."""
     with store.open(info.key) as source:
         # Read in this thread. The threads of a dataset may outlive Python and abort it (apache/arrow 34314).
         file = pq.ParquetFile(source)
@@ -255,7 +255,7 @@ def _find_checkpoint_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
 
 
 def _find_commit_flaw(content: bytes) -> str | None:
-    """Return what a commit has that it must not, as the end of a sentence. None if it is as it has to be."""
+    """Return a commit's forbidden content, as the end of a sentence. None if it has none."""
     # JSON may write a name with escapes. It may also have a name twice, and readers use the first or the last: all
     # pairs are checked.
     if _VECTOR.encode() not in content and b"\\u" not in content:
@@ -283,7 +283,7 @@ def _list_pairs(value: Any) -> Sequence[tuple[str, Any]]:
 
 
 def build_delta_options(store: StoreSettings) -> dict[str, str]:
-    """Return the options by which delta-rs reaches the bucket, with the current credentials, secrets included.
+    """Return the options for delta-rs to reach the bucket, with the current credentials, secrets included.
 
     Raises as `find_credentials`, and ConfigError if a variable of the environment would change them.
     """
@@ -312,7 +312,7 @@ def build_delta_options(store: StoreSettings) -> dict[str, str]:
 
 
 def _refuse_variables(options: dict[str, str]) -> None:
-    """Raise ConfigError if the environment has a variable that delta-rs would read for an option we do not set."""
+    """Raise ConfigError if delta-rs would read a variable of the environment for an option not set by us."""
     for option, names in _UNSETTABLE_OPTIONS.items():
         variables = [name for name in os.environ if name.lower() in names]
         if variables and option not in options:
@@ -345,8 +345,8 @@ def _build_encryption_options(store: StoreSettings) -> dict[str, str]:
 class Handle:
     """An open table at one version, and the options it was opened with: the credentials among them may expire.
 
-    `log` are the log files that were checked for `version`. The last one identifies the version among others of that
-    number. A commit brings the table, not the handle, to the next version.
+    `log` are the log files checked for `version`. The last one identifies the version among others of its number. A
+    commit brings the table, not the handle, to the next version.
     """
 
     table: DeltaTable
@@ -369,7 +369,7 @@ class IndexTable:
 
     @property
     def options(self) -> dict[str, str]:
-        """delta-rs's options with the credentials that are valid now, secrets included."""
+        """delta-rs's options with the credentials valid now, secrets included."""
         # the environment is read once for each credentials: it is large, and each use of the table asks
         access = find_credentials(self.store)
         if access not in self._options:
@@ -410,7 +410,7 @@ class IndexTable:
         return self._check_files(replace(handle, version=version, log=extend_segment(handle.log, newer, version)))
 
     def is_newest(self, handle: Handle) -> bool:
-        """Return True if the log still ends with the handle's version, not with another one of that number."""
+        """Return True if the log still ends with the handle's version, not with another one of its number."""
         return find_newest_version(list_newer(self.objects, self.folder, handle.log, handle.version)) == handle.version
 
     def follow_commit(self, handle: Handle) -> Handle | None:
@@ -464,7 +464,7 @@ def describe_index(connector: str) -> str:
 
 
 def refuse_other_index(uri: str, connector: str, table: DeltaTable) -> None:
-    """Refuse a table that is no index, or one of another format or connector (copied or moved here)."""
+    """Refuse a table other than an index, and one of another format or connector (copied or moved here)."""
     try:
         description = json.loads(table.metadata().description or "")
         named = str(description["connector"])

@@ -1,4 +1,4 @@
-"""Reserves what a run will write: a lease is the reservation rows that the commit of the run's plan adds to the index.
+"""Reserves the outputs of a run: a lease is the reservation rows added to the index by the commit of the run's plan.
 
 No clock ends a lease. While the index holds the rows, the run may commit. A later run that needs the same removes them
 in the commit of its own plan, and a vacuum removes old ones. The first run then does not find its rows and never
@@ -39,11 +39,11 @@ class Lease:
 
     @property
     def end(self) -> tuple[RowPredicate, ...]:
-        """The predicates by which the run's last commit removes its rows."""
+        """The predicates of the run's rows: its last commit removes them."""
         return end_runs(self.rows)
 
     def build_provenance(self, config: ConnectorConfig, topic_id: str, index_id: str) -> Provenance:
-        """Return the metadata of the objects that the run writes: who wrote them, for which topic and index."""
+        """Return the metadata of the objects written by the run: who wrote them, for which topic and index."""
         ids = (config.name, self.topic, topic_id, index_id)
         return Provenance(*ids, self.run_id, self.epoch, index_dir=config.archive.index_dir)
 
@@ -66,7 +66,7 @@ class Lease:
         return any((row.epoch, row.run_id) == (self.epoch, self.run_id) for row in self._open_rows(state))
 
     def _open_rows(self, state: IndexState) -> list[Reservation | Compaction]:
-        """Return all rows of the kind of this lease's, of any run, that the index still holds."""
+        """Return all rows of the kind of this lease's, of any run, still in the index."""
         kinds = {type(row) for row in self.rows}
         open_rows: list[Reservation | Compaction] = [*state.reservations, *state.compactions]
         return [row for row in open_rows if type(row) in kinds]
@@ -79,7 +79,7 @@ def take_leases(
 ) -> dict[str, Lease]:
     """Commit the plans of several topics (`changes`) in one commit on the snapshot. Return each topic's lease.
 
-    A lease has the reservation rows that its topic's change adds; the epoch is the new version. The commit also removes
+    A lease has the reservation rows added by its topic's change; the epoch is the new version. The commit also removes
     the `superseded` rows, and so ends their runs, each for the row's topic alone. Raises IndexConflictError if another
     commit came first.
     """
@@ -96,7 +96,7 @@ def take_leases(
 
 @contextmanager
 def released_on_failure(index: ConnectorIndex, leases: Sequence[Lease]) -> Iterator[None]:
-    """Remove the leases' reservations if the block fails, so that no later run or vacuum has to end them."""
+    """Remove the leases' reservations if the block fails: no later run or vacuum then has to end them."""
     try:
         yield
     except Exception:
@@ -120,5 +120,5 @@ def release_leases(index: ConnectorIndex, leases: Sequence[Lease]) -> None:
 
 
 def end_runs(rows: Iterable[Reservation | Compaction]) -> tuple[RowPredicate, ...]:
-    """Return the SQL conditions by which the runs of these rows lose all their reservations, and so end."""
+    """Return the SQL conditions of all reservations of these rows' runs: without them, a run ends."""
     return tuple(dict.fromkeys(match_run(row) for row in rows))

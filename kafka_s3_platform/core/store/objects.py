@@ -138,7 +138,7 @@ class ObjectStore:
         )
 
     def heads(self, keys: Sequence[str]) -> list[ObjectInfo | None]:
-        """Read the metadata of the object at each key, several at once. None where there is no object."""
+        """Read the metadata of the object at each key, several at once. None if there is no object."""
         with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="heads") as pool:
             return list(pool.map(self.head, keys))
 
@@ -163,7 +163,7 @@ class ObjectStore:
     def open_stored(self, item: StoredObject) -> "ObjectFile":
         """Open the object in a row of the index, as `open` does. A copy with another ETag is accepted.
 
-        If the ETag differs, size and SHA-256 decide. The whole object is read once for that.
+        If the ETag differs, size and SHA-256 decide. The whole object is read once for it.
         """
         file = self.open(item.key)
         if not self.is_stored(item, file.info):
@@ -180,7 +180,7 @@ class ObjectStore:
         return bool(item.sha256) and info.size == item.size and self._hash_object(info) == item.sha256
 
     def _hash_object(self, info: ObjectInfo) -> str:
-        """Return the SHA-256 of the object in hex. The object is read for that once, and the digest is remembered."""
+        """Return the SHA-256 of the object in hex. The object is read once for it, and the digest is remembered."""
         sha256 = self._sha256.get((info.key, info.etag))
         if sha256 is None:
             digest = hashlib.sha256()
@@ -208,7 +208,7 @@ class ObjectStore:
             yield _read_entry(item)
 
     def list_pages(self, prefix: str, *, delimiter: str = "", start_after: str = "") -> Iterator[ListedPage]:
-        """List objects and folders under `prefix`, one request for each page. With a delimiter, list that folder alone.
+        """List objects and folders under `prefix`, one request for each page. With a delimiter, list the folder alone.
 
         `start_after` is a key of the same folder, or without a delimiter the last one of an earlier listing: every
         store goes on behind it. For other keys SeaweedFS leaves out some objects: it compares folder by folder.
@@ -223,7 +223,7 @@ class ObjectStore:
             )
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
-        """List the folders directly under `prefix` (which ends in `/` or is empty), each ending in `/`."""
+        """List the folders directly under `prefix` (ending in `/`, or empty), each ending in `/`."""
         for item in self._list_items("ListObjectsV2", "CommonPrefixes", Prefix=prefix, Delimiter="/"):
             yield item["Prefix"]
 
@@ -246,7 +246,7 @@ class ObjectStore:
     def refuses(self, key: str, control: str) -> str | None:
         """Return the store's reason for refusing an object at `key`, None if it accepts one. Writes nothing.
 
-        `control` is a key that stores accept. If a write there is refused too, the key is not the reason, and the error
+        `control` is a key accepted by stores. If a write there is refused too, the key is not the reason, and the error
         is raised.
         """
         try:
@@ -367,7 +367,7 @@ class ObjectStore:
             return info.etag
 
     def _read(self, key: str, options: Mapping[str, str]) -> bytes:
-        """Read a body. The client repeats requests, but no broken or damaged body: that is done here."""
+        """Read a body. The client repeats requests, but no broken or damaged body: this is done here."""
         for attempt in range(self.settings.max_retries + 1):
             try:
                 return self._call("GetObject", key, lambda: self._read_body(key, options))
@@ -391,7 +391,7 @@ class ObjectStore:
             yield from page.get(items, [])
 
     def _list_pages(self, operation: str, items: Sequence[str], **options: str) -> Iterator[Mapping[str, Any]]:
-        """Yield the pages of a listing, of which `items` names the lists to look into for entries."""
+        """Yield the pages of a listing. `items` names the lists with their entries."""
         pages = iter(self._client.get_paginator(xform_name(operation)).paginate(Bucket=self.bucket, **options))
         prefix = options["Prefix"]
         empty_pages = 0
@@ -405,7 +405,7 @@ class ObjectStore:
             yield page
 
     def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
-        """Make a request. Translate its errors, note the time of its answer, and let others see what is waited for."""
+        """Make a request. Translate its errors, note the time of its answer, and let others see the wait."""
         attempted = Attempted(operation, self.bucket, key, self.settings.endpoint_url or "AWS")
         try:
             with translate_errors(attempted), self.clock.watching(), waiting_for(f"the store at {attempted.endpoint}"):
@@ -440,7 +440,7 @@ class ObjectStore:
 
 
 class SizedFile(io.RawIOBase):
-    """A seekable file of a known size, for subclasses that read from the position `_at` on. `name` is for errors."""
+    """A seekable file of a known size, for subclasses reading from the position `_at` on. `name` is for errors."""
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__()
@@ -465,7 +465,7 @@ class SizedFile(io.RawIOBase):
         return self._at
 
     def _count_available(self, size: int | None) -> int:
-        """Return the number of available bytes of `size`. None and negative numbers mean all that remain."""
+        """Return the number of available bytes of `size`. None and negative numbers mean all remaining ones."""
         remaining = max(0, self._size - self._at)
         return remaining if size is None or size < 0 else min(size, remaining)
 
@@ -473,8 +473,8 @@ class SizedFile(io.RawIOBase):
 class ObjectFile(SizedFile):
     """A seekable, readable file over an object. Small reads fetch `READ_AHEAD` bytes, large ones their size.
 
-    The first read of an object that is no larger fetches all of it: Parquet is read from its end, then from its start.
-    Raises IntegrityError as soon as the object is replaced.
+    The first read of an object no larger than this fetches all of it: Parquet is read from its end, then from its
+    start. Raises IntegrityError as soon as the object is replaced.
     """
 
     def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
@@ -485,7 +485,7 @@ class ObjectFile(SizedFile):
         self._buffer_start = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read up to `size` bytes, or all that remain for None and negative sizes, through the buffer."""
+        """Read up to `size` bytes, or all the rest for None and negative sizes, through the buffer."""
         count = self._count_available(size)
         start = self._at - self._buffer_start
         if start < 0 or start + count > len(self._buffer):
@@ -526,7 +526,7 @@ def _parse_thaw_state(header: str) -> ThawState:
 
 
 def _write_condition(if_match: str | None) -> dict[str, str]:
-    """Return boto3's parameter by which a write creates an object, or replaces the one with etag `if_match`."""
+    """Return boto3's parameter for a write to create an object, or to replace the one with etag `if_match`."""
     if if_match is None:
         return {"IfNoneMatch": "*"}
     return {"IfMatch": if_match}

@@ -146,7 +146,7 @@ class _PromiseCheck:
         return etags.get(self._key) == written_etag
 
     def _check_upload(self) -> None:
-        """Raise ConfigError if the end of a multipart upload overwrites the object that is there."""
+        """Raise ConfigError if the end of a multipart upload overwrites an existing object."""
         write_id = new_write_id()
         upload_id = self._store.create_upload(self._key, {WRITE_ID: write_id})
         try:
@@ -167,7 +167,7 @@ class _PromiseCheck:
             logger.warning("an unfinished upload of %s stays: %s", self._store.uri(self._key), err)
 
     def _build_broken_error(self, effect: str, condition: str, loss: str, request: str = "a PUT") -> ConfigError:
-        """Return the error for a store that ignores a condition: the effect it had, and what an archive would lose."""
+        """Return the error for a store ignoring a condition: the effect it had, and an archive's loss."""
         return ConfigError(
             f"{self._place}: {request} with {condition} {effect}: the store ignores conditions. {loss} {_ADVICE}"
         )

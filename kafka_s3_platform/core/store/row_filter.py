@@ -1,7 +1,7 @@
 """Defines conditions on rows of an index.
 
-A *term* selects rows to read, and can be checked by the bounds of a file; a *predicate* is SQL for the rows that a
-commit removes. SQL over rows is made here and nowhere else.
+A *term* selects rows to read, and can be checked by the bounds of a file; a *predicate* is SQL for the rows removed by
+a commit. SQL over rows is made here and nowhere else.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ Value: TypeAlias = str | int | datetime
 
 
 def match_run(row: Reservation | Compaction) -> RowPredicate:
-    """Return the SQL condition of all reservation rows of the run that this row is of."""
+    """Return the SQL condition of all reservation rows of this row's run."""
     return match_row(find_kind(row), {"epoch": row.epoch})
 
 
@@ -33,12 +33,12 @@ def match_group(group_id: str) -> RowPredicate:
 
 
 def match_unresolved(kafka_partition: int) -> RowPredicate:
-    """Return the SQL condition of the rows about offsets of a kafka partition that could not be archived."""
+    """Return the SQL condition of the rows about a kafka partition's unarchivable offsets."""
     return match_row("unresolved", {"kafka_partition": kafka_partition})
 
 
 def match_gap(gap: Gap) -> RowPredicate:
-    """Return the SQL condition of the row of a gap: offsets that the archive lacks for good."""
+    """Return the SQL condition of the row of a gap: offsets missing in the archive for good."""
     columns = {
         "kafka_partition": gap.kafka_partition,
         "start_offset": gap.start_offset,
@@ -49,13 +49,13 @@ def match_gap(gap: Gap) -> RowPredicate:
 
 
 def match_segments(keys: Iterable[str], kinds: Iterable[str] = (LIVE,)) -> RowPredicate:
-    """Return the SQL condition of segments of these kinds whose first object is at one of the keys."""
+    """Return the SQL condition of segments of these kinds with their first object at one of the keys."""
     quoted_keys = ", ".join(map(quote_text, keys))
     return RowPredicate(f"(kind IN ({', '.join(map(quote_text, kinds))}) AND key IN ({quoted_keys}))")
 
 
 def match_start_offsets(kafka_partition: int, first: int, last: int) -> RowPredicate:
-    """Return the SQL condition of rows of a kafka partition that begin at an offset from `first` to `last`."""
+    """Return the SQL condition of a kafka partition's rows beginning at an offset from `first` to `last`."""
     return RowPredicate(f"kafka_partition = {kafka_partition} AND start_offset BETWEEN {first} AND {last}")
 
 
@@ -77,10 +77,10 @@ def match_row(kind: str, columns: Mapping[str, int | str]) -> RowPredicate:
 
 
 def match_any(predicates: Iterable[RowPredicate]) -> RowPredicate:
-    """Return the SQL condition of the rows that meet any of the predicates.
+    """Return the SQL condition of the rows meeting any of the predicates.
 
-    They are joined two by two, and the pairs again, so that 8,000 work: delta-rs overflows its stack with a chain of
-    3,000, as of topics.
+    They are joined two by two, and the pairs again: so 8,000 work. delta-rs overflows its stack with a chain of 3,000,
+    as of topics.
     """
     terms = [str(predicate) for predicate in predicates]
     while len(terms) > 2:
@@ -89,12 +89,12 @@ def match_any(predicates: Iterable[RowPredicate]) -> RowPredicate:
 
 
 def match_every(predicates: Iterable[RowPredicate]) -> RowPredicate:
-    """Return the SQL condition of the rows that meet all of the predicates."""
+    """Return the SQL condition of the rows meeting all of the predicates."""
     return RowPredicate(f"({' AND '.join(predicates)})")
 
 
 def match_version(version: int) -> RowPredicate:
-    """Return the SQL condition of the rows that the commit of this version added."""
+    """Return the SQL condition of the rows added by the commit of this version."""
     return RowPredicate(f"version = {version}")
 
 
@@ -150,7 +150,7 @@ class SegmentFilter:
     """A selection of segments. A field of None leaves nothing out.
 
     `chunk_starts` are bounds [from, to) of the start of the hour or day. `timestamps` are bounds [from, to) in epoch
-    ms, `offsets` bounds [start, end): segments that may hold records between them. `committed_since` is the earliest
+    ms, `offsets` bounds [start, end): segments with possible records between them. `committed_since` is the earliest
     time of the commit.
     """
 
@@ -188,7 +188,7 @@ def match_values(**columns: Value) -> list[Term]:
 
 
 def match_rows(rows: pa.Table, terms: tuple[Term, ...]) -> pa.Table:
-    """Return the rows that meet all conditions."""
+    """Return the rows meeting all conditions."""
     for term in terms:
         rows = rows.filter(term.match(rows.column(term.column)))
     return rows

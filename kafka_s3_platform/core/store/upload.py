@@ -1,6 +1,6 @@
 """Writes the objects of a segment. An existing object is not overwritten, unless it is a leftover of the same work.
 
-A *leftover* is an object that this archive wrote at this key, in an earlier try or a run that can commit no more.
+A *leftover* is an object written by this archive at this key, in an earlier try or a run unable to commit any more.
 """
 
 import hashlib
@@ -122,7 +122,7 @@ def _explain_writer(writer: Provenance | None, own_writer: Provenance, is_in_pla
 
 @contextmanager
 def abort_on_error(abort: Callable[[], None]) -> Iterator[None]:
-    """Call `abort` if anything raises in the block, and raise that."""
+    """Call `abort` if anything raises in the block, and raise it again."""
     try:
         yield
     except BaseException:
@@ -131,7 +131,7 @@ def abort_on_error(abort: Callable[[], None]) -> Iterator[None]:
 
 
 class SegmentUpload:
-    """A binary sink that becomes the object `key` when it is finished. Before that, nothing is visible at the key.
+    """A binary sink: it becomes the object `key` when it is finished. Before that, nothing is visible at the key.
 
     Up to `part_size` bytes go in one PUT. More bytes go in a multipart upload: one part is in flight while the next one
     fills. The caller ends with `finish` or with `abort`. Writes after `abort` are dropped: a format's writer can still
@@ -235,7 +235,7 @@ class SegmentUpload:
         )
 
     def _prepare_completion(self) -> Callable[[str | None], str]:
-        """Send the last part. Return the function that ends the upload, under a condition, and returns the ETag."""
+        """Send the last part. Return the function to end the upload, under a condition; it returns the ETag."""
         if self._buffer:
             self._send_part(len(self._buffer))
         parts = [part.result() for part in self._parts]
@@ -243,7 +243,7 @@ class SegmentUpload:
         return lambda if_match: self._store.complete_upload(self._key, upload_id, parts, self._write_id, if_match)
 
     def _prepare_put(self, metadata: Mapping[str, str]) -> Callable[[str | None], str]:
-        """Return the function that writes the object in one request, under a condition, and returns the ETag."""
+        """Return the function to write the object in one request, under a condition; it returns the ETag."""
         body = self._take_bytes(len(self._buffer))
         object_metadata = self._describe_object(metadata, self._hash.hexdigest())
 
@@ -255,7 +255,7 @@ class SegmentUpload:
         return put
 
     def _take_bytes(self, size: int) -> bytes:
-        """Take bytes out of the buffer, so that memory has them once, and hash them: one long hash is the cheapest."""
+        """Take bytes out of the buffer (memory then has them once), and hash them: one long hash is the cheapest."""
         body = bytes(memoryview(self._buffer)[:size])
         del self._buffer[:size]
         self._hash.update(body)

@@ -1,16 +1,16 @@
-"""Erase every record with some keys from an archive, in hours and days.
+"""Erase every record with some keys from an archive, in hours, days and months.
 
-All live objects of whole records are read to their ends. Each that holds such a record is written anew without it and
+All live objects of whole records are read to their ends. An object with such records is written anew without them and
 read back: it must hold the other records as they were, and none with a key. One commit puts the new objects in the
-place of the old ones. Then the old objects are deleted. Merged hours that hold such a record beside their day go too,
-as retention removes them: the day has their other records.
+place of the old ones. Then the old objects are deleted. Merged hours with such a record beside their day go too, as in
+retention: the day has their other records.
 
-The index keeps the numbers of what went (the kind `erased`). It keeps no key, and no hash of one: who has the hash of a
-telephone number finds the number by trying all of them. What was scanned stays covered, so no hour becomes incomplete,
-and no run archives the records again.
+The index keeps the numbers of the erased records (the kind `erased`). It keeps no key, and no hash of one: who has the
+hash of a telephone number finds the number by trying all of them. Scanned offsets stay covered, so no hour becomes
+incomplete, and no run archives the records again.
 
-A run that is killed before the commit leaves objects without the erased records, which the vacuum removes. After the
-commit, the same command deletes the old objects that are still there: the rows of what went name them.
+A run killed before the commit leaves objects without the erased records: the vacuum removes them. After the commit, the
+same command deletes the remaining old objects: the rows of the kind `erased` name them.
 """
 
 import logging
@@ -81,7 +81,7 @@ MAX_ROUNDS = 5
 
 @dataclass(frozen=True)
 class ErasureRequest:
-    """Erase the records of `topic` with one of the `keys`. With `despite_hold` also those of days on hold."""
+    """Erase the records of `topic` with one of the `keys`. With `despite_hold`, also in days on hold."""
 
     config: ConnectorConfig = field(repr=False)
     topic: str
@@ -92,9 +92,9 @@ class ErasureRequest:
 
 @dataclass(frozen=True)
 class ErasureTask:
-    """A live segment to search or to rewrite. `merged` are segments that may have been merged into it.
+    """A live segment to search or to rewrite. `merged` are the segments perhaps merged into it.
 
-    `late_count` of the records that stay are late. `writer` is the run that rewrites it.
+    `late_count` of the remaining records are late. `writer` is the rewriting run.
     """
 
     store: StoreSettings = field(repr=False)
@@ -107,10 +107,10 @@ class ErasureTask:
 
 @dataclass(frozen=True)
 class SearchedSegment:
-    """A segment that was read to its end. `counts` are its records with each key, in the order of the keys.
+    """A segment read to its end. `counts` are its records with each key, in the order of the keys.
 
     `counts` is empty and `erased`, the row of these records, is None if there are none. `merged` are the merged
-    segments that have some of them too. With an `error` the segment could not be read, so nothing is certain about it.
+    segments with some of them. With an `error` the segment could not be read, so nothing is certain about it.
     """
 
     segment: Segment
@@ -122,13 +122,13 @@ class SearchedSegment:
 
 @dataclass(frozen=True)
 class ErasureReport:
-    """What was searched, and what goes or went.
+    """Result of an erasure, or its plan if it is not `applied`.
 
     `counts` are the records with each key, in the order of the keys, those on hold too. `erased` are the rows of the
-    records that go, `merged` the segments that go because their day holds their other records. The records of `outputs`
-    were read back, and were as before. `leftovers` are objects with erased records that an earlier run has not
-    deleted. `removed` objects were deleted, `not_deleted` ones were others than those of the index, and stay. `faults`
-    say what could not be searched or deleted, `unreached` where else such records may be.
+    erased records, `merged` the segments removed because their day holds their other records. The records of `outputs`
+    were read back, and were as before. `leftovers` are objects with erased records, not deleted by an earlier run.
+    `removed` objects were deleted, `not_deleted` ones were others than the index's, and stay. `faults` are sentences
+    about objects not searched or not deleted, `unreached` about other possible places of such records.
     """
 
     topic: str
@@ -168,7 +168,7 @@ def erase_records(request: ErasureRequest, runner: TaskRunner, *, applies: bool)
 
 
 class _Erasure:
-    """One erasure: what was searched, by the key of each segment, and what was written for it."""
+    """One erasure: the results of its searches and its new segments, by the key of each searched segment."""
 
     def __init__(self, request: ErasureRequest, index: TopicIndex, runner: TaskRunner) -> None:
         self._request = request
@@ -186,7 +186,7 @@ class _Erasure:
         """Days and months whose objects do not hold as many records as their merged hours, each with a sentence."""
 
     def search(self) -> None:
-        """Read all live segments of whole records; also those that a merge puts in their place meanwhile."""
+        """Read all live segments of whole records, also segments put in their place by a merge meanwhile."""
         for _ in range(MAX_ROUNDS):
             snapshot = self._index.open()
             live = [s for s in snapshot.segments if is_mergeable(s)]
@@ -203,7 +203,7 @@ class _Erasure:
                 return
 
     def _read(self, segments: Sequence[Segment], retired: Sequence[Segment]) -> None:
-        """Search segments, each with the retired segments that may have been merged into it, and keep the results."""
+        """Search segments, each with the retired segments perhaps merged into it, and keep the results."""
         merged: dict[Place, list[Segment]] = defaultdict(list)
         for segment in retired:
             merged[self._find_place(segment)].append(segment)
@@ -222,7 +222,7 @@ class _Erasure:
 
     @property
     def _due(self) -> dict[str, SearchedSegment]:
-        """What is to be rewritten, by key: it is not on hold, and no other object of its day is in doubt."""
+        """The segments to rewrite, by key: not on hold, and without an object in doubt in their day."""
         doubtful = {self._find_place(r.segment) for r in self._results if r.error is not None}
         places = (self._find_place(s) for r in self._results for s in r.merged)
         doubtful.update(place for place in places if place[1] in self._unequal)
@@ -237,9 +237,9 @@ class _Erasure:
         return segment.kafka_partition, choose_holder(find_day(segment), self._months), segment.zone.key
 
     def _find_unequal(self, snapshot: IndexSnapshot) -> dict[Span | None, str]:
-        """Return the days and months whose merged hours may not go: they have not as many records as the hours.
+        """Return a fault for each day or month with other numbers of records than its merged hours: these may not go.
 
-        Only the hours' objects may hold some records of others then. Retention compares so before it removes hours.
+        Some records may be in the hours' objects only. Retention compares the same before it removes hours.
         """
         unequal: dict[Span | None, str] = {}
         for span in {self._find_place(s)[1] for r in self._results for s in r.merged}:
@@ -259,7 +259,7 @@ class _Erasure:
         return is_named if span is None else rules.is_on_hold(topic, find_first_day(span), find_next_day(span))
 
     def apply(self) -> ErasureReport:
-        """Rewrite segments without the records to erase, commit that, and delete old objects, also of killed runs."""
+        """Rewrite segments without the records to erase, commit them, and delete old objects, also of killed runs."""
         if self._due:
             refuse_wrong_clock(self._config, self._store)
             refuse_without_right(self._config, self._store)
@@ -283,7 +283,7 @@ class _Erasure:
         return replace(report, removed=removed, not_deleted=foreign_keys)
 
     def list_leftovers(self, snapshot: IndexSnapshot) -> list[StoredObject]:
-        """Return the objects with erased records that are still in the store, also those of killed runs."""
+        """Return the objects with erased records still in the store, also from killed runs."""
         live_keys = collect_object_keys((*snapshot.segments, *snapshot.retired))
         siblings = chain.from_iterable(row.siblings for row in snapshot.erased)
         objects = [item for item in dict.fromkeys(siblings) if item.key not in live_keys]
@@ -291,7 +291,7 @@ class _Erasure:
         return [item for item, info in zip(objects, infos, strict=True) if info is not None]
 
     def _reserve(self, snapshot: IndexSnapshot) -> Lease:
-        """Commit that this run erases records of the topic. An earlier erasure of it ends here."""
+        """Commit the lease of this run to erase records of the topic. An earlier erasure of it ends here."""
         run_id = self._request.run_id
         topic = self._request.topic
         row = Compaction(None, run_id, snapshot.version + 1, datetime.now(timezone.utc))
@@ -313,9 +313,9 @@ class _Erasure:
         )
 
     def _rewrite(self, lease: Lease) -> set[str]:
-        """Write the due segments without the records to erase, those that were not written yet.
+        """Write the due segments not written yet, without the records to erase.
 
-        Return the keys of those that could not be read: nothing of their places goes.
+        Return the keys of segments with an error: nothing of their places goes.
         """
         snapshot = self._index.open()
         topic = snapshot.state.topic
@@ -370,7 +370,7 @@ class _Erasure:
         )
 
     def report(self) -> ErasureReport:
-        """Return the report: what was searched, what of it is to be erased, and what was written anew for that."""
+        """Return the report: the searched segments, the records to erase, and the segments written without them."""
         due = self._due
         counts = np.zeros(len(self._request.keys), np.int64)
         for result in self._results:
@@ -405,7 +405,7 @@ class _Erasure:
             )
 
     def list_unreached(self) -> Iterator[str]:
-        """Yield, for the report, each place beside the archive where records with the keys may still be."""
+        """Yield, for the report, each possible place of records with the keys beside the archive."""
         snapshot = self._index.open()
         yield f"objects that the index does not name: `kafka-s3 vacuum {self._config.name} --dry-run` lists them"
         yield "archives of the topic by other connectors"
@@ -427,7 +427,7 @@ class _Erasure:
         )
 
     def _list_later(self, snapshot: IndexSnapshot) -> Iterator[str]:
-        """Yield a sentence about objects that runs have archived since the search: they may hold such records too."""
+        """Yield a sentence about objects archived since the search: they may hold such records too."""
         searched_keys = {r.segment.key for r in self._results}
         searched_keys.update(s.key for s in chain.from_iterable(self._outputs.values()))
         later = [s for s in snapshot.segments if is_mergeable(s) and s.key not in searched_keys]
@@ -437,7 +437,7 @@ class _Erasure:
 
 
 def _list_overlaps(segment: Segment, merged: Iterable[Segment]) -> tuple[Segment, ...]:
-    """Return the earlier segments that were merged and may hold records of this one too. An hour has none."""
+    """Return the merged segments with overlapping offsets: they may hold the same records. An hour has none."""
     if segment.chunk == "hourly":
         return ()
     start = segment.start_offset
@@ -456,7 +456,7 @@ def _list_erased(results: Iterable[SearchedSegment]) -> tuple[Segment, ...]:
 
 
 def _list_merged(results: Iterable[SearchedSegment]) -> tuple[Segment, ...]:
-    """Return the hours that go with the searched days, each once: several objects of a day may hold its records."""
+    """Return the merged hours to remove, each once: several objects of a day may hold records of one hour."""
     return tuple(dict.fromkeys(chain.from_iterable(r.merged for r in results)))
 
 
@@ -467,7 +467,7 @@ def _count_late(result: SearchedSegment) -> int:
 def search_segment(task: ErasureTask, _: Attempt) -> SearchedSegment:
     """Read a segment to its end, and count its records with one of the keys. A permanent error is in the result.
 
-    Merged segments in whose offsets they lie are read too.
+    Merged segments with their offsets are read too.
     """
     store = ObjectStore(task.store)
     matches = _Matches(task)
@@ -482,7 +482,7 @@ def search_segment(task: ErasureTask, _: Attempt) -> SearchedSegment:
 
 
 def _may_hold(store: ObjectStore, segment: Segment, keys: Sequence[bytes]) -> bool:
-    """Return True if a record of a merged segment has a key, or if that cannot be read."""
+    """Return True if a record of a merged segment has a key, or if the segment cannot be read."""
     try:
         places = (find_keys(batch, keys) for batch in read_checked(store, segment))
         return any(column.null_count < len(column) for column in places)
@@ -496,7 +496,7 @@ def find_keys(batch: pa.RecordBatch, keys: Sequence[bytes]) -> pa.Int32Array:
 
 
 class _Matches:
-    """The records of a segment with a key: their numbers, and the merged segments in whose offsets they lie."""
+    """The records of a segment with a key: their numbers, and the merged segments with their offsets."""
 
     def __init__(self, task: ErasureTask) -> None:
         self._task = task
@@ -509,7 +509,7 @@ class _Matches:
         self._is_touched = np.zeros(len(task.merged), bool)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count the records of a batch with a key, and note the offsets and times that they span."""
+        """Count the records of a batch with a key, and note the span of their offsets and times."""
         places = find_keys(batch, self._task.keys)
         if places.null_count == len(places):
             return
@@ -523,11 +523,11 @@ class _Matches:
         self._is_touched |= np.searchsorted(offsets, self._starts) < np.searchsorted(offsets, self._ends)
 
     def list_touched(self) -> list[Segment]:
-        """Return the merged segments in whose offsets records with a key lie."""
+        """Return the merged segments with the offset of a record with a key."""
         return [s for s, is_touched in zip(self._task.merged, self._is_touched, strict=True) if is_touched]
 
     def build_result(self, merged: tuple[Segment, ...]) -> SearchedSegment:
-        """Return the result, with the merged segments that hold such records too."""
+        """Return the result. `merged` are the merged segments with such records."""
         segment = self._task.segment
         count = int(self._counts.sum())
         if not count:
@@ -555,8 +555,8 @@ class _Matches:
 def rewrite_segment(task: ErasureTask, attempt: Attempt) -> tuple[str, tuple[Segment, ...] | PlatformError]:
     """Write a segment's records without a key to new segments, and read these back.
 
-    Return its key, and the new segments. If the segment is gone or not as in the index, or what was read back is not
-    what is to stay, return the error in their place: nothing of its day goes.
+    Return its key, and the new segments. If the segment is gone or not as in the index, or other records were read back
+    than were to stay, return the error in their place: nothing of its day goes.
 
     Raises:
         AuthorizationError: the store refuses.
@@ -571,7 +571,7 @@ def rewrite_segment(task: ErasureTask, attempt: Attempt) -> tuple[str, tuple[Seg
 
 
 def _rewrite(task: ErasureTask, attempt: Attempt) -> tuple[Segment, ...]:
-    """Write the records that stay to new segments, and read them back. IntegrityError if they are not the same."""
+    """Write the remaining records to new segments, and read them back. IntegrityError if they are not the same."""
     assert task.writer is not None  # noqa: S101 - it is a task to rewrite
     store = ObjectStore(task.store)
     expected = _Contents()
@@ -600,7 +600,7 @@ _DEFECT = "This is a defect of the platform"
 
 
 def _drop_matches(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches without the records that have one of the keys."""
+    """Yield the batches without the records of the keys."""
     for batch in batches:
         others = batch.filter(find_keys(batch, keys).is_null())
         if others.num_rows:
@@ -608,7 +608,7 @@ def _drop_matches(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes]) -> I
 
 
 class _Contents:
-    """Digests of records with all their columns but the kafka partition, which the reader compares."""
+    """Digests of records with all their columns but the kafka partition: the reader compares it."""
 
     def __init__(self) -> None:
         self._records = RecordDigest()
@@ -629,7 +629,7 @@ class _Contents:
 
 
 def _make_target(segment: Segment, writer: Provenance) -> tuple[SegmentTarget, Bucket]:
-    """Return the target and the bucket of segments in the place of this one, by the layout that wrote it."""
+    """Return the target and the bucket of segments in the place of this one, by its layout."""
     layout = LayoutSettings.model_validate_json(segment.settings)
     parsed = new_segment_layout(layout).parse(segment.key)
     hour_ms = None if segment.chunk_start is None else to_epoch_ms(segment.chunk_start)

@@ -137,7 +137,7 @@ def find_hour_states(
 def _list_archived_hours(
     snapshot: IndexSnapshot, hours: Sequence[datetime], kinds: Collection[str]
 ) -> set[datetime | None]:
-    """Return the start of each hour that has segments of these kinds, from the first to the last of `hours`."""
+    """Return the start of each hour with segments of these kinds, from the first to the last of `hours`."""
     if not hours:
         return set()
     bounds = (hours[0], hours[-1] + HOUR)
@@ -145,7 +145,7 @@ def _list_archived_hours(
 
 
 def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
-    """Return the complete ones of the ascending `hours` that lack and hold nothing, also of no other sink."""
+    """Return the complete ones of the ascending `hours` without a record archived, lost, or left to another sink."""
     judge = snapshot.state.judge
     complete = [hour for hour in hours if judge.is_complete(hour, lateness) and not judge.may_lack(hour, lateness)]
     archived = _list_archived_hours(snapshot, complete, SEGMENT_KINDS)
@@ -153,7 +153,7 @@ def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], latenes
 
 
 def _find_losses(state: IndexState, verdict: HourVerdict) -> dict[int, Loss]:
-    """Return, by kafka partition, whether the hour lacks records for sure ("gap"), or only if they came out of order.
+    """Return the hour's losses by kafka partition: for sure ("gap"), or only if records came out of order ("in doubt").
 
     Deleted or skipped records may be of every hour since they were last observed. If records are in order, they
     are older than an hour with a plan that found records of earlier hours behind them.

@@ -4,16 +4,16 @@ Each step is a commit or a removal of its own, without a change to any answer of
 next upkeep goes on. Runs may archive meanwhile: their commits win, and the upkeep reads the index again.
 
 Expired are entries and checkpoints of the index's log, and dead data files. A version stays readable if it was the
-newest one at any time within the last `retention`, by the store's own times. The newest checkpoint that is not later
-than the oldest of them is the *base*. Removed are, in this order:
+newest one at any time within the last `retention`, by the store's own times. The newest checkpoint not later than the
+oldest of them is the *base*. Removed are, in this order:
 
 1. Data files taken out by the base's commit or an earlier one, and named by no version from the base on.
 2. The entries before the base, the oldest first.
 3. The checkpoints before the base.
 
-So the log shows the remaining work, and it is read once: the cost does not grow with the age of the index. Killed
-at any moment, the next upkeep goes on, because an entry goes after its files. Files without an entry in the log are
-never touched. Before anything goes, the base is compared with the entries that it replaces.
+So the log shows the remaining work, and it is read once: the cost does not grow with the age of the index. Killed at
+any moment, the next upkeep goes on, because an entry goes after its files. Files without an entry in the log are never
+touched. Before anything goes, the base is compared with the entries replaced by it.
 
 In a fold, facts for planning stay in the state, and old rows themselves go to periods of months. A row of
 `folded-2026-03` is the same row as before. It is read only for hours of that month. So a tick, a plan and a commit cost
@@ -101,7 +101,7 @@ class FoldReport:
 
 
 def fold_index(index: ConnectorIndex, lateness: timedelta, now: datetime, dry_run: bool) -> FoldReport:
-    """Move the old rows of all topics to files of months, in one commit. See the module on what a fold is.
+    """Move the old rows of all topics to files of months, in one commit. The module explains folds.
 
     Raises store errors; a second call does the rest.
     """
@@ -140,7 +140,7 @@ def fold_index(index: ConnectorIndex, lateness: timedelta, now: datetime, dry_ru
 
 @dataclass
 class _TopicFolder:
-    """Splits the rows of topic after topic into those that stay in the state, and those that move to months.
+    """Splits the rows of topic after topic into remaining rows of the state, and rows to move to months.
 
     Folds make up `more` rows than before.
     """
@@ -200,7 +200,7 @@ def _group_topics(topics: Sequence[str], row_count: int) -> Iterator[Sequence[st
 
 
 def _match_folded_rows(rows: pa.Table, folding: Folding) -> pa.Array:
-    """Mark the rows that the folding replaces, by the rules of `Folding` for the objects made of them."""
+    """Mark the rows replaced by the folding, by the rules of `Folding` for the objects made of them."""
     ends = pa.table(
         {
             "kafka_partition": pa.array(folding.ends.keys(), pa.int32()),
@@ -235,7 +235,7 @@ def _find_row_months(rows: pa.Table, state: IndexState) -> pa.Array:
 
 
 def _encode_fold(topic: str, folding: Folding, version: int, now: datetime) -> pa.Table:
-    """Encode the rows that take the place of the folded rows of a topic, as rows of version `version`."""
+    """Encode the rows in the place of a topic's folded rows, as rows of version `version`."""
     fold = folding.fold
     rows = TopicRows(topic, (*fold.scans, *fold.frontiers, *fold.hours), {}, "upkeep")
     common = {"version": version, "commit_id": str(uuid4()), "committed_at": now}
@@ -255,7 +255,7 @@ def _write_months(
 class CleanupReport:
     """Result of a cleanup, or on a dry run its plan: data files and log files, and their bytes.
 
-    `base` is the oldest version that can be opened afterwards. None: nothing is old enough.
+    `base` is the oldest readable version afterwards. None: nothing is old enough.
     """
 
     base: int | None = None
@@ -275,7 +275,7 @@ class _CleanupPlan:
 
 
 def remove_expired(index: ConnectorIndex, retention: timedelta, dry_run: bool) -> CleanupReport:
-    """Remove files needed only by versions that were replaced longer than `retention` ago.
+    """Remove files needed only by versions replaced longer than `retention` ago.
 
     Raises:
         AuthorizationError: the right to delete is missing; the message names it.
@@ -297,7 +297,7 @@ def remove_expired(index: ConnectorIndex, retention: timedelta, dry_run: bool) -
 
 
 def _plan_cleanup(table: IndexTable, retention: timedelta) -> _CleanupPlan | None:
-    """Find entries of the log older than `retention`, and data files that no later version needs. None: no entry."""
+    """Find entries of the log older than `retention`, and data files not needed by later versions. None: no entry."""
     newest = table.open().table.version()
     log = list_log(table)
     # the earlier of two clocks: if one is ahead, less is old
@@ -364,7 +364,7 @@ def _compare_base(table: IndexTable, log: LogListing, entries: Sequence[LogEntry
 
 
 def _remove_files(table: IndexTable, plan: _CleanupPlan) -> list[int]:
-    """Remove everything in the plan. Return the sizes of the data files that still existed."""
+    """Remove everything in the plan. Return the sizes of the data files found."""
     try:
         with ThreadPoolExecutor(DELETES_AT_ONCE, thread_name_prefix="delete") as pool:
             infos = list(pool.map(lambda path: table.objects.head(f"{table.folder}/{path}"), plan.dead))
@@ -397,7 +397,7 @@ class UpkeepReport:
     """Result of each step, or on a dry run its plan.
 
     `version` is the index's afterwards, None if nothing was archived yet; `checkpoint` is True if one was written.
-    `refused` names the right that the removal lacks: all other steps are done.
+    `refused` names a right missing for the removal: all other steps are done.
     """
 
     uri: str
@@ -440,7 +440,7 @@ def keep_up_index(config: ConnectorConfig, dry_run: bool, retention: timedelta =
 
 
 def _write_checkpoint(index: ConnectorIndex, dry_run: bool) -> bool:
-    """Write a checkpoint of the newest version if there is none. Return whether one was missing."""
+    """Write a checkpoint of the newest version if there is none. Return True if one was missing."""
     handle = index.table.open()
     if handle.table.version() in list_log(index.table).checkpoints:
         return False

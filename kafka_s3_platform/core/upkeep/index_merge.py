@@ -1,4 +1,4 @@
-"""Merge the small files of an index: those of many commits, and those of old days into files of months.
+"""Merge the small files of an index: files of many commits, and files of old days into files of months.
 
 Only periods with something to merge are touched, so the cost does not grow with the age of the index. A merge writes
 the same rows to new files, sorted by topic, and replaces the old ones by one commit. It changes no answer of the index.
@@ -64,7 +64,7 @@ def swap_files(
 
 @dataclass(frozen=True)
 class FileMerge:
-    """Files whose rows go to new files of `period`."""
+    """Files to merge into new files of `period`."""
 
     period: str
     files: tuple[DataFile, ...]
@@ -120,12 +120,12 @@ def list_merges(files: Iterable[DataFile], today: date) -> Iterator[FileMerge]:
 
 
 def sort_rows(rows: pa.Table) -> pa.Table:
-    """Return the rows in the order of merged files, so that a reader of one topic skips the others."""
+    """Return the rows in the order of merged files: a reader of one topic skips the others."""
     return rows.sort_by([(name, "ascending") for name in _ORDER])
 
 
 def _find_target(period: str, today: date) -> str:
-    """Return the period to which the rows of a file of `period` belong today: a day, or its month when it is old."""
+    """Return today's period for the rows of a file of `period`: the same, or its month when the month is old."""
     month = find_month(period)
     if month is None:
         return period

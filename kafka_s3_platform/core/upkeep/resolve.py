@@ -1,4 +1,4 @@
-"""Record decisions: skip offsets that cannot be archived, accept a truncated log, or begin at a later offset."""
+"""Record decisions: skip unarchived offsets, accept a truncated log, or begin at a later offset."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class AcceptTruncation:
 
 @dataclass(frozen=True)
 class BeginAt:
-    """Give up everything below `offset` that is not archived."""
+    """Give up the unarchived offsets below `offset`."""
 
     kafka_partition: int
     offset: int
@@ -56,9 +56,9 @@ Decision = Skip | AcceptTruncation | BeginAt
 class ResolveReport:
     """Gaps recorded by a decision, or on a dry run to be recorded.
 
-    It gives up `offset_count` offsets of the log, and `later_count` that it does not have yet: records written there
-    later are not archived either. `is_start_exact` is False if nobody can tell at which offset a log was truncated:
-    then the gap begins at the lowest possible one.
+    It gives up `offset_count` offsets of the log, and `later_count` beyond its end: records written there later are not
+    archived either. `is_start_exact` is False if nobody can tell the first truncated offset of a log: then the gap
+    begins at the lowest possible one.
     """
 
     topic: str
@@ -82,7 +82,7 @@ def resolve_offsets(
 
     Raises:
         BusyError: a run is at work on these offsets.
-        PermanentError: there is nothing to decide, or the decision includes records that are archived or not written
+        PermanentError: there is nothing to decide, or the decision includes records archived already or not written
             yet.
     """
     with ClusterAdmin(config.kafka, begins=True) as admin:
@@ -153,7 +153,7 @@ class _DecisionStep:
     frontier: Frontier
 
     def build_report(self, decision: Decision, dry_run: bool) -> ResolveReport:
-        """Return the gaps that the decision records. Raises PermanentError if there is nothing to decide."""
+        """Return the decision's gaps. Raises PermanentError if there is nothing to decide."""
         is_start_exact = True
         with open_divergence_finder(self.config.kafka, self.topic) as find_divergence:
             logs = ArchivedLogs(self.config, self.topic, self.state, find_divergence)
@@ -206,7 +206,7 @@ class _DecisionStep:
             )
 
     def _check_skip(self, decision: Skip) -> RangeSet:
-        """Return the offsets to skip. Refuse archived ones, and those that cannot be read yet."""
+        """Return the offsets to skip. Refuse archived ones, and ones not readable yet."""
         requested = RangeSet([decision.offsets])
         self._refuse_unreadable_end(decision.offsets.end_offset)
         if archived := requested & self._coverage:
@@ -219,7 +219,7 @@ class _DecisionStep:
         return requested
 
     def _find_missing_below(self, offset: int) -> RangeSet:
-        """Return the offsets below `offset` that are not archived. PermanentError if there are none."""
+        """Return the unarchived offsets below `offset`. PermanentError if there are none."""
         self._refuse_unreadable_end(offset)
         missing = make_span(0, offset) - self._coverage
         if not missing:
@@ -229,7 +229,7 @@ class _DecisionStep:
         return missing
 
     def _find_truncation(self, logs: ArchivedLogs) -> Truncation:
-        """Find where the log was truncated below what is archived. PermanentError if it was not."""
+        """Find the log's truncation below the end of the archived offsets. PermanentError if there is none."""
         truncation = logs.find_truncation(self.frontier)
         if truncation is None:
             raise PermanentError(

@@ -1,14 +1,14 @@
-"""Remove what is no longer needed from an archive: hours that their day holds, and days by the rules of retention.
+"""Remove unneeded objects from an archive: hours merged into their day, and days by the rules of retention.
 
-The index is first, the objects second. One commit says that the segments have no objects any more; then these are
-deleted. A crash between the two leaves orphans, which the vacuum removes, and never a row without its object.
+The index is first, the objects second. One commit marks the segments as without objects; then the objects are deleted.
+A crash between the two leaves orphans for the vacuum, and never a row without its object.
 
 - Merged hours go when all objects of their day were read, are as in the index, and hold as many records as the hours.
   Their rows stay as `removed`: an hour keeps its numbers.
 - A day goes as a whole: its live segments, and its merged hours. Its hours stay as `expired` rows, so everybody can
-  tell what went from what never was. What was scanned stays covered: no hour becomes incomplete, nothing is read again.
+  tell what went from what never was. Scanned offsets stay covered: no hour becomes incomplete, nothing is read again.
 - Where days are merged into months, a month goes as a day does elsewhere, with its days and hours.
-- A late record of a day that went is archived as any other. It goes with the next run.
+- A late record of a removed day is archived as any other. It goes with the next run.
 """
 
 import logging
@@ -54,18 +54,18 @@ DELETE_CHECK = ".delete-check"
 
 @dataclass(frozen=True)
 class DayRemoval:
-    """What goes of a day or month: its merged hours, and with `expires` everything. `rule` is the key that says so."""
+    """The removal of a day's or month's merged hours, and with `expires` of everything. `rule` is the connector key."""
 
     span: Span
     rule: str
     expires: bool
     live: tuple[Segment, ...]
     merged: tuple[Segment, ...]
-    """Hours, days of a month and earlier objects, whose records are in live segments of it."""
+    """Hours, days of a month and earlier objects: their records are in live segments of it."""
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments whose objects go."""
+        """The segments of the objects to remove."""
         return (*self.live, *self.merged) if self.expires else self.merged
 
     @property
@@ -82,13 +82,13 @@ class DayRemoval:
 
     @property
     def record_count(self) -> int:
-        """The records that the archive holds no more after it."""
+        """The number of records removed from the archive."""
         return sum(s.record_count for s in self.live) if self.expires else 0
 
 
 @dataclass(frozen=True)
 class RetentionPlan:
-    """What would go of a topic now. `days_on_hold` would go too, but for a hold."""
+    """The removals due in a topic now. `days_on_hold` would be due too, but for a hold."""
 
     topic: str
     removals: tuple[DayRemoval, ...] = ()
@@ -102,9 +102,9 @@ class RetentionPlan:
 
 @dataclass(frozen=True)
 class RetentionReport:
-    """What went of a topic, by the plan. `refused` are sentences about days that stay because something is wrong.
+    """The removals of a topic, by the plan. `refused` are sentences about days kept because something is wrong.
 
-    `replaced` are the keys of objects that were not those of the index, and so were left there.
+    `replaced` are the keys of objects left there: they were others than the index's.
     """
 
     plan: RetentionPlan
@@ -114,7 +114,7 @@ class RetentionReport:
 
 
 def collect_refusals(reports: Iterable[RetentionReport]) -> dict[str, PlatformError]:
-    """Return, by topic, the error of days that stay because something is wrong."""
+    """Return, by topic, the error about days kept because something is wrong."""
     return {r.plan.topic: IntegrityError("; ".join(r.refused)) for r in reports if r.refused}
 
 
@@ -126,15 +126,15 @@ def find_number(rule: PerTopic, topic: str) -> int | None:
 
 
 def plan_retention(config: ConnectorConfig, topic: str, now: datetime) -> RetentionPlan:
-    """Return what the connector's rules remove of the topic at `now`. Changes nothing. Raises store errors."""
+    """Return the removals from the topic by the connector's rules at `now`. Changes nothing. Raises store errors."""
     snapshot = TopicIndex.of(config, topic).peek()
     return RetentionPlan(topic) if snapshot is None else _Planner(config, topic, snapshot, now).plan()
 
 
 def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime | None = None) -> RetentionReport:
-    """Remove what the connector's rules say. Killed at any moment, a second call goes on.
+    """Remove hours and days of the topic by the connector's rules. Killed at any moment, a second call goes on.
 
-    Objects that a killed run has left are orphans: the vacuum removes them. Raises store errors; an AuthorizationError,
+    Objects left by a killed run are orphans: the vacuum removes them. Raises store errors; an AuthorizationError,
     without the right to delete, comes before anything is committed.
     """
     refuse_wrong_clock(config, ObjectStore(config.store))
@@ -161,7 +161,7 @@ def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime
 
 
 def refuse_without_right(config: ConnectorConfig, store: ObjectStore) -> None:
-    """Raise AuthorizationError without the right to delete: try it on an object that is never there, in each folder."""
+    """Raise AuthorizationError without the right to delete: try it on an object that never exists, in each folder."""
     for folder in (config.layout.topics_dir, config.layout.daily_dir):
         store.delete(f"{folder}/{DELETE_CHECK}".lstrip("/"), NO_ETAG)
 
@@ -182,7 +182,7 @@ class _Planner:
         self._fresh_days = self._find_fresh_days()
 
     def plan(self) -> RetentionPlan:
-        """Choose the days whose objects go, the oldest first, and those that would go but for a hold."""
+        """Choose the days with objects to remove, the oldest first, and the days kept only by a hold."""
         undated = self._live.pop(None, ())
         object_bytes = sum(map(_sum_bytes, (undated, *self._live.values(), *self._merged.values())))
         days = sorted((day for day in {*self._live, *self._merged} if day is not None), key=find_first_day)
@@ -209,7 +209,7 @@ class _Planner:
         return self._rules.is_on_hold(self._topic, find_first_day(day), find_next_day(day))
 
     def _find_fresh_days(self) -> frozenset[Span | None]:
-        """Return the days that were merged so recently that their hours stay: an hour's row is as old as its merge."""
+        """Return the days merged too recently to remove their hours: an hour's row is as old as its merge."""
         age = find_number(self._rules.merged_ms, self._topic)
         if age is None:
             return frozenset(self._merged)
@@ -218,7 +218,7 @@ class _Planner:
         return frozenset(group_by_holder(fresh, self._months))
 
     def _count_bytes(self, day: Span) -> int:
-        """Return the bytes of the day without those of merged hours that go in any case."""
+        """Return the bytes of the day, without merged hours removed in any case."""
         merged = () if self._may_remove_merged(day) else self._merged.get(day, ())
         return _sum_bytes((*self._live.get(day, ()), *merged))
 
@@ -227,7 +227,7 @@ class _Planner:
         return day in self._merged and day not in self._fresh_days
 
     def _find_expiry(self, day: Span, object_bytes: int) -> str:
-        """Return the connector key by which the day expires now, empty if it stays. A day that is not over stays."""
+        """Return the connector key behind the day's expiry now, empty if it stays. A day stays until it is over."""
         segments = (*self._live.get(day, ()), *self._merged.get(day, ()))
         zones = {self._zone, *(s.zone for s in segments)}
         end = max(find_day_end(day, zone) for zone in zones)
@@ -275,7 +275,7 @@ def _find_fault(snapshot: IndexSnapshot, store: ObjectStore, removal: DayRemoval
 
 
 def _commit(index: TopicIndex, removals: Sequence[DayRemoval], run_id: str) -> list[DayRemoval]:
-    """Commit in the index that objects of days go, but of no day that changed since the plan. Return what goes."""
+    """Commit the removals to the index, but of no day changed since the plan. Return the committed ones."""
 
     def plan(connector_snapshot: ConnectorSnapshot) -> tuple[Mapping[str, Change], list[DayRemoval]]:
         snapshot = connector_snapshot.topic(index.topic)
@@ -313,7 +313,7 @@ def forget_sums(segment: Segment) -> Segment:
 
 
 def delete_objects(store: ObjectStore, objects: Iterable[StoredObject]) -> list[str]:
-    """Delete the objects that are as the index had them. Return the keys of the others, which stay."""
+    """Delete the objects still the same as in the index. Return the keys of the others: they stay."""
 
     def delete(item: StoredObject) -> str:
         try:

@@ -1,29 +1,28 @@
-"""Remove remains of runs that never committed: orphan objects and unfinished multipart uploads.
+"""Remove remains of uncommitted runs: orphan objects and unfinished multipart uploads.
 
 An object is an orphan only if all of these are true:
 
 - Its metadata names this connector, this topic, this index with one of its topic ids, and the object's own key. So it
   is no copy.
-- Its epoch is not later than the index's version, and no reservation or compaction of that epoch is open.
+- Its epoch is not later than the index's version, and no reservation or compaction of the epoch is open.
 - No open reservation holds its first offset.
 - Its key is neither a live nor a retired one of the index.
 - It is not older than the index, and it is older than `older_than`.
-- No object of a live segment is missing. An index that was put back from a copy may name hours that retention removed
-  since, and not the day that has their records.
+- No object of a live segment is missing. An index put back from a copy may name hours removed by retention since,
+  and not the day with their records.
 
-Deleting comes last. One commit condemns the orphans' keys and ends the runs that are older than `older_than`. The
-commit succeeds only on the index version in which these objects are orphans. A run that reserves later finds the
-condemned keys in the index and never writes them: it puts its epoch into the names of its objects. A run that reserved
-before and is still open has no such key in its ranges. So nothing live ever lies at a condemned key, and a DELETE may
-arrive at any time. Therefore the vacuum needs no lease and makes no run wait. It may be suspended or killed, and two of
-them may run at once.
+Deleting comes last. One commit condemns the orphans' keys and ends the runs older than `older_than`. The commit
+succeeds only on the index version in which these objects are orphans. A run with a later reservation finds the
+condemned keys in the index and never writes them: it puts its epoch into the names of its objects. A run with an
+earlier reservation, still open, has no such key in its ranges. So nothing live ever lies at a condemned key, and a
+DELETE may arrive at any time. Therefore the vacuum needs no lease and makes no run wait. It may be suspended or killed,
+and two of them may run at once.
 
 The metadata of an unfinished upload cannot be read. The upload is aborted if all of these are true: its key has the
 layout and the extension of this topic's segments; the epoch in the key, if there is one, is closed; no open reservation
 holds its first offset; it is not older than the index, and it is older than `older_than`. Aborting ends this one upload
-and nothing else at its key. Another tool that writes keys of the same layout (Connect's S3 sink, uncompressed Parquet)
-could lose an upload that it is working on, but never an object. So `older_than` must be longer than such a tool keeps
-an upload open.
+and nothing else at its key. Another tool with keys of the same layout (Connect's S3 sink, uncompressed Parquet) could
+lose an upload in progress, but never an object. So `older_than` must be longer than such a tool keeps an upload open.
 """
 
 import logging
@@ -59,9 +58,9 @@ Its keys are not deleted. The condemned keys already make this safe: it is a sec
 class VacuumReport:
     """Result of a vacuum, or on a dry run its plan.
 
-    `foreign` objects were written by other tools, are copies, or belong to another index. `retained` counts objects of
-    ours that are too young, or of runs that may still commit. While objects of live segments are `missing`, it counts
-    all of ours that the index does not name. `finished` is false if an object changed meanwhile: run the vacuum again.
+    `foreign` objects were written by other tools, are copies, or belong to another index. `retained` counts our objects
+    if they are too young, or if their runs may still commit. While objects of live segments are `missing`, it counts
+    all of ours not named by the index. `finished` is false if an object changed meanwhile: run the vacuum again.
     """
 
     removed: tuple[str, ...] = ()
@@ -77,7 +76,7 @@ class VacuumReport:
 def vacuum_topic(
     config: ConnectorConfig, topic: str, run_id: str, older_than: timedelta, dry_run: bool
 ) -> VacuumReport:
-    """Remove orphans older than `older_than`, and end reservations and compactions of that age.
+    """Remove orphans older than `older_than`, and end reservations and compactions of the same age.
 
     Younger runs continue meanwhile, and new ones may begin. Raises store errors; a second call removes the rest.
     """
@@ -91,10 +90,10 @@ def vacuum_topic(
 
 
 def set_aside_unknown(config: ConnectorConfig, topic: str, run_id: str) -> tuple[str, ...]:
-    """Forbid later runs to write to keys of our objects that the index does not have. Return these keys.
+    """Forbid later runs to write to keys of our objects unknown to the index. Return these keys.
 
-    This is needed after the index was restored from a copy: it uses epochs again that objects have already, so later
-    runs could neither replace them nor take them for theirs. Deletes nothing: these objects may be the only ones with
+    This is needed after the index was restored from a copy: it uses epochs of existing objects again, so later runs
+    could neither replace them nor take them for theirs. Deletes nothing: these objects may be the only ones with
     records deleted by Kafka since. A later vacuum takes them for orphans when they are old enough.
     """
     index = TopicIndex.of(config, topic)
@@ -143,7 +142,7 @@ class _Vacuum:
         self._folders = _list_folders(snapshot, layouts, topic)
 
     def set_aside(self, run_id: str) -> tuple[str, ...]:
-        """Commit that no run may write to the keys of objects that the index does not have. Return these keys."""
+        """Condemn the keys of objects unknown to the index, in one commit. Return these keys."""
         objects = self._list_objects()
 
         def condemn(snapshot: IndexSnapshot) -> tuple[str, ...]:
@@ -157,9 +156,9 @@ class _Vacuum:
         return list({o.key: o for folder in self._folders for o in self._store.list(folder)}.values())
 
     def run(self, run_id: str, dry_run: bool) -> VacuumReport:
-        """Delete orphans, and abort uploads that no run will finish. A dry run only finds them.
+        """Delete orphans, and abort abandoned uploads. A dry run only finds them.
 
-        An orphan is an object of a run that can commit no more. Before it is deleted, a commit forbids its key to all
+        An orphan is an object of a run unable to commit any more. Before it is deleted, a commit forbids its key to all
         later runs (it *condemns* the key): so the deletion may arrive at any time.
         """
         objects = self._list_objects()
@@ -206,7 +205,7 @@ class _Vacuum:
     def _classify_objects(
         self, objects: Sequence[ObjectInfo], uploads: Sequence[UnfinishedUpload], snapshot: IndexSnapshot
     ) -> _Findings:
-        """Find out which objects and uploads may go, by this version of the index and the rules of the module."""
+        """Classify the objects and uploads, by this version of the index and the rules of the module."""
         abandoned = [u for u in uploads if self._is_abandoned(u, snapshot)]
         findings = _Findings(missing=self._find_missing(objects, snapshot), uploads=abandoned)
         index_keys = collect_object_keys((*snapshot.segments, *snapshot.retired))
@@ -235,7 +234,7 @@ class _Vacuum:
         return findings
 
     def _find_missing(self, objects: Sequence[ObjectInfo], snapshot: IndexSnapshot) -> tuple[str, ...]:
-        """Return the keys of live segments whose objects are gone. Objects that the listing lacks are asked for."""
+        """Return the keys of live segments without their objects. Objects missing in the listing are asked for."""
         listed_keys = {item.key for item in objects}
         unlisted = [segment.key for segment in snapshot.segments if segment.key not in listed_keys]
         return tuple(key for key, info in zip(unlisted, self._store.heads(unlisted), strict=True) if info is None)
@@ -247,7 +246,7 @@ class _Vacuum:
         return self._heads[key]
 
     def _find_places(self, key: str) -> tuple[tuple[int, int], ...]:
-        """Return the kafka partition and the first offset in the key, one pair for each layout that fits."""
+        """Return the kafka partition and the first offset in the key, one pair for each matching layout."""
         places: dict[tuple[int, int], None] = {}
         for layout, keys in self._layouts:
             parsed = keys.parse(strip_offsets_key(key, layout.directory_delim))
@@ -265,9 +264,9 @@ class _Vacuum:
         )
 
     def _is_closed(self, epoch: int, begins: Sequence[tuple[int, int]], snapshot: IndexSnapshot) -> bool:
-        """Return True if no run can still commit the object: neither its writer, nor one that reserved its offsets.
+        """Return True if no run can still commit the object: neither its writer, nor a run with its offsets reserved.
 
-        Old reservations and compactions do not count: the commit that condemns the keys ends them.
+        Old reservations and compactions do not count: they end in the commit of the condemned keys.
         """
         state = snapshot.state
         reserved = [r for r in state.reservations if not self._is_old(r)]
@@ -296,7 +295,7 @@ class _Vacuum:
         )
 
     def _condemn(self, orphans: Sequence[_Orphan], snapshot: IndexSnapshot, run_id: str) -> None:
-        """Commit that no run may write to these keys any more, and that runs older than the limit have ended."""
+        """Forbid all runs to write to these keys any more, and end runs older than the limit, in one commit."""
         state = snapshot.state
         epoch = snapshot.version + 1
         condemned_rows = {(c.key, c.kafka_partition, c.start_offset) for c in state.condemned}
@@ -308,7 +307,7 @@ class _Vacuum:
             snapshot.commit(Change(added=rows, removed=run_predicates, run_id=run_id))
 
     def _delete_orphans(self, orphans: Sequence[_Orphan]) -> Iterator[ObjectInfo]:
-        """Delete each orphan that has not changed since it was classified. Yield the deleted ones."""
+        """Delete each orphan unchanged since its classification. Yield the deleted ones."""
         index_keys: frozenset[str] = frozenset()
         for number, orphan in enumerate(orphans):
             if number % STEP == 0:
@@ -334,10 +333,10 @@ class _Vacuum:
 
 
 def _collect_layouts(snapshot: IndexSnapshot, config: ConnectorConfig) -> list[LayoutSettings]:
-    """Return every layout that keys of the topic's objects may have: of its segments, removed ones too, and its config.
+    """Return every possible layout of the topic's keys: of its segments, removed ones too, and of its config.
 
     Each layout of hours also has its layout of days: a killed compaction may have left objects of days, but no segment
-    of that layout.
+    with this layout.
     """
     settings_of_chunks = {(s.settings, s.chunk) for s in snapshot.select_segments(EVERY_SEGMENT, SEGMENT_KINDS)}
     layouts = [(LayoutSettings.model_validate_json(settings), chunk) for settings, chunk in sorted(settings_of_chunks)]
@@ -347,7 +346,7 @@ def _collect_layouts(snapshot: IndexSnapshot, config: ConnectorConfig) -> list[L
 
 
 def _list_folders(snapshot: IndexSnapshot, layouts: Sequence[LayoutSettings], topic: str) -> list[str]:
-    """Return prefixes of all keys that the layouts may have made.
+    """Return prefixes of all possible keys of the layouts.
 
     This is the topic's folder if all keys lie in it, else the root `topics.dir`.
     """

@@ -187,7 +187,7 @@ def read_checked(store: ObjectStore, segment: Segment) -> Generator[pa.RecordBat
 def read_and_verify(task: VerifyTask, _: Attempt) -> tuple[VerifyTask, list[Damage]]:
     """Read each object of a task to its end, in a process of Spark's. Return the task, and the damages.
 
-    Checked are SHA-256, number of records, their digest, and whether two objects hold the same offset.
+    Checked are SHA-256, number of records, their digest, and that no offset is in two objects.
     """
     store = ObjectStore(task.store)
     damages: list[Damage] = []
@@ -202,7 +202,7 @@ LONGEST_MONTH = timedelta(days=31, hours=2)
 
 
 def read_hour_segments(snapshot: IndexSnapshot, hours: Collection[datetime]) -> list[Segment]:
-    """Return the live segments that may hold records of these hours: hourly, daily and monthly ones."""
+    """Return the live segments of these hours: hourly ones, and daily and monthly ones around them."""
     if not hours:
         return []
     begin = shift_time(min(hours), -LONGEST_DAY)
@@ -235,7 +235,7 @@ def _compare_objects(store: ObjectStore, segments: Sequence[Segment]) -> list[Da
 
 
 def _compare_segment(store: ObjectStore, segment: Segment) -> Iterator[Damage]:
-    """Yield a damage for each object of the segment that is missing, or differs from its row in size or ETag."""
+    """Yield a damage for each missing object of the segment, and for each with other bytes than in its row."""
     for item in segment.objects:
         info = store.head(item.key)
         if info is None:
@@ -256,7 +256,7 @@ def _build_damage(segment: Segment, message: str, key: str | None = None) -> Dam
 def _find_count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
     """Find kafka partitions with other numbers of records in their segments than in their scans.
 
-    A merge does not change that number. Segments that expired count as they were, and records that were erased too.
+    A merge does not change the numbers. Expired segments count as before, and so do erased records.
     """
     scanned: dict[int, int] = defaultdict(int)
     live: dict[int, int] = defaultdict(int)
@@ -274,7 +274,7 @@ def _find_count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
 
 
 def _find_holes(snapshot: IndexSnapshot) -> Iterator[Hole]:
-    """Find offsets between archived or unresolved ones that are neither."""
+    """Find the holes between archived or unresolved offsets."""
     for kafka_partition in snapshot.state.scanned_kafka_partitions:
         ranges: RangeSet = snapshot.state.as_if_resolved.coverage(kafka_partition)
         for previous, following in pairwise(ranges):
@@ -294,7 +294,7 @@ def _read_all(config: ConnectorConfig, topic: str, segments: Sequence[Segment], 
 
 
 def _group_for_tasks(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-    """Group clusters of overlapping segments, so that each task has enough bytes to be worth its start.
+    """Group clusters of overlapping segments: each task has enough bytes to be worth its start.
 
     A group has segments of one kafka partition only.
     """
@@ -310,7 +310,7 @@ def _group_for_tasks(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 
 
 def _cluster_segments(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Yield groups of segments that overlap in offsets, each group of one kafka partition."""
+    """Yield groups of segments with overlapping offsets, each group of one kafka partition."""
     by_kafka_partition: dict[int, list[Segment]] = defaultdict(list)
     for segment in segments:
         by_kafka_partition[segment.kafka_partition].append(segment)
@@ -319,7 +319,7 @@ def _cluster_segments(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 
 def _read_cluster(store: ObjectStore, segments: Sequence[Segment]) -> Iterator[Damage]:
-    """Read segments that overlap each other to their ends. Yield the damages, and offsets that two of them hold."""
+    """Read overlapping segments to their ends. Yield the damages, and offsets held by two of them."""
     runs: list[tuple[Segment, Int64s]] = []
     for segment in segments:
         try:
@@ -369,7 +369,7 @@ def _read_runs(store: ObjectStore, segment: Segment) -> Int64s:
 
 
 def _find_repeated(segment_runs: Sequence[tuple[Segment, Int64s]]) -> Iterator[Damage]:
-    """Find offsets that two segments hold. Each pair of segments is reported once, with its first such offset."""
+    """Find offsets held by two segments. Each pair of segments is reported once, with its first such offset."""
     if len(segment_runs) < 2:
         return
     runs = np.concatenate([r for _, r in segment_runs])

@@ -1,8 +1,8 @@
-"""Asset checks of a topic's archive that read no object: `archived`, after every run, and `at_risk`.
+"""Asset checks of a topic's archive without reading its objects: `archived`, after every run, and `at_risk`.
 
-A picture of the last days' hours goes with the result of `archived`. The lag sensor evaluates `at_risk`, whether
-anything is about to be lost or late, when the outcome changes, and with each observation of the lag while there is a
-risk. It can be run by hand, too.
+A picture of the last days' hours goes with the result of `archived`. The lag sensor evaluates `at_risk`, the risk of
+lost records or late hours, when the outcome changes, and with each observation of the lag while there is a risk. It can
+be run by hand, too.
 """
 
 import base64
@@ -55,9 +55,9 @@ RUN_SECONDS = 3_600.0
 def make_evaluation(
     topic: TopicAssets, risk: Risk, silence: BrokerUnavailableError | StoreUnavailableError | None = None
 ) -> dg.AssetCheckEvaluation:
-    """Make the result of a topic's check `at_risk`: whether records may be lost, or hours are late.
+    """Make the result of a topic's check `at_risk`: the risk of lost records or late hours.
 
-    `silence` is the error of Kafka or the store, if that has not answered for some minutes.
+    `silence` is the error of Kafka or the store after some minutes without an answer, else None.
     """
     return dg.AssetCheckEvaluation(
         asset_key=topic.key("kafka"),
@@ -76,7 +76,7 @@ def make_evaluation(
 def read_hours_at_risk(
     instance: dg.DagsterInstance, topics: Iterable[TopicAssets]
 ) -> dict[str, tuple[datetime, datetime]]:
-    """Return [from, to) of the hours that Kafka soon deletes, by topic, from the last result of the check `at_risk`."""
+    """Return [from, to) of the hours soon to be deleted from Kafka, by topic, from the last result of `at_risk`."""
     by_key = {dg.AssetCheckKey(topic.key("kafka"), RISK_CHECK): topic.topic for topic in topics}
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key([*by_key])
     hours_by_topic = {}
@@ -102,14 +102,14 @@ def read_reported_time(metadata: Mapping[str, dg.MetadataValue[Any]], name: str)
 
 
 def _name_server(topic: TopicAssets, silence: BrokerUnavailableError | StoreUnavailableError) -> str:
-    """Name the server that does not answer, for alerts: Kafka by its addresses, or the store by its own."""
+    """Name the silent server for alerts: Kafka by its addresses, or the store by its own."""
     if isinstance(silence, BrokerUnavailableError):
         return f"Kafka at {topic.config.kafka.bootstrap_servers}"
     return f"the store at {topic.config.store.endpoint_url or f'S3 in {topic.config.store.region}'}"
 
 
 def make_risk_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
-    """Make the check `at_risk` of each topic. Run by hand, one op evaluates those that were picked."""
+    """Make the check `at_risk` of each topic. Run by hand, one op evaluates the picked ones."""
     config = topics[0].config
 
     def at_risk(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckEvaluation]:
@@ -156,7 +156,7 @@ def draw_hours(
 ) -> str:
     """Return Markdown with the state of each hour in a topic's last days, the newest day first.
 
-    `at_risk` is [from, to) of the hours that Kafka soon deletes, None if it deletes nothing unarchived.
+    `at_risk` is [from, to) of the unarchived hours soon to be deleted from Kafka, None if there are none.
     """
     zone = topic.config.layout.zone
     days = list_grid_days(snapshot, PICTURE_DAYS, zone, now, topic.config.archive.start_hour)
@@ -224,7 +224,7 @@ RESTORED_CHECK = "restored"
 
 
 def list_index_checks(key: dg.AssetKey) -> list[dg.AssetCheckKey]:
-    """Return the checks that run together with the asset: they read only the index, or what the run itself knows."""
+    """Return the checks of the asset's own runs: they read only the index, or use the results of the run."""
     name = {"hourly": HOURLY_CHECK, "daily": DAILY_CHECK, "restored": RESTORED_CHECK}.get(key.path[1])
     return [dg.AssetCheckKey(key, name)] if name else []
 
@@ -247,8 +247,8 @@ def evaluate_hourly(
 ) -> dg.AssetCheckEvaluation:
     """Evaluate the check `archived` from the index: is every offset of the topic archived once, and in time?
 
-    `at_risk` is [from, to) of the hours that Kafka soon deletes: a picture in the result marks them. An event and no
-    AssetCheckResult, since a run that fails would show its checks as failed, without the reason.
+    `at_risk` is [from, to) of the hours soon to be deleted from Kafka: a picture in the result marks them. The result
+    is an event and no AssetCheckResult, since a failed run would show its checks as failed, without the reason.
     """
     since = datetime.now(timezone.utc) - RECENT
 
@@ -294,7 +294,7 @@ class _Finding:
 
 
 def _find_holes(snapshot: IndexSnapshot) -> _Finding:
-    """Find the offsets that are not archived and lie between archived ones of their kafka partition."""
+    """Find the unarchived offsets between archived ones of their kafka partition."""
     state = snapshot.state
     rows = []
     offsets = 0
@@ -309,9 +309,9 @@ def _find_holes(snapshot: IndexSnapshot) -> _Finding:
 
 
 def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetime) -> _Finding:
-    """Find hours from `since` on that a run was asked to archive, that are over, and that are not complete.
+    """Find the requested and closed, but incomplete hours from `since` on.
 
-    What an older hour lacks is found as a hole, or is missing in all hours after it.
+    The missing offsets of an older hour are found as a hole, or are missing in all hours after it.
     """
     state = snapshot.state
     newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, topic.start_hour)
@@ -333,7 +333,7 @@ def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetim
 
 
 def _find_lost(snapshot: IndexSnapshot) -> _Finding:
-    """Find offsets that Kafka deleted, or somebody skipped, since archiving began and before they were archived."""
+    """Find offsets lost since archiving began: deleted, truncated or skipped before a run archived them."""
     counts = count_reasons(snapshot.state.judge.left_out)
     taken_over_count = counts.pop("taken over", 0)
     earlier_count = counts.pop("before archiving began", 0)
@@ -358,7 +358,7 @@ def _find_lost(snapshot: IndexSnapshot) -> _Finding:
 
 
 def _find_unresolved(snapshot: IndexSnapshot) -> _Finding:
-    """Find offsets that could not be archived. Until somebody resolves them, retention may delete their records."""
+    """Find the unresolved offsets: runs could not archive them, and retention may delete their records meanwhile."""
     state = snapshot.state
     now = datetime.now(timezone.utc)
     rows = [
@@ -379,7 +379,7 @@ def _find_unresolved(snapshot: IndexSnapshot) -> _Finding:
 
 
 def _find_late(snapshot: IndexSnapshot, since: datetime) -> _Finding:
-    """Find the share of the records since `since` that came after the allowed lateness of their hour."""
+    """Find the share of late records since `since`: they came after the allowed lateness of their hour."""
     counts = snapshot.count_hours(since).values()
     records = sum(records for records, _ in counts)
     late = sum(late for _, late in counts)

@@ -1,4 +1,4 @@
-"""Reports hours and days that are complete and hold no record: nothing is left to do for them, so no run shows them."""
+"""Reports complete hours and days without a record: nothing is left to do for them, so no run shows them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -40,8 +40,8 @@ class EmptyWindows:
     ) -> None:
         """Have Dagster show the topic's complete hours (or days) without records up to `newest` as materialized.
 
-        `list_windows` lists the hours or days that Dagster does not show, in order. At most MAX_EMPTY are reported in a
-        tick; none before the earliest hour of the connector is known.
+        `list_windows` lists the hours or days not shown by Dagster, in order. At most MAX_EMPTY are reported in a tick;
+        none before the earliest hour of the connector is known.
         """
         room = MAX_EMPTY - sum(isinstance(event, dg.AssetMaterialization) for event in tick.observations)
         if newest is None or topic.first_hour is None or room <= 0:

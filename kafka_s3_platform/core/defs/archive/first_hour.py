@@ -1,7 +1,7 @@
 """Finds the earliest hour of a connector and remembers it in a file: Dagster's partitions begin with its day.
 
 Every process of Dagster loads the definitions, also when nobody answers. So loading only reads the file. The lag sensor
-writes it, in the code server, whose definitions are those that Dagster shows. Nothing that is archived depends on it.
+writes it, in the code server, the source of the definitions shown by Dagster. No archived data depends on it.
 """
 
 from collections.abc import Sequence
@@ -54,11 +54,11 @@ class FirstHourSearch:
         self._unreached = {topic.topic for topic in self.topics}
 
     def mark_reached(self, topic: TopicAssets) -> None:
-        """Note that a tick has reached the topic, whether or not it answers."""
+        """Note the topic as reached by a tick, with or without an answer."""
         self._unreached.discard(topic.topic)
 
     def add_hours(self, backlog: Backlog) -> None:
-        """Note the earliest hour of a topic: one that is archived, was requested or is due."""
+        """Note the earliest of a topic's archived, requested and due hours."""
         hours = [*backlog.stored_hours]
         if (first_asked := backlog.state.first_asked_hour) is not None:
             hours.append(first_asked)
@@ -72,7 +72,7 @@ class FirstHourSearch:
     ) -> None:
         """Write the earliest hour if its day is before the day in the file, and reload the code location.
 
-        The file is first written when all topics were reached, and includes the hours that Dagster shows.
+        The first write waits until all topics were reached, and also counts the hours shown by Dagster.
         """
         config = self.topics[0].config
         first_hour = recall_first_hour(config, self.folder)

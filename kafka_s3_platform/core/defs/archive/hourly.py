@@ -1,6 +1,6 @@
 """The hourly chunks of a connector's topics: one op, and so one run, archives all picked hours of all picked topics.
 
-A run archives in tries: a topic that fails for a reason that may pass is tried again, and no other.
+A run archives in tries: topics with transient errors are tried again, and no others.
 """
 
 import time
@@ -39,7 +39,7 @@ Outcome: TypeAlias = ArchiveReport | PlatformError
 def archive_in_tries(
     context: dg.AssetExecutionContext, requests: Sequence[ArchiveRequest], spark: SparkResource
 ) -> Iterator[Mapping[str, Outcome]]:
-    """Archive the topics, try those again that failed for a reason that may pass, and yield outcomes as they are final.
+    """Archive the topics, try topics with transient errors again, and yield each outcome as soon as it is final.
 
     Dagster's own retries would do all topics again. Here the others are reported while one waits for its next try.
     """
@@ -67,12 +67,12 @@ def archive_in_tries(
 
 
 def find_error(outcome: Outcome) -> PlatformError | None:
-    """Return the error of a topic's try, None if it succeeded. A report with an error counts what was archived."""
+    """Return the error of a topic's try, None if it succeeded. A report with an error counts the archived part."""
     return outcome.failure if isinstance(outcome, ArchiveReport) else outcome
 
 
 def _try_archive(requests: Sequence[ArchiveRequest], spark: SparkResource) -> Mapping[str, Outcome]:
-    """Archive once. An error that all topics share is the outcome of each: what was committed before it stays."""
+    """Archive once. An error of the run as a whole is the outcome of each topic: earlier commits stay."""
     # its readers and converters take a second to import, which a code location need not
     from kafka_s3_platform.core.archive.run import archive_topics
 
@@ -85,7 +85,7 @@ def _try_archive(requests: Sequence[ArchiveRequest], spark: SparkResource) -> Ma
 def _add_earlier_tries(earlier_report: ArchiveReport | None, outcome: Outcome) -> Outcome:
     """Return the outcome of a topic's try with the counts of its earlier tries in the same run added.
 
-    The numbers of an hour are those of the newest try, which has all.
+    The numbers of an hour come from the newest try: they count all runs.
     """
     if earlier_report is None:
         return outcome
@@ -114,7 +114,7 @@ HourEvent = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
 class ArchiveConfig(dg.Config):
-    """Options of a run that archives hours."""
+    """Options of an archive run."""
 
     until_now: bool = Field(
         default=False,
@@ -126,8 +126,8 @@ class ArchiveConfig(dg.Config):
 def make_hourly_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
     """Make `<connector>/hourly/<topic>` of each topic. One run archives the picked hours of the picked topics.
 
-    Without picked hours, the run archives all up to now. A topic that fails leaves the others archived and reported;
-    the run fails then, and names each that failed.
+    Without picked hours, the run archives all up to now. A failed topic leaves the others archived and reported; the
+    run fails then, and names each failed topic.
     """
     connector = topics[0].config.name
     by_key = {topic.key("hourly"): topic for topic in topics}
@@ -170,7 +170,7 @@ def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
 
 
 class _HourlyRun:
-    """One run of the op. `failures` are the errors of topics whose events are out."""
+    """One run of the op. `failures` are the final errors of topics, by asset key."""
 
     def __init__(self, context: dg.AssetExecutionContext, spark: SparkResource) -> None:
         self._context = context
@@ -194,7 +194,7 @@ class _HourlyRun:
             yield from self._archive(topics, hours, is_last=True)
 
     def check(self, topics: Sequence[TopicAssets]) -> Iterator[dg.AssetCheckEvaluation]:
-        """Evaluate the selected checks of these topics. An index that cannot be read is the topic's failure."""
+        """Evaluate the selected checks of these topics. An unreadable index is the topic's failure."""
         checked_topics = pick_topics(self._context, topics, "hourly")
         if not checked_topics:
             return
@@ -235,7 +235,7 @@ class _HourlyRun:
     def _make_events(
         self, topic: TopicAssets, report: ArchiveReport, *, is_final: bool
     ) -> Iterator[dg.AssetMaterialization]:
-        """Make the materialization of each picked hour, and of others that the run archived in passing."""
+        """Make the materialization of each picked hour, and of others archived in passing."""
         key = topic.key("hourly")
         for number, hour in enumerate(report.hours, 1):
             text = f"{number:,} of {len(report.hours):,} hours"

@@ -1,6 +1,6 @@
-"""The lag sensor: reports each topic's lag and what is at risk, and requests the hours that are due.
+"""The lag sensor: reports each topic's lag and risk, and requests its due hours.
 
-It reads no records. It makes a bounded number of observations of a topic's lag, so that Dagster's storage stays small.
+It reads no records. It makes a bounded number of observations of a topic's lag, to keep Dagster's storage small.
 """
 
 import json
@@ -37,9 +37,9 @@ from kafka_s3_platform.core.text import count_noun
 def request_hours(
     topic: TopicAssets, backlog: Backlog, requests: Requests, shown: ShownHours, tick: Tick, *, priority: int = 0
 ) -> None:
-    """Request runs that archive the topic's due hours, one for each contiguous range that no run is working on.
+    """Request runs of the topic's due hours, one for each contiguous range without a run at work on it.
 
-    Of the runs that are queued, Dagster starts those of a higher `priority` first.
+    Dagster starts queued runs of a higher `priority` first.
     """
     key = topic.key("hourly")
     requests.set_priority(key, priority)
@@ -70,10 +70,10 @@ def request_hours(
 def _find_due_hours(
     topic: TopicAssets, backlog: Backlog, runs: Sequence[dg.DagsterRun], shown: ShownHours
 ) -> list[datetime]:
-    """Return the hours that are to be archived and that no run is working on.
+    """Return the due hours without a run at work on them.
 
-    If kafka partitions wait for a person's decision, hours that were requested before are left out: they would lack
-    them again.
+    If kafka partitions wait for a person's decision, hours requested before are left out: a new run would lack these
+    kafka partitions again.
     """
     busy = list_windows(runs, topic.hours)
     due = backlog.hours_due(shown.of(topic))
@@ -85,7 +85,7 @@ def _find_due_hours(
 def _needs_run_until_now(
     backlog: Backlog, due_hours: Collection[datetime], lost_hours: Collection[datetime], *, is_idle: bool
 ) -> bool:
-    """Return True if records wait that no run of an hour archives. `is_idle`: no run is requested or under way."""
+    """Return True if records need a run up to now, and not of an hour. `is_idle`: no run is requested or under way."""
     # No run is requested for a lost hour, since it would fail. A run up to now archives what is left of the hour.
     if is_idle and backlog.has_left(lost_hours):
         return True
@@ -104,14 +104,14 @@ def _request_or_wait(
 
 
 def _request_until_now(topic: TopicAssets, backlog: Backlog, requests: Requests, tick: Tick) -> None:
-    """Request a run of all records up to now: those of the open hour, and of hours that no run is requested for."""
+    """Request a run of all records up to now, also of the open hour and of hours without a request of their own."""
     starts = sorted((p, r.ranges[0].start_offset) for p, r in backlog.uncovered.items())
     fingerprint = fingerprint_inputs([backlog.topic_id, topic.config_digest, starts])
     _request_or_wait(topic, [], fingerprint, requests, tick)
 
 
 def _describe_lost(topic: TopicAssets, count: int) -> str:
-    """Return the warning that Kafka deleted records of so many hours before they were archived."""
+    """Return the warning about `count` hours: Kafka deleted records of them before they were archived."""
     return (
         f"{topic.name}: retention took records of {count_noun(count, 'hour')} before they were archived; they are not "
         f"asked for. Set archive.allow.gaps=true to record the gap. A run up to now archives what is left of them"
@@ -204,20 +204,20 @@ def read_observed(cursor_value: object) -> Observed:
 
 
 def _is_worth_more(last: Observed, now: Observed) -> bool:
-    """Return True if something changed since the last report that a person must see at once."""
+    """Return True if a person must see a change since the last report at once."""
     if (now.trouble, now.is_behind, now.risk) != (last.trouble, last.is_behind, last.risk):
         return True
     return bool(now.due) and (not last.due or now.due[0] < last.due[0] or now.due[-1] > last.due[-1])
 
 
 def _describe_trouble(backlog: Backlog) -> str:
-    """Return a word that changes with the kafka partitions that do not answer, and when a hole comes or goes."""
+    """Return a word that changes with the silent kafka partitions, and when a hole comes or goes."""
     silent = fingerprint_inputs(sorted(backlog.failures)) if backlog.failures else "-"
     return f"{silent}+hole" if backlog.has_hole else silent
 
 
 def _find_due(backlog: Backlog) -> tuple[int, ...]:
-    """Return the first and last hour that is due, in hours since 1970. Empty if nothing waits, or Kafka is silent."""
+    """Return the first and the last due hour, in hours since 1970. Empty if nothing waits, or Kafka is silent."""
     # The newest hour of a topic without news is due as well, but an observation would tell nothing new of it. What
     # the broker does not answer is raised by whoever needs it.
     with suppress(PlatformError):
@@ -257,7 +257,7 @@ def make_lag_sensor(
         "due.",
     )
     def lag(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Evaluate the topics, as far as the time allows, and request the runs that are due."""
+        """Evaluate the topics, as far as the time allows, and request the due runs."""
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
         index_look = IndexLook("lag", topics)
         requests = Requests(context.instance, [topic.key("hourly") for topic in topics])
@@ -317,7 +317,7 @@ def evaluate_topic(
 
 
 def list_idle_hours(topic: TopicAssets, backlog: Backlog, shown: ShownHours) -> Iterator[Window]:
-    """List the closed hours that Dagster offers but does not show as materialized, and for which no run is due."""
+    """List the closed hours offered by Dagster, but neither shown as materialized nor due for a run."""
     shown_hours = shown.of(topic)
     due = {*backlog.hours_due(shown_hours)}
     newest = backlog.newest_closed
@@ -329,7 +329,7 @@ def list_idle_hours(topic: TopicAssets, backlog: Backlog, shown: ShownHours) -> 
 
 
 def report_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
-    """Count the ticks in a row in which Kafka or the store answered for no topic.
+    """Count the ticks in a row without an answer of Kafka or the store for any topic.
 
     The tick RED_TICKS makes the topics' checks fail, and each later one raises the error.
     """
@@ -350,7 +350,7 @@ def report_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
 
 
 def observe_lag(topic: TopicAssets, backlog: Backlog, tick: Tick) -> int:
-    """Report the topic's lag and what is at risk to Dagster, if a report is due. Return the level of the risk.
+    """Report the topic's lag and risk to Dagster, if a report is due. Return the level of the risk.
 
     If the broker does not answer how old the lag is, report the lag and then raise the broker's error.
     """
@@ -380,7 +380,7 @@ def observe_lag(topic: TopicAssets, backlog: Backlog, tick: Tick) -> int:
 
 
 def _find_risk(backlog: Backlog, last: Level, first_tick: datetime) -> Risk | None:
-    """Return what is at risk now. None if Kafka does not answer: then the last result of the check stands."""
+    """Return the present risk. None if Kafka does not answer: then the last result of the check stands."""
     try:
         risk = find_risk(backlog, first_tick)
     except PlatformError:
@@ -392,7 +392,7 @@ def _find_risk(backlog: Backlog, last: Level, first_tick: datetime) -> Risk | No
 
 
 def _make_lag_metadata(backlog: Backlog) -> Metadata:
-    """Make the metadata of a report: the lag and the offsets of each kafka partition, and what hinders archiving."""
+    """Make the metadata of a report: lag and offsets of each kafka partition, and the obstacles to archiving."""
     rows = [
         {
             "kafka_partition": p,
@@ -417,7 +417,7 @@ def _make_lag_metadata(backlog: Backlog) -> Metadata:
 
 
 def _make_age_metadata(backlog: Backlog) -> Metadata:
-    """Make the metadata about the hours that wait and the time until Kafka deletes them. It asks the broker often."""
+    """Make the metadata about the waiting hours and the time until Kafka deletes them. It asks the broker often."""
     oldest = backlog.oldest_uncovered
     seconds = backlog.seconds_to_retention_loss
     return {

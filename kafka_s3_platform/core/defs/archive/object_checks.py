@@ -1,4 +1,4 @@
-"""Asset checks that look at the objects in S3."""
+"""Asset checks of the objects in S3."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -86,7 +86,7 @@ def _check_objects(
 
 
 def _find_hours(context: dg.AssetCheckExecutionContext, topic: TopicAssets) -> list[datetime]:
-    """Return the starts of the hours that the run is for. None of them: it is for the whole archive."""
+    """Return the starts of the run's hours. None of them: the run is for the whole archive."""
     windows = list_windows([context.run], topic.hours)
     hours: list[datetime] = []
     for start, end in windows:
@@ -95,7 +95,7 @@ def _find_hours(context: dg.AssetCheckExecutionContext, topic: TopicAssets) -> l
 
 
 def _find_damages(topic: TopicAssets, hours: Sequence[datetime], spark: SparkResource) -> "Sequence[Damage]":
-    """Return the objects that are not as the index records them: of these hours, or of all if there are none."""
+    """Return the objects at odds with the index: of these hours, or of all if none are picked."""
     from kafka_s3_platform.core.store.objects import ObjectStore
     from kafka_s3_platform.core.upkeep.verify import verify_archive, verify_hours
 

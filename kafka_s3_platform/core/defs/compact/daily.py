@@ -88,7 +88,7 @@ def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) ->
 
 
 def _find_differences(snapshot: IndexSnapshot, days: Sequence[date]) -> list[dict[str, str | int]]:
-    """Return a row for each of the days, or its month, that has not as many records merged as its hours have."""
+    """Return a row for each of the days, or its month, if its count of merged records differs from its hours'."""
     rows: list[dict[str, str | int]] = []
     # days that their month holds are counted with it
     for span in dict.fromkeys(find_holder(snapshot, day) for day in days):
@@ -145,14 +145,14 @@ def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
 
 
 def _read_days(context: dg.AssetExecutionContext, topics: Sequence[TopicAssets]) -> list[date]:
-    """Return the days that the run is for. A run of checks alone may have none."""
+    """Return the run's days. A run of checks alone may have none."""
     if not topics and not context.has_partition_key and not context.has_partition_key_range:
         return []
     return [date.fromisoformat(key) for key in context.partition_keys]
 
 
 def _compact(topics: Sequence[TopicAssets], days: Sequence[date], run_id: str, spark: SparkResource) -> Outcomes:
-    """Merge the days of the topics, then the months that are due. Return the report or error of each."""
+    """Merge the days of the topics, then the due months. Return the report or error of each."""
     # not needed to load definitions
     from kafka_s3_platform.core.upkeep.compact.run import compact_days, compact_due_months
 
@@ -179,7 +179,7 @@ def _raise_transient(context: dg.AssetExecutionContext, outcomes: Outcomes) -> N
 
 
 def _join_failures(topics: Sequence[TopicAssets], outcomes: Outcomes) -> dict[dg.AssetKey, PlatformError]:
-    """Return one error for each topic that failed, by its asset. It names all failed days."""
+    """Return one error for each failed topic, by its asset. It names all failed days."""
     errors: dict[dg.AssetKey, PlatformError] = {}
     for topic in topics:
         days = {day: err for (name, day), err in outcomes.items() if name == topic.topic}

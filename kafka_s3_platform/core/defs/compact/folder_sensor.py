@@ -1,4 +1,4 @@
-"""The folder sensor: requests days that are due, and finds folders in S3 without segments of the index."""
+"""The folder sensor: requests due days, and finds folders in S3 without segments of the index."""
 
 import hashlib
 import json
@@ -67,10 +67,10 @@ class Pass:
 
 
 def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
-    """Make the sensor of one connector, which does three things in each tick.
+    """Make the sensor of one connector.
 
-    It requests runs of the compact job for days that are due, shows past days without records as filled, and compares
-    the folders in the bucket with the index, topic by topic, as far as the time of the tick allows.
+    In each tick it requests runs of the compact job for due days, shows past days without records as filled, and
+    compares the folders in the bucket with the index, topic by topic, as far as the time of the tick allows.
     """
     connector = topics[0].config
     empty_days = EmptyWindows("daily")
@@ -84,7 +84,7 @@ def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.Defau
         "the index does not know.",
     )
     def folders(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Request the days that are due, and go on with the walks over folders."""
+        """Request the due days, and go on with the walks over folders."""
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
         index = IndexLook("folders", topics)
         requests = Requests(context.instance, [topic.key("daily") for topic in topics])
@@ -112,10 +112,10 @@ def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.Defau
 def request_days(
     shown_days: Container[str], topic: TopicAssets, index: IndexLook, requests: Requests, tick: Tick
 ) -> None:
-    """Request runs that merge the due days, the oldest first, one run for each contiguous range.
+    """Request runs of the due days, the oldest first, one run for each contiguous range.
 
-    A day is due if it holds live hourly segments. So is a day with daily ones that is not in `shown_days`, those that
-    Dagster shows: a run crashed between its commit and its event.
+    A day is due if it holds live hourly segments. So is a day with daily ones outside of `shown_days`, the days shown
+    by Dagster: a run crashed between its commit and its event.
     """
     key = topic.key("daily")
     since = index.since if topic.topic in tick.cursor else None
@@ -136,7 +136,7 @@ def fingerprint_days(topic: TopicAssets, days: Sequence[date], snapshot: IndexSn
 
 
 def list_idle_days(topic: TopicAssets, newest: date, shown_days: Container[str]) -> Iterator[Window]:
-    """List the days up to `newest` that Dagster offers and does not show as materialized."""
+    """List the days up to `newest` offered by Dagster, but not shown as materialized."""
     zone = topic.config.layout.zone
     day = topic.first_offered.astimezone(zone).date()
     while day <= newest:
@@ -147,7 +147,7 @@ def list_idle_days(topic: TopicAssets, newest: date, shown_days: Container[str])
 
 
 def walk_folders(topic: TopicAssets, store: ObjectStore, index: IndexLook, tick: Tick) -> None:
-    """Go on with the walk over the topic's folders in S3, if it is due, to find those that the index does not know.
+    """Go on with the walk over the topic's folders in S3, if it is due, to find folders unknown to the index.
 
     A walk takes several ticks. When it ends, new findings are reported.
     """
@@ -199,7 +199,7 @@ class _Walk:
         """The error that stopped the walk, None if it ended or its time was over."""
 
     def find_unknown(self, prefix: str) -> Iterator[str]:
-        """Yield the folders below `prefix` that hold no other folder, and no segments of the index."""
+        """Yield the folders below `prefix` without folders in them, and without segments of the index."""
         children = self._list_children(prefix)
         if not children and prefix and not self.stopped_at:
             yield prefix
@@ -211,7 +211,7 @@ class _Walk:
                 yield from self.find_unknown(child)
 
     def _list_children(self, prefix: str) -> list[str]:
-        """Return the folders in a folder. Past the limits of a tick, note where to go on, and return none."""
+        """Return the folders in a folder. Past the limits of a tick, note the place to go on from, and return none."""
         # Make the first listing in any case: a walk without a listing has no place to go on from.
         if self._listings == MAX_LISTINGS or (self._listings and self._is_over()):
             self.stopped_at = self.stopped_at or prefix
@@ -229,7 +229,7 @@ class _Walk:
 
 
 def _make_observation(topic: TopicAssets, folder: str, findings: Pass) -> dg.AssetObservation:
-    """Make the event that reports the folders in S3 whose objects the index does not know."""
+    """Make the event about folders in S3 with objects unknown to the index."""
     text = (
         f"{count_noun(findings.unknown, 'folder')} below {folder} with objects not in the index, which are left alone. "
         "To restore objects that another tool wrote, describe them in the file of a source connector."
@@ -241,7 +241,7 @@ def _make_observation(topic: TopicAssets, folder: str, findings: Pass) -> dg.Ass
 def _find_due_days(
     topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown_days: Container[str]
 ) -> list[date]:
-    """Return the days that need a run: to merge their hours, or to show in Dagster what a killed run had merged."""
+    """Return the days in need of a run: to merge their hours, or to show a killed run's merge in Dagster."""
     zone = topic.config.layout.zone
     now = datetime.now(timezone.utc)
     due_days = list_due_days(snapshot, zone, topic.lateness, now)
@@ -252,7 +252,7 @@ def _find_due_days(
 def _find_unshown_days(
     topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown_days: Container[str], now: datetime
 ) -> Iterator[date]:
-    """Yield the past days that were merged at `since` or later, and that Dagster does not show as materialized."""
+    """Yield the past days merged at `since` or later, but not shown as materialized by Dagster."""
     zone = topic.config.layout.zone
     daily = snapshot.list_chunks(SegmentFilter(chunk="daily", committed_since=since), [LIVE, RETIRED])
     for day in {find_day(chunk) for chunk in daily} - {None}:

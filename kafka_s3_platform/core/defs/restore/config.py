@@ -1,6 +1,6 @@
 """The options of a restore: each field declares one, for a run's config, for the command line and for the request.
 
-They are grouped as a person asks: what is restored, where to, what becomes of the values, and how it is done.
+Their groups are `what` (the records), `to` (the target), `values` (the changes on the way) and `how` (the run).
 """
 
 from collections.abc import Callable, Mapping
@@ -24,13 +24,13 @@ from kafka_s3_platform.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class RestoreOption:
-    """The option that sets a field on the command line, and the field of the request that the value fills.
+    """A field's option on the command line, and the place of its value in the request.
 
     `name` is the option's name, by default `--` and the field's name without its group. `help` is the option's text, by
     default the field's description. An option with a `second` field takes two values.
 
     `into` is the place in the `RestoreRequest`, by default the field's name. `read` makes the request's value from the
-    field's path and value. `choices` are all values that a text may have.
+    field's path and value. `choices` are all permitted values of a text.
     """
 
     name: str | None = None
@@ -43,7 +43,7 @@ class RestoreOption:
     read: Callable[[str, Any], Any] | None = None
 
     def request_value(self, path: str, value: Any) -> Any:
-        """Return what the request has for the value of field `path`. ConfigError if the value cannot be used."""
+        """Return the value of field `path` for the request. ConfigError if it cannot be used."""
         if self.choices and value is not None and value not in self.choices:
             raise ConfigError(f"{path} {value!r} is none of {', '.join(self.choices)}")
         return self.read(path, value) if self.read else value
@@ -62,7 +62,7 @@ def list_fields(config: type[dg.Config]) -> dict[str, FieldInfo]:
 
 
 def find_options(config: type[dg.Config]) -> dict[str, RestoreOption]:
-    """Return the option of each field that has one, by the field's path."""
+    """Return the options of fields, by the field's path. Leave out fields without one."""
     return {
         path: entry
         for path, field in list_fields(config).items()
@@ -79,7 +79,7 @@ ANY_KEY = "May be repeated; one match of --key, --key-prefix or --key-regex is e
 
 
 class WhatConfig(dg.Config):
-    """The selection of the records to restore. A record must pass all options that are set."""
+    """The selection of the records to restore. A record must pass all of the options set."""
 
     hours: Annotated[
         list[str],
@@ -313,7 +313,7 @@ class ArchivedTargetConfig(TargetConfig):
 
 
 class ForeignTargetConfig(TargetConfig):
-    """The target of the records of a source connector, which may read several topics."""
+    """The target of the records of a source connector, perhaps of several topics."""
 
     topic: Annotated[
         str | None,
@@ -332,7 +332,7 @@ class ForeignTargetConfig(TargetConfig):
 
 
 class ValuesConfig(dg.Config):
-    """The options that change records on their way. Default: they are sent as they were archived."""
+    """The options for changing records on their way. Default: they are sent as they were archived."""
 
     provenance_headers: Annotated[bool, RestoreOption(into="outgoing.provenance_headers")] = Field(
         default=False,
@@ -368,7 +368,7 @@ class ValuesConfig(dg.Config):
 
 
 class HowConfig(dg.Config):
-    """The options of the run that restores."""
+    """The options of the run itself."""
 
     dry_run: Annotated[bool, RestoreOption()] = Field(
         default=False, description="Plan and check, report what would be restored, and write nothing."
@@ -441,7 +441,7 @@ class HowConfig(dg.Config):
 
 
 class AnyRestoreConfig(dg.Config):
-    """The part that the configs of all restores share."""
+    """The common part of the configs of all restores."""
 
     what: WhatConfig
     to: TargetConfig
@@ -455,7 +455,7 @@ class AnyRestoreConfig(dg.Config):
 
 
 class RestoreConfig(AnyRestoreConfig):
-    """The config of a restore of archived topics: those that the run picked."""
+    """The config of a restore of archived topics: the run's picked ones."""
 
     what: WhatConfig = Field(
         default_factory=WhatConfig,

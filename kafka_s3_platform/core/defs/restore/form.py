@@ -1,4 +1,4 @@
-"""The form of a restore, Dagster's launchpad: a sample of what a person writes there, and links that open it filled."""
+"""The form of a restore, Dagster's launchpad: a sample of its text, and links to open it already filled."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ def name_restore_job(connector: str) -> str:
 
 
 def write_form(connector: str, selection: Mapping[str, object], to: Mapping[str, object]) -> str:
-    """Return the config of a restore's run as YAML, for Dagster's launchpad. `selection` says which records."""
+    """Return the config of a restore's run as YAML, for Dagster's launchpad. `selection` chooses the records."""
     lines = ["ops:", f"  {name_restored_op(connector)}:", "    config:"]
     for group, fields in (("what", selection), ("to", to)):
         # JSON is YAML, and a day in quotes is no date
@@ -28,7 +28,7 @@ def write_form(connector: str, selection: Mapping[str, object], to: Mapping[str,
 
 
 def describe_form(connector: str, selection: Mapping[str, object]) -> str:
-    """Return the part of a restored asset's description that explains its form."""
+    """Return the part about the form in a restored asset's description."""
     sample = write_form(connector, selection, {"topic": "copy_of_{topic}", "create_topic": True})
     return (
         "Press *Materialize*, say what is restored and where to, and launch. `what` chooses records, `to` is the "
@@ -38,11 +38,10 @@ def describe_form(connector: str, selection: Mapping[str, object]) -> str:
 
 
 def make_form_metadata(run: dg.DagsterRun, topic: TopicAssets, **selection: list[str]) -> dict[str, dg.MetadataValue]:
-    """Make the metadata of an hour's or a day's page that leads to the restore form, filled with the hour or the day.
+    """Make the link from an hour's or a day's page to the restore form, filled with the hour or the day, as metadata.
 
-    It is a link. A run of the command line does not know the UI's name of this code location. So it has the config as
-    text, for the form of the restored asset. There is no metadata where a restore of the hour would send other records
-    than those on the page.
+    A run of the command line does not know the UI's name of this code location. So it has the config as text, for the
+    form of the restored asset. There is no metadata if a restore of the hour would send other records than the page's.
     """
     connector = topic.config.name
     key = topic.key("restored")
@@ -79,9 +78,9 @@ def make_form_link(
 
 
 def _can_select_by_time(topic: TopicAssets, hours: Sequence[str]) -> bool:
-    """Return True if a restore selected by these hours, or days, sends just the records that the archive has in them.
+    """Return True if a restore selected by these hours, or days, sends just the records archived in them.
 
-    A restore selects by the time of records, which need not be the time in an object's key.
+    A restore selects by the time of records. The time in an object's key may be another.
     """
     if topic.is_native:
         # Hours of a restore are those of timestamps, and there hours are those of places in the log.

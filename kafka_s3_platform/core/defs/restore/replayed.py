@@ -1,4 +1,4 @@
-"""Jobs that replay picked hours or days of a topic. Each is a restore; all of one backfill go to one new topic."""
+"""Jobs to replay picked hours or days of a topic. Each run is a restore; all of one backfill go to one new topic."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -92,7 +92,7 @@ def make_replay_jobs(topics: Sequence[TopicAssets]) -> list[dg.JobDefinition]:
 
 
 def _make_config(op: str, windows: str, definition: dg.PartitionsDefinition) -> dg.PartitionedConfig:
-    """Make the run config of each picked hour or day: it restores that one to the backfill's new topic."""
+    """Make the run config of each picked hour or day, to restore it to the backfill's new topic."""
     to = {"topic": f"{{topic}}.replay-{BACKFILL}", "create_topic": True}
     return dg.PartitionedConfig(
         definition,
@@ -124,7 +124,7 @@ def _read_request(context: dg.OpExecutionContext, topic: TopicAssets, config: Re
 
 
 def find_picked_topic(topics: Sequence[TopicAssets], picked_keys: Collection[dg.AssetKey]) -> TopicAssets:
-    """Return the one topic whose asset a run picked. PreflightError if it picked none, or several."""
+    """Return the topic of a run's one picked asset. PreflightError if the run picked none, or several."""
     picked_topics = [topic for topic in topics if topic.key("restored") in picked_keys]
     if len(picked_topics) == 1:
         return picked_topics[0]
@@ -165,7 +165,7 @@ def _check_order(instance: dg.DagsterInstance, request: "RestoreRequest", backfi
 
 
 def _make_window_link(topic: TopicAssets, window_key: str | None) -> dict[str, dg.MetadataValue]:
-    """Link to the page of the hour or the day that the run restores."""
+    """Link to the page of the restored hour or day."""
     if window_key is None:
         return {}
     name = "day" if len(window_key) == len("2013-01-31") else "hour"

@@ -1,4 +1,4 @@
-"""Assets that replay archived records of a topic to a topic."""
+"""Assets of restores: each replays archived records of a topic to a topic."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -125,7 +125,7 @@ def _yield_parts(
 def _log_others(
     context: dg.AssetExecutionContext, key: dg.AssetKey, events: Iterator[RestoreEvent]
 ) -> Iterator[RestoreEvent]:
-    """Log the events of an asset of another connector, or of one that a later run did not pick. Yield none."""
+    """Log the events of another connector's asset, or of one not picked by a later run. Yield none."""
     for event in events:
         if isinstance(event, dg.MaterializeResult):
             context.log_event(dg.AssetMaterialization(key, metadata=event.metadata))
@@ -140,7 +140,7 @@ def yield_outcome(
     report: "RestoreReport",
     metadata: Metadata,
 ) -> Iterator[RestoreEvent]:
-    """Yield the events of a restore. If nothing of what was there was restored, the run fails after an observation."""
+    """Yield the events of a restore. Then fail the run if a topic failed, or if it restored none of the records."""
     from kafka_s3_platform.core.restore.request import check_something_restored
 
     yield from _yield_events(context, key, report, metadata)
@@ -154,10 +154,9 @@ def _yield_events(
     report: "RestoreReport",
     metadata: Metadata,
 ) -> Iterator[RestoreEvent]:
-    """Yield what Dagster shows of a restore: a materialization, and the result of its check.
+    """Yield the events of a restore: a materialization, and the result of its check.
 
-    A dry or failed restore is an observation. The check of an asset that the run did not pick is reported without the
-    run.
+    A dry or failed restore is an observation. A check not picked by the run is reported without the run.
     """
     from kafka_s3_platform.core.restore.request import judge_report
 

@@ -1,4 +1,4 @@
-"""Reads values of a restore's config as its request has them, and says which files the config may name."""
+"""Converts values of a restore's config to its request's, and limits the files a config may name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ _takes_paths: ContextVar[bool] = ContextVar("takes_paths", default=False)
 
 @contextmanager
 def allow_paths() -> Iterator[None]:
-    """Let runs in this block, which a person started here, name any file. Others name files of one folder."""
+    """Let runs in this block name any file: a person started them here. Others name files of one folder."""
     token = _takes_paths.set(True)
     try:
         yield
@@ -46,7 +46,7 @@ def read_record_keys(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
 
 
 def read_key_prefixes(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
-    """Return the bytes of beginnings of keys, as `read_record_keys` does. ConfigError for one that every key has."""
+    """Return the bytes of beginnings of keys, as `read_record_keys` does. ConfigError for an empty one."""
     prefixes = read_record_keys(name, texts)
     if b"" in prefixes:
         raise ConfigError(f"{name} has an empty text, with which every key begins: leave it out")
@@ -54,7 +54,7 @@ def read_key_prefixes(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
 
 
 def read_numbers(_: str, numbers: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the kafka partitions that were chosen, None for all of them."""
+    """Return the chosen kafka partitions, None for all of them."""
     return tuple(numbers) or None
 
 
@@ -78,7 +78,7 @@ def read_offsets(name: str, offsets: Mapping[str, int]) -> "Offsets":
 
 
 def read_time(name: str, text: str, zone: ZoneInfo) -> datetime:
-    """Return an ISO 8601 time, in UTC; one without a UTC offset is a time of `zone`. ConfigError where it is none."""
+    """Return an ISO 8601 time, in UTC; one without a UTC offset is a time of `zone`. ConfigError for other texts."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as err:

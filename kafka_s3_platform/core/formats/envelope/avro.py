@@ -74,7 +74,7 @@ _NUMBERS = ("partition", "offset", "timestamp", "timestampType")
 
 
 def _add_length(column: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-    """Return what Avro writes of each value: its length, then its bytes."""
+    """Return the two parts of each value in Avro: its length, then its bytes."""
     return encode_varints(read_strings(column).lengths), column
 
 
@@ -154,7 +154,7 @@ class EnvelopeAvroReader:
             ) from err
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the columns of each record as Python values. Raises for an object that is no envelope."""
+        """Yield the columns of each record as Python values. Raises for any object but an envelope."""
         container = AvroContainer(self._source, self._key, self._limits)
         if container.metadata.get("avro.schema", b"").decode() != ENVELOPE_SCHEMA:
             raise IntegrityError(f"object {self._key} is Avro but not an envelope: another tool or version wrote it")
@@ -204,7 +204,7 @@ def _skip_headers(body: IO[bytes], most: int) -> None:
 
 
 def _skip_nullable(body: IO[bytes]) -> None:
-    """Skip bytes that may be null."""
+    """Skip nullable bytes."""
     if read_zigzag(body):
         _skip_bytes(body)
 

@@ -2,8 +2,8 @@
 
 A line is an object with the members of `RECORD_SCHEMA` in its order: `key`, `value` and the `value` of each header are
 base64 (RFC 4648, with padding) or null, `headers` is an array of `{"key": ..., "value": ...}` or null, `timestamp` is
-in epoch milliseconds, and the other members are numbers and text as in that schema. Null is null, empty is "" or [],
-and absent headers are null.
+in epoch milliseconds, and the other members are numbers and text as in the schema. Null is null, empty is "" or [], and
+absent headers are null.
 """
 
 from collections.abc import Iterator

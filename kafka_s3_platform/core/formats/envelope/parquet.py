@@ -102,7 +102,7 @@ class EnvelopeReader:
                 yield from self._read(row_group, windows)
 
     def _read(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one row group that lie in all windows: column -> half-open range of its values."""
+        """Yield the records of one row group inside of all windows: column -> half-open range of its values."""
         with name_damage(self._key):
             for batch in self._reader.batches(row_group, BATCH_RECORDS):
                 records = filter_windows(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), windows)
@@ -121,7 +121,7 @@ class EnvelopeReader:
 
 @contextmanager
 def name_damage(key: str) -> Iterator[None]:
-    """Raise IntegrityError for what Arrow and `formats.parquet` raise for a damaged object."""
+    """Raise IntegrityError in place of the errors of Arrow and `formats.parquet` for a damaged object."""
     try:
         yield
     except IntegrityError as err:
@@ -141,7 +141,7 @@ def _read_number(statistic: bytes | None) -> int | None:
 
 
 def filter_windows(batch: pa.RecordBatch, windows: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:
-    """Return the records whose columns lie in these half-open windows. Times are in epoch ms."""
+    """Return the records with columns in these half-open windows. Times are in epoch ms."""
     for name, (start, end) in windows.items():
         column = batch.column(name).cast(pa.int64())
         batch = batch.filter(pc.and_(pc.greater_equal(column, start), pc.less(column, end)))

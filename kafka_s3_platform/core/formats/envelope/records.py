@@ -1,6 +1,6 @@
 """Reads and writes whole records in any of our envelopes: they come back unchanged.
 
-For libraries that read and write row by row, record batches become rows of plain values and back.
+For libraries working row by row, record batches become rows of plain values and back.
 """
 
 from collections.abc import Iterator, Sequence

@@ -117,7 +117,7 @@ class RowGroupReader:
                 del batch  # it would stay in memory while the next one is read
 
     def _groups(self, fields: Sequence["_Field"]) -> list[list[str]]:
-        """Return the names of columns in groups that are read at once: the pages of a group fit into memory."""
+        """Return the names of columns in groups to be read at once: the pages of a group fit into memory."""
         groups = [list[str]()]
         group_bytes = 0
         for field in fields:
@@ -146,7 +146,7 @@ class RowGroupReader:
         return fields
 
     def _put_aside(self, batches: Iterator[pa.RecordBatch], target: IO[bytes]) -> Iterator[pa.RecordBatch]:
-        """Write the batches to a temporary file. Return an iterator that reads them back from there."""
+        """Write the batches to a temporary file. Return an iterator over them, from there."""
         first = next(batches, None)
         if first is None:
             return iter(())
@@ -165,7 +165,7 @@ class RowGroupReader:
         return _take_out(target)
 
     def _together(self, parts: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of all columns from the parts, each of which has some of the columns."""
+        """Yield batches of all columns from the parts, each with some of the columns."""
         schema = self._checked.file.schema_arrow
         while columns := self._next_of(parts):
             if list(columns) != schema.names:

@@ -60,7 +60,7 @@ def read_struct(data: memoryview, pos: int, depth: int = 0) -> tuple[dict[int, A
 
 
 def _read_value(data: memoryview, pos: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Read the value of a field, whose type is `kind`, at `pos`. Return it and the position behind it."""
+    """Read the value of a field of type `kind` at `pos`. Return it and the position behind it."""
     if kind in (_TRUE, _FALSE):
         return kind == _TRUE, pos
     if kind in _NUMBERS:
@@ -188,7 +188,7 @@ _FIXED = "FIXED_LEN_BYTE_ARRAY"
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """A file that can be opened by Arrow, and what its footer says of each column of each row group.
+    """A file safe to open with Arrow, and the facts of its footer on each column of each row group.
 
     We parse the footer ourselves: if it contradicts the schema, pyarrow's own properties end the process with a C++
     exception.
@@ -204,7 +204,7 @@ class CheckedFile:
     def encoded(self, source: Any, row_group: int) -> pq.ParquetFile:
         """Open the file `source` once more, to read columns of bytes as indices into a dictionary.
 
-        A value that is repeated a million times takes memory once then. The columns are those of the row group.
+        A value repeated a million times then takes memory once. The columns are those of the row group.
         """
         names = [chunk.name for chunk in self.row_groups[row_group].chunks if chunk.kind == _BYTE_ARRAY]
         return pq.ParquetFile(
@@ -277,7 +277,7 @@ class ReadMemory:
         list_bytes: for each column of lists, its size if all of it belongs to one record: the header of a page holds no
             ends of records. 0 for other columns.
         size: the bytes of all pages, uncompressed.
-        decoded_bytes: the most bytes that the values come to, all together.
+        decoded_bytes: the most bytes of the decoded values, all together.
     """
 
     rows: int
@@ -308,7 +308,7 @@ class RowGroupPages:
         self.is_small = stored_bytes <= _SMALL_BYTES
 
     def measure(self, most: int) -> ReadMemory:
-        """Read all page headers. Return what reading takes in memory, in batches of at most `most` records."""
+        """Read all page headers. Return the memory for reading, in batches of at most `most` records."""
         columns = [self._column(chunk, window) for chunk, window in self._windows()]
         rows = math.floor(_BATCH_BYTES / max(sum(column.weight(self._rows) for column in columns), 1))
         return ReadMemory(
@@ -320,7 +320,7 @@ class RowGroupPages:
         )
 
     def _buffered(self, column: "_Column") -> int:
-        """Return how many bytes Arrow buffers for this column: none of a small row group, which is in memory."""
+        """Return the bytes buffered by Arrow for this column: none of a small row group, already in memory."""
         if self.is_small:
             return 0
         return min(column.chunk.size, max(column.stored_bytes, BUFFER_BYTES))
@@ -340,7 +340,7 @@ class RowGroupPages:
         )
 
     def _column(self, chunk: "ColumnChunk", window: "_Window") -> "_Column":
-        """Sum up the sizes that the column's page headers claim. IntegrityError if they exceed a limit."""
+        """Sum up the sizes claimed by the column's page headers. IntegrityError if they exceed a limit."""
         column = _Column(chunk)
         for page, body in self._pages(chunk, window):
             column.add(page)
@@ -446,7 +446,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class ColumnChunk:
-    """A column of a row group: where it is stored, and what its footer says of its content.
+    """A column of a row group: its place in the file, and the facts of the footer on its content.
 
     `start` and `size` are bytes of the file, `kind` is the physical type, `width` the bytes of a value of fixed size.
     `least`, `most` and `nulls` are statistics, None if the file has none.

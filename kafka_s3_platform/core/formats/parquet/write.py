@@ -1,4 +1,4 @@
-"""Writes row groups of Parquet, whose bounds depend on the records alone. One of them is in memory at a time."""
+"""Writes row groups of Parquet: their bounds depend on the records alone. One of them is in memory at a time."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -27,9 +27,8 @@ ROW_GROUP_RECORDS = 131_072
 class RowGroupWriter:
     """Writes batches of Arrow as Parquet. The same records and facts give the same bytes, however they are batched.
 
-    A row group ends at the record that brings it to `ROW_GROUP_BYTES` of the bytes from Kafka, or to
-    `ROW_GROUP_RECORDS`. At most one is in memory. `options` are those of pyarrow's writer, `metadata` is for the
-    footer.
+    A row group ends at the record bringing it to `ROW_GROUP_BYTES` of the bytes from Kafka, or to `ROW_GROUP_RECORDS`.
+    At most one is in memory. `options` are those of pyarrow's writer, `metadata` is for the footer.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class RowGroupWriter:
         return self._writer
 
     def _end(self, sizes: Int64s, start: int) -> tuple[int, bool]:
-        """Return where the records from `start` on leave the open row group, and True if they fill it."""
+        """Return the end of the records from `start` on in the open row group, and True if they fill it."""
         by_bytes = int(np.searchsorted(np.cumsum(sizes[start:]), ROW_GROUP_BYTES - self.buffered_bytes)) + 1
         end = start + min(by_bytes, ROW_GROUP_RECORDS - self._records)
         return min(end, len(sizes)), end <= len(sizes)

@@ -208,7 +208,7 @@ class _Answer:
         return bytes(self.read_bytes()).decode()
 
     def read_array(self, item: "Callable[[_Answer], T]") -> Iterator[T]:
-        """Yield the items of a compact array, which `item` reads."""
+        """Yield the items of a compact array, each read by `item`."""
         for _ in range(self._count(_MOST_ITEMS) - 1):
             yield item(self)
 
@@ -217,7 +217,7 @@ class _Answer:
         return {self.read_unsigned(): self.take(self.read_unsigned()) for _ in range(self._count(_MOST_TAGS))}
 
     def _count(self, most: int) -> int:
-        """Read the number of items that follow. Raise ValueError above `most`, so that it cannot take all memory."""
+        """Read a count of items (compact arrays: one more). Raise ValueError above `most`, to protect the memory."""
         count = self.read_unsigned()
         if count > most:
             raise ValueError(f"the broker's answer has {count:,} items, where {most:,} are the most")
@@ -277,7 +277,7 @@ def _read_fetched_place(answer: _Answer) -> FetchAnswer:
 
 
 def _read_epoch_end(field: memoryview) -> EpochEnd:
-    """Read the field by which a broker says where its log differs from the requested epoch."""
+    """Read the field of a broker's diverging epoch: from its end on, the log differs from the requested epoch."""
     if len(field) < _EPOCH_END.size or min(epoch_end := _EPOCH_END.unpack_from(field)) < 0:
         raise ValueError(f"the broker's answer has a diverging epoch that makes no sense: {field.hex()}")
     return EpochEnd(*epoch_end)
@@ -359,7 +359,7 @@ class UnsupportedError(Exception):
 
 
 def is_supported(properties: Mapping[str, str]) -> bool:
-    """Return True if we obey all of these librdkafka properties that decide how to connect."""
+    """Return True if we obey all connection settings among these librdkafka properties."""
     is_msk = is_msk_login(properties)
     deciding = {name for name in properties if name.startswith(_DECIDING)} - (MSK_PROPERTIES if is_msk else set())
     return (

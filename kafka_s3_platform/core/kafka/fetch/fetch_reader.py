@@ -1,10 +1,10 @@
 """The quick RecordReader: reads FETCH responses directly into Arrow. It leaves difficult cases to confluent-kafka.
 
-It uses only answers without doubt. After any other answer (an error, an offset out of range, a diverging epoch,
-a batch with unknown bounds, no progress), `ConfluentReader` reads the rest of the range: it knows the meaning of each
-of these. Both give the same batches, whose ends depend on offsets and content alone.
+It uses only answers without doubt. After any other answer (an error, an offset out of range, a diverging epoch, a batch
+with unknown bounds, no progress), `ConfluentReader` reads the rest of the range: it knows the meaning of each of these.
+Both give the same batches: their ends depend on offsets and content alone.
 
-A record batch that is unreadable or not credible is not left to librdkafka, which checks less. This reader reports it
+librdkafka checks less. So an unreadable or implausible record batch is not left to it: this reader reports the batch
 with its offsets, and reads on behind it.
 """
 
@@ -57,14 +57,14 @@ AGAIN_SECONDS = 0.1
 
 
 class PassingError(UnsupportedError):
-    """The broker may answer otherwise in a moment. If it does not, confluent-kafka knows what the answer means."""
+    """The broker may answer otherwise in a moment. If it does not, confluent-kafka knows the answer's meaning."""
 
 
 class _Progress:
     """The position in one range while it is read, and the sums for its ReadEnd.
 
-    `leader_epoch` is the epoch of the batch which ends at `position`. `beyond` is the offset of the first record past
-    the range's end, if one was seen. `epoch_at_end` becomes `ReadEnd.leader_epoch`.
+    `leader_epoch` is the epoch of the batch before `position`. `beyond` is the offset of the first record past the
+    range's end, if one was seen. `epoch_at_end` becomes `ReadEnd.leader_epoch`.
     """
 
     def __init__(self, offsets: OffsetRange, leader_epoch: int | None) -> None:
@@ -83,14 +83,14 @@ class _Progress:
         return -1 if self.leader_epoch is None else self.leader_epoch
 
     def count(self, records: int, size: int, last_offset: int, leader_epoch: int) -> None:
-        """Count records up to `last_offset`, which is from a batch of `leader_epoch`."""
+        """Count records up to `last_offset`, from a batch of `leader_epoch`."""
         self.records += records
         self.bytes += size
         self.position = last_offset + 1
         self.leader_epoch = leader_epoch
 
     def pass_over(self, batches: Sequence[LogBatch]) -> None:
-        """Move the position behind the batches of one answer, which are all read."""
+        """Move the position behind the batches of one answer, after all are read."""
         last = batches[-1]
         if self.epoch_at_end is None:
             reaching = (b for b in batches if b.last_offset >= self.end - 1)
@@ -149,7 +149,7 @@ class FetchReader(RecordReader):
         return RangeRead(self._read(TopicPartition(self._topic, kafka_partition), progress), progress.failures)
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Return where the log ends its epochs up to this one, if below `offset`: it was truncated. Else None."""
+        """Return the end of the log's epochs up to this one, if below `offset`: the log was truncated. Else None."""
         answer = self._fetch_once(TopicPartition(self._topic, kafka_partition), offset, leader_epoch)
         if answer is not None and not answer.error_code:
             return answer.divergence if answer.divergence and answer.divergence.end_offset < offset else None
@@ -157,9 +157,9 @@ class FetchReader(RecordReader):
         return self._confluent.find_divergence(kafka_partition, offset, leader_epoch)
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
-        """Return the timestamp at this offset, which may also be an aborted record's or a marker's.
+        """Return the timestamp at this offset, also of an aborted record or a marker.
 
-        None if the log has no record there. Raises what `ConfluentReader.find_timestamp` raises.
+        None if the log has no record there. Same errors as `ConfluentReader.find_timestamp`.
         """
         tp = TopicPartition(self._topic, kafka_partition)
         answer = self._fetch_once(tp, offset, -1)
@@ -182,7 +182,7 @@ class FetchReader(RecordReader):
         return None
 
     def _read(self, tp: TopicPartition, progress: _Progress) -> Generator[pa.RecordBatch, None, ReadEnd]:
-        """Yield the range's records in batches that end where every reader's do. Return the result of reading."""
+        """Yield the range's records in the same batches as every reader. Return the result of reading."""
         yield from cut_batches(self._read_chunks(tp, progress))
         return ReadEnd(
             progress.position,
@@ -233,7 +233,7 @@ class FetchReader(RecordReader):
                 return
 
     def _await_credible_answer(self, tp: TopicPartition, progress: _Progress) -> tuple[list[LogBatch], Aborted]:
-        """Return the next answer that can be what the log holds. After any other answer, connect and ask again.
+        """Return batches and aborted transactions of the next credible answer. After any other, connect and ask again.
 
         Raises UnsupportedError or BrokerUnavailableError if MAX_AGAIN more answers are no better.
         """
@@ -336,7 +336,7 @@ class FetchReader(RecordReader):
         yield from [group] if group else []
 
     def _skip_batch(self, tp: TopicPartition, batch: LogBatch, fault: str, progress: _Progress) -> None:
-        """Report a batch that cannot be read, or raise if unreadable batches are not to be skipped."""
+        """Report an unreadable batch, or raise if such batches are not to be skipped."""
         start = max(batch.base_offset, progress.start)
         end = min(batch.last_offset + 1, progress.end)
         if start >= end:
@@ -369,7 +369,7 @@ class FetchReader(RecordReader):
         return self._fallback
 
     def _connect(self, tp: TopicPartition) -> BrokerConnection:
-        """Return a connection to the leader: the open one, or a new one if that is for another kafka partition."""
+        """Return a connection to the leader: the open one if it is for this kafka partition, else a new one."""
         if self._connection is not None and self._connected_to == tp:
             return self._connection
         self._disconnect()

@@ -1,4 +1,4 @@
-"""Compiled functions that walk through the records of a batch.
+"""Compiled functions to walk through the records of a batch.
 
 `buf` holds the batch's decompressed records, `pos` and `end` are positions in it. `sizes` sums up five parts of all
 records: bytes of keys and of values, number of headers, bytes of their names and of their values. A column of strings

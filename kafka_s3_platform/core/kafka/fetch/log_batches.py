@@ -105,7 +105,7 @@ class OutOfOrderError(ValueError):
 
 
 def cut_at_fault(batches: Sequence[LogBatch]) -> list[LogBatch]:
-    """Return the batches up to the first one with a `fault`, taken to end where the next one begins.
+    """Return the batches up to the first one with a `fault`, taken to end before the next one.
 
     The caller asks again for those behind it: a damaged batch may have ended a transaction. If it is the last of
     several, it is left out, and the next answer brings it together with the next ones.
@@ -147,7 +147,7 @@ Aborted = Iterable[tuple[int, int]]
 
 
 def leaps_beyond(batches: Sequence[LogBatch], start: int, end: int, log_end: int) -> bool:
-    """Return True if offsets of `[start, end)` are passed over by a batch that begins at or past the log's end.
+    """Return True if a batch at or past the log's end passes over offsets of `[start, end)`.
 
     No checksum covers a batch's own offset, so a wrong one looks like a hole left by compaction.
     """
@@ -260,7 +260,7 @@ def build_record_batch(tp: TopicPartition, batches: Sequence[OpenedBatch]) -> tu
 
 
 class _Columns:
-    """Arrow buffers of final size (`sizes` has what `measure_records` counted), which are filled batch by batch."""
+    """Arrow buffers of final size (`sizes`, as counted by `measure_records`), filled batch by batch."""
 
     def __init__(self, rows: int, sizes: Int64s) -> None:
         key_bytes, value_bytes, headers, name_bytes, header_bytes = sizes.tolist()
@@ -275,7 +275,7 @@ class _Columns:
         self._at = np.zeros(2, np.int64)
 
     def fill(self, batch: LogBatch, body: Bytes) -> None:
-        """Append the records of a batch, whose decompressed bytes are `body`."""
+        """Append the records of a batch; `body` is its decompressed bytes."""
         first = int(self._at[0])
         fill_rows(
             body,
@@ -314,7 +314,7 @@ class _Columns:
         return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), failures
 
     def _headers(self) -> tuple[pa.Array, dict[int, str]]:
-        """Return the column of headers (null where a record has none), and by offset the names that were escaped."""
+        """Return the column of headers (null for none), and the reason by offset for each escaped name."""
         absent = np.diff(self._header_ends) == 0
         if absent.all():
             return pa.nulls(len(absent), _HEADERS), {}
@@ -343,7 +343,7 @@ class _Columns:
 
 
 class _Strings:
-    """The buffers of a binary array: the ends of the values, whether each is valid (not null), and their bytes."""
+    """The buffers of a binary array: the ends of the values, their validity (False for null), and their bytes."""
 
     def __init__(self, rows: int, size: int) -> None:
         self._ends = np.zeros(rows + 1, np.int32)

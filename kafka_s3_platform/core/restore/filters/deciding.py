@@ -67,8 +67,7 @@ def serve_decisions(condition: Callable[[str], Decide], why: Callable[[Exception
     """Decide for the parent process, by Arrow IPC streams of one batch each, until they end.
 
     The first frame is the text of a `condition`, compiled when the first batch comes. The answer to a batch is two
-    frames: JSON with an error or null, and the decisions. `why` describes a failure, or raises it, which ends the
-    process.
+    frames: JSON with an error or null, and the decisions. `why` describes a failure, or raises it to end the process.
     """
     source = sys.stdin.buffer
     sink = sys.stdout.buffer
@@ -111,7 +110,7 @@ class DecidingProcess:
         send_frame(_require_pipe(self._child.stdin), condition.encode(errors="backslashreplace"))
 
     def decide(self, batch: pa.RecordBatch, seconds: float) -> pa.BooleanArray:
-        """Ask the process which records pass. FailedError if it fails, or takes longer than so many seconds."""
+        """Return the decisions of the process on a batch. FailedError if it fails, or takes longer than `seconds`."""
         is_late = threading.Event()
         timer = threading.Timer(seconds, _kill_late, (self._child, is_late))
         timer.start()
@@ -136,14 +135,14 @@ class DecidingProcess:
 
 
 def _require_pipe(end: IO[bytes] | None) -> IO[bytes]:
-    """Return the end of a pipe, which `Popen` leaves out only for a process without pipes."""
+    """Return the end of a pipe: `Popen` leaves it out only for a process without pipes."""
     if end is None:
         raise ValueError("the process was started without pipes")
     return end
 
 
 def _kill_late(child: "subprocess.Popen[bytes]", is_late: threading.Event) -> None:
-    """End a process whose time is over, and note it."""
+    """End a late process, and note it."""
     is_late.set()
     child.kill()
 

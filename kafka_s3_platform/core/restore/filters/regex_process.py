@@ -1,4 +1,4 @@
-"""The process that matches keys with a Python regular expression, which some keys may keep busy for ever."""
+"""The process for matching keys with a Python regular expression: some keys may keep it busy for ever."""
 
 import re
 import sys
@@ -28,7 +28,7 @@ def _matches(pattern: re.Pattern[str], key: bytes) -> bool:
 
 
 def _explain_failure(err: Exception) -> str:
-    """Describe a failure that is the expression's own. Raise any other, which ends the process."""
+    """Describe a failure of the expression itself. Raise any other, to end the process."""
     if isinstance(err, (MemoryError, RecursionError)):
         return f"it needs too much memory ({type(err).__name__})"
     raise err

@@ -1,4 +1,4 @@
-"""The process that checks and decides a condition in DuckDB's SQL. Only this process pays for the condition's costs.
+"""The process for checking and deciding a condition in DuckDB's SQL. Only this process pays for the condition's costs.
 
 DuckDB's own limit of memory does not count texts and lists made by a function, and an interrupt waits for the end of a
 function. So the operating system limits this process, and its parent ends it when its time is over.
@@ -251,7 +251,7 @@ def _describe_unsteady(name: str) -> str:
 
 @cache
 def _list_unsteady() -> frozenset[str]:
-    """List the functions that see more than their arguments, as far as DuckDB reports them."""
+    """List the functions dependent on more than their arguments, as far as DuckDB reports them."""
     with duckdb.connect(":memory:") as connection:
         rows = connection.execute(
             "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type = 'aggregate' "
@@ -261,7 +261,7 @@ def _list_unsteady() -> frozenset[str]:
 
 
 def _explain_failure(err: Exception) -> str:
-    """Describe a failure that is the condition's own. Raise any other, which ends the process."""
+    """Describe a failure of the condition itself. Raise any other, to end the process."""
     if isinstance(err, _OUT_OF_MEMORY):
         return TOO_MUCH_MEMORY
     if isinstance(err, (UnusableError, duckdb.Error, RecursionError)):

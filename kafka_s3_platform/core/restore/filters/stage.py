@@ -81,7 +81,7 @@ class SqlCondition:
 
 
 def _split_rows(rows: T) -> Iterator[T]:
-    """Split a batch, or a column, into the parts that a deciding process gets at once."""
+    """Split a batch, or a column, into parts of ROWS_AT_ONCE rows for a deciding process."""
     for start in range(0, len(rows), deciding.ROWS_AT_ONCE):
         yield rows.slice(start, deciding.ROWS_AT_ONCE)
 
@@ -131,7 +131,7 @@ class LatestOffsets:
         return batch.take(pa.array(self._take_places(self._second_count - 1) - first))
 
     def _take_places(self, last: int) -> Int64s:
-        """Return the places of latest records up to the place `last`, without those that were returned before."""
+        """Return the places of latest records up to the place `last`, without those returned before."""
         parts = [self._unused]
         while not parts[-1].size or parts[-1][-1] <= last:
             more = next(self._places, None)
@@ -167,10 +167,10 @@ class LatestOffsets:
 
 
 class FilteredStream:
-    """The records of `batches` (one source kafka partition, ascending by offset) that pass all set filters.
+    """The records of `batches` (one source kafka partition, ascending by offset), after all set filters.
 
-    With `latest_per_key` the stream is read twice. The first reading is `first_pass`, or else `batches` itself, which
-    must then be iterable again. Passing records without a key are then left out, as Kafka's log cleaner drops them:
+    With `latest_per_key` the stream is read twice. The first reading is `first_pass`, or else `batches` itself: it must
+    then be iterable again. Passing records without a key are then left out, as Kafka's log cleaner drops them:
     `without_key_count` counts them. Counts are of the records iterated so far.
 
     Raises:
@@ -201,12 +201,12 @@ class FilteredStream:
             yield from self._count_passed(map(latest.take_latest, batches))
 
     def _count_read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Count the records of a batch that was read, and return it."""
+        """Count the records of a batch as read, and return it."""
         self.read_count += batch.num_rows
         return batch
 
     def _filter(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of each batch, perhaps none, that pass the filters on single records."""
+        """Yield the records of each batch, perhaps none, after the filters on single records."""
         for batch in batches:
             passing = batch
             for mask in self._masks:
@@ -237,7 +237,7 @@ class KeyRegex:
         self._text = text
 
     def decide(self, keys: pa.BinaryArray) -> pa.BooleanArray:
-        """Decide which keys match. Raises FailedError if it takes too long."""
+        """Decide for each key if it matches. Raises FailedError if it takes too long."""
         batches = (pa.record_batch({"key": part}) for part in _split_rows(keys))
         answers = [self._process.decide(batch, deciding.ROWS_SECONDS) for batch in batches]
         return pa.concat_arrays([pa.array([], pa.bool_()), *answers])
@@ -281,7 +281,7 @@ def _build_key_mask(records: RecordFilter) -> DecideRecords:
 
 
 def _test_keys(tests: Sequence[Callable[[pa.BinaryArray], pa.BooleanArray]], batch: pa.RecordBatch) -> pa.BooleanArray:
-    """Decide which records have a key that passes one of the tests. Each different key of the batch is tested once."""
+    """Decide for each record if its key passes one of the tests. Each different key of the batch is tested once."""
     keys = pc.dictionary_encode(batch.column("key"))
     try:
         matches, *others = (test(keys.dictionary) for test in tests)

@@ -164,7 +164,7 @@ class _HashPartitioner:
         self._count = count
 
     def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
-        """Return the hash of each key, or the source offset where there is none, modulo the number of the target's."""
+        """Return the hash of each key, or without one the source offset, modulo the number of the target's."""
         hashes = self._hash_keys(batch.column("key"))
         numbers = np.where(hashes < 0, read_offset_column(batch), hashes) % self._count
         return pa.array(numbers.astype(np.int32))

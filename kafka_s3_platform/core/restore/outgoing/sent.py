@@ -121,7 +121,7 @@ class OutgoingRecords:
 
 
 def new_outgoing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingRecords:
-    """Return the stage that makes the sent records from a stream: it changes them, if asked to, and deals them out."""
+    """Return the stage between a stream and the target: it changes records, if asked to, and deals them out."""
     if not (facts.is_decoded or settings.values or settings.outgoing.transforms):
         return OutgoingRecords(settings.outgoing, settings.target_kafka_partitions)
     new_changing_stream = load_extension("new_changing_stream")
@@ -200,7 +200,7 @@ class SentStream:
 
 
 def _encode_records(records: SourceRecords, outgoing: OutgoingRecords) -> Iterator[pa.RecordBatch]:
-    """Yield whole records as they are, and decoded ones with the keys and values that are sent."""
+    """Yield whole records as they are, and decoded ones with encoded keys and values."""
     for batch in records:
         encoded = outgoing.encode(batch) if isinstance(batch, ConnectBatch) else batch
         if encoded.num_rows:
@@ -208,7 +208,7 @@ def _encode_records(records: SourceRecords, outgoing: OutgoingRecords) -> Iterat
 
 
 def changes_count(outgoing: Outgoing, on_error: OnError) -> bool:
-    """Return True if transforms or failures may make the number of sent records another than that of the read ones."""
+    """Return True if transforms or failures may make the numbers of sent and read records differ."""
     has_filter = any(step.type == "Filter" for step in outgoing.transforms)
     may_fail = outgoing.transforms or outgoing.key or outgoing.value or outgoing.map_schema_ids
     leaves_out = on_error != "fail" and bool(may_fail)
@@ -250,7 +250,7 @@ def _split_by_kafka_partition(batch: pa.RecordBatch, numbers: pa.Int32Array) -> 
 
 
 def fill_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give records without a timestamp one that the Kafka client replaces with the time of sending."""
+    """Give records without a timestamp the timestamp 0: the Kafka client replaces it with the time of sending."""
     times = batch.column("timestamp").cast(pa.int64())
     unknown = pc.equal(times, NO_TIMESTAMP)
     if not pc.any(unknown).as_py():
@@ -260,7 +260,7 @@ def fill_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def join_same_offsets(portions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join portions so that none ends between records of one source offset, made from one record by a transform."""
+    """Join portions: none is to end between records of one source offset, made from one record by a transform."""
     open_portion: pa.RecordBatch | None = None
     for portion in portions:
         if open_portion is not None and open_portion.column("offset")[-1] == portion.column("offset")[0]:

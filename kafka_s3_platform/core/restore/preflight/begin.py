@@ -175,7 +175,7 @@ def read_finished_report(
 
 
 def _describe_deleted(request: RestoreRequest, to_topic: str, start: TargetStart, admin: ClusterAdmin) -> Iterator[str]:
-    """Say which offsets of a target were deleted since the restore began. Errors as of `check_same_topic`."""
+    """Describe the offsets of a target deleted since the restore began. Errors as of `check_same_topic`."""
     try:
         current = admin.describe_topic(to_topic)
     except MissingTopicError:

@@ -39,8 +39,8 @@ SAY_SO = "Restore to another topic, or say that the source topic is meant: --all
 class Target:
     """The target topic as it was found. `description` is None if the topic does not exist yet: `near` is a similar one.
 
-    For a topic to be created, `not_taken` is config name -> the reason why its brokers reject that config.
-    `uncreatable` is the reason why they would not create the topic without these configs either.
+    For a topic to be created, `not_taken` is config name -> the reason why its brokers reject it. `uncreatable` is the
+    reason why they would not create the topic without these configs either.
     """
 
     description: TopicDescription | None
@@ -103,7 +103,7 @@ def inspect_target(plan: TargetPlan, target: Target, sources: Collection[str]) -
 
 
 def _check_delivery(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
-    """Refuse transactions rejected by the brokers, and restores that `at_least_once` cannot resume.
+    """Refuse transactions rejected by the brokers, and restores impossible to resume with `at_least_once`.
 
     Without a marker, a resuming run compares a kafka partition of the target with the archive, record by record.
     """
@@ -159,7 +159,7 @@ def raise_refusals(request: RestoreRequest, findings: Sequence[PreflightFinding]
 
 
 def _check_existing_or_missing(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
-    """Check the configs, the size and the content of a target, or whether a missing one can be created."""
+    """Check the configs, the size and the content of a target, or the creation of a missing one."""
     if target.description is None:
         yield from _check_missing_target(plan, target)
         return
@@ -186,7 +186,7 @@ def check_target_configs(plan: TargetPlan, target: Target) -> Iterator[Preflight
 
 
 def _check_missing_target(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
-    """Refuse a target that does not exist and is not to be created, or cannot be created as the records need it."""
+    """Refuse a missing target if it is not to be created, or cannot be created as the records need it."""
     if not plan.request.create_topic:
         # nobody means the topic of the archived records
         meant = f" Did you mean {target.near}?" if target.near and target.near not in plan.topics else ""
@@ -205,7 +205,7 @@ def _check_missing_target(plan: TargetPlan, target: Target) -> Iterator[Prefligh
 
 
 def describe_sizes(plans: Sequence[TargetPlan]) -> Iterator[PreflightFinding]:
-    """Say what all targets get together, and of how many nobody knows it."""
+    """Report the bytes for all targets together, and the number of targets without known bytes."""
     filled = [plan for plan in plans if plan.objects]
     sizes = {plan.to_topic: plan.largest_bytes for plan in filled if plan.record_bytes is not None}
     others = f"; of {len(filled) - len(sizes):,} more it is not known" if len(sizes) < len(filled) else ""
@@ -216,7 +216,7 @@ def describe_sizes(plans: Sequence[TargetPlan]) -> Iterator[PreflightFinding]:
 
 
 def _check_source(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
-    """Refuse a target that is the source topic, unless that is allowed. Remark on times set by its brokers."""
+    """Refuse the source topic as target, unless the request allows it. Remark on times set by its brokers."""
     # The id finds the same topic behind another address. The name finds a topic deleted and created again.
     same_id = target.description is not None and target.description.topic_id == plan.topic_id
     same_name = plan.to_topic == plan.request.topic and _is_source_cluster(plan.request, target)
@@ -261,7 +261,7 @@ def _advise_on_cluster(request: RestoreRequest) -> str:
 
 
 def _find_loops(request: RestoreRequest, target: Target, sources: Collection[str]) -> Iterator[PreflightFinding]:
-    """Find a feedback loop: a connector that archives the target. It is refused if the target is one of `sources`."""
+    """Find a feedback loop: a connector archiving the target. It is refused if the target is one of `sources`."""
     # The request's own file comes last: it wins over another one of its name. A source connector archives nothing: of a
     # sink restored by its own file as a source, the sink counts.
     connectors = {config.name: config for config in (*request.connectors, request.config) if config.source is None}
@@ -276,7 +276,7 @@ def _find_loops(request: RestoreRequest, target: Target, sources: Collection[str
 def _describe_loop(
     request: RestoreRequest, config: ConnectorConfig, target: Target, *, is_loop: bool
 ) -> Iterator[PreflightFinding]:
-    """Report that a connector archives a topic of the target's name, if it may be the target. Refuse a loop."""
+    """Report a connector's topic of the target's name, if it may be the target. Refuse a loop."""
     same = _is_same_cluster(config.kafka, request.target_kafka, target)
     if same is None:
         yield make_remark(

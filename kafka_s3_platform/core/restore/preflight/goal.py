@@ -31,7 +31,7 @@ TARGETS_AT_ONCE = 8
 
 
 def check_creation(plan: TargetPlan, target: Target, admin: ClusterAdmin) -> Target:
-    """Find the configs of a new topic that the brokers reject, and the reason to refuse it without these too.
+    """Find the configs of a new topic rejected by the brokers, and the reason to refuse it without these too.
 
     Brokers of another version have other configs or allow other values. Nothing is created. If the restore creates no
     topic, the target is returned unchanged.
@@ -73,7 +73,7 @@ class Goal:
     """The restore has no other target."""
 
     def name_findings(self, findings: Iterable[PreflightFinding]) -> list[PreflightFinding]:
-        """Return the findings with the topic that they are about, where the restore has several."""
+        """Return the findings, each with its topic if the restore has several."""
         return [finding if self.is_alone else replace(finding, topic=self.plan.name) for finding in findings]
 
     @property
@@ -106,10 +106,10 @@ class Checked:
 
 @dataclass(frozen=True)
 class StreamCount:
-    """Count of a stream that a dry run has read. Bytes are of keys, values and headers.
+    """Count of a stream read by a dry run. Bytes are of keys, values and headers.
 
-    `newest` is the latest timestamp (epoch ms), NO_TIMESTAMP if no record has one. `elsewhere` are the records that
-    transforms send to other topics than the target, by topic; they drop `filtered_count`.
+    `newest` is the latest timestamp (epoch ms), NO_TIMESTAMP if no record has one. `elsewhere` is topic -> number of
+    records sent there by transforms, not to the target; they drop `filtered_count`.
     """
 
     topic: str
@@ -156,7 +156,7 @@ def observe_goals(plans: Sequence[TargetPlan], admin: ClusterAdmin) -> list[Goal
     observed = observe_targets(plans, admin, cluster, most)
 
     def observe(plan: TargetPlan, target: Target) -> Goal:
-        """Check one target, and whether its brokers would create it."""
+        """Check one target, and its creation if it is missing."""
         if plan.start is not None:
             check_target(plan.request, plan.start, target.description)
         return Goal(plan, check_creation(plan, target, admin), is_alone=len(plans) == 1)

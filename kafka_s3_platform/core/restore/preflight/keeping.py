@@ -68,5 +68,5 @@ def bound_restore_ms(plan: TargetPlan) -> int:
 
 
 def _sum_bytes(objects: tuple[ObjectFacts, ...], overhead: int) -> int:
-    """Return the most bytes of the objects' records in a log. `overhead` are the bytes that each record adds."""
+    """Return the most bytes of the objects' records in a log. `overhead` are the bytes added by each record."""
     return sum(WITH_LENGTHS * o.largest_bytes + (o.wanted_count or 0) * overhead for o in objects)

@@ -43,8 +43,7 @@ NOT_CARRIED_OVER = frozenset(
 class PreflightFinding:
     """One result of preflight. If it `refuses`, the restore stops before its first record.
 
-    If it `doubts`, the restore goes on, and its verdict is not green. `topic` is what it is about, if the restore has
-    several.
+    If it `doubts`, the restore goes on, and its verdict is not green. `topic` is its topic, if the restore has several.
     """
 
     refuses: bool
@@ -67,7 +66,7 @@ def make_remark(text: str) -> PreflightFinding:
 
 
 def make_doubt(text: str) -> PreflightFinding:
-    """Make a finding that stops nothing, but lowers the verdict."""
+    """Make a finding to lower the verdict, without stopping the restore."""
     return PreflightFinding(refuses=False, text=text, doubts=True)
 
 
@@ -133,7 +132,7 @@ DECIDED = frozenset({"cleanup.policy", "retention.ms", "retention.bytes", "messa
 def make_topic_configs(
     plan: TargetPlan, now: datetime, not_taken: Mapping[str, str]
 ) -> tuple[dict[str, str], list[PreflightFinding]]:
-    """Change archived configs that would not keep the restored records. Each change gets a sentence.
+    """Change archived configs unfit to keep the restored records. Each change gets a sentence.
 
     `not_taken` is config name -> the reason why the target's brokers reject it.
     """
@@ -156,7 +155,7 @@ def make_topic_configs(
 
 
 def _override_configs(plan: TargetPlan, archived: TargetConfigs) -> dict[str, str]:
-    """Return the `DECIDED` configs, and the limits of timestamps that would reject records."""
+    """Return the `DECIDED` configs, and limits of timestamps without end if the archived ones would reject records."""
     times = plan.bound_times(archived.now_ms)
     if times is None:
         return {}
@@ -188,7 +187,7 @@ def choose_topic_size(plan: TargetPlan) -> int:
 
 
 def check_kafka_partition_count(plan: TargetPlan, size: int, *, is_new: bool) -> Iterator[PreflightFinding]:
-    """Check that the target has every kafka partition number that records keep."""
+    """Check that the target has every kafka partition number kept by records."""
     needed = max(plan.kafka_partitions, default=-1) + 1
     if plan.request.outgoing.partitioning != "source":
         return
@@ -245,7 +244,7 @@ def check_acls(plan: TargetPlan, there: tuple[TopicAcl, ...] | None) -> Iterator
 def _check_archived_acls(
     request: RestoreRequest, archived: tuple[TopicAcl, ...], there: tuple[TopicAcl, ...]
 ) -> Iterator[PreflightFinding]:
-    """Report which archived ACLs the target gets, and with what effect. `there` are those that it has."""
+    """Report the archived ACLs for the target, and their effects. `there` are its present ones."""
     if strange := [a for a in archived if a.operation not in ACL_OPERATIONS or a.permission not in ACL_PERMISSIONS]:
         yield make_refusal(
             f"{len(strange)} of the archived ACLs of {request.topic} are none of Kafka's, such as {strange[0]}: "
@@ -299,7 +298,7 @@ def check_rights(
 
 
 def _list_missing_rights(granted: frozenset[str], *needed: str) -> list[str]:
-    """List the needed operations that are not granted. `ALL` grants all of them."""
+    """List the needed operations not granted. `ALL` grants all of them."""
     return [name for name in needed if not {name, "ALL"} & granted]
 
 
@@ -323,7 +322,7 @@ def _check_compaction(plan: TargetPlan, target: TargetConfigs) -> Iterator[Prefl
 
 
 def _check_retention(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
-    """Refuse a target whose retention may delete the oldest record (epoch ms) within `lasts` ms from now."""
+    """Refuse a target if its retention may delete the oldest record (epoch ms) within `lasts` ms from now."""
     limit = target.number("retention.ms", -1) if "delete" in target.policies else -1
     # Retention goes by the timestamps of records, and they have to be there until the restore ends.
     if 0 <= limit < _find_age(oldest, target, lasts):
@@ -354,7 +353,7 @@ def _write_choice(oldest: int) -> str:
 def _check_retention_bytes(
     plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int, int]
 ) -> Iterator[PreflightFinding]:
-    """Refuse a target whose retention.bytes may delete the first restored records. `arrived` as in `check_configs`."""
+    """Refuse a target if its retention.bytes may delete the first restored records. `arrived` as in `check_configs`."""
     limit = target.retention_bytes
     if limit < 0:
         return
@@ -376,7 +375,7 @@ def _check_retention_bytes(
 
 
 def _check_oldest(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
-    """Refuse a target that rejects the oldest record (epoch ms), now or at the end of the restore in `lasts` ms."""
+    """Refuse a target if it rejects the oldest record (epoch ms), now or at the end of the restore in `lasts` ms."""
     for name in (BEFORE_MAX_MS, DIFFERENCE_MAX_MS):
         limit = target.number(name, FOREVER_MS)
         if limit < _find_age(oldest, target, lasts):
@@ -409,7 +408,7 @@ def _remark_latest(target: TargetConfigs) -> Iterator[PreflightFinding]:
 
 
 def _list_limits_after(target: TargetConfigs) -> list[tuple[str, int]]:
-    """Return the names and values (ms) of configs that limit how far in the future a record may lie."""
+    """Return the names and values (ms) of the configs limiting timestamps in the future."""
     return [(name, target.number(name, FOREVER_MS)) for name in (AFTER_MAX_MS, DIFFERENCE_MAX_MS)]
 
 
@@ -445,7 +444,7 @@ def check_largest_record(plan: TargetPlan, target: TargetConfigs, largest: int) 
 def choose_codec(plan: TargetPlan, limit: int) -> str:
     """Return the compression of records before they are sent: by the target's worker file.
 
-    If it has none, records that the target accepts only compressed, as the archived topic did, are compressed. Brokers
+    If it has none, records are compressed if the target, like the archived topic, accepts them only compressed. Brokers
     compare the compressed bytes with max.message.bytes.
     """
     codec = find_sent_codec(plan.request.target_kafka)
@@ -456,7 +455,7 @@ def choose_codec(plan: TargetPlan, limit: int) -> str:
 
 
 def _find_large(plan: TargetPlan, limit: int) -> ObjectFacts | None:
-    """Find an object with some records that certainly have more bytes before compression."""
+    """Find an object with some records certainly above `limit` bytes before compression."""
     if plan.facts.chooses or plan.request.outgoing.changes_content:
         return None
     return next((o for o in plan.objects if average_record_bytes(o) > limit), None)

@@ -61,7 +61,7 @@ ColdObject = tuple[ObjectStore, ObjectInfo]
 
 
 def _find_cold(objects: Sequence[tuple[ObjectStore, str]]) -> list[ColdObject]:
-    """Ask about objects, by stores and keys. Return those that cannot be read now."""
+    """Ask about objects, by stores and keys. Return those in cold storage."""
     with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="thaw") as pool:
         infos = list(pool.map(lambda place: place[0].head(place[1]), objects))
     return [(store, info) for (store, _), info in zip(objects, infos, strict=True) if info is not None and info.is_cold]
@@ -74,7 +74,7 @@ def _request_thaws(cold: Sequence[ColdObject], days: int, tier: ThawTier) -> Non
 
 
 def _make_cold_error(request: RestoreRequest, cold: Sequence[ColdObject], advice: str) -> BusyError:
-    """Build the error for objects that cannot be read yet."""
+    """Build the error for objects in cold storage."""
     named = ", ".join(info.key for _, info in cold[:5])
     return BusyError(
         f"restore {request.restore_id}: {len(cold)} objects lie in cold storage, such as {named}: {advice}"

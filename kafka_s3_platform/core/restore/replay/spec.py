@@ -1,4 +1,4 @@
-"""One stream of a restore and its target: the input of a task, what it leaves out, and its result."""
+"""One stream of a restore and its target: the input of a task, the objects left out, and the result."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -106,7 +106,7 @@ class ReplayTask:
         return SentStream(stream, self.sent, start_offset, partial(_split_portions, self))
 
     def read_left_out(self) -> Mapping[str, str] | None:
-        """Read which bad objects this restore leaves out: object key -> reason. None if no run has decided yet."""
+        """Read the bad objects left out of this restore: object key -> reason. None if no run has decided yet."""
         if self.sent.behavior_on_error == "fail" and not self.resumed:
             # without a decision nothing has to be read
             return None
@@ -132,7 +132,7 @@ class ReplayTask:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """A stream that was sent to its end: `found_count` of its records were in the target already.
+    """A stream sent to its end: `found_count` of its records were in the target already.
 
     `left_out` are keys of bad objects, `topic` is the stream's `named_topic`.
     """
@@ -147,7 +147,7 @@ class ReplayResult:
 
 
 def _split_portions(task: ReplayTask, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split a batch into portions for about a second at the rates, so that a low rate flows instead of pulsing."""
+    """Split a batch into portions for about a second at the rates: a low rate then flows instead of pulsing."""
     step = float(batch.num_rows)
     if task.records_per_second:
         step = min(step, task.records_per_second)

@@ -36,7 +36,7 @@ NARROW = 64
 class TargetLog:
     """Offsets `[start_offset, end_offset)` of a target with readable committed records.
 
-    At `open_offset` an open transaction begins that hides the rest. It is None if nothing is hidden. `leader_epoch` is
+    At `open_offset` an open transaction begins, and hides the rest. It is None if nothing is hidden. `leader_epoch` is
     the epoch at the first look, None if it is unknown.
     """
 
@@ -72,7 +72,7 @@ def find_target_log(
 
 
 def _make_target_log(kafka: KafkaSettings, topic: str, log: Frontier, start_offset: int) -> TargetLog:
-    """Return what can be read from `start_offset` on. LogTruncatedError if the log does not hold that offset."""
+    """Return the readable log from `start_offset` on. LogTruncatedError if the log does not hold this offset."""
     if not log.log_start_offset <= start_offset <= log.high_watermark:
         raise LogTruncatedError(
             f"target {topic}-{log.kafka_partition} holds offsets [{log.log_start_offset}, {log.high_watermark}), "

@@ -5,8 +5,8 @@ then either committed and counted by the marker, or aborted. A `read_committed` 
 To resume, a try reads the marker, and checks it against the target.
 
 `at_least_once` sends without transactions. It is a few percent faster, and every reader sees the records at once. A try
-waits for requests still in the network, compares the target with the archive, and resumes from there. An older run that
-wakes up later can send records a second time, until it finds the checkpoint in the bucket changed.
+waits for requests still in the network, compares the target with the archive, and resumes from there. An older run can
+wake up later, and send records a second time until it finds the checkpoint in the bucket changed.
 """
 
 import logging
@@ -61,7 +61,7 @@ PAUSE_SECONDS = SETTLE_SECONDS / 2
 class ReadAhead(Generic[T]):
     """Reads the next item in a thread while the caller works on the last one. The first read begins at once.
 
-    Iterate it once. Close it, so that the thread ends.
+    Iterate it once. Close it to end the thread.
     """
 
     def __init__(self, items: Iterable[T]) -> None:
@@ -88,7 +88,7 @@ class ReadAhead(Generic[T]):
 
 
 def replay_at_least_once(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
-    """Send the records that the target lacks, without transactions, and note the progress in the bucket."""
+    """Send the records missing in the target, without transactions, and note the progress in the bucket."""
     position = _find_start(task, checkpoint, attempt)
     try:
         return _send_rest(task, checkpoint, position)
@@ -127,7 +127,7 @@ def _find_start(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> P
 def _choose_known_position(task: ReplayTask, saved: Position | None) -> Position:
     """Return the position to compare from: the start if there is none, or none with a target offset.
 
-    A restore that began with exactly_once has checkpoints without target offsets.
+    A restore begun with exactly_once has checkpoints without target offsets.
     """
     if saved is None or saved.next_target_offset is None:
         return Position(0, task.target_start)
@@ -137,7 +137,7 @@ def _choose_known_position(task: ReplayTask, saved: Position | None) -> Position
 def _await_standstill(task: ReplayTask) -> None:
     """Wait until the target's end does not move any more.
 
-    Records of a killed run may still be in the network. A superseded run notices that only at its next checkpoint, and
+    Records of a killed run may still be in the network. A superseded run notices it only at its next checkpoint, and
     sends what it has queued first. Other writers may keep the end moving: then the limit ends the wait.
     """
     deadline = time.monotonic() + SETTLE_LIMIT_SECONDS
@@ -152,7 +152,7 @@ def _await_standstill(task: ReplayTask) -> None:
 
 
 def _send_rest(task: ReplayTask, checkpoint: Checkpoint, start: Position) -> ReplayResult:
-    """Send the records from `start` on without transactions, and note in the bucket which are acknowledged."""
+    """Send the records from `start` on without transactions, and note the acknowledged ones in the bucket."""
     throttle = Throttle(task.records_per_second, task.bytes_per_second)
     progress = _CheckpointKeeper(checkpoint, start)
     sent_bytes = 0
@@ -200,7 +200,7 @@ class _CheckpointKeeper:
         self._noted_at = time.monotonic()
 
     def save(self, delivered: Mapping[int, Delivered]) -> None:
-        """Write a checkpoint of what was delivered, unless the last one says the same."""
+        """Write a checkpoint of the deliveries, unless the last one says the same."""
         position = self._find_position(delivered)
         if position != self._saved:
             self._write(position)
@@ -320,15 +320,15 @@ def _find_marker_by_content(task: ReplayTask, why: str) -> Marker:
 
 
 def _make_marker(task: ReplayTask, position: Position) -> Marker:
-    """Return the progress marker for a position of the target that was found by comparing."""
+    """Return the progress marker for a position of the target found by comparing."""
     ends = {} if position.next_target_offset is None else {task.kafka_partition: position.next_target_offset}
     return Marker(task.plan_digest, position.next_source_offset, position.record_count, ends)
 
 
 def _lacks_records(task: ReplayTask, marker: Marker) -> bool:
-    """Return True if the target lacks records that the marker counts: its log was cut, or they were aborted.
+    """Return True if the target lacks records counted by the marker: its log was cut, or they were aborted.
 
-    The last record in each kafka partition is looked for. What an open transaction hides is not known.
+    The last record in each kafka partition is looked for, unless an open transaction hides it.
     """
     if not marker.target_ends:
         return False
@@ -371,7 +371,7 @@ def _holds_records(task: ReplayTask) -> bool:
 
 
 def replay_exactly_once(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
-    """Send records not counted by the progress marker, in transactions that commit the marker."""
+    """Send records not counted by the progress marker, in transactions with the marker."""
     name = task.marker_name
     group = GroupOffset(task.kafka, name, task.to_topic, MARKED_KAFKA_PARTITION)
     producer = TransactionalReplayProducer(
@@ -487,7 +487,7 @@ def _explain_superseded(
 
 
 def _describe_timeout(task: ReplayTask, producer: TransactionalReplayProducer, err: PlatformError) -> str:
-    """Explain that the cluster aborted a transaction because it was open for too long, and what to do."""
+    """Explain the cluster's abort of a transaction open for too long, and give advice."""
     return (
         f"restore {task.restore_id}, {task.where}: a transaction was open for longer than its timeout of "
         f"{producer.timeout_seconds:g} s, and the cluster aborts such: {err.text}. What was committed before stays, "
@@ -504,7 +504,7 @@ def replay(task: ReplayTask, attempt: Attempt) -> ReplayResult:
         IntegrityError: an object of the archive is missing, replaced or damaged.
         PreflightError: the target rejected a record, or the progress marker is gone or another's.
         SupersededError: another run of this restore id is at work.
-        LogTruncatedError: the target lost records that were delivered.
+        LogTruncatedError: the target lost delivered records.
     """
     checkpoint = Checkpoint(task.documents_store, task.documents.checkpoint, f"{task.run_id}/{attempt.attempt_id}")
     send = replay_exactly_once if task.delivery == "exactly_once" else replay_at_least_once

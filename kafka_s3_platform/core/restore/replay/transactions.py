@@ -1,6 +1,6 @@
-"""Exactly once: records and the marker that counts them become visible in one transaction, or neither does.
+"""Exactly once: records and the marker counting them become visible in one transaction, or neither does.
 
-Records are split into pieces that fit into the room of the producer.
+Records are split into pieces for the room of the producer.
 """
 
 import json
@@ -89,9 +89,9 @@ class Piece:
 def split_to_room(batch: SentBatch, room: Callable[[], int]) -> Iterator[Piece]:
     """Split a batch into pieces of about `room()` bytes, as the target's log has them.
 
-    `room()` is a part of what the producer may have on its way to the target, so that one piece is queued while another
-    is acknowledged. That changes with the target's speed, so it is asked again for each piece. A piece has the records
-    of one source offset at least, also if these are more bytes.
+    `room()` is a part of the bytes allowed on their way to the target: one piece is queued while another is
+    acknowledged. It changes with the target's speed, so it is asked again for each piece. A piece has the records of
+    one source offset at least, also if these are more bytes.
     """
     # Compute sizes once for the batch: pieces get slices of them.
     sized = tuple(SizedPart(number, part, count_record_bytes(part)) for number, part in batch.parts)
@@ -131,7 +131,7 @@ class Marker:
     """Counts the committed records of a stream in the target: `record_count`, all below `next_source_offset`.
 
     `target_ends` maps each kafka partition of the target to the offset after the last of them there. It is empty if a
-    group's metadata cannot hold that many.
+    group's metadata cannot hold so many.
     """
 
     plan_digest: str
@@ -220,7 +220,7 @@ class Transactions:
 
     @property
     def piece_bytes(self) -> int:
-        """Bytes to send at once: a part of the room, so that the next piece follows while one is acknowledged."""
+        """Bytes to send at once: a part of the room. The next piece follows while one is acknowledged."""
         return self._producer.room // PIECES
 
     def make_room(self, size: int) -> None:
@@ -239,7 +239,7 @@ class Transactions:
         self._bytes += part.byte_count
 
     def note_passed(self, next_source_offset: int) -> None:
-        """Note that everything below this offset is sent or left out. Commit if it is time."""
+        """Note this offset: everything below it is sent or left out. Commit if it is time."""
         count = self.committed.record_count + self._records
         self._position = Position(next_source_offset, None, count)
         full = self._records >= TRANSACTION_RECORDS or self._bytes >= TRANSACTION_BYTES
@@ -261,7 +261,7 @@ class Transactions:
         self._saved_at = time.monotonic()
 
     def _commit(self) -> None:
-        """Wait until all records are acknowledged, and commit them together with the marker that counts them."""
+        """Wait until all records are acknowledged, and commit them together with the marker counting them."""
         position = self._position
         # Flushed first: only acknowledged records have target offsets, and the marker names the last of them.
         delivered = self._producer.flush()

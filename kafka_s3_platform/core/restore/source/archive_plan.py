@@ -45,9 +45,9 @@ _GAPS: Mapping[GapReason, str] = {
 def describe_gaps(
     request: RestoreRequest, state: IndexState, selection: Selection, segments: Sequence[Segment]
 ) -> Iterator[MissingRecords]:
-    """Describe the requested offsets and hours that the archive lacks, with the reasons.
+    """Describe the requested offsets and hours missing in the archive, with the reasons.
 
-    `segments` are the archived ones that overlap the selection.
+    `segments` are the archived ones overlapping the selection.
     """
     topic = request.topic
     for window in selection.windows:
@@ -67,7 +67,7 @@ def describe_gaps(
 
 
 def describe_expired(topic: str, expired: Sequence[Segment]) -> Iterator[MissingRecords]:
-    """Describe the records that a rule of retention removed: a sentence for each kafka partition."""
+    """Describe the records removed by a rule of retention: a sentence for each kafka partition."""
     for kafka_partition, group in groupby(expired, key=lambda s: s.kafka_partition):
         segments = list(group)
         hours = _join_stretches(sorted({s.chunk_start for s in segments if s.chunk_start}))
@@ -78,7 +78,7 @@ def describe_expired(topic: str, expired: Sequence[Segment]) -> Iterator[Missing
 
 
 def describe_erased(topic: str, erased: Sequence[Segment]) -> Iterator[MissingRecords]:
-    """Describe the records that were erased by request: a sentence for each kafka partition."""
+    """Describe the records erased by request: a sentence for each kafka partition."""
     for kafka_partition, group in groupby(erased, key=lambda s: s.kafka_partition):
         segments = list(group)
         offsets = OffsetRange(segments[0].start_offset, max(s.end_offset for s in segments))
@@ -89,7 +89,7 @@ def describe_erased(topic: str, erased: Sequence[Segment]) -> Iterator[MissingRe
 
 
 def _write_end(missing: OffsetRange, covered: RangeSet) -> str:
-    """Return the rest of a sentence on missing offsets that go beyond the archive's end, else nothing."""
+    """Return the rest of a sentence on missing offsets beyond the archive's end, else nothing."""
     end = covered.end_offset or 0
     return f", or were never there: the archive ends at offset {end}" if missing.end_offset > end else ""
 
@@ -113,9 +113,9 @@ def describe_values_only(topic: str, chosen: Iterable[Segment]) -> Iterator[str]
 
 
 def _surround(segments: Sequence[Segment], gaps: Iterable[Gap]) -> RangeSet:
-    """Return the offsets from the first to the last one of the segments, and of the gaps that touch these.
+    """Return the offsets from the first to the last one of the segments, and of the gaps touching these.
 
-    The records of such a gap may have had timestamps in the window of time that has chosen the segments.
+    The records of such a gap may have had timestamps in the selected window of time.
     """
     if not segments:
         return RangeSet()
@@ -125,7 +125,7 @@ def _surround(segments: Sequence[Segment], gaps: Iterable[Gap]) -> RangeSet:
 
 
 def _describe_incomplete(request: RestoreRequest, state: IndexState) -> Iterator[MissingRecords]:
-    """Describe the hours of a window of time that may get more records later."""
+    """Describe the incomplete hours of a window of time: they may get more records later."""
     hours = _list_hours(request)
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
     missing = sorted(set(hours) - state.judge.list_complete(hours, lateness))
@@ -148,9 +148,9 @@ def _join_stretches(hours: Sequence[datetime]) -> list[str]:
 
 
 def _list_hours(request: RestoreRequest) -> list[datetime]:
-    """List, ascending, the hours in the windows of time that may be archived by now. They begin as in the archive.
+    """List, ascending, the hours in the windows of time possibly archived by now. They begin as in the archive.
 
-    Of a window without an end, these are the hours that are over, and the time for their late records too.
+    Of a window without an end, these are the hours already over, with the time for their late records.
     """
     archive = request.config.archive
     zone = ZoneInfo(request.config.layout.timezone)
@@ -168,7 +168,7 @@ def _list_hours(request: RestoreRequest) -> list[datetime]:
 
 
 def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, segments: Sequence[Segment]) -> None:
-    """Raise PreflightError if records must be decoded, and name schema ids that two registries use differently."""
+    """Raise PreflightError if records must be decoded, and name schema ids used differently by two registries."""
     outgoing = request.outgoing
     if not (outgoing.changes_content or outgoing.map_schema_ids):
         return
@@ -229,8 +229,8 @@ class PlannedObject(OffsetSpan):
 class ArchivePlan(RestorePlan):
     """The plan of one topic's replayed objects.
 
-    `gaps` are requested records missing in the archive. `values_only` are sentences about objects of the selection that
-    are not in `objects`, because their format holds no whole records.
+    `gaps` are requested records missing in the archive. `values_only` are sentences about objects of the selection left
+    out of `objects`, because their format holds no whole records.
     """
 
     kind = "an archive with an index"
@@ -264,7 +264,7 @@ class ArchivePlan(RestorePlan):
 
     @property
     def is_exact(self) -> bool:
-        """True if every record of every object is restored, so that the index holds the exact number."""
+        """True if every record of every object is restored: the index then holds the exact number."""
         return not self.facts.chooses and all(map(self.selection.holds, self.objects))
 
     @property
@@ -310,11 +310,11 @@ def make_archive_target(request: RestoreRequest, plan: ArchivePlan) -> TargetPla
 
 
 def make_plan(request: RestoreRequest, connector_index: ConnectorIndex | None = None) -> ArchivePlan:
-    """Choose objects from the current index: `connector_index` is one that is open already.
+    """Choose objects from the current index: `connector_index` is one already open.
 
     Raises:
         MissingTopicError: the connector has archived nothing of the topic.
-        ConfigError: the request names kafka partitions that are not archived, or an empty window of offsets.
+        ConfigError: the request names unarchived kafka partitions, or an empty window of offsets.
         IntegrityError: the index is another topic's.
         PreflightError: records have to be decoded by schema ids with different schemas in two registries.
     """

@@ -196,7 +196,7 @@ class ArchivedStream:
             raise self._make_error(item, f"{what}: {err}") from err
 
     def _find_topic(self, item: PlannedObject, info: ObjectInfo) -> str | None:
-        """Return the topic to compare records with. None if the object's metadata show that it belongs here.
+        """Return the topic to compare records with. None if by its metadata the object belongs here.
 
         Then its records may have the name of another topic: transforms can give them one.
         """
@@ -222,8 +222,8 @@ class ArchivedStream:
         """Open the batches of an object: all of them, or only its row groups with the selected records.
 
         Only Parquet has row groups (an `EnvelopeReader`). Objects of other formats are read completely, and the caller
-        drops what lies outside of `windows`. Of an object that is read completely, the caller compares the digest.
-        `start_offset` is where a resumed stream goes on.
+        drops the records outside of `windows`. The caller compares the digest of a completely read object. A resumed
+        stream goes on at `start_offset`.
 
         Raises:
             IntegrityError: the object has another number of records than planned.
@@ -258,7 +258,7 @@ class _Reading:
 def describe_differences(
     request: RestoreRequest, objects: Sequence[PlannedObject], infos: Sequence[ObjectInfo | None]
 ) -> list[str]:
-    """Describe each object that is missing, or differs from the plan. `infos` are the store's answers.
+    """Describe each missing object, and each one different from the plan. `infos` are the store's answers.
 
     A copy of an object may have another ETag: then its bytes are read and compared, several objects at once.
     """
@@ -282,7 +282,7 @@ def _describe_difference(store: ObjectStore, item: PlannedObject, info: ObjectIn
 
 
 def _make_damage_error(topic: str, item: PlannedObject, what: str, advice: str) -> IntegrityError:
-    """Build the error for an object of the archive that is not as it was planned. `what` follows its key."""
+    """Build the error for an archived object different from the plan. `what` follows its key."""
     where = f"{topic}-{item.kafka_partition} [{item.start_offset}, {item.end_offset})"
     heal = "" if HEAL_OBJECT in what else f"; {HEAL_OBJECT}"
     return IntegrityError(f"{where}: object {item.key} {what}{heal}. {advice}")

@@ -85,7 +85,7 @@ def sum_known(numbers: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """The part of one target topic, from any source. `request` is that of this target alone, with its source topics.
+    """The part of one target topic, from any source. `request` is for this target alone, with its source topics.
 
     `start` is None before the restore has begun. `source_kafka_partitions` belong to the source's topics. `topic_id`,
     `configs` and `acls` are the source topic's, if known. `gaps` are requested records missing at the source. Without
@@ -149,7 +149,7 @@ class TargetPlan:
         return sum(o.wanted_count or 0 for o in self.objects if o.is_out_of_range)
 
     def bound_times(self, now_ms: int) -> tuple[int, int] | None:
-        """Return bounds of the sent timestamps: EARLIEST and LATEST where they are unknown. None: there is no object.
+        """Return bounds of the sent timestamps: EARLIEST and LATEST if they are unknown. None: there is no object.
 
         Records without a timestamp get `now_ms`.
         """
@@ -183,13 +183,13 @@ class SourceRecords(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamFacts:
-    """Facts of a stream that are known before its objects are read.
+    """Facts of a stream, known before its objects are read.
 
     `topic` and `kafka_partition` are the source's, `store` has the objects. `named_topic` is the topic if one restore
-    may read several, else empty. `to_topic` is its target. `to_topics` are those of all streams of the same records, if
-    transforms route them: then `named_topic` names the target, too. `record_count`, and `record_bytes` of keys, values
-    and headers, are exact or upper bounds, None if unknown. `object_starts` are pairs of an object's first offset and
-    the bytes of those before it.
+    may read several, else empty. `to_topic` is its target. `to_topics` are the targets of all streams of the same
+    records, if transforms route them: then `named_topic` names the target, too. `record_count`, and `record_bytes` of
+    keys, values and headers, are exact or upper bounds, None if unknown. `object_starts` are pairs of an object's first
+    offset and the bytes of those before it.
     """
 
     topic: str
@@ -260,9 +260,9 @@ class RestorePlan:
     """The plan of a restore as the bucket stores it. A subclass has the objects of one kind of source.
 
     `terms` is the original request: a later request is compared with it. `place` is the `hash_place` of its connector:
-    restores of one id with documents at two places are two restores. `skipped` are sentences about what is left out:
-    bad objects, topics without an archive. `skipped` may be shortened, `skipped_count` is not.
-    `starts` has the targets, by topic, before the first record. It is None before the restore has begun.
+    restores of one id with documents at two places are two restores. `skipped` are sentences about parts left out: bad
+    objects, topics without an archive. `skipped` may be shortened, `skipped_count` is not. `starts` has the targets, by
+    topic, before the first record. It is None before the restore has begun.
     """
 
     kind: ClassVar[str]

@@ -68,7 +68,7 @@ class RecordFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 class RequestFacts:
     """The facts of the request in a stored plan, as far as code depends on them.
 
-    A plan keeps its request as the JSON of `collect_request_terms`. This class is that JSON, read once. `after` is the
+    A plan keeps its request as the JSON of `collect_request_terms`. This class is the JSON, read once. `after` is the
     restore before this one. `records` is None if every record of the window was requested.
     """
 
@@ -168,7 +168,7 @@ def check_terms(
 
 
 def collect_request_terms(request: RestoreRequest) -> dict[str, Any]:
-    """Return the terms that identify a restore, as JSON."""
+    """Return the identifying terms of a restore, as JSON."""
     return {
         "connector": request.config.name,
         "topic": request.topic,
@@ -195,7 +195,7 @@ def _collect_record_terms(records: RecordFilter) -> dict[str, Any] | None:
 
 
 def _collect_outgoing_terms(outgoing: Outgoing, restore_id: str) -> dict[str, Any] | None:
-    """Return the fields that differ from their defaults, without secrets. None if none differs."""
+    """Return the fields with other values than their defaults, without secrets. None if none differs."""
     default = Outgoing()
     changed = [f.name for f in fields(Outgoing) if getattr(outgoing, f.name) != getattr(default, f.name)]
     return {name: _make_term(getattr(outgoing, name), restore_id) for name in changed} or None

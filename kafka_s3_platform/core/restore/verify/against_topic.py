@@ -37,7 +37,7 @@ class KafkaPartitionComparison:
     offset of the first missing one, None if none is. Of the topic's other records, `doubled_count` equal an archived
     one and `foreign_count` equal none (they lie outside of the window, or other writers wrote them). If a record is
     missing, these are not distinguished, and all count as foreign. The digests are of all archived records, and of
-    those found as read from the topic. `fault` is the error that ended the comparison early.
+    those found as read from the topic. `fault` is the error of a comparison ended early.
     """
 
     kafka_partition: int
@@ -62,7 +62,7 @@ class KafkaPartitionComparison:
 class Comparison:
     """Comparison of the archive of `topic` with `to_topic`.
 
-    `gaps` are sentences on records missing in the archive, `notes` on parts of both that were not compared.
+    `gaps` are sentences on records missing in the archive, `notes` on uncompared parts of both.
     """
 
     topic: str
@@ -220,7 +220,7 @@ def _limit_to_log(plan: ArchivePlan, logs: dict[int, Frontier]) -> ArchivePlan:
 def _describe_uncompared(
     request: RestoreRequest, plan: ArchivePlan, topic: TopicDescription, logs: dict[int, Frontier]
 ) -> Iterator[str]:
-    """Say which records of the topic are not compared, and why."""
+    """Describe the uncompared records of the topic, with the reasons."""
     for p, log in sorted(logs.items()):
         if request.kafka_partitions is not None and p not in request.kafka_partitions:
             continue

@@ -46,7 +46,7 @@ Runs = npt.NDArray[np.int64]
 class MappingWriter:
     """Builds the mapping of one kafka partition from pairs of batches, in offset order.
 
-    It keeps the compressed runs in memory. Offsets that alternate regularly take next to nothing.
+    It keeps the compressed runs in memory. Regularly alternating offsets take next to nothing.
     """
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ _EXTRA = """
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRecords:
-    """Records that should be there. Those with a timestamp of `any_timestamp` (epoch ms) may have any other."""
+    """Records expected in the target. Those with a timestamp of `any_timestamp` (epoch ms) may have any other."""
 
     batches: Iterable[pa.RecordBatch]
     any_timestamp: frozenset[int]
@@ -61,7 +61,7 @@ class ExpectedRecords:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A content that is there `count` times less often than expected. `stream` is the index of its stream."""
+    """A content found `count` times less often than expected. `stream` is the index of its stream."""
 
     count: int
     stream: int
@@ -162,7 +162,7 @@ def count_target(task: TargetCountTask, _: Attempt) -> TargetReport:
 
 
 def _explain_lost(task: TargetCountTask, lost: Lost, log: TargetLog) -> Exception:
-    """Build the error for a record that the target holds less often than it was sent."""
+    """Build the error for a record held by the target less often than it was sent."""
     if log.open_offset is not None:
         return explain_open_transaction(log)
     first = task.replays[0]

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Verified:
-    """Result of a verification. `notes` are pairs of a target topic and a sentence about what was not read of it."""
+    """Result of a verification. `notes` are pairs of a target topic and a sentence about its unread part."""
 
     kafka_partitions: tuple[KafkaPartitionReport, ...] = ()
     targets: tuple[TargetReport, ...] = ()
@@ -78,9 +78,9 @@ class Verification:
     runner: TaskRunner
 
     def run(self, sent: Sequence[ReplayResult], early: Sequence[VerifiedStream]) -> Verified:
-        """Read every target back, and compare it with what was `sent`.
+        """Read every target back, and compare it with the records `sent`.
 
-        Streams that were read back `early`, while others were sent, are read again only if their targets have changed.
+        Streams read back `early`, while others were sent, are read again only if their targets have changed.
 
         Raises:
             IntegrityError: a sent record is missing, or out of order.
@@ -114,9 +114,9 @@ class Verification:
         return Verified(tuple(in_order), tuple(targets.values()), notes)
 
     def _observe(self, *, awaits_transactions: bool = False) -> _TargetStates:
-        """Return the targets as they are now: their logs, and configs that the preflight would refuse.
+        """Return the targets as they are now: their logs, and new reasons of the preflight to refuse them.
 
-        The errors are those of `observe_goals`.
+        Same errors as `observe_goals`.
         """
         with ClusterAdmin(self.request.target_kafka) as admin:
             now = observe_goals([goal.plan for goal in self.goals], admin)
@@ -136,7 +136,7 @@ class Verification:
         )
 
     def _describe_unread(self, states: _TargetStates) -> Iterator[tuple[str, str]]:
-        """Describe unread parts of the targets that grew, by the target topic."""
+        """Describe grown but unread kafka partitions of the targets, by the target topic."""
         for goal in sorted(self.goals, key=lambda g: g.plan.to_topic):
             name = goal.plan.to_topic
             others = states.logs[name].keys() - set(self._list_reached(name))

@@ -28,7 +28,7 @@ class Month:
 
     @classmethod
     def of(cls, day: date) -> "Month":
-        """Return the month that the day is in."""
+        """Return the month of the day."""
         return cls(day.replace(day=1))
 
     def isoformat(self) -> str:
@@ -79,7 +79,7 @@ class DayReport(SegmentTotals):
     """One day or month in the index: its live segments.
 
     Hourly segments among them came after the day's last compaction: the day is due again. Segments of a format for
-    values only are never merged. `is_in_month`: the day's month has objects, whose records `segments` does not count.
+    values only are never merged. `is_in_month`: the day's month has objects; `segments` leaves out their records.
     """
 
     span: Span
@@ -88,7 +88,7 @@ class DayReport(SegmentTotals):
 
     @property
     def hourly_count(self) -> int:
-        """Segments that no compaction has merged yet."""
+        """The number of segments not yet merged by a compaction."""
         return sum(s.chunk == "hourly" and is_mergeable(s) for s in self.segments)
 
     @property
@@ -102,7 +102,7 @@ class CompactReport:
     """Result of one run: `merged` segments were replaced by `written` ones; both are empty if there was nothing to do.
 
     Up to `out_of_range_count` records of the day are in none of its segments: the start hour was later than theirs.
-    `run_record_count` is of all days and topics of the run, which took `seconds`.
+    `run_record_count` is of all days and topics of the run, and `seconds` is its duration.
     """
 
     day: DayReport
@@ -115,7 +115,7 @@ class CompactReport:
 
 
 def find_day_start(span: Span, zone: ZoneInfo) -> datetime:
-    """Return when a day or month begins in this timezone, in UTC: after midnight if a clock change skips that."""
+    """Return the start of a day or month in this timezone, in UTC: after midnight if a clock change skips midnight."""
     return datetime.combine(find_first_day(span), time(), zone).astimezone(timezone.utc)
 
 
@@ -131,7 +131,7 @@ def list_day_hours(span: Span, zone: ZoneInfo) -> list[datetime]:
 
 
 def find_day(segment: Segment | StoredChunk) -> date | None:
-    """Return the day in which an hour, day or month begins, in its own timezone; None for out-of-range records."""
+    """Return the day at the start of an hour, day or month, in its own timezone; None for out-of-range records."""
     if segment.chunk_start is None:
         return None
     return segment.chunk_start.astimezone(segment.zone).date()
@@ -144,7 +144,7 @@ def find_span(segment: Segment) -> Span | None:
 
 
 def select_day_segments(segments: Sequence[Segment], span: Span) -> tuple[Segment, ...]:
-    """Return the segments of a day, without those of its month; or of a month, with those of its days and hours."""
+    """Return the segments of a day, without its month's; or of a month, with its days' and hours'."""
     if not isinstance(span, Month):
         return tuple(s for s in segments if find_span(s) == span)
     return tuple(s for s in segments if (day := find_day(s)) is not None and Month.of(day) == span)
@@ -159,9 +159,9 @@ def read_day_segments(snapshot: IndexSnapshot, span: Span, kinds: Collection[str
 
 
 def count_day_records(snapshot: IndexSnapshot, span: Span) -> tuple[Counter[int], Counter[int]]:
-    """Count the records of a day or month by kafka partition: those of its merged objects, and of the hours in them.
+    """Count the records of a day or month by kafka partition: in its merged objects, and in the hours in them.
 
-    Records that were erased from the merged objects count for these: the hours were merged with them.
+    Records erased from the merged objects count for these: the hours were merged with them.
     """
     merged = Counter[int]()
     hours = Counter[int]()
@@ -173,7 +173,7 @@ def count_day_records(snapshot: IndexSnapshot, span: Span) -> tuple[Counter[int]
 
 
 def explain_lost_records(snapshot: IndexSnapshot, span: Span) -> str:
-    """Say that the objects of a day or month do not hold as many records as its merged hours. Empty if they do."""
+    """Explain a difference in records between a day's (or month's) objects and its merged hours. Empty if equal."""
     merged, hours = count_day_records(snapshot, span)
     if merged == hours:
         return ""
@@ -184,12 +184,12 @@ def explain_lost_records(snapshot: IndexSnapshot, span: Span) -> str:
 
 
 def load_day_segments(snapshot: ConnectorSnapshot, topics: Iterable[str], span: Span) -> None:
-    """Read the live segments of a day or month of many topics in one pass, so that no later call has to read them."""
+    """Read the live segments of a day or month of many topics in one pass, for all later calls."""
     snapshot.load_segments(topics, _build_span_filter(span))
 
 
 def read_month_segments(snapshot: IndexSnapshot, day: date) -> tuple[Segment, ...]:
-    """Return the live monthly segments that may hold records of the day."""
+    """Return the live monthly segments of the day's month: they may hold its records."""
     month = Month.of(day)
     return select_day_segments(snapshot.select_segments(replace(_build_span_filter(month), chunk="monthly")), month)
 
@@ -200,7 +200,7 @@ def find_holder(snapshot: IndexSnapshot, day: date) -> Span:
 
 
 def group_by_holder(segments: Iterable[Segment], months: Collection[Span | None]) -> dict[Span | None, list[Segment]]:
-    """Group segments by day, or by month where it is one of `months`. Key None has records that are of no day."""
+    """Group segments by month if it is one of `months`, else by day. Key None has records of no day."""
     by_span: dict[Span | None, list[Segment]] = {}
     for segment in segments:
         by_span.setdefault(choose_holder(find_day(segment), months), []).append(segment)
@@ -213,12 +213,12 @@ def choose_holder(day: date | None, months: Collection[Span | None]) -> Span | N
 
 
 def list_merged_months(segments: Iterable[Segment]) -> frozenset[Span | None]:
-    """Return the months that have segments of a month, made of those of its days."""
+    """Return the months with monthly segments, merged from segments of days."""
     return frozenset(find_span(segment) for segment in segments if segment.chunk == "monthly")
 
 
 def _build_span_filter(span: Span) -> SegmentFilter:
-    """Return the filter of segments that may begin in the day or month, in any timezone."""
+    """Return a filter of all segments with a start in the day or month of any timezone."""
     start = datetime.combine(find_first_day(span), time(), timezone.utc)
     end = datetime.combine(find_next_day(span), time(), timezone.utc)
     return SegmentFilter(chunk_starts=(shift_time(start, -FARTHEST_ZONE), shift_time(end, FARTHEST_ZONE)))
@@ -227,7 +227,7 @@ def _build_span_filter(span: Span) -> SegmentFilter:
 def list_due_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, now: datetime) -> list[date]:
     """Return the days to compact, ascending: they ended `lateness` ago or more, and have an hourly segment to merge.
 
-    Such a segment is newer than its day's compaction, which retired all then live ones. A day has to be over in the
+    Such a segment is newer than its day's compaction: this retired all then live ones. A day has to be over in the
     segment's timezone and in `zone`, the connector's.
     """
     days = {(find_day(c), c.zone) for c in snapshot.list_chunks(SegmentFilter(chunk="hourly")) if is_mergeable(c)}

@@ -38,7 +38,7 @@ class MergeTask:
     """Compacted topic and day or month. The day in `merge.zone` may be another span of time."""
 
     def target(self, attempt: Attempt) -> SegmentTarget:
-        """Return where and as what merged segments are written: by this attempt, with the inputs' schema ids."""
+        """Return the target of the merged segments: written by this attempt, with the inputs' schema ids."""
         writer = replace(self.writer, attempt=attempt.attempt_id)
         return SegmentTarget(
             self.layout,
@@ -73,10 +73,10 @@ def try_merges(group: MergeGroup, attempt: Attempt) -> tuple[int, list[Outcome]]
 
 
 def _try_merge(task: MergeTask, attempt: Attempt, *, is_alone: bool) -> Outcome:
-    """Merge some segments into larger ones. Return these, or the error, so that the task's other merges are still done.
+    """Merge some segments into larger ones. Return these, or the error: the task's other merges are still done.
 
-    An error that may pass is raised while Spark has attempts left, if the merge `is_alone` in its task: with others in
-    it, Spark would repeat those too.
+    A transient error is raised while Spark has attempts left, if the merge `is_alone` in its task: with others in it,
+    Spark would repeat those too.
     """
     try:
         return merge_segments(task, attempt)
@@ -92,7 +92,7 @@ def merge_segments(task: MergeTask, attempt: Attempt) -> tuple[Segment, ...]:
     """Merge segments record by record, by offset, into new ones. Objects of a failed merge are left for the vacuum.
 
     Raises:
-        IntegrityError: an input is missing, or not what its row says.
+        IntegrityError: an input is missing, or differs from its row.
     """
     store = ObjectStore(task.store)
     inputs = task.merge.inputs
@@ -125,7 +125,7 @@ class _LateCounts:
         self._waiting = sorted(((s.start_offset, s.late_count) for s in inputs), reverse=True)
 
     def up_to(self, batch: pa.RecordBatch) -> int:
-        """Return the number of late records of the inputs that begin in `batch`, or before it and were not counted."""
+        """Return the number of late records of the uncounted inputs with a start in `batch`, or before it."""
         return sum(self._pop_counts(batch.column("offset")[-1].as_py()))
 
     def _pop_counts(self, last_offset: int) -> Iterator[int]:
@@ -134,7 +134,7 @@ class _LateCounts:
 
 
 def _check_output(task: MergeTask, segments: Sequence[Segment]) -> None:
-    """Raise IntegrityError if the merged segments do not hold as many records and bytes as those that were merged."""
+    """Raise IntegrityError if the merged segments have other sums of records, bytes or late records than the inputs."""
     inputs = task.merge.inputs
     for name in ("record_count", "record_bytes", "late_count"):
         input_sum = sum(getattr(s, name) for s in inputs)

@@ -74,17 +74,17 @@ class Merge:
 
     @property
     def segment_bytes(self) -> int:
-        """Record bytes at which each output ends; never reached if there is only one."""
+        """Record bytes to end each output at; never reached if there is only one."""
         return sum(s.record_bytes for s in self.inputs) // self.outputs + 1
 
 
 def plan_span(segments: Sequence[Segment], span: Span, segment_bytes: int) -> list[Merge]:
     """Return the merges of a day or month, from all live segments. Empty when no segment of it is to be merged.
 
-    Inputs of a day are its hourly segments, and earlier daily ones that overlap them or are smaller than half of
-    `segment_bytes`. Inputs of a month are its daily segments and earlier monthly ones, if they are smaller than that.
-    No merge reaches across a segment that stays, or into another timezone: if the connector's was changed, a day of
-    either is another span of time. A segment stays unless it `is_mergeable`.
+    Inputs of a day are its hourly segments, and earlier daily ones overlapping them or smaller than half of
+    `segment_bytes`. Inputs of a month are its daily segments and earlier monthly ones, if smaller than this half. No
+    merge reaches across a remaining segment, or into another timezone: if the connector's was changed, a day of either
+    is another span of time. A segment remains unless it `is_mergeable`.
     """
     is_month = isinstance(span, Month)
     mergeable = (s for s in select_day_segments(segments, span) if is_mergeable(s))
@@ -103,7 +103,7 @@ def list_due_months(
 ) -> list[Month]:
     """Return the months to compact, ascending: they ended `lateness` ago or more, and have daily segments to merge.
 
-    Reads the segments of each month that has daily ones.
+    Reads the segments of each month with daily ones.
     """
     if not segment_bytes:
         return []
@@ -121,7 +121,7 @@ def _get_merge_key(segment: Segment) -> tuple[int, str]:
 def build_merged_layout(layout: LayoutSettings, span: Span, zone: ZoneInfo, segment_bytes: int) -> LayoutSettings:
     """Return the layout of merged segments of `zone` with at most `segment_bytes` record bytes.
 
-    Objects of months lie beside those of days, in folders of months.
+    Objects of months lie beside objects of days, in folders of months.
     """
     return layout.model_copy(
         update={
@@ -139,9 +139,9 @@ def build_merged_layout(layout: LayoutSettings, span: Span, zone: ZoneInfo, segm
 
 
 def build_merged_path_format(path_format: str, span: Span) -> str:
-    """Return the path format of objects of a day or month: its folders before the first that names less than that.
+    """Return the path format of objects of a day or month: the folders before the first of a finer unit.
 
-    If there is none before that one, it is that of Connect's daily folders, or the first two of them for a month.
+    If no folder is before it, return Connect's daily folders, or the first two of them for a month.
     """
     is_month = isinstance(span, Month)
     finer = _FINER_THAN_A_MONTH if is_month else _FINER_THAN_A_DAY
@@ -160,7 +160,7 @@ def encode_span(layout: LayoutSettings, zone: ZoneInfo, span: Span) -> str:
 
 
 def _split_runs(segments: Sequence[Segment], finer: Chunk, segment_bytes: int) -> Iterator[list[Segment]]:
-    """Split the segments at large ones, which stay. Return the parts with a segment of the `finer` chunk to merge."""
+    """Split the segments at large ones: these stay. Return the parts with a segment of the `finer` chunk to merge."""
     hourly = [s for s in segments if s.chunk == "hourly"]
     runs: list[list[Segment]] = [[]]
     for segment in segments if any(s.chunk == finer for s in segments) else ():
@@ -173,9 +173,9 @@ def _split_runs(segments: Sequence[Segment], finer: Chunk, segment_bytes: int) -
 
 
 def _split_merges(run: Sequence[Segment], finer: Chunk, segment_bytes: int) -> Iterator[Merge]:
-    """Assign each cluster of overlapping segments to the output in whose share of the bytes its middle lies.
+    """Assign each cluster of overlapping segments to an output: the cluster's middle lies in its share of the bytes.
 
-    An hour is merged alone too, for the day. A day that would be the only one stays.
+    An hour is merged alone too, for the day. A day alone in its output stays.
     """
     total = max(1, sum(s.size for s in run))
     share = total / max(1, round(total / segment_bytes))
@@ -221,7 +221,7 @@ class ReservedDays:
 
 
 def reserve_days(requests: Sequence[CompactRequest], index: ConnectorIndex, runner: TaskRunner) -> ReservedDays:
-    """Plan the merges of the requested days, and reserve them in one commit, which ends earlier ones of these days.
+    """Plan the merges of the requested days, and reserve them in one commit. Earlier ones of these days end with it.
 
     An error of one topic leaves the others. Plans again if another commit came first. Nothing is reserved if `runner`
     cannot run tasks.

@@ -1,7 +1,7 @@
 """Compact days and months of topics: reserve them, merge, commit. One run has one reservation and one pass of tasks.
 
-Every stage may be killed and run again: inputs stay live until the one commit that retires them and adds the outputs;
-a later compaction of the same day supersedes an earlier one, so it can never commit; keys carry the epoch.
+Every stage may be killed and run again: inputs stay live until one commit retires them and adds the outputs; a later
+compaction of the same day supersedes an earlier one, so it can never commit; keys carry the epoch.
 """
 
 import logging
@@ -66,8 +66,8 @@ def compact_days(
 ) -> Mapping[TopicDay, CompactReport | PlatformError]:
     """Compact days or months of topics of a connector in one run: one reservation, one pass of tasks, a commit a slice.
 
-    Returns the report of each topic's day, or the error that left it as it was. Raises errors that all topics share, of
-    the store above all. Committed slices stay.
+    Returns the report of each topic's day, or the error: the day is as before then. Raises errors shared by all topics,
+    of the store above all. Committed slices stay.
     """
     started = datetime.now(timezone.utc)
     config = requests[0].config
@@ -173,7 +173,7 @@ class _Run:
         return [days[0].reserved.lease for topic, days in self._by_topic.items() if topic not in self._closed]
 
     def run(self) -> None:
-        """Merge the reserved days in Spark tasks. Commit each slice of them. Raises errors that all topics share."""
+        """Merge the reserved days in Spark tasks. Commit each slice of them. Raises errors shared by all topics."""
         tasks = [
             _build_task(day_run.reserved, merge) for day_run in self._days.values() for merge in day_run.reserved.merges
         ]
@@ -195,7 +195,7 @@ class _Run:
         return f"compact {count_noun(len(self._days), 'day')} of {topics} of {self._config.name}"
 
     def _merge(self, groups: Sequence[tuple[MergeTask, ...]]) -> list[MergeTask]:
-        """Merge groups of tasks in Spark. Return tasks that may pass when tried again, each in a group of its own."""
+        """Merge groups of tasks in Spark. Return the tasks to try again, each in a group of its own."""
         retries: list[MergeTask] = []
         groups_left = [tuple(task for task in group if not self._days[task.topic_day].is_over) for group in groups]
         numbered = [MergeGroup(n, group) for n, group in enumerate(groups_left) if group]
@@ -208,7 +208,7 @@ class _Run:
         return retries
 
     def _note(self, task: MergeTask, outcome: Outcome) -> None:
-        """Note the outcome of a merge for its day. Raise errors that all topics share; another one fails the day."""
+        """Note the outcome of a merge for its day. Raise errors shared by all topics; another one fails the day."""
         day_run = self._days[task.topic_day]
         if isinstance(outcome, PlatformError):
             if isinstance(outcome, SHARED_ERRORS):
@@ -273,7 +273,7 @@ def _build_change(days: Sequence[_DayRun], snapshot: IndexSnapshot, *, ends_leas
 
 
 def _build_task(reserved: ReservedDay, merge: Merge) -> MergeTask:
-    """Build the task that merges segments of a day or month into larger ones."""
+    """Build the task of merging segments of a day or month into larger ones."""
     request = reserved.request
     config = request.config
     start = find_day_start(request.span, merge.zone)
@@ -313,7 +313,7 @@ def _build_reports(
 def _build_report(
     snapshot: ConnectorSnapshot, topic_day: TopicDay, day_run: _DayRun | None, record_count: int, seconds: float
 ) -> CompactReport:
-    """Build the report of one day. Log the segments that stay hourly."""
+    """Build the report of one day. Log unmergeable segments."""
     topic, day = topic_day
     day_report = report_day(snapshot.topic(topic), day)
     if day_report.unmergeable:
