@@ -170,7 +170,7 @@ class Interruption(click.ClickException):
 
 
 def _make_exception(err: PlatformError) -> click.ClickException:
-    """Return the error for the terminal, whose exit status says whether another try may help."""
+    """Return the error for the terminal. Its exit status tells errors worth another try from the others."""
     text = format_entry(str(err))
     if isinstance(err, TransientError):
         return TransientFailure(text)

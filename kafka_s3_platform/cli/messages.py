@@ -151,7 +151,7 @@ class Messages(logging.Handler):
             self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a log message, unless it is about progress that the display shows."""
+        """Write a log message, unless the display shows the same progress."""
         if self.is_verbose or not (is_progress(record) and self._shows_progress()):
             self._write(self.format(_restore_message(record)), COLOURS.get(record.levelno))
 

@@ -66,7 +66,7 @@ class Judgement(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict on the thing `what`. `detail` has the facts, with advice if something is wrong."""
+    """The verdict on a thing, named by `what`. `detail` has the facts, with advice if something is wrong."""
 
     what: str
     judgement: Judgement
@@ -117,7 +117,7 @@ Answer = str | tuple[Judgement, str]
 
 
 def judge(subject: str, attempt: Callable[[], Answer]) -> Finding:
-    """Return what `attempt` returns as a finding on `subject`, or its error as a bad one."""
+    """Return the answer of `attempt` as a finding on `subject`, or its error as a bad one."""
     try:
         answer = attempt()
     except PlatformError as err:
