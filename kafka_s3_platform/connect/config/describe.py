@@ -197,5 +197,5 @@ def _belongs_to(name: str, dialect: Dialect) -> bool:
 
 
 def _is_listed(name: str, keys: tuple[str, ...]) -> bool:
-    """Return True if a key is in `keys`, or begins with one of them that ends in `.` or `_`."""
+    """Return True if a key is in `keys`, or begins with one of them ending in `.` or `_`."""
     return any(name == key or (key.endswith((".", "_")) and name.startswith(key)) for key in keys)

@@ -14,7 +14,7 @@ from kafka_s3_platform.connect.config.keys import values
 
 @dataclass(frozen=True)
 class Dialect:
-    """A connector class with readable files, of a sink or of a source, and what is special in its files.
+    """A connector class with readable files, of a sink or of a source, and the peculiarities of its files.
 
     `topics_dir`, `format`, `partitioner`, `flush_size` and `key_layout` are its defaults. None is this platform's own
     default. `required_there` are keys required by the original. `implied` are keys required here, which follow from one
@@ -44,7 +44,7 @@ class Dialect:
 
 
 def _split_names(text: str) -> tuple[str, ...]:
-    """Return names that are separated by blanks."""
+    """Return names separated by blanks."""
     return tuple(text.split())
 
 
@@ -186,9 +186,9 @@ _BY_CLASS: Mapping[str, Dialect] = {
 
 
 def read_as(dialect: Dialect, keys: Container[str]) -> Dialect:
-    """Return the dialect by whose defaults a file with these keys is read.
+    """Return the dialect with the defaults for a file with these keys.
 
-    If somebody changes only the class in a sink's file, to read its objects, the file keeps the defaults of that sink.
+    If somebody changes only the class in a sink's file, to read its objects, the file keeps the sink's defaults.
     """
     if dialect is not CONNECT_SOURCE or any(key in keys for key in _SAID):
         return dialect

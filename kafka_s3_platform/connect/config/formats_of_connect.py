@@ -1,4 +1,4 @@
-"""The formats of Connect's sinks, DeviantArt's, Aiven's and Lenses', and the words that their files have for them.
+"""The formats of Connect's sinks, DeviantArt's, Aiven's and Lenses', and their files' words for them.
 
 Sources: Confluent's kafka-connect-storage-cloud, the record writers of its formats; "Amazon S3 Sink Connector for
 Confluent Cloud" (JSON to AVRO does not work); DeviantArt's kafka-connect-s3; the READMEs of Aiven's S3 sink and S3
