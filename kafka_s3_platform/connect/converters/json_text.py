@@ -44,7 +44,7 @@ class JsonPayload(Payload):
         return [None if row is None else decode_json(row) for row in rows]
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """Return the field at `path` of each record, MISSING without it. Only that field is decoded, where possible."""
+        """Return the field at `path` of each record, MISSING without it. Only this field is decoded, if possible."""
         if "objects" in self.__dict__ or not path:
             return super().field(path)
         try:

@@ -1,9 +1,9 @@
 """Compiles Protobuf schemas from the Registry to descriptors, without generated classes.
 
 Confluent's registry returns serialized descriptors (`format=serialized`). Apicurio's returns the registered text: a
-.proto file, or the serialized descriptor in base64 that Python's serializer registers. protoc compiles a .proto file in
-a separate process with limits of time and memory, because anybody who may register schemas decides what it reads. No
-part of a schema is on that process's command line.
+.proto file, or the serialized descriptor in base64 registered by Python's serializer. protoc compiles a .proto file in
+a separate process with limits of time and memory, because its input comes from anybody with the right to register
+schemas. No part of a schema is on its command line.
 """
 
 import base64
