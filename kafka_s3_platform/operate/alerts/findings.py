@@ -40,7 +40,7 @@ from kafka_s3_platform.operate.alerts.incidents import Finding
 from kafka_s3_platform.operate.status.concerns import CONDITIONS
 
 MOST_TITLE = 200
-"""Longest quotation of an error in a title, which is the subject of a mail."""
+"""Longest quotation of an error in a title, the subject of a mail."""
 
 
 @dataclass(frozen=True)

@@ -12,23 +12,23 @@ from datetime import datetime
 from typing import Literal
 
 MOST_NAMES = 5
-"""Most topics or connectors that a message names. Of the others it has the number."""
+"""Most topics or connectors named in a message. Of the others it has the number."""
 
 MOST_CHARACTERS = 1_000
 """Longest text of an error: the cursor is stored with each tick."""
 
 IncidentStage = Literal["began", "nearer", "over", "gone"]
-"""The kind of message that is due.
+"""The kind of message due.
 
-`nearer`: the incident goes on, and the time until Kafka deletes records that are not archived has halved. `gone`:
-nobody watches it any more, since its connector, topic or file is not defined any more.
+`nearer`: the incident goes on, and the time until Kafka deletes unarchived records has halved. `gone`: nobody watches
+it any more, since its connector, topic or file is not defined any more.
 """
 
 NEAREST_SECONDS = 900.0
 """With less time left until the loss, the next message comes only when no time is left."""
 
 CALM_SECONDS = 3_600.0
-"""Time after a message in which a longer time left is ignored, so that a time that goes up and down is no news."""
+"""Time after a message in which a longer time left is ignored, so ups and downs are no news."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from kafka_s3_platform.operate.alerts.message import Message
 from kafka_s3_platform.operate.alerts.settings import AlertSettings
 
 SEND_SECONDS = 10.0
-"""Time after which a message without an answer counts as not delivered."""
+"""Longest wait for an answer. Without one, a message counts as undelivered."""
 
 
 @dataclass(frozen=True)

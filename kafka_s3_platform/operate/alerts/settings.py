@@ -1,4 +1,4 @@
-"""Where alerts go, as the environment says."""
+"""The receivers of alerts, as set in the environment."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kafka_s3_platform.core.restore.evidence import Evidence
 
 REHEARSAL_TIME = "0 2 * * *"
-"""After the night's compaction, and before retention removes what it let go."""
+"""After the night's compaction, and before the removals of retention."""
 
 _STAYS = "A rehearsal changes nothing of the archive. Another one draws the same hours again."
 

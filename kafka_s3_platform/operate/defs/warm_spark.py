@@ -23,12 +23,12 @@ logger = logging.getLogger(__name__)
 VARIABLE = environment.WARM_SPARK
 
 DEFAULT_MINUTES = 60
-"""Time for which a warm Spark of the stack waits for the next run."""
+"""Time a warm Spark of the stack waits for the next run."""
 
 LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:, *(\d+))?\])?")
 
 SLOTS = 256
-"""Number of tasks of all runs in the session: more than there ever are, so that no run waits for another.
+"""Number of tasks of all runs in the session: more than there ever are, so no run waits for another.
 
 Each run has as many under way as its own session would have.
 """

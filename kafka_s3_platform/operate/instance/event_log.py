@@ -26,7 +26,7 @@ from watchdog.observers import Observer
 EventHandler = Callable[[dg.EventLogEntry, str], None]
 
 BUSY_SECONDS = 30.0
-"""Time that a writer waits for another one, as in Dagster's own storage."""
+"""Time a writer waits for another one, as in Dagster's own storage."""
 
 
 class OneFileEventLogStorage(SqliteEventLogStorage):

@@ -70,7 +70,7 @@ TICK_PATIENCE = timedelta(minutes=5)
 logger = logging.getLogger(__name__)
 
 REMEMBERED_RUNS = 1000
-"""Number of the last changed runs that the first call reads. Later calls read the runs that changed since."""
+"""Number of the last changed runs read by the first call. Later calls read the runs changed since."""
 
 OVERLAP = timedelta(minutes=2)
 """Time before the last call from which a call reads changed runs: the clocks of two machines may differ."""

@@ -41,9 +41,9 @@ class Download:
     title: str
     coordinates: str
     ivy_options: Callable[[Path], Sequence[str]]
-    """Returns Ivy's options, given the folder that Ivy may write to."""
+    """Returns Ivy's options, given a folder for Ivy to write to."""
     list_differences: Callable[[Path], Sequence[str]]
-    """Compares the files of the folder with what is recorded: others run as this user's code."""
+    """Compares the files of the folder with the record: others run as this user's code."""
     unpack: Callable[[Path], Path] = Path
     """Unpacks the folder of downloads, and returns the folder to keep."""
 

@@ -25,7 +25,7 @@ class StackSettings:
 
     data_dir: Path = Path(".local")
     cache: Path = field(default_factory=environment.find_stack_folder)
-    """For jars of the servers and class data of their Java: they are code, so not in the folder that one works in."""
+    """For jars of the servers and class data of their Java: they are code, so not in the working directory."""
     kafka_version: str = KAFKA_VERSION
     """The release of Apache Kafka. Digests of its jars are recorded beside `broker.py`."""
     kafka_port: int = int(environment.LOCAL_DEFAULTS[f"{PREFIX}KAFKA_PORT"])

@@ -107,7 +107,7 @@ class Overviews:
     def _add_progress(
         self, configs: Sequence[ConnectorConfig], histories: Mapping[str, RunHistory]
     ) -> Mapping[str, RunHistory]:
-        """Add how far restores have come. Where a store does not tell in time, it is not known."""
+        """Add how far restores have come. If a store does not answer in time, it is unknown."""
         if self._restores is not None and self._restores.is_under_way:
             return histories
 

@@ -25,10 +25,10 @@ from kafka_s3_platform.operate.monitoring.lookout import HealthReport
 
 UNKNOWN = "not known"
 MOST_TEXT = 2_000
-"""Characters of an error that the page shows. Dagster's page of the run has the rest."""
+"""Characters of an error shown on the page. Dagster's page of the run has the rest."""
 
 MOST_OPEN = 60
-"""Up to so many topics, the tables of all connectors are open, unless the address names those that are."""
+"""Up to so many topics, the tables of all connectors are open, unless the address names the open ones."""
 
 
 @dataclass(frozen=True)

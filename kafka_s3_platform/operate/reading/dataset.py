@@ -1,7 +1,7 @@
 """Opens the records of a topic as an Arrow dataset. The index names the objects, with each record once.
 
 Each *fragment* (Arrow's word for an object of a dataset) has the kafka partition, the offsets and the timestamps of its
-records. So an engine with pushed-down conditions opens only objects with possible matches. Where Arrow cannot read an
+records. So an engine with pushed-down conditions opens only objects with possible matches. If Arrow cannot read an
 object, or values are decoded, a `PulledDataset` answers with batches of our own readers, in the thread of the caller.
 
 Arrow decodes a row group as a whole, and by default as many at once as have two million records. So the pages of each

@@ -1,7 +1,7 @@
 """Reads objects unreadable for Arrow: whole records in JSON or Avro, values alone, and objects of other sinks.
 
-The readers are those of restores and verification. A *part* is the smallest unit of a task: it can be read alone, on
-any machine.
+Restores and verification have the same readers. A *part* is the smallest unit of a task: it can be read alone, on any
+machine.
 """
 
 import logging
@@ -44,7 +44,7 @@ _TIMELESS = ("timestamp", "timestampType")
 VALUES_SCHEMA = pa.schema(
     [column.with_nullable(column.nullable or column.name in _TIMELESS) for column in RECORD_SCHEMA]
 )
-"""`RECORD_SCHEMA` for objects that may lack the timestamps of their records: these are null then."""
+"""`RECORD_SCHEMA` for objects perhaps without their records' timestamps: these are null then."""
 
 
 class ReadPart(Protocol):

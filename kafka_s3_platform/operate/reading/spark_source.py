@@ -21,13 +21,13 @@ from kafka_s3_platform.operate.reading.dataset import FIRST_NUMBER, LAST_NUMBER,
 from kafka_s3_platform.operate.reading.values import ValueDecoder
 
 TASK_BYTES = 134_217_728
-"""Most bytes of objects that one task of Spark reads, as `spark.sql.files.maxPartitionBytes` by default."""
+"""Most bytes of objects for one task of Spark, as `spark.sql.files.maxPartitionBytes` by default."""
 
 LEAST_TASK_BYTES = 4_194_304
 """Fewer bytes are not worth a task of their own, as `spark.sql.files.openCostInBytes` by default."""
 
 BATCH_RECORDS = 10_000
-"""Records of a batch that goes to the JVM, as `spark.sql.execution.arrow.maxRecordsPerBatch` by default."""
+"""Records of a batch for the JVM, as `spark.sql.execution.arrow.maxRecordsPerBatch` by default."""
 
 OPTIONS = (
     "connector",

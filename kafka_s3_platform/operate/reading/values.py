@@ -60,7 +60,7 @@ class ValueDecoder:
         return self.decode(build_bytes_payload(batch.column("value")), batch)
 
     def decode(self, payload: Payload, records: pa.RecordBatch) -> pa.Array:
-        """Decode values. Bytes without a schema are those of a record in Kafka: the converter reads them."""
+        """Decode values. Bytes without a schema are as in a record in Kafka: the converter reads them."""
         if not records.num_rows:
             return pa.array([], self.type)
         kafka_partition = records.column("partition")[0].as_py()

@@ -47,10 +47,10 @@ from kafka_s3_platform.operate.local.ephemeral import run_ephemeral_broker
 logger = logging.getLogger(__name__)
 
 DEFAULT_DAYS = 30
-"""The period of a connector whose file does not name one."""
+"""The period of a connector without one in its file."""
 
 LONGEST_RUN = timedelta(days=1)
-"""A rehearsal whose documents are all older than this was killed: what it left goes."""
+"""A rehearsal with no document younger than this was killed: its remains go."""
 
 MOST_REASON = 300
 """Characters of the reason why hours did not come back."""
@@ -96,8 +96,8 @@ class Rehearsal:
     `draws` has the due hours of each topic.
 
     Raises:
-        ConfigError: its objects do not hold whole records, or its hours are not those of records' timestamps, or
-            nothing is archived, or the key of evidence cannot sign.
+        ConfigError: its objects do not hold whole records, or its hours do not follow records' timestamps, or nothing
+            is archived, or the key of evidence cannot sign.
     """
 
     def __init__(self, config: ConnectorConfig) -> None:
@@ -118,7 +118,7 @@ class Rehearsal:
         """Restore, compare and remove the drawn hours. Store the evidence, and return it.
 
         Raises:
-            PlatformError: the target or the store does not answer, or a right is missing. That tells nothing of the
+            PlatformError: the target or the store does not answer, or a right is missing. This tells nothing of the
                 archive, and nothing is stored.
         """
         started_at = datetime.now(timezone.utc)

@@ -21,7 +21,7 @@ class AlertCondition:
     """A kind of concern. `section` is a heading of the documentation.
 
     `check` is the health check that fails by it, empty if none does. `advice` is for mails: without it there is none.
-    `alerts` are those of `deploy/prometheus`.
+    `alerts` are names of alerts in `deploy/prometheus`.
     """
 
     severity: Literal["critical", "warning"]
@@ -59,9 +59,9 @@ CONDITIONS: Mapping[ConcernKind, AlertCondition] = {
     "removed": AlertCondition("warning", "docs/operating.md#what-was-removed"),
     "check": AlertCondition("critical", ""),
 }
-"""The nearest loss comes first, then causes, then what is late, which is rather their effect.
+"""The nearest loss comes first, then causes, then late work, as a rule their effect.
 
-Of what was removed, somebody may not know. `check` is what a health check of a user's own says, or that of the lag.
+Of removals, somebody may not know. `check` is a sentence of a user's own health check, or of the lag's.
 """
 
 _ORDER = [*CONDITIONS]

@@ -39,7 +39,7 @@ BROKER_SECONDS = 5.0
 """The longest wait for one answer of the broker."""
 
 AT_ONCE = 8
-"""Number of connectors whose health is found at the same time."""
+"""Number of connectors looked at in parallel."""
 
 
 FirstLooks = Mapping[tuple[str, str], datetime]
@@ -150,7 +150,7 @@ class _TopicsLook:
         self._silent_store = ""
 
     def find_health(self, topic: ArchivedTopic) -> TopicHealth:
-        """Return the topic's health. What did not answer is in it as an error."""
+        """Return the topic's health. A missing answer is in it as an error."""
         kafka_error = str(self._silent_kafka or "")
         store_error = ""
         backlog = None

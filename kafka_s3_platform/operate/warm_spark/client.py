@@ -27,7 +27,7 @@ GREETING_SECONDS = 10.0
 """Silence of a server after which a run uses a session of its own. A server answers in milliseconds."""
 
 START_SECONDS = 120.0
-"""The longest time that the session of a live server may take to start."""
+"""The longest time for the start of a live server's session."""
 
 
 class NoWarmSparkError(Exception):
@@ -46,7 +46,7 @@ class WarmSpark:
     peer: Peer
     """The connection of the greeting. While it is open, the server has a client."""
     pid: int
-    """The server's process id. The kernel knows only the process that made the socket, which has ended."""
+    """The server's process id. The kernel knows only the maker of the socket, a process already ended."""
     at_once: int
     """The greatest number of a run's tasks at once."""
 

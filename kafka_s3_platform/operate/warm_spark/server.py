@@ -46,10 +46,10 @@ STALE_SECONDS = 5.0
 """Age of the JVM's last answer from which the JVM counts as not answering."""
 
 END_SECONDS = 10.0
-"""The longest time that the JVM may take to end."""
+"""The longest time for the JVM's end."""
 
 FAILED_SERVER_SECONDS = 5.0
-"""Time for which a server that could not start stays, to send clients the reason."""
+"""Time a server stays after a failed start, to send clients the reason."""
 
 
 class WarmServer:

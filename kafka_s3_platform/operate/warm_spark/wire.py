@@ -40,13 +40,13 @@ UNREAD = frozenset(
         *(environment.WARM_SPARK, environment.DAGSTER_URL),
     }
 )
-"""Variables that no task sees: of terminals, shells, sessions, make, and those of ours that only drivers read."""
+"""Variables unseen by tasks: of terminals, shells, sessions, make, and our own for drivers only."""
 
 UNREAD_PREFIXES = (
     *("DAGSTER_", environment.LOCAL_PREFIX, "SSH_", "XDG_SESSION_", "PYTEST_"),
     *("TERM_", "TMUX", "VTE_", "ITERM_", "KITTY_", "GNOME_TERMINAL_", "KONSOLE_", "ALACRITTY_", "VSCODE_"),
 )
-"""Prefixes of other variables that no task sees. Every other variable counts: libraries and plug-ins may read any."""
+"""Prefixes of other variables unseen by tasks. Every other variable counts: libraries and plug-ins may read any."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ SILENCE_SECONDS = 30.0
 """Silence after which the other side counts as gone: it is suspended, or its JVM is."""
 
 BEAT_SECONDS = 1.0
-"""Time between two heartbeats of a server to a client that waits."""
+"""Time between two heartbeats of a server to a waiting client."""
 
 MAX_FRAME = 1 << 30
 """The longest body of a frame: Spark's own limit of the results of a job (`spark.driver.maxResultSize`)."""
