@@ -17,7 +17,7 @@ from kafka_s3_platform.core.text import format_entry
 
 EX_TEMPFAIL = 75
 INTERRUPTED = 130
-"""The status of shells for a command that Ctrl-C ended: 128 and the number of SIGINT."""
+"""The status of shells for a command ended by Ctrl-C: 128 and the number of SIGINT."""
 
 COMMANDS = {
     "up": ("stack", "Start Kafka and S3 on this machine."),

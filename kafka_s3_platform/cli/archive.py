@@ -16,7 +16,7 @@ LEFT_OUT = {
     "filtered_records": "records left out, by transforms or because they are null",
     "dead_letters": "records failed and were tolerated: dead letters",
 }
-"""Texts about records that a run left out, by the name of their count."""
+"""Texts about records left out by a run, by the name of their count."""
 
 
 @click.command

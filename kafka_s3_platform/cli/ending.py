@@ -18,7 +18,7 @@ GRACE_SECONDS = 1.1
 """After Ctrl-C a command has this time to end by itself, and more for as long as it gets on."""
 
 STILL_SECONDS = 0.7
-"""A main thread that has not moved for this time waits for a server that does not answer."""
+"""A main thread without a move for this time waits for a silent server."""
 
 
 def run_to_end(run: Callable[[], object], report_interrupt: Callable[[], int]) -> NoReturn:

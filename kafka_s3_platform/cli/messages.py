@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Display
 
 INCOMPLETE = 3
-"""The exit status if all was done, and not all came back: records, schemas, or what evidence is of."""
+"""The exit status if all was done, and not all came back: records, schemas, or the subjects of evidence."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
@@ -77,7 +77,7 @@ SILENT_SECONDS = 10.0
 """After this time without a line, elsewhere, the command prints that it is at work."""
 
 WAIT_SECONDS = 1.5
-"""After this time without an answer, one line names the server that is waited for."""
+"""After this time without an answer, one line names the silent server."""
 
 TICK_SECONDS = 0.25
 

@@ -15,7 +15,7 @@ from kafka_s3_platform.core.model.times import move_to_zone
 
 
 def complete_connector(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of connectors with this begin, also from invalid files."""
+    """Return the names of connectors starting with the text, also from invalid files."""
     folder = find_connectors_folder(os.environ)
     names = map(guess_name, list_connector_files(folder) if folder.is_dir() else ())
     return sorted(name for name in names if name.startswith(incomplete))

@@ -58,7 +58,7 @@ class RunOutcome:
 
 
 RunsOfTopics = tuple[list[RunOutcome], dict[str, PlatformError]]
-"""The outcomes of topics that succeeded, and the errors of others by topic."""
+"""The outcomes of successful topics, and the errors of others by topic."""
 
 
 def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[TopicAssets]:

@@ -202,7 +202,7 @@ def _compare_topic(
     kafka_partitions: list[int],
     allow_unsendable_timestamps: bool,
 ) -> Comparison:
-    """Compare the archived records in a window with those of another topic."""
+    """Compare the archived records in a window with another topic's."""
     [archived] = find_native_topics(connector, topic, "compare")
     zone = ZoneInfo(archived.config.layout.timezone)
     run_id = str(uuid4())

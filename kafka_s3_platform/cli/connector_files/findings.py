@@ -74,7 +74,7 @@ class Finding:
 
 
 Probe = Callable[[], Iterable[Finding]]
-"""Tries one thing after the other. An error that it raises ends it, and becomes a finding."""
+"""Tries one thing after the other. An error ends it, and becomes a finding."""
 
 
 def gather_findings(probes: Mapping[str, Probe], seconds: float) -> list[Finding]:
@@ -113,7 +113,7 @@ def _gather(subject: str, probe: Probe, findings: list[Finding]) -> None:
 
 
 Answer = str | tuple[Judgement, str]
-"""The detail of a finding, with its verdict if that is not `OK`."""
+"""The detail of a finding, with its verdict unless it is `OK`."""
 
 
 def judge(subject: str, attempt: Callable[[], Answer]) -> Finding:

@@ -103,7 +103,7 @@ def _produce_records(topic: TopicAssets, settings: StackSettings, start: datetim
     """Send the records if the topic is not there yet.
 
     Raises:
-        PermanentError: the topic holds another number of records, such as those of an interrupted demo.
+        PermanentError: the topic holds another number of records, perhaps from an interrupted demo.
     """
     expected_count = DAYS * RECORDS_OF_DAY
     with ClusterAdmin(topic.config.kafka) as admin:

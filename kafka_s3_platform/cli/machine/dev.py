@@ -34,7 +34,7 @@ _STEP = re.compile(r"\S+ - [0-9a-f-]{36} - (\d+ - )?\S+ - (?P<text>.*)", re.DOTA
 _OF_DAGSTER = "did not yield or return expected outputs"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CHANGING = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<![\w.-])\d[\d.,:]*(?![\w-])")
-"""What differs where the same is said again: ids and numbers, but not those in names, such as topic orders-2."""
+"""The changing parts of a repeated message: ids and numbers, but not those in names, such as topic orders-2."""
 
 
 @click.command

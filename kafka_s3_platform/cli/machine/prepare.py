@@ -23,7 +23,7 @@ _NOT_IN_TRAINING = (
     *("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH"),
     *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
 )
-"""Variables of a deployment's own Spark. Class data is for Spark as installed, which most deployments start."""
+"""Variables of a deployment's own Spark. Class data is for Spark as installed and as started by most deployments."""
 
 
 @click.command

@@ -19,7 +19,7 @@ from kafka_s3_platform.operate.status.concerns import list_concerns
 
 LOOK_SECONDS = 30.0
 _HEAD = ("AT RISK", "LAG", "NEWEST COMPLETE", "OLDEST NOT COMPLETE", "PROVEN", "LAST ERROR", "CONNECTOR/TOPIC")
-"""The name, which may have 249 characters, comes last: it makes no other row longer."""
+"""The name, of up to 249 characters, comes last: it makes no other row longer."""
 
 _NUMBERS = (1,)
 UNKNOWN = "not known"
