@@ -33,7 +33,7 @@ from kafka_s3_platform.core.java.regex import compile_java_regex
 DECLARATION = "config.providers"
 _KEY_STORE = re.compile(r"(?:key|trust)store\.location[\"\s:=]+([^\"\s]+)")
 _VARIABLE = re.compile(r"\$\{([^}:]{0,100}):([^}]{0,1000})\}")
-"""Of bounded length, so that the time does not grow with the square of a value's length."""
+"""Of bounded length, so the time does not grow with the square of a value's length."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ _AWS: Mapping[str, tuple[str, Parser[str]]] = {
     **dict.fromkeys(("retry.count", "retry.interval.seconds", "timeout.seconds"), ("", str)),
     **dict.fromkeys(("thread.count", "polling.enabled", "polling.interval.seconds"), ("", str)),
 }
-"""The parameters of the classes for AWS: our name of each, empty where nothing reads it, and how it is parsed."""
+"""The parameters of the classes for AWS: our name of each, empty if nothing reads it, and its parser."""
 
 _KAFKA = "org.apache.kafka.common.config.provider."
 _SECRET = _ProviderClass(find_secret, _AWS)
@@ -160,7 +160,7 @@ class ConfigProviders:
             self._declare(name, texts)
 
     def _declare(self, name: str, texts: Mapping[str, str]) -> None:
-        """Make the provider of this name by its class and parameters. What is wrong with them is in `refusals`."""
+        """Make the provider of this name by its class and parameters. Faults of theirs are in `refusals`."""
         class_key = f"{DECLARATION}.{name}.class"
         prefix = f"{DECLARATION}.{name}.param."
         self.known_keys.add(class_key)

@@ -35,7 +35,7 @@ class Dialect:
     is_source: bool = False
     implied: tuple[str, ...] = ()
     has_dead_letters: bool = False
-    """Whether bad records go to a dead letter topic of its own unless its file says otherwise."""
+    """True if bad records go to a dead letter topic of its own, unless its file says otherwise."""
 
     @property
     def short_name(self) -> str:
@@ -159,7 +159,7 @@ _READ_AS = (
     (("output.data.format",), CLOUD_SOURCE),
 )
 _SAID = ("format.class", "archive.key.layout", "archive.source.template")
-"""Keys that describe objects. A source's file with one of them needs no defaults of the sink that wrote them."""
+"""Keys about objects. A source's file with one of them needs no defaults of the sink behind the objects."""
 
 ARCHIVE = Dialect("archive", "kafka_s3_platform.S3Archive", "this platform's own words", own_keys=("archive.",))
 

@@ -1,4 +1,4 @@
-"""The keys of Lenses' S3 connectors, translated into those of the other connectors, above all their KCQL.
+"""The keys of Lenses' S3 connectors, translated into the other connectors' keys, above all their KCQL.
 
 Source: Lenses' stream-reactor, `S3CommonConfigDef`, `S3SinkConfigDef`, `S3SourceConfigDef`, and of
 `kafka-connect-query-language` ConnectorLexer.g4 and ConnectorParser.g4.
@@ -248,7 +248,7 @@ def expand_lenses(entries: Mapping[str, SecretStr], providers: ConfigProviders) 
 
 
 _EXPANDED = (KCQL, f"{_PREFIX}compression.codec", f"{_PREFIX}disable.flush.count", f"{_PREFIX}vhost.bucket")
-"""Keys of Lenses' that others stand for once they are translated."""
+"""Keys of Lenses' with translations to other keys."""
 
 
 def _expand_source(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -106,7 +106,7 @@ START_HOUR = declare_key(
 
 
 _NO_INDEX_FOLDER = re.compile(r"[^A-Za-z0-9!$&'()+,./:;=@_-]")
-"""Characters that delta-rs, which takes the folder as a part of a URL, cuts off or escapes in some requests."""
+"""Characters cut off or escaped by delta-rs in some requests: it takes the folder as a part of a URL."""
 
 
 def _parse_index_folder(text: str) -> str:
@@ -286,7 +286,7 @@ ARCHIVE_KEYS = (START_HOUR, *_FIELD_KEYS, *RETENTION_KEYS)
 def read_archive(file: ConfigFile, zone: ZoneInfo, folders: Mapping[str, str]) -> ArchiveSettings:
     """Read how the topics of a connector are archived.
 
-    Refuse an index or restores inside of `folders`, those of objects (key -> folder), and the other way round.
+    Refuse an index or restores inside of the objects' `folders` (key -> folder), and the other way round.
     """
     retention = file.fill(RetentionSettings)
     settings = file.fill(ArchiveSettings, start_hour=_read_start_hour(file, zone), retention=retention)

@@ -274,7 +274,7 @@ PAIRED_PROPERTIES = (
     declare_honoured("ssl.keystore.password", _KEYSTORE),
     declare_honoured("ssl.key.password", "Password of the private key, in a keystore or as PEM."),
 )
-"""Properties that are read together, or that become several properties of librdkafka."""
+"""Properties read together, or translated to several properties of librdkafka."""
 
 CLIENT_KEYS = KeyTable((*CLIENT_PROPERTIES, *WITHOUT_MEANING_PROPERTIES, *REFUSED_PROPERTIES, *PAIRED_PROPERTIES))
 
@@ -480,7 +480,7 @@ _LOGIN_MODULES: Mapping[str, Mapping[str, str]] = {
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": _OAUTH,
     "software.amazon.msk.auth.iam.IAMLoginModule": _MSK,
 }
-"""The options of each login module, and the properties that they become. Empty: nothing reads the option."""
+"""The options of each login module, and their properties of librdkafka. Empty: nothing reads the option."""
 
 _HANDLERS = expect_class(
     {
@@ -496,4 +496,4 @@ _PAIRS = {
     ("sasl.jaas.config",): _translate_login,
     ("sasl.login.callback.handler.class",): _translate_handler,
 }
-"""Prefixes of properties that are read together, and how."""
+"""Prefixes of properties read together, with their readers."""

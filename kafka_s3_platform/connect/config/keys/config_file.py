@@ -23,12 +23,12 @@ _SECRET = re.compile(
     r"|(access|api)[._]?key|key[._]?id|\.pem$|keystore\.key$|private|customer\.key|external\.id|proxy\.user$"
 )
 _OF_CREDENTIALS = re.compile(r"credentials\.(source|provider|provider\.class)$")
-"""Keys that look like secrets, but only name where credentials come from."""
+"""Keys like secrets in name, but only about the source of credentials."""
 
 _AFTER_USER = re.compile(r"(?<=[^\s/,]):(?!//)")
 
 _QUERY = re.compile(r"[?#]")
-"""What begins that part of a URL which may hold a secret behind its path."""
+"""The start of a URL's query or fragment: either may hold a secret."""
 
 _QUOTED = re.compile(r"""'([^']+)'|"([^"]+)\"""")
 
@@ -166,7 +166,7 @@ class ConfigFile:
         self._judged[self.name_in_file(name)] = (Support.REFUSED, reason)
 
     def refuse_if_set(self, names: Iterable[str], reason: str) -> None:
-        """Refuse those of these keys set in the file."""
+        """Refuse each of these keys, if the file sets it."""
         for name in names:
             if name in self:
                 self.refuse(name, reason)
@@ -181,7 +181,7 @@ class ConfigFile:
         self._values.pop(name, None)
 
     def ignore_if_set(self, names: Iterable[str], reason: str) -> None:
-        """Accept those of these keys set in the file, without effect."""
+        """Accept each of these keys without effect, if the file sets it."""
         for name in names:
             if name in self:
                 self.ignore(name, reason)

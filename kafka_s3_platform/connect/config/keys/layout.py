@@ -32,7 +32,7 @@ ZOOZ_PATH = "'date'=YYYY-MM-dd/'hour'=HH"
 
 _TIME_INTERVALS: Mapping[str, str] = {"HOURLY": "Hourly", "DAILY": "Daily"}
 _OF_LAYOUTS: Mapping[str, str] = {"block_gzip": "Daily", "zooz": "Hourly"}
-"""The partitioner that makes the folders of each of these layouts."""
+"""The partitioner for the folders of each of these layouts."""
 
 _TIMESTAMP_SOURCES: Mapping[str, str] = {"WALLCLOCK": "Wallclock", "EVENT": "Record"}
 

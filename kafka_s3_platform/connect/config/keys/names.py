@@ -80,7 +80,7 @@ TemplatePart = str | Variable
 _ANY = Variable("any")
 
 _REWRITE: tuple[TemplatePart, ...] = ("@", Variable("ordinal"), "+", Variable("epoch"))
-"""The parts of a template that match REWRITTEN."""
+"""The parts of a template matching REWRITTEN."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from kafka_s3_platform.core.model.connect import Side
 
 FIELDLESS = ("BYTES", "STRING")
-"""Inputs that have no fields."""
+"""Inputs without fields."""
 
 
 def find_input(converter: ConverterSettings) -> str:

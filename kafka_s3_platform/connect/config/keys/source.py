@@ -63,7 +63,7 @@ CLOUD_FORMATS: Mapping[str, str] = {"key": "input.key.format", "value": "input.d
 """Confluent Cloud's keys for the converters of keys and values."""
 _HEADER_WORDS: Mapping[str, str] = {"BYTES": "ByteArrayConverter", "STRING": "StringConverter"}
 OF_HEADERS = ("header.converter", "input.header.format")
-"""The keys that tell a source how headers were written. A sink writes them as they are."""
+"""The keys about the written form of headers, for a source. A sink writes them as they are."""
 
 
 def _parse_path(text: str) -> str:

@@ -1,7 +1,7 @@
 """Declares keys: the effect of each, its parser, and its field of the settings.
 
-A key is declared once, with its parser and its meaning. Its default is that of its field. The check report,
-`kafka-s3 describe` and `docs/connector-files.md` take them from there.
+A key is declared once, with its parser and its meaning. Its default is its field's. The check report, `kafka-s3
+describe` and `docs/connector-files.md` take them from there.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -160,4 +160,4 @@ def declare_refused(name: str, doc: str, *neutral: str) -> Key:
 
 
 REQUIRED = "required"
-"""The `default` of a key that every file has to set."""
+"""The `default` of a key required in every file."""

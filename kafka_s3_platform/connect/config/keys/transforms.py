@@ -173,7 +173,7 @@ def _parse_predicates(entries: Mapping[str, str]) -> Iterator[PredicateSettings]
 def _parse_transform(
     alias: str, options: dict[str, str], predicates: Mapping[str, PredicateSettings]
 ) -> TransformSettings:
-    """Return the transform of this alias. What is no option of its class is taken out of `options`."""
+    """Return the transform of this alias. Keys other than its class's options are taken out of `options`."""
     key = f"transforms.{alias}"
     type_ = _take_type(key, options, PACKAGE, TRANSFORM_TYPES)
     if type_ not in TRANSFORM_TYPES and not _may_be_python(type_):

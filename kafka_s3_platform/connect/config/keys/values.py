@@ -371,7 +371,7 @@ FORMAT_CLASS: Parser[str] = expect_class(FORMATS, plugin=plugins.FORMAT)
 PART_FORMAT_CLASS: Parser[str] = expect_class(
     {row.class_name: row.name for row in WRITTEN_FORMATS.values() if "key" in row.parts}
 )
-"""Parses the format of objects that hold keys or headers."""
+"""Parses the format of objects of keys or headers."""
 
 PARTITIONER_CLASS: Parser[str] = expect_class(
     {_PARTITIONERS + f"{name}Partitioner": name for name in ("Default", "Field", "Hourly", "Daily", "TimeBased")},
