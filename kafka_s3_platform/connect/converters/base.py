@@ -114,7 +114,7 @@ class DecodedPayload(Payload):
 
 
 DecodeRow = Callable[[bytes], tuple[Schema | None, Any, Notes | None]]
-"""Decodes the bytes of one record to the schema, the value, and notes of what the value lacks, if anything."""
+"""Decodes the bytes of one record to the schema, the value, and notes of the value's losses, if any."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ ReadConnectJson = Callable[[Any], Any]
 INT_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _json = msgspec.json.Encoder(decimal_format="number")
 _MISFIT = 4
-"""The cost of trying a type of a union that does not fit, counted as this number of values."""
+"""The cost of trying an unfit type of a union, counted as this number of values."""
 
 _EXACT_INTS = 1 << 53
 """Each whole number below it is a double, and written as one."""
@@ -31,7 +31,7 @@ _EXACT_INTS = 1 << 53
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
 ADDED = "it is written as its default, or as null"
-"""The end of a note about a field that the schema lists and a record lacks."""
+"""The end of a note about a field listed in the schema and missing in a record."""
 
 
 class _SpentError(Exception):

@@ -29,7 +29,7 @@ JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 CHUNK = 4096
 SPACE = 0x20
 MAX_NULL_BYTES = 64
-"""The longest text that is searched for a literal null. With more space around it, a null is not recognized."""
+"""The longest text searched for a literal null. With more space around it, a null is not recognized."""
 
 _whole = msgspec.json.Decoder(msgspec.Raw)
 

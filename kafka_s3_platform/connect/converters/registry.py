@@ -47,7 +47,7 @@ CONFLICT = 409
 MOST_REFERENCES = 1_000
 MOST_SUBJECTS = 10_000
 MOST_CHARACTERS = 8 << 20
-"""Limits of what a schema leads to: its references are in memory together."""
+"""Limits of one schema's references, subjects and characters: its references are in memory together."""
 
 NUMBERS = frozenset(
     {"timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms"}
@@ -55,7 +55,7 @@ NUMBERS = frozenset(
 
 TYPED_FIELDS = frozenset({"schema", "schemaType", "references"})
 PLACE_FIELDS = frozenset({"id", "guid", "subject", "version", "maxId", "ts", "deleted"})
-"""Fields of a registry's answer that say where a schema lies there. Another registry has its own."""
+"""Fields of a registry's answer about the place of a schema. Another registry has its own."""
 
 T = TypeVar("T")
 
@@ -306,7 +306,7 @@ class Registry:
             return None
 
     def read_scope(self, subject: str) -> ScopeSettings:
-        """Return the own settings of a subject, those of the whole registry if `subject` is empty."""
+        """Return the own settings of a subject, or of the whole registry if `subject` is empty."""
         config = self._read_own("config", subject) or {}
         mode = self._read_own("mode", subject) or {}
         compatibility = config.get("compatibilityLevel")

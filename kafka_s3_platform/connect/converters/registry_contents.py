@@ -29,7 +29,7 @@ class RegistryContents:
 
     `schemas` has each schema once, with all its subjects and versions, the soft-deleted ones too. A context has ids of
     its own: the `registry_url` of its schemas names it. `deleted` are the soft-deleted versions of subjects. `settings`
-    are those of each scope with some. `unreadable` are versions listed by the registry and not given.
+    has each scope with settings of its own. `unreadable` are versions listed by the registry and not given.
     """
 
     url: str

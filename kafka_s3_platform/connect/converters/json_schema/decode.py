@@ -52,7 +52,7 @@ _DRAFTS = {
     "json-schema.org/draft/2019-09/schema": DRAFT201909,
     "json-schema.org/draft/2020-12/schema": DRAFT202012,
 }
-"""The drafts of JSON Schema that are read, by their $schema without its scheme."""
+"""The supported drafts of JSON Schema, by their $schema without its scheme."""
 _BESIDE_REF = frozenset(
     {"$ref", "$schema", "$id", "$anchor", "$defs", "definitions", "$comment", "title", "description", "examples"}
     | {"deprecated", "readOnly", "writeOnly", "connect.index"}
@@ -122,7 +122,7 @@ def _compile_json_schema(registered: RegistrySchema, *, keeps_others: bool = Fal
 
 
 _compile_with_others = partial(_compile_json_schema, keeps_others=True)
-"""One object for all converters: `Registry.compile_once` finds what it has compiled by it."""
+"""One object for all converters: `Registry.compile_once` finds its result by it."""
 
 
 def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: bool = False) -> Slot:

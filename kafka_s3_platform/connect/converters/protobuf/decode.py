@@ -49,7 +49,7 @@ from kafka_s3_platform.core.model.times import HOUR_MS
 # Tag and length of an empty inner message.
 _LEAST_BYTES = 2
 _MOST_DEEP = 100
-"""The deepest nesting that is counted. The parser refuses deeper messages."""
+"""The deepest nesting counted. The parser refuses deeper messages."""
 
 _NUMBER_BYTES = 10
 """The most bytes of a number. The parser refuses messages with longer ones."""

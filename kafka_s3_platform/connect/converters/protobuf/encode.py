@@ -46,7 +46,7 @@ FIRST_MESSAGE = b"\0"
 """The wire format's message indexes of the first message of a file."""
 
 FILE_NAME = "default"
-"""The name that Confluent's Python client gives to a file that no other file imports."""
+"""The name given by Confluent's Python client to a file imported by no other."""
 
 
 @dataclass(frozen=True)
