@@ -50,7 +50,7 @@ MOST_BYTES = 67_108_864
 """The largest object to read completely only to try its first records."""
 
 MAX_TARGETS = 100
-"""The largest number of topics to which transforms may send the records of one topic: each is a reading of its own."""
+"""Transforms may send one topic's records to so many topics at most: each is a reading of its own."""
 
 
 def check_times(

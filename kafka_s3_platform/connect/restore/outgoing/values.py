@@ -110,7 +110,7 @@ class Values:
 class _Side:
     """Decodes and encodes the keys of records, or their values.
 
-    `ids` maps schema ids of the source to those of the target. It is None if ids stay as they are.
+    `ids` maps schema ids of the source to the target's. It is None if ids stay as they are.
     """
 
     def __init__(self, settings: ValueSettings, is_key: bool) -> None:
@@ -128,7 +128,7 @@ class _Side:
         self._converter: RecordConverter | None = None
         self._loss_notes: Mapping[int, Notes] = {}
         self.framed_count = 0
-        """Values read as bytes, written as something else, that begin as a registry's serializer does."""
+        """Values read as bytes and written as something else, with the beginning of a registry's serializer."""
 
     @property
     def encodes(self) -> bool:
@@ -246,7 +246,7 @@ class _Side:
         return replace(headers, values=values).select(is_kept.to_numpy(zero_copy_only=False)).put_into(records)
 
     def _make_failures(self, batch: ConnectBatch, bad: Iterable[tuple[int, str]]) -> tuple[RecordFailure, ...]:
-        """Make the failures of records, given as (row, why), as Connect reports those of a converter."""
+        """Make the failures of records, given as (row, why), as Connect reports a converter's failures."""
         stage: Stage = "KEY_CONVERTER" if self._is_key else "VALUE_CONVERTER"
         where = self._settings.topic
         return tuple(
