@@ -47,7 +47,7 @@ class _Scope:
 
 
 def read_contents(registry: Registry) -> RegistryContents:
-    """Read all subjects, versions and settings. What is listed before and after the schemas are read is compared.
+    """Read all subjects, versions and settings. The lists from before and after the reading of schemas are compared.
 
     Raises:
         RegistryUnavailableError: it does not answer, or has changed each time while it was read.

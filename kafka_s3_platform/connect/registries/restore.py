@@ -229,7 +229,7 @@ def _list_subject_scopes(archived: RegistryContents) -> list[ScopeSettings]:
 
 
 def _list_wider_scopes(archived: RegistryContents) -> list[ScopeSettings]:
-    """Return the settings of the contexts, and last those of the registry. None of them, of chosen subjects."""
+    """Return the settings of the contexts, and last the registry's. None of them, of chosen subjects."""
     wider = [scope for scope in archived.settings if not scope.subject or scope.subject.endswith(":")]
     return sorted(wider, key=lambda scope: not scope.subject)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kafka_s3_platform.connect.restore.polls import Polls
 
 SHARE = 2 / 3
-"""The share of Dagster's time for a tick after which the tick waits for no further answer."""
+"""The share of Dagster's time for a tick. After it, the tick waits for no further answer."""
 
 
 def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
@@ -111,7 +111,7 @@ def _is_anything_new(polls: "Polls", newest: int, tick: Tick) -> bool:
 
 
 EVERY_TOPIC = "every topic"
-"""Takes the place of a topic's name for all topics that a source connector reads."""
+"""Takes the place of a topic's name for all topics of a source connector."""
 
 
 def make_foreign_key(connector: str) -> dg.AssetKey:
