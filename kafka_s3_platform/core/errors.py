@@ -16,7 +16,7 @@ HEAL_OBJECT = (
     "put an undamaged copy back, from the bucket's versions or a backup. While Kafka holds the records, they can also "
     "be archived again, under another connector name and another topics.dir"
 )
-"""What to do about a damaged object. No command mends one: Kafka may hold fewer records now than were archived."""
+"""The remedy for a damaged object. No command mends one: Kafka may hold fewer records now than were archived."""
 
 
 @unique
@@ -155,7 +155,7 @@ class RegistryUnavailableError(TransientError):
 
 
 class SparkUnavailableError(TransientError):
-    """Spark does not start, or has ended. After a repair of its container or cluster, runs are requested anew."""
+    """Spark does not start, or has ended. Once its container or cluster is mended, runs are requested by themselves."""
 
     code = ErrorCode.SPARK
 

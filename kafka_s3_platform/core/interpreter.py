@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 FOLDER = str(Path(os.__file__).parent)
-"""The folder that such a process works in: that of the standard library.
+"""The working directory of such a process: the standard library.
 
-Python imports from its working directory first (`-m`, `-c`), and libraries read their settings there: a `resource.py`
-that somebody left in the user's folder would run.
+Python imports from its working directory first (`-m`, `-c`), and libraries read their settings there: a stray
+`resource.py` in the user's folder would run.
 """
 
 

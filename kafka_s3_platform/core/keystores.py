@@ -20,7 +20,7 @@ _JKS = b"\xfe\xed\xfe\xed"
 _PKCS12 = b"\x30"
 _SALT = b"Mighty Aphrodite"
 _COVER = bytes.fromhex("060a2b060104012a021101010500")
-"""What names the algorithm that covers a private key: 1.3.6.1.4.1.42.2.17.1.1, and no parameters."""
+"""The name of the algorithm covering a private key: 1.3.6.1.4.1.42.2.17.1.1, and no parameters."""
 
 _DIGEST = 20
 
