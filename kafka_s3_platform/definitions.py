@@ -83,7 +83,7 @@ TOPICS_METADATA = "kafka_s3/topics"
 """Passes the topics of connectors with `topics.regex` from the code server to the processes of its runs."""
 
 FIRST_HOURS_METADATA = "kafka_s3/first_hours"
-"""Passes the earliest hours of connectors likewise: a run is to know each hour that it was planned with."""
+"""Passes the earliest hours of connectors likewise: a run is to know each hour of its planning."""
 
 
 @dg.definitions

@@ -21,11 +21,11 @@ TASKS = (
     "pyarrow.pandas_compat",
     "pyspark.worker",
 )
-"""What every task of an archive run imports, pandas for pyarrow, which asks for it at its first array. Others, such as
-those of restores, import the rest in their worker."""
+"""The imports of every task of an archive run, with pandas, since pyarrow asks for it at its first array. Others, such
+as tasks of restores, import the rest in their worker."""
 
 WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OPENBLAS_NUM_THREADS": "1"}
-"""Of libraries that start threads when they are imported: Arrow's allocator, and numpy's linear algebra."""
+"""Of libraries with threads from their import on: Arrow's allocator, and numpy's linear algebra."""
 
 
 def import_for_tasks() -> None:
