@@ -52,8 +52,8 @@ class BadRecordError(Exception):
 def explain_bad_record(err: Exception) -> str:
     """Explain why one record cannot be converted. Raise all errors except for the record's own.
 
-    Schemas and values come from strangers, and may cause unknown errors in libraries. So every
-    other error counts as the record's fault. An error of the operating system never does.
+    Schemas and values come from strangers, and may cause unknown errors in libraries. So every other error counts as
+    the record's fault. An error of the operating system never does.
 
     Raises:
         PlatformError: `err` itself, if it is one.
