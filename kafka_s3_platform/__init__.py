@@ -24,29 +24,29 @@ def read(
     decode: bool = False,
     schema_id: int | None = None,
 ) -> "ds.Dataset":
-    """Return the archived records of a topic as an Arrow dataset, which DuckDB, polars, pandas and others read.
+    """Return the archived records of a topic as an Arrow dataset, for DuckDB, polars, pandas and others.
 
-    It holds each record once, also where hours and their merged day stand side by side, as the archive is now. What is
-    not archived (yet) is not in it: `kafka-s3 show` and `kafka-s3 verify` tell that. Its columns are those of Spark's
-    Kafka source: key, value, headers, topic, partition, offset, timestamp, timestampType. What objects do not hold of
-    their records is null. The file of a source connector names the objects of another tool, as the bucket holds them.
+    It holds each record once, also if hours and their merged day stand side by side, as the archive is now. Records not
+    archived (yet) are missing: `kafka-s3 show` and `kafka-s3 verify` list such gaps. Its columns are those of Spark's
+    Kafka source: key, value, headers, topic, partition, offset, timestamp, timestampType. Facts missing in the objects
+    are null. The file of a source connector names the objects of another tool, as the bucket holds them.
 
     Args:
         connector: the name of a connector file in the folder KAFKA_S3_CONNECTORS, or else in `connectors`.
         topic: may be left out if the connector has one alone.
-        start: only records with this timestamp or a later one. Where objects hold no timestamps, those are taken whose
-            hour or folder may hold such a record.
+        start: only records with this timestamp or a later one. Objects without timestamps are taken if their hour or
+            folder may hold such a record.
         end: only records with an earlier timestamp, else as `start`.
         kafka_partitions: only records of these.
-        decode: make `value` a typed column, of the newest schema that the selection's values name (Avro, JSON Schema or
+        decode: make `value` a typed column, of the newest schema named by the selection's values (Avro, JSON Schema or
             Protobuf of a registry, by the archived schemas), or of the schema of its newest object. Values of other
-            versions come to it by Avro's schema resolution. Reading raises RecordError for one that cannot.
+            versions come to it by Avro's schema resolution. Reading raises RecordError if one cannot.
         schema_id: the archived Avro schema to decode to, instead of the newest.
 
     Raises:
         ConfigError: there is no such connector or topic, a time has no timezone, or the connector's file does not say
             how objects are read, or values decoded.
-        IntegrityError: the name of an object that another tool wrote does not show what it is.
+        IntegrityError: the name of another tool's object does not show what it is.
         StoreUnavailableError: the store does not answer.
         IndexDamagedError: the index cannot be read.
     """

@@ -1,6 +1,6 @@
-"""What plug-ins import: the public face of the platform, see docs/extending.md.
+"""The public face of the platform, for plug-ins to import, see docs/extending.md.
 
-Everything else may move or change its name in any version; what is here does not, without a release that warns first.
+Everything else may move or change its name in any version; these names do not, without a warning in an earlier release.
 """
 
 from kafka_s3_platform.connect.converters.own_class import UserConverter

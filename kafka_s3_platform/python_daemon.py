@@ -1,6 +1,6 @@
-"""The process from which Spark forks its Python workers, with what tasks need imported already.
+"""The parent process of Spark's Python workers, with the modules of tasks imported already.
 
-Spark starts it as `python -m kafka_s3_platform.python_daemon` where `spark.python.daemon.module` says so.
+Spark starts it as `python -m kafka_s3_platform.python_daemon` by the setting `spark.python.daemon.module`.
 """
 
 import gc
@@ -21,15 +21,15 @@ TASKS = (
     "pyarrow.pandas_compat",
     "pyspark.worker",
 )
-"""What every task of an archive run imports, pandas for pyarrow, which asks for it at its first array. Others, such as
-those of restores, import the rest in their worker."""
+"""The imports of every task of an archive run, with pandas, since pyarrow asks for it at its first array. Others, such
+as tasks of restores, import the rest in their worker."""
 
 WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OPENBLAS_NUM_THREADS": "1"}
-"""Of libraries that start threads when they are imported: Arrow's allocator, and numpy's linear algebra."""
+"""Of libraries with threads from their import on: Arrow's allocator, and numpy's linear algebra."""
 
 
 def import_for_tasks() -> None:
-    """Import what tasks need, and start no thread: a fork copies only the thread that forks."""
+    """Import the modules of tasks, and start no thread: a fork copies only the forking thread."""
     os.environ.update(WITHOUT_THREADS)
     for name in TASKS:
         try:
@@ -41,7 +41,7 @@ def import_for_tasks() -> None:
     # would read the file's list of 1,800 entries again. Without an importer there is none to read it.
     for path in [path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]:
         del sys.path_importer_cache[path]
-    # Workers share this memory with the daemon until somebody writes to it, which a collection would do.
+    # Workers share this memory with the daemon until somebody writes to it, as a collection would do.
     gc.collect()
     gc.freeze()
 

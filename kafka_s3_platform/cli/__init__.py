@@ -17,7 +17,7 @@ from kafka_s3_platform.core.text import format_entry
 
 EX_TEMPFAIL = 75
 INTERRUPTED = 130
-"""The status of shells for a command that Ctrl-C ended: 128 and the number of SIGINT."""
+"""The status of shells for a command ended by Ctrl-C: 128 and the number of SIGINT."""
 
 COMMANDS = {
     "up": ("stack", "Start Kafka and S3 on this machine."),
@@ -170,7 +170,7 @@ class Interruption(click.ClickException):
 
 
 def _make_exception(err: PlatformError) -> click.ClickException:
-    """Return the error for the terminal, whose exit status says whether another try may help."""
+    """Return the error for the terminal. Its exit status tells errors worth another try from the others."""
     text = format_entry(str(err))
     if isinstance(err, TransientError):
         return TransientFailure(text)

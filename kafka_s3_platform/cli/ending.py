@@ -1,6 +1,6 @@
 """Ends a command's process with its status, and soon after Ctrl-C even if something still waits for an answer.
 
-A library that waits in native code sees no Ctrl-C, and its thread may crash Python at the end.
+A library waiting in native code sees no Ctrl-C, and its thread may crash Python at the end.
 """
 
 import os
@@ -18,13 +18,13 @@ GRACE_SECONDS = 1.1
 """After Ctrl-C a command has this time to end by itself, and more for as long as it gets on."""
 
 STILL_SECONDS = 0.7
-"""A main thread that has not moved for this time waits for a server that does not answer."""
+"""A main thread without a move for this time waits for a silent server."""
 
 
 def run_to_end(run: Callable[[], object], report_interrupt: Callable[[], int]) -> NoReturn:
     """Run the command, then end the process with its status. `report_interrupt` prints and returns Ctrl-C's status.
 
-    A process that ends at once is as if it was killed: its commits stay.
+    A process ended at once is like a killed one: its commits stay.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         reader, writer = os.pipe()
@@ -54,7 +54,7 @@ def _watch(reader: int, report_interrupt: Callable[[], int]) -> None:
 
 
 def _find_place() -> tuple[FrameType | None, int]:
-    """Return where the main thread is: its frame, and the instruction in it."""
+    """Return the place of the main thread: its frame, and the instruction in it."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - as faulthandler does
     return frame, frame.f_lasti if frame else 0
 

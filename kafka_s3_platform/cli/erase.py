@@ -120,7 +120,7 @@ def _make_document(request: ErasureRequest, report: ErasureReport) -> dict[str, 
 
 
 def _format_report(report: ErasureReport) -> Iterator[str]:
-    """Yield the lines about what was erased, or would be."""
+    """Yield the lines about the records erased, or to be erased."""
     topic = report.topic
     verb = "were erased" if report.applied else "would be erased"
     yield (

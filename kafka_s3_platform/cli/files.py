@@ -50,9 +50,9 @@ def files(connector: str, topic: str | None, day: str | None, hour: str | None, 
 
 
 def _find_live_segments(topic: TopicAssets, day: date | None, hour: str | None) -> list[Segment]:
-    """Return the objects that hold the records of a day, an hour or all, by kafka partition and offset.
+    """Return the objects with the records of a day, an hour or all, by kafka partition and offset.
 
-    Objects that were merged into later ones are not among them.
+    Objects merged into later ones are not among them.
     """
     start = None if hour is None else parse_hour("--hour", hour, ZoneInfo(topic.config.layout.timezone))
     snapshot = topic.index.peek()

@@ -108,7 +108,7 @@ def apply_groups(restore_id: str, target_worker: str | None) -> tuple[dict[str, 
 def _describe_translations(
     restore_id: str, translations: Sequence[Translation], file: Path | None, *, is_applied: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the JSON and the lines of the command. `file` undoes what was committed, None if nothing was."""
+    """Return the JSON and the lines of the command. `file` undoes the commit, None without one."""
     document = {
         "restore_id": restore_id,
         "topics": [asdict(translation) for translation in translations],
@@ -122,7 +122,7 @@ def _describe_translations(
 def _find_restore(
     restore_id: str,
 ) -> tuple[Sequence[ConnectorConfig], tuple[ConnectorConfig, TopicsPlan, RestoreReport]]:
-    """Find the connector of a restore. Return all connectors, and that one with the restore's plan and report."""
+    """Find the connector of a restore. Return all connectors, and this one with the restore's plan and report."""
     files = load_connectors(find_connectors_folder(os.environ), os.environ)
     matches = [
         (c, *documents) for c in files.connectors if (documents := read_finished_restore(c, restore_id)) is not None
@@ -142,7 +142,7 @@ def _find_restore(
 
 
 def _read_rollback(file: Path, restore_id: str) -> Rollback:
-    """Read the file that undoes a commit. ConfigError if it is of another restore."""
+    """Read the rollback file of a commit. ConfigError if it is of another restore."""
     rollback = Rollback.from_json(file.read_bytes())
     if rollback.restore_id != restore_id:
         raise ConfigError(f"{file} is of restore {rollback.restore_id}, not of {restore_id}")
@@ -157,7 +157,7 @@ def _apply_offsets(
     allow_approximate: bool,
     sets_back: bool = True,
 ) -> Path | None:
-    """Commit the offsets, and return the file that undoes it. With `dry_run` only check, and return None."""
+    """Commit the offsets, and return the rollback file. With `dry_run` only check, and return None."""
     if dry_run:
         check_translations(admin, translations, allow_approximate=allow_approximate)
         return None
@@ -174,7 +174,7 @@ def _apply_offsets(
 
 
 def _write_durably(file: Path, content: bytes) -> None:
-    """Write a file and wait until it is on disk. The group's offsets may be changed only after that."""
+    """Write a file and wait until it is on disk. Only then may the group's offsets be changed."""
     with file.open("xb") as out:
         out.write(content)
         out.flush()
@@ -190,12 +190,12 @@ def _format_translation(translation: Translation) -> list[str]:
 
 
 def _format_outcome(restore_id: str, file: Path | None, *, is_applied: bool) -> str:
-    """Return the last line: what was committed, or how it could be."""
+    """Return the last line: how to undo the commit, or how to make one."""
     if file is not None:
         return f"committed and read back; to undo: kafka-s3 groups {restore_id} --rollback {file}"
     return "could be committed; nothing is changed" if is_applied else "nothing is changed; --apply commits"
 
 
 def _format_cell(value: Any) -> str:
-    """Return the text of a cell, `-` for what is missing."""
+    """Return the text of a cell, `-` for None."""
     return "-" if value is None else str(getattr(value, "value", value))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Display
 
 INCOMPLETE = 3
-"""The exit status if all was done, and not all came back: records, schemas, or what evidence is of."""
+"""The exit status if all was done, and not all came back: records, schemas, or the subjects of evidence."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
@@ -77,7 +77,7 @@ SILENT_SECONDS = 10.0
 """After this time without a line, elsewhere, the command prints that it is at work."""
 
 WAIT_SECONDS = 1.5
-"""After this time without an answer, one line names the server that is waited for."""
+"""After this time without an answer, one line names the silent server."""
 
 TICK_SECONDS = 0.25
 
@@ -151,7 +151,7 @@ class Messages(logging.Handler):
             self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a log message, unless it is about progress that the display shows."""
+        """Write a log message, unless the display shows the same progress."""
         if self.is_verbose or not (is_progress(record) and self._shows_progress()):
             self._write(self.format(_restore_message(record)), COLOURS.get(record.levelno))
 

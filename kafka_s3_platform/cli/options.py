@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and parsers of their values."""
+"""Arguments and options of several commands, and parsers of their values."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from kafka_s3_platform.core.model.times import move_to_zone
 
 
 def complete_connector(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of connectors that begin with the text, also from files that do not load."""
+    """Return the names of connectors starting with the text, also from invalid files."""
     folder = find_connectors_folder(os.environ)
     names = map(guess_name, list_connector_files(folder) if folder.is_dir() else ())
     return sorted(name for name in names if name.startswith(incomplete))

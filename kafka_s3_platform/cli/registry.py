@@ -48,7 +48,7 @@ document_option = click.option(
 
 @click.group
 def registry() -> None:
-    """Archive and restore whole Schema Registries: also schemas that no archived record names."""
+    """Archive and restore whole Schema Registries: also schemas without archived records."""
 
 
 @registry.command
@@ -56,7 +56,7 @@ def registry() -> None:
 @registry_option
 @json_option
 def archive(*, connector: str, url: str | None, as_json: bool) -> None:
-    """Archive all subjects, versions and settings of the Schema Registry that CONNECTOR names, if any has changed."""
+    """Archive all subjects, versions and settings of CONNECTOR's Schema Registry, if any has changed."""
     config = find_connector(connector, os.environ)
     document, is_new = archive_registry(config, choose_registry(config, url))
     change = "archived" if is_new else f"unchanged since {document.observed_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -73,7 +73,7 @@ def archive(*, connector: str, url: str | None, as_json: bool) -> None:
 @click.option("--subjects", "with_subjects", is_flag=True, help="List the subjects, with their versions and ids.")
 @json_option
 def show(*, connector: str, url: str | None, number: int | None, with_subjects: bool, as_json: bool) -> None:
-    """Show what is archived of the Schema Registry that CONNECTOR names."""
+    """Show the archived contents of CONNECTOR's Schema Registry."""
     config = find_connector(connector, os.environ)
     archive = _find_archive(config, url)
     document = _read_document(archive, number)
@@ -111,7 +111,7 @@ def restore(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Register what is archived of a Schema Registry, with its ids where the target can, and compare."""
+    """Register the archived contents of a Schema Registry, with their ids if the target can, and compare."""
     config = find_connector(connector, os.environ)
     archive = _find_archive(config, url)
     document = _read_complete(archive, number, subjects)
@@ -135,9 +135,10 @@ def restore(
 def restore_registries(
     connectors: Sequence[str], target_file: Path, *, dry_run: bool
 ) -> tuple[list[dict[str, Any]], list[str | Verdict]]:
-    """Restore the archived registries of the connectors' files to that of a file, as `kafka-s3 registry restore`.
+    """Restore the archived registries of the connectors' files to the one of `target_file`.
 
-    Returns their documents, and lines. Of a registry that several connectors name, the newest document counts.
+    Returns their documents, and lines, as `kafka-s3 registry restore`. Of a registry of several connectors, the newest
+    document counts.
 
     Raises:
         ConfigError: no connector names a registry, or nothing is archived of one.
@@ -162,10 +163,10 @@ def restore_registries(
 
 
 def _find_archive(config: ConnectorConfig, url: str | None) -> RegistryArchive:
-    """Return the documents of the registry that is named, or else of the one in the connector's file.
+    """Return the documents of the registry at `url`, or else of the one in the connector's file.
 
     Raises:
-        ConfigError: there are none, or nobody can know which registry is meant.
+        ConfigError: there are none, or the file names no registry or several.
     """
     where = url or open_registry(choose_registry(config, None)).url
     archive = RegistryArchive(config, where)
@@ -200,13 +201,13 @@ def _read_complete(archive: RegistryArchive, number: int | None, subjects: Colle
 
 
 def _choose_target(config: ConnectorConfig, url: str | None) -> RegistrySettings:
-    """Return the registry of the connector's file, also where `url` names the one that was there before."""
+    """Return the registry of the connector's file, even if `url` names its predecessor."""
     urls = {open_registry(settings).url for settings in config.records.registries}
     return choose_registry(config, url if url in urls else None)
 
 
 def _describe_gone(gone: Sequence[tuple[str, int, int]]) -> str:
-    """Describe versions that the newest document lacks, each a subject, a version and an earlier document."""
+    """Describe versions missing in the newest document, each a subject, a version and an earlier document."""
     named = ", ".join(f"version {version} of {subject} (document {number})" for subject, version, number in gone[:3])
     more = f" and {len(gone) - 3:,} more" if len(gone) > 3 else ""
     return (

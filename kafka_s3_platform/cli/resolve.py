@@ -1,4 +1,4 @@
-"""`kafka-s3 resolve`: lists offsets that could not be archived, and records what somebody decides about them."""
+"""`kafka-s3 resolve`: lists unresolved offsets, and records decisions about them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -99,7 +99,7 @@ def _make_decision(kafka_partition: int, offsets: OffsetRange | None, begin_at: 
 
 
 def _list_unresolved(connector: str, topic: str | None, as_json: bool) -> None:
-    """Print the offsets that could not be archived."""
+    """Print the unresolved offsets."""
 
     def describe(archived: TopicAssets) -> tuple[dict[str, Any], Iterator[str]]:
         rows = list_unresolved(archived.config, archived.topic)
@@ -110,7 +110,7 @@ def _list_unresolved(connector: str, topic: str | None, as_json: bool) -> None:
 
 
 def _format_unresolved(connector: str, topic: str, rows: Sequence[Unresolved]) -> Iterator[str]:
-    """Yield the lines about ranges of offsets that could not be archived, with the commands to give them up."""
+    """Yield the lines about ranges of unresolved offsets, with the commands to give them up."""
     now = datetime.now(timezone.utc)
     if rows:
         yield f"{topic}: {count_noun(len(rows), 'unresolved range')} of offsets"
@@ -123,9 +123,9 @@ def _format_unresolved(connector: str, topic: str, rows: Sequence[Unresolved]) -
 
 
 def _format_report(report: ResolveReport) -> Iterator[str]:
-    """Format what a decision does: the offsets that the archive leaves out from now on.
+    """Format the effect of a decision: the offsets left out of the archive from now on.
 
-    `later_count` of them are offsets that the log does not have yet: what is written there later is left out as well.
+    `later_count` of them are offsets beyond the end of the log: records written there later are left out as well.
     """
     verb = "would be recorded" if report.dry_run else "recorded"
     count = f"{count_noun(report.offset_count, 'offset')} of the log left out of the archive"

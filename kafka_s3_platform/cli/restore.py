@@ -97,7 +97,7 @@ def _format_help(description: str) -> str:
 
 
 def _name_options(message: str) -> str:
-    """Return an error's message with names of options instead of fields, and without fields that stand beside them."""
+    """Return an error's message with names of options instead of fields, and without fields beside them."""
     fields = "|".join(map(re.escape, sorted(_NAMES, key=len, reverse=True)))
     message = re.sub(rf" \((?:{fields})\)", "", message)
     # Names of topics and files have dots too: `move.to.topic` is no field.
@@ -190,8 +190,8 @@ def restore(
 
     Restores every archived record of topics of CONNECTOR, unless options select some. A record must pass all options.
 
-    Several topics are one restore, with one restore id. All are checked before the first record. A topic that fails
-    does not stop the others. They may be of several connectors, if --topics or --all-topics chooses them.
+    Several topics are one restore, with one restore id. All are checked before the first record. A failing topic does
+    not stop the others. They may be of several connectors, if --topics or --all-topics chooses them.
 
     If CONNECTOR is a source connector, or a sink of another format than our envelope, replays the objects of its file.
     A RegexRouter in the file of a source may name the target topics.
@@ -252,7 +252,7 @@ def _prepare_run(
 
 
 def _prepare_foreign(source: ConnectorConfig, terms: ForeignRestoreConfig, run_id: str) -> Callable[[], RunsOfTopics]:
-    """Check the config for a restore of objects that others wrote. Return the run, to be called."""
+    """Check the config for a restore of foreign objects. Return the run, to be called."""
     # not needed to show the options
     from kafka_s3_platform.connect.defs.restore.foreign_request import make_foreign_request
     from kafka_s3_platform.core.restore.filters.stage import check_filter
@@ -308,7 +308,7 @@ def _choose_exit_status(report: dict[str, Any]) -> int:
 def _describe_reports(
     reports: Sequence[dict[str, Any]], failures: Mapping[str, PlatformError]
 ) -> tuple[dict[str, Any], list[str | Verdict]]:
-    """Return the document and the lines: of the only topic, or of several with what they have in common."""
+    """Return the document and the lines: of the only topic, or of several with their common facts."""
     if len(reports) == 1 and not failures:
         return reports[0], _format_report(reports[0])
     shared = {name: reports[0].get(name) for name in ("restore_id", "run_id", "report", "dry_run", "all_topics")}
@@ -323,7 +323,7 @@ def _describe_reports(
 
 
 def _format_reports(reports: Sequence[dict[str, Any]], failures: Mapping[str, PlatformError]) -> list[str | Verdict]:
-    """Return the lines about several topics: a table, then what is to be known of them."""
+    """Return the lines about several topics: a table, then notes."""
     heads = ["topic", "target", "records", "missing", "exact", "verified", "seconds", ""]
     rows = [*map(_format_row, reports), *([topic, "", "", "", "", "no", "", "not restored"] for topic in failures)]
     head, *lines = align_columns([heads, *rows], numbers=(2, 6))
@@ -351,7 +351,7 @@ def _format_row(report: dict[str, Any]) -> list[str]:
 
 
 def _name_documents(report: dict[str, Any]) -> str:
-    """Return the line that names the restore and its report."""
+    """Return the line with the restore's id and report."""
     return f"restore id {report['restore_id']}, report {report['report']}"
 
 
@@ -394,7 +394,7 @@ def _prepare_archived(
 
 
 def _take(config: dg.Config, kind: type[dg.Config]) -> dict[str, Any]:
-    """Return the fields of `config` that the class `kind` has too."""
+    """Return the fields of `config` shared with the class `kind`."""
     return {name: getattr(config, name) for name in kind.model_fields}
 
 
@@ -425,7 +425,7 @@ def _format_report(report: dict[str, Any]) -> list[str | Verdict]:
 
 
 def _format_summary(report: dict[str, Any]) -> str:
-    """Return a sentence about what came of the restore of a topic."""
+    """Return a sentence about the outcome of a topic's restore."""
     if report["already_finished"]:
         doubled = report["doubled_records"]
         counts = count_noun(report["records"], "record")
@@ -440,7 +440,7 @@ def _format_summary(report: dict[str, Any]) -> str:
 
 
 def _format_forecast(report: dict[str, Any]) -> str:
-    """Return a sentence about what a dry run has found."""
+    """Return a sentence about the outcome of a dry run."""
     count = "an unknown number of records"
     if report["exact"] or report["records"]:
         count = f"{'' if report['exact'] else 'at most '}{count_noun(report['records'], 'record')}"
@@ -452,7 +452,7 @@ def _format_forecast(report: dict[str, Any]) -> str:
 
 
 def _format_done(report: dict[str, Any]) -> str:
-    """Return a sentence about records that were sent."""
+    """Return a sentence about the restored records."""
     if not report["records"]:
         return str(report["verdict"])
     now = "" if report["sent_records"] == report["records"] else f" ({report['sent_records']:,} sent by this run)"

@@ -58,13 +58,13 @@ class RunOutcome:
 
 
 RunsOfTopics = tuple[list[RunOutcome], dict[str, PlatformError]]
-"""The outcomes of topics that succeeded, and the errors of others by topic."""
+"""The outcomes of successful topics, and the errors of others by topic."""
 
 
 def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[TopicAssets]:
     """Find the connector's topics, or the named topic. ConfigError if it does not exist.
 
-    With `at_kafka`, leave out topics of `topics.regex` that Kafka no longer has.
+    With `at_kafka`, leave out topics of `topics.regex` no longer in Kafka.
     """
     config = find_connector(connector, os.environ)
     if config.source is not None:
@@ -105,9 +105,9 @@ def print_topics(
     as_json: bool,
     **facts: Any,
 ) -> None:
-    """Call `describe` for each topic, and print all JSON values that it returns, or all lines.
+    """Call `describe` for each topic, and print all its JSON values, or all lines.
 
-    `facts` come before the topics in the JSON. Raises the errors of topics that failed after the others are printed.
+    `facts` come before the topics in the JSON. After the others are printed, raises the errors of failed topics.
     """
     results, failures = try_topics(topics, describe)
     lines = [line for _, topic_lines in results for line in topic_lines]
@@ -154,7 +154,7 @@ def run_assets(
 
     The run is for the contiguous `partition_keys` or without any. Without a `run_id` it gets a new one. With
     `only_looks` it changes nothing, and may run beside other runs of its topics. If the topics are `is_together`, none
-    is run where another run changes one of them. Returns the outcomes, and the errors by topic: a TransientError or
+    is run while another run changes one of them. Returns the outcomes, and the errors by topic: a TransientError or
     PermanentError with the message of the failure, or the topic's part of it.
     """
     with open_instance() as instance, allow_paths():
@@ -225,7 +225,7 @@ def _convert_value(value: dg.MetadataValue) -> Any:
 
 
 def _find_overlaps(instance: dg.DagsterInstance, topics: Mapping[dg.AssetKey, str]) -> dict[dg.AssetKey, PlatformError]:
-    """Return an error for each topic that another run changes. Pools hold back only runs of the daemon."""
+    """Return an error for each topic under change by another run. Pools hold back only runs of the daemon."""
     unfinished = find_unfinished_runs(instance)
     busy: dict[dg.AssetKey, PlatformError] = {}
     for key, topic in topics.items():
@@ -247,7 +247,7 @@ def _list_changing(key: dg.AssetKey) -> list[dg.AssetKey]:
 
 
 def _find_events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> list[dict[str, Any]]:
-    """Return the metadata that the run has reported of an asset, one for each hour or day."""
+    """Return the run's reported metadata of an asset, one for each hour or day."""
     events = []
     for event in result.all_events:
         if event.is_step_materialization:
@@ -296,7 +296,7 @@ def _raise_interrupt(result: dg.ExecuteInProcessResult) -> None:
 
 
 def _make_error(run_id: str, kind: str, message: str) -> PlatformError:
-    """Make an error of the class for the command's exit status, and for whether other topics are tried."""
+    """Make an error. Its class decides the command's exit status, and whether other topics are tried."""
     text = f"run {run_id}: {message}"
     if kind != "transient":
         return PermanentError(text)

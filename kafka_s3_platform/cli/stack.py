@@ -40,7 +40,7 @@ def down(as_json: bool) -> None:
 @json_option
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Show the addresses of Kafka and S3, and whether they answer. Exit status 1 if one does not."""
+    """Show the addresses of Kafka and S3, and their health. Exit status 1 if one is not healthy."""
     state = stack.read_stack_status(StackSettings.from_environment())
     _print_state(state, as_json)
     ctx.exit(0 if state.healthy else 1)
@@ -57,13 +57,13 @@ def start_spark() -> None:
 
 
 def _print_state(status: stack.StackStatus, as_json: bool) -> None:
-    """Print the addresses of the stack, and whether its servers answer."""
+    """Print the addresses of the stack, and the health of its servers."""
     values = {**dataclasses.asdict(status), "healthy": status.healthy}
     print_result(values, as_json, _format_state(values, status.servers))
 
 
 def _format_state(values: Mapping[str, object], servers: tuple[stack.ServerStatus, ...]) -> list[str]:
-    """Return a line for each address of the stack, then one for each server: whether it answers."""
+    """Return a line for each address of the stack, then one for the health of each server."""
     reach = [f"{name:<22} {value}" for name, value in values.items() if name not in ("servers", "healthy") and value]
     state = [
         f"{s.name:<22} {'healthy' if s.healthy else s.detail}{f' (pid {s.pid})' if s.pid else ''}" for s in servers

@@ -21,7 +21,7 @@ from kafka_s3_platform.core.defs.topic import TopicAssets
 @json_option
 def take_over(connector: str, group: str | None, topic: str | None, as_json: bool) -> None:
     """Begin archiving where a stopped Kafka Connect sink ended: at the committed offsets of its consumer group."""
-    # An empty text may come from a shell variable that is not set.
+    # An empty text may come from an unset shell variable.
     if group == "":
         raise click.UsageError("--group is empty: name the old sink's consumer group, or leave the option out")
     run_id = str(uuid4())
@@ -34,7 +34,7 @@ def take_over(connector: str, group: str | None, topic: str | None, as_json: boo
 
 
 def _format_report(report: TakeOverReport) -> Iterator[str]:
-    """Yield the lines about where archiving goes on."""
+    """Yield the lines about the first offsets to archive."""
     state = "taken over" if report.gaps else "was taken over before, nothing is changed"
     yield f"{report.topic}: {state} from consumer group {report.group}"
     for kafka_partition, offset in sorted(report.offsets.items()):

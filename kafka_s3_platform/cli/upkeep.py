@@ -1,4 +1,4 @@
-"""The commands that keep an archive small: `kafka-s3 compact`, `vacuum`, `retain` and `upkeep`."""
+"""The commands for a small archive: `kafka-s3 compact`, `vacuum`, `retain` and `upkeep`."""
 
 import os
 import re
@@ -60,20 +60,20 @@ def _parse_age(text: str) -> timedelta:
 def vacuum(
     *, connector: str, topic: str | None, older_than: timedelta, dry_run: bool, index_put_back: bool, as_json: bool
 ) -> None:
-    """Remove objects that CONNECTOR's runs never committed, and unfinished uploads. Touches nothing else."""
+    """Remove objects never committed by CONNECTOR's runs, and unfinished uploads. Touches nothing else."""
     run_id = str(uuid4())
     if index_put_back and dry_run:
         raise click.UsageError("--index-put-back removes nothing, so it needs no --dry-run")
 
     def set_aside(archived: TopicAssets) -> tuple[dict[str, Any], list[str]]:
-        """Have later runs write beside objects that the index lacks. Return the JSON and the lines about a topic."""
+        """Have later runs write beside objects unknown to the index. Return the JSON and the lines about a topic."""
         name = archived.topic
         keys = set_aside_unknown(archived.config, name, run_id)
         line = f"{name}: {count_noun(len(keys), 'object')} not in the index: left there, and later runs write beside"
         return {"topic": name, "set_aside": keys}, [line]
 
     def remove(archived: TopicAssets) -> tuple[dict[str, Any], list[str]]:
-        """Remove what no run has committed. Return the JSON and the lines about a topic."""
+        """Remove uncommitted objects and unfinished uploads. Return the JSON and the lines about a topic."""
         report = vacuum_topic(archived.config, archived.topic, run_id, older_than, dry_run)
         return {"topic": archived.topic, **asdict(report)}, [_format_vacuum(archived.topic, report)]
 
@@ -82,7 +82,7 @@ def vacuum(
 
 
 def _format_vacuum(topic: str, report: VacuumReport) -> str:
-    """Return the line about what a vacuum has removed, or would."""
+    """Return the line about a vacuum's removals, done or planned."""
     verb = "would be removed" if report.dry_run else "removed"
     ending = "" if report.finished else "; not finished, run again"
     if report.missing:
@@ -153,12 +153,12 @@ def _format_day(document: dict[str, Any]) -> str:
 )
 @json_option
 def retain(*, connector: str, topic: str | None, apply: bool, price: float, as_json: bool) -> None:
-    """Remove hours and days that CONNECTOR's rules of retention let go.
+    """Remove hours and days no longer kept by CONNECTOR's rules of retention.
 
-    Without --apply, print what would go: merged hours that their day holds, and days.
+    Without --apply, print what would go: hours merged into their day, and days.
 
-    The index is first, the objects second. Killed at any moment, the same command goes on, and `vacuum` removes the
-    objects that it left. The schedule `retain` does the same every night.
+    The index is first, the objects second. Killed at any moment, the same command goes on, and `vacuum` removes
+    leftover objects. The schedule `retain` does the same every night.
     """
     run_id = str(uuid4())
     now = datetime.now(timezone.utc)
@@ -180,7 +180,7 @@ def retain(*, connector: str, topic: str | None, apply: bool, price: float, as_j
 
 
 def _make_retention_document(report: RetentionReport, *, apply: bool, price: float) -> dict[str, Any]:
-    """Make the JSON of a topic: what goes, what stays, and what both cost."""
+    """Make the JSON of a topic: removals and remains, with their costs."""
     plan = report.plan
     removals = report.removals if apply else plan.removals
     expiring = [r for r in removals if r.expires]
@@ -214,7 +214,7 @@ def _make_retention_document(report: RetentionReport, *, apply: bool, price: flo
 
 
 def _format_retention(document: dict[str, Any], *, apply: bool) -> Iterator[str]:
-    """Yield the lines about what goes of a topic."""
+    """Yield the lines about a topic's removals."""
     topic = document["topic"]
     verb = "went" if apply else "would go"
     yield (
@@ -252,7 +252,7 @@ def upkeep(connector: str, dry_run: bool, as_json: bool) -> None:
 
 
 def _format_report(report: UpkeepReport) -> Iterator[str]:
-    """Yield the lines about what was done to the index, or would be."""
+    """Yield the lines about the changes of the index, done or planned."""
     if report.version is None:
         yield f"{report.uri}: nothing was archived, so there is nothing to do"
         return

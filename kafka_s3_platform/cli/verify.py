@@ -136,7 +136,7 @@ def verify(
 def _store_evidence(
     config: ConnectorConfig, topics: Sequence[ComparedTopic], started_at: datetime, key: EvidenceKey | None
 ) -> None:
-    """Store what was compared. Without a key, a failure is only printed: the verification stays."""
+    """Store the comparison as evidence. Without a key, a failure is only printed: the verification stays."""
     finished_at = datetime.now(timezone.utc)
     evidence = Evidence(
         kind="verification",
@@ -156,7 +156,7 @@ def _store_evidence(
 
 
 def _describe_failed(topic: str, error: PlatformError) -> ComparedTopic:
-    """Describe, for evidence, a topic that could not be verified."""
+    """Describe, for evidence, a topic not verified because of an error."""
     return ComparedTopic(
         topic=topic,
         compared_with="nothing",
@@ -169,7 +169,7 @@ def _describe_failed(topic: str, error: PlatformError) -> ComparedTopic:
 
 
 def _describe_verified(report: VerifyReport) -> ComparedTopic:
-    """Describe, for evidence, what was found of a topic."""
+    """Describe, for evidence, the result of a verified topic."""
     lacking = (
         (len(report.damages), "difference from the index"),
         (len(report.holes), "range of offsets that was not archived yet"),
@@ -202,7 +202,7 @@ def _compare_topic(
     kafka_partitions: list[int],
     allow_unsendable_timestamps: bool,
 ) -> Comparison:
-    """Compare the archived records in a window with those of another topic."""
+    """Compare the archived records in a window with another topic's."""
     [archived] = find_native_topics(connector, topic, "compare")
     zone = ZoneInfo(archived.config.layout.timezone)
     run_id = str(uuid4())
@@ -261,7 +261,7 @@ def _format_kafka_partition(part: KafkaPartitionComparison) -> str:
 
 
 def _format_report(report: VerifyReport) -> Iterator[str | Verdict]:
-    """Yield the lines about a verified topic: the verdict, then each thing that is not as it should be."""
+    """Yield the lines about a verified topic: the verdict, then each fault."""
     state = (
         "ok" if report.segment_count or report.holes or report.gaps else "nothing is archived, so nothing was compared"
     )

@@ -20,7 +20,7 @@ _answers: dict[tuple[object, ...], tuple[float, str]] = {}
 
 
 def find_secret(parameters: Mapping[str, str], path: str, key: str) -> str:
-    """Return the value of a key of a secret that is a JSON object, or the whole secret if there is no path.
+    """Return the value of a key of a secret (a JSON object), or the whole secret if there is no path.
 
     `parameters` may have region, endpoint, access_key, secret_key, prefix, type (JSON or STRING) and ttl_ms.
 
@@ -52,7 +52,7 @@ def find_parameter(parameters: Mapping[str, str], path: str, key: str) -> str:
 
 
 def _ask(parameters: Mapping[str, str], service: str, name: str) -> str:
-    """Ask AWS, unless it answered lately. If it does not answer, its last answer is used, which is logged."""
+    """Ask AWS, unless it answered lately. If it does not answer, its last answer is used, with a warning."""
     question = (service, *sorted(parameters.items()), name)
     asked_at, answer = _answers.get(question, (None, ""))
     now = time.monotonic()

@@ -1,1 +1,1 @@
-"""Everything that is exact: records, the archive, its index, restores, and Dagster's assets of them."""
+"""Everything exact: records, the archive, its index, restores, and Dagster's assets of them."""

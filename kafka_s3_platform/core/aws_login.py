@@ -1,4 +1,4 @@
-"""Logs in to Amazon MSK by IAM: tokens that AWS credentials sign, which librdkafka asks for as OAUTHBEARER's.
+"""Logs in to Amazon MSK by IAM: librdkafka asks for tokens of OAUTHBEARER, and AWS credentials sign them.
 
 Files name it as for Java: `sasl.mechanism=AWS_MSK_IAM`, or OAUTHBEARER with Amazon's callback handler, and the options
 of Amazon's login module in `sasl.jaas.config`.
@@ -30,7 +30,7 @@ _OF_AMAZON = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com"
 
 
 def replace_msk_login(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return librdkafka's properties for those of a file: a login to MSK becomes a callback that signs its tokens.
+    """Return librdkafka's properties for a file's: a login to MSK becomes a callback for signing its tokens.
 
     AuthorizationError if no token can be signed: librdkafka would not say why.
     """
@@ -85,7 +85,7 @@ def _find_region(bootstrap_servers: str, profile: str | None) -> str:
 
 @cache
 def _open_credentials(options: tuple[str | None, ...]) -> Any:
-    """Return credentials that renew themselves: those of AWS's chain, of a profile, or of a role that these assume."""
+    """Return credentials that renew themselves: of AWS's chain, of a profile, or of a role assumed by these."""
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
     from botocore.session import Session
 

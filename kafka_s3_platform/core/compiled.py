@@ -1,7 +1,7 @@
 """numba, as the environment alone sets it.
 
 It reads `.numba_config.yaml` of the working directory when it is imported and whenever it compiles. A `cache_dir` there
-names a folder of pickles, which are loaded: whoever writes to the folder that a command starts in would run code.
+names a folder of pickles to load: whoever writes to the folder of a command's start would run code.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
 """The exception tree. A `TransientError` is retried with backoff, a `PermanentError` is not until somebody acts.
 
-Every message says what was tried, on which topic, kafka partition, range or key, and what to do. It begins with a
-code, by which `docs/runbook.md` says more.
+Every message names the attempt, its topic, kafka partition, range or key, and the remedy. It begins with a code:
+`docs/runbook.md` has a section for each.
 """
 
 import errno
@@ -16,14 +16,14 @@ HEAL_OBJECT = (
     "put an undamaged copy back, from the bucket's versions or a backup. While Kafka holds the records, they can also "
     "be archived again, under another connector name and another topics.dir"
 )
-"""What to do about a damaged object. No command mends one: Kafka may hold fewer records now than were archived."""
+"""The remedy for a damaged object. No command mends one: Kafka may hold fewer records now than were archived."""
 
 
 @unique
 class ErrorCode(StrEnum):
-    """Names a kind of errors for people and searches: what the user sees, and what the runbook has a section for.
+    """Names a kind of errors for people and searches. The user sees it, and the runbook has a section for it.
 
-    A code stays what it is; a new kind gets a new one. `meaning` is the sentence in the section's heading.
+    A code never changes; a new kind gets a new one. `meaning` is the sentence in the section's heading.
     """
 
     meaning: str
@@ -100,10 +100,10 @@ def find_code(text: str) -> ErrorCode | None:
 
 
 class PlatformError(Exception):
-    """Base of every error that this platform raises on purpose. Its text is printable, foreign names included.
+    """Base of all errors raised by this platform on purpose. Its text is printable, foreign names included.
 
-    The text begins with the code of the class, or of the kind that was given: what it ends with may be a command to be
-    copied. If it holds the text of another error, it has the code of that one, which is the cause.
+    The text begins with the code of the class, or with the given one, since its end may be a command to be copied. If
+    it holds the text of another error, it has the other's code, since that is the cause.
     """
 
     code = ErrorCode.OTHER
@@ -143,19 +143,19 @@ class BrokerUnavailableError(TransientError):
 
 
 class StoreUnavailableError(TransientError):
-    """The object store did not answer, or answered that it is overloaded or full."""
+    """The object store did not answer, or reported to be overloaded or full."""
 
     code = ErrorCode.STORE_DOWN
 
 
 class RegistryUnavailableError(TransientError):
-    """The Schema Registry did not answer, or answered that it has a fault of its own."""
+    """The Schema Registry did not answer, or reported a fault of its own."""
 
     code = ErrorCode.REGISTRY_DOWN
 
 
 class SparkUnavailableError(TransientError):
-    """Spark does not start. A container or a cluster that is mended needs nobody to ask for the runs again."""
+    """Spark does not start, or has ended. Once its container or cluster is mended, runs are requested by themselves."""
 
     code = ErrorCode.SPARK
 
@@ -167,7 +167,7 @@ class IndexConflictError(TransientError):
 
 
 class BusyError(TransientError):
-    """Another run is at work on what this one would touch: it has to end first."""
+    """Another run is at work on the same data: it has to end first."""
 
     code = ErrorCode.RUN_BUSY
 
@@ -205,7 +205,7 @@ class TopicRecreatedError(PermanentError):
 
 
 class LogTruncatedError(PermanentError):
-    """The log ends before, or diverges from, what is already archived."""
+    """The log ends before, or diverges from, the archived records."""
 
     code = ErrorCode.KAFKA_TRUNCATED
 
@@ -217,7 +217,7 @@ class MissingBucketError(PermanentError):
 
 
 class ForeignObjectError(PermanentError):
-    """An object that this platform did not write is in the way."""
+    """An object of another writer is in the way."""
 
     code = ErrorCode.STORE_FOREIGN
 
@@ -229,13 +229,13 @@ class ClockError(PermanentError):
 
 
 class OffsetGapError(PermanentError):
-    """Offsets that were to be archived no longer exist on the broker."""
+    """Offsets due to be archived no longer exist on the broker."""
 
     code = ErrorCode.KAFKA_GAP
 
 
 class SupersededError(PermanentError):
-    """A later reservation holds ranges of this run, which may no longer commit."""
+    """A later reservation holds ranges of this run. The run may no longer commit."""
 
     code = ErrorCode.RUN_SUPERSEDED
 
@@ -247,7 +247,7 @@ class IntegrityError(PermanentError):
 
 
 class IndexDamagedError(IntegrityError):
-    """Files of an index are missing or broken. Until they are put back, nobody knows what is archived."""
+    """Files of an index are missing or broken. Until they are put back, the contents of the archive are unknown."""
 
     code = ErrorCode.INDEX_DAMAGED
 
@@ -265,13 +265,13 @@ class UnresolvedOffsetsError(PermanentError):
 
 
 class PreflightError(PermanentError):
-    """The target would delete, reject or alter what a restore sends."""
+    """A restore, or a step of it, is refused as requested: records or offsets would be lost, altered or repeated."""
 
     code = ErrorCode.RESTORE_REFUSED
 
 
 def explain_full_disk(err: BaseException) -> FullDiskError | None:
-    """Return the error to raise if `err` was caused by a disk of this machine that is full, or the user's share."""
+    """Return the error to raise if `err` was caused by a full disk of this machine, or by a full quota of the user."""
     for cause in iterate_causes(err):
         if isinstance(cause, OSError) and cause.errno in {errno.ENOSPC, errno.EDQUOT}:
             place = cause.filename or "no file is named: mostly a temporary one, in TMPDIR or SPARK_LOCAL_DIRS"
@@ -280,7 +280,7 @@ def explain_full_disk(err: BaseException) -> FullDiskError | None:
 
 
 def iterate_causes(err: BaseException) -> Iterator[BaseException]:
-    """Yield the error and what it was raised from, the innermost last."""
+    """Yield the error and its causes, the innermost last."""
     cause: BaseException | None = err
     while cause is not None:
         yield cause

@@ -16,7 +16,7 @@ def make_private_folder(path: Path) -> Path:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock `folder`, which is made if it is missing, against other processes. The lock ends with this process."""
+    """Lock `folder` against other processes. Make it if it is missing. The lock ends with this process."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -24,7 +24,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a file with one that only this user can read. Whoever reads it meanwhile gets the old text or the new."""
+    """Replace a file with one readable by this user only. Whoever reads it meanwhile gets the old text or the new."""
     with NamedTemporaryFile("w", dir=path.parent, prefix=f"{path.name}.", suffix=".tmp", delete=False) as file:
         file.write(text)
     Path(file.name).replace(path)

@@ -1,22 +1,22 @@
-"""Starts Python again for a part of the work that needs limits of its own, with no module but this process's own."""
+"""Starts Python again for a part of the work with limits of its own, with this process's modules only."""
 
 import os
 import sys
 from pathlib import Path
 
 FOLDER = str(Path(os.__file__).parent)
-"""The folder that such a process works in: that of the standard library.
+"""The working directory of such a process: the standard library.
 
-Python imports from its working directory first (`-m`, `-c`), and libraries read their settings there: a `resource.py`
-that somebody left in the user's folder would run.
+Python imports from its working directory first (`-m`, `-c`), and libraries read their settings there: a stray
+`resource.py` in the user's folder would run.
 """
 
 
 def build_environment() -> dict[str, str]:
-    """Return the variables for a process of Python that gets no others, which may be secret: where its modules are.
+    """Return the only variables of a further process of Python: the places of modules. Others may be secret.
 
-    Modules are where this process finds them, without its working directory, which it may have for the same reason. An
-    installation in the working directory is found nevertheless.
+    The places are this process's, except for its working directory: Python may have added it, and stray modules in it
+    would run. An installation of this package in the working directory is found nevertheless.
     """
     here = Path.cwd()
     package_root = Path(__file__).parents[2]

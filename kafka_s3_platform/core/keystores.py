@@ -1,4 +1,4 @@
-"""Reads key stores of Java (JKS and PKCS 12) as PEM, and has Python's TLS use what is PEM in memory.
+"""Reads key stores of Java (JKS and PKCS 12) as PEM, and has Python's TLS use PEM in memory.
 
 JKS is the format of `sun.security.provider.JavaKeyStore`: entries, then a digest of them with the password. It covers a
 private key with a stream of SHA-1 digests.
@@ -20,7 +20,7 @@ _JKS = b"\xfe\xed\xfe\xed"
 _PKCS12 = b"\x30"
 _SALT = b"Mighty Aphrodite"
 _COVER = bytes.fromhex("060a2b060104012a021101010500")
-"""What names the algorithm that covers a private key: 1.3.6.1.4.1.42.2.17.1.1, and no parameters."""
+"""The name of the algorithm covering a private key: 1.3.6.1.4.1.42.2.17.1.1, and no parameters."""
 
 _DIGEST = 20
 
@@ -37,7 +37,7 @@ class KeyStore:
 def read_key_store(path: Path, password: str, key_password: str = "") -> KeyStore:
     """Read a key store by its content, whatever its type is called, as Java does.
 
-    `key_password` is the one of its private key, if that differs.
+    `key_password` is the one of its private key, if it differs.
 
     Raises:
         ValueError: it cannot be read, or a password is wrong.
@@ -134,7 +134,7 @@ def _uncover_key(covered: bytes, password: str) -> bytes:
 
 
 def _hash(password: str, content: bytes) -> bytes:
-    """Return the digest by which a JKS store checks and covers: SHA-1 of the password and the content."""
+    """Return a JKS store's digest for checks and covers: SHA-1 of the password and the content."""
     return hashlib.sha1(password.encode("utf-16-be") + content, usedforsecurity=False).digest()
 
 

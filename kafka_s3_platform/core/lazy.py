@@ -1,4 +1,4 @@
-"""Properties that are found once, when they are first asked for, and may wait long for what they find."""
+"""Properties found once, at their first use, perhaps after a long wait."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
@@ -7,9 +7,9 @@ T = TypeVar("T")
 
 
 class lazy_property(Generic[T]):  # noqa: N801 - it is used as `property` is
-    """As `functools.cached_property`, without the lock of Python 3.11, which all instances of a class share.
+    """As `functools.cached_property`, without the lock of Python 3.11, shared by all instances of a class.
 
-    Under that lock, one store that hangs would hold up the reading of all others. Two threads may find the same twice.
+    Under this lock, one hanging store would hold up the reading of all others. Two threads may find the same twice.
     """
 
     def __init__(self, find: Callable[[Any], T]) -> None:

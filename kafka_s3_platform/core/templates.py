@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def render_template(name: str, **facts: Any) -> str:
-    """Render a template, such as `operate/monitoring/hours_page.html.j2`. It uses no fact that is not passed."""
+    """Render a template, such as `operate/monitoring/hours_page.html.j2`. It uses only the facts passed."""
     return _make_environment().get_template(name).render(facts)
 
 
 @cache
 def _make_environment() -> "Environment":
-    """Make the environment of all templates, which escapes everything and fails for what was not passed."""
+    """Make the environment of all templates. It escapes everything and fails for a missing fact."""
     # few processes render a page, and none of them twice what another version has installed meanwhile
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

@@ -1,9 +1,9 @@
 """Makes foreign text safe for terminals and logs: no key, name or message can move a cursor or add a line.
 
-It also finds the name that somebody may have meant, and takes users and passwords out of addresses.
+It also finds the name probably meant, and takes users and passwords out of addresses.
 
 All errors, log records and lines of commands pass through here: `errors.PlatformError`, the import of the package and
-`cli.output` see to that.
+`cli.output` see to it.
 """
 
 import difflib
@@ -29,24 +29,24 @@ _UNPRINTABLE = re.compile(
 
 
 def escape_unprintable(text: str) -> str:
-    """Escape unprintable characters, so that the text can be written anywhere. Ends of lines stay."""
+    """Escape unprintable characters, so the text can be written anywhere. Ends of lines stay."""
     return _UNPRINTABLE.sub(_escape_match, text)
 
 
 def format_entry(text: str) -> str:
-    """Return the text printable. Indent all lines but the first, so that none looks like an entry of its own."""
+    """Return the text printable. Indent all lines but the first, so none looks like an entry of its own."""
     return escape_unprintable(text).replace("\n", "\n  ")
 
 
 def mask_value(text: str, value: str) -> str:
-    """Mask a secret in a text that may contain it, as it is or in Python's quotation."""
+    """Mask a secret in a text, as it is or in Python's quotation."""
     if len(value) < _SHORTEST_SECRET:
         return text
     return text.replace(value, MASK).replace(repr(value)[1:-1], MASK)
 
 
 def format_size(count: int) -> str:
-    """Return the bytes as `827 kB` or `1.2 GB`, in the units of ten that stores and disks are sold by."""
+    """Return the bytes as `827 kB` or `1.2 GB`, in decimal units, as stores and disks are sold."""
     size = float(count)
     for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
         if size < 999.5 or unit == "PB":
@@ -61,7 +61,7 @@ def count_noun(count: int, noun: str) -> str:
 
 
 def make_anchor(heading: str) -> str:
-    """Return how links name a heading, as on GitHub: in small letters, with `-` for blanks, without what is no word."""
+    """Return a heading's name in links, as on GitHub: in small letters, with `-` for blanks, without other signs."""
     return re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-")
 
 

@@ -1,4 +1,4 @@
-"""Waits for calls that may never return, and knows what this process waits for, so that somebody can tell a person."""
+"""Waits for calls that may never return, and lists the waits of this process for people."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ _waits: dict[object, tuple[float, str]] = {}
 
 @contextmanager
 def waiting_for(what: str) -> Iterator[None]:
-    """Have `list_waits` name `what`, such as `Kafka at localhost:9092`, until the block ends, for people who wait."""
+    """Have `list_waits` name `what`, such as `Kafka at localhost:9092`, until the block ends, for waiting people."""
     mark = object()
     _waits[mark] = time.monotonic(), what
     try:
@@ -24,7 +24,7 @@ def waiting_for(what: str) -> Iterator[None]:
 
 
 def list_waits(seconds: float) -> list[str]:
-    """Return what is waited for, by any thread, for so long or longer: what is waited for longest comes first."""
+    """Return the names of all threads' waits of so long or longer, the longest first."""
     now = time.monotonic()
     return [what for since, what in sorted(_waits.copy().values()) if now - since >= seconds]
 
@@ -34,7 +34,7 @@ _NAME = "kafka-waiting"
 
 @final
 class Waiting(Generic[R]):
-    """Makes a call in a daemon thread, which does not keep the process alive. `answer` is there when it has ended."""
+    """Makes a call in a daemon thread: it does not keep the process alive. `answer` is there when it has ended."""
 
     answer: R
 

@@ -1,1 +1,1 @@
-"""What watches and runs the platform: pages, metrics, alerts, warm Spark, the embedded stack, groups, reading."""
+"""Watches and runs the platform: pages, metrics, alerts, warm Spark, the embedded stack, groups, reading."""

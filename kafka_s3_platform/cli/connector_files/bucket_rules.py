@@ -1,4 +1,4 @@
-"""Compares the rules of a bucket with an archive: what S3 removes, makes cold or keeps by itself."""
+"""Compares the rules of a bucket with an archive: S3 may remove, make cold or keep objects by itself."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -11,7 +11,7 @@ from kafka_s3_platform.core.store.objects import COLD, ObjectStore
 
 
 def try_bucket_rules(config: ConnectorConfig, store: ObjectStore) -> Finding:
-    """Read the bucket's lifecycle, versioning and lock, and warn of what works against the archive."""
+    """Read the bucket's lifecycle, versioning and lock, and warn of conflicts with the archive."""
     subject = "rules of the bucket"
     try:
         rules = store.read_bucket_setting("get_bucket_lifecycle_configuration").get("Rules", [])
@@ -35,7 +35,7 @@ def try_bucket_rules(config: ConnectorConfig, store: ObjectStore) -> Finding:
 
 
 def _compare_rule(config: ConnectorConfig, rule: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a lifecycle rule does to objects of the archive."""
+    """Yield the effects of a lifecycle rule on objects of the archive."""
     condition = rule.get("Filter", {})
     prefix = rule.get("Prefix") or condition.get("Prefix") or condition.get("And", {}).get("Prefix", "")
     folders = [f"{folder}/".lstrip("/") for folder in (config.layout.topics_dir, config.layout.daily_dir)]

@@ -39,13 +39,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Outlook:
-    """Effects of a file that loads: object keys of a sample, and credentials; or the problems with these."""
+    """Effects of a valid file: object keys of a sample, and credentials; or the problems with these."""
 
     keys: tuple[str, ...] = ()
     credentials: str | None = None
     hindrances: tuple[str, ...] = ()
     gives: tuple[str, ...] = ()
-    """The format, the way objects are restored, and the facts that cannot come back."""
+    """The format, the way objects are restored, and the facts lost in a restore."""
 
     warnings: tuple[str, ...] = ()
 
@@ -100,7 +100,7 @@ def _try_connection(config: ConnectorConfig) -> list[Finding]:
 
 
 def _make_outlook(config: ConnectorConfig, topic: str | None, timestamp: str | None, value: str | None) -> _Outlook:
-    """Find out what a file that loads would do to the sample record."""
+    """Find the effects of a valid file on the sample record, and the problems with them."""
     start = config.archive.start_hour
     time = parse_time("--timestamp", timestamp, ZoneInfo(config.layout.timezone)) if timestamp else start
     routers = config.records.transforms if config.source is None else ()
@@ -116,7 +116,7 @@ def _make_outlook(config: ConnectorConfig, topic: str | None, timestamp: str | N
 
 
 def _explain_restore(config: ConnectorConfig) -> Iterator[str]:
-    """Yield lines about what a restore of this connector brings back, and what is lost."""
+    """Yield lines about a restore of this connector: its result, and its losses."""
     format_row = find_format(config.layout.format)
     reader = config if config.source is not None else config.reader
     name = format_row.short_class_name or format_row.name
@@ -171,7 +171,7 @@ def _format_finding(finding: KeyFinding) -> dict[str, str]:
 
 
 def _format_outlook(report: CheckReport, outlook: _Outlook, findings: Sequence[Finding]) -> Iterator[str | Verdict]:
-    """Yield the lines of the command: first what is wrong, last the keys that just work."""
+    """Yield the lines of the command: first the problems, last the keys without any."""
     yield f"{report.path}: {'loads' if report.ok else 'does not load'}"
     yield from report.problems
     yield from (Verdict(f"warning: {line}", is_good=False) for line in outlook.warnings)

@@ -62,7 +62,7 @@ def _try_kafka(config: ConnectorConfig) -> Iterator[Finding]:
 
 
 def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Finding]:
-    """Ask Kafka for the topics' descriptions and offsets. Yield what works and what does not."""
+    """Ask Kafka for the topics' descriptions and offsets. Yield successes and failures."""
     topics = config.topics if config.topics_regex is None else match_topics(config, admin.list_topics())
     if not topics:
         text = f"none that this user may DESCRIBE matches topics.regex={config.topics_regex}"
@@ -96,12 +96,12 @@ def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Findin
 
 
 def _lacks_right(topic: TopicDescription, operation: str) -> bool:
-    """Return True if the cluster says what this user may do with a topic, and that is not among it."""
+    """Return True if the cluster lists this user's rights on a topic, without this operation."""
     return topic.operations is not None and operation not in topic.operations
 
 
 def _try_dead_letters(admin: ClusterAdmin, topic: str) -> Answer:
-    """Ask the cluster whether this user may write to the topic of dead letters."""
+    """Ask the cluster for this user's right to write to the topic of dead letters."""
     try:
         description = admin.describe_topic(topic)
     except MissingTopicError:
@@ -138,7 +138,7 @@ def _try_bucket(config: ConnectorConfig) -> Iterator[Finding]:
 
 
 def _try_sink(config: ConnectorConfig, store: ObjectStore) -> Iterator[Finding]:
-    """Try the rights that runs of a sink need on the bucket."""
+    """Try the rights on the bucket needed by a sink's runs, and judge the bucket's rules."""
     yield judge("index", partial(_read_index, config))
     yield judge("writes to the index", partial(_try_writes, config, store))
     yield judge("right to delete", partial(_try_deleting, config, store))
@@ -159,16 +159,16 @@ def _read_index(config: ConnectorConfig) -> str:
 
 
 def _try_writes(config: ConnectorConfig, store: ObjectStore) -> str:
-    """Try whether the store keeps what the index needs: conditional writes, and listings that are up to date."""
+    """Check the store's promises to the index: conditional writes, and listings up to date."""
     check_promises(store, config.archive.index_dir, uploads=True)
     uri = store.uri(f"{config.archive.index_dir}/{WRITE_CHECK}")
     return f"{uri} was written, read and listed. Writes and uploads whose condition is false are refused"
 
 
 def _try_deleting(config: ConnectorConfig, store: ObjectStore) -> str:
-    """Ask the store to delete a missing object, to see whether the rights allow it.
+    """Ask the store to delete a missing object, as a test of the right to delete.
 
-    The object of the promises is not used: a run that checks promises now would take its deletion for a broken one.
+    The object of the promises is not used: a run checking promises now would take its deletion for a broken one.
     """
     try:
         store.delete(f"{config.archive.index_dir}/{WRITE_CHECK}-{uuid4().hex}", NO_ETAG)
@@ -178,7 +178,7 @@ def _try_deleting(config: ConnectorConfig, store: ObjectStore) -> str:
 
 
 def _write_in_vain(store: ObjectStore, folder: str) -> str:
-    """Try the right to write to a folder by a write whose condition is false, so that nothing is written."""
+    """Try the right to write to a folder by a write with a false condition, so nothing is written."""
     key = f"{folder}/{WRITE_CHECK}".lstrip("/")
     store.write_in_vain(key)
     return f"{store.uri(key)} could be written. The condition of the request was false, so nothing was"
@@ -193,7 +193,7 @@ def _try_restores(config: ConnectorConfig, if_refused: Judgement) -> Answer:
 
 
 def _try_reading(config: ConnectorConfig, store: ObjectStore) -> Answer:
-    """Read the first byte of one of the objects that a source connector restores."""
+    """Read the first byte of one of a source connector's objects."""
     prefix = f"{config.layout.topics_dir}/".lstrip("/")
     readable = next((info for info in store.list(prefix) if info.size and not info.is_cold), None)
     if readable is None:
@@ -204,7 +204,7 @@ def _try_reading(config: ConnectorConfig, store: ObjectStore) -> Answer:
 
 
 def _try_clock(config: ConnectorConfig, store: ObjectStore) -> Answer:
-    """Compare this machine's clock with that of the store."""
+    """Compare this machine's clock with the store's."""
     refuse_wrong_clock(config, store)
     reading = store.clock.latest
     if reading is None:

@@ -12,7 +12,7 @@ from kafka_s3_platform.connect.config.dialects import DIALECTS
 
 
 def _complete_class(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of connector classes that hold the text, for shells."""
+    """Return the names of connector classes with the text in them, for shells."""
     return [dialect.class_name for dialect in DIALECTS if incomplete.lower() in dialect.class_name.lower()]
 
 

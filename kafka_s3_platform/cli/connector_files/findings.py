@@ -66,7 +66,7 @@ class Judgement(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict on the thing `what`. `detail` has the facts, with advice if something is wrong."""
+    """The verdict on a thing, named by `what`. `detail` has the facts, with advice if something is wrong."""
 
     what: str
     judgement: Judgement
@@ -74,7 +74,7 @@ class Finding:
 
 
 Probe = Callable[[], Iterable[Finding]]
-"""Tries one thing after the other. An error that it raises ends it, and becomes a finding."""
+"""Tries one thing after the other. An error ends it, and becomes a finding."""
 
 
 def gather_findings(probes: Mapping[str, Probe], seconds: float) -> list[Finding]:
@@ -113,11 +113,11 @@ def _gather(subject: str, probe: Probe, findings: list[Finding]) -> None:
 
 
 Answer = str | tuple[Judgement, str]
-"""The detail of a finding, with its verdict if that is not `OK`."""
+"""The detail of a finding, with its verdict unless it is `OK`."""
 
 
 def judge(subject: str, attempt: Callable[[], Answer]) -> Finding:
-    """Return what `attempt` returns as a finding on `subject`, or its error as a bad one."""
+    """Return the answer of `attempt` as a finding on `subject`, or its error as a bad one."""
     try:
         answer = attempt()
     except PlatformError as err:

@@ -67,7 +67,7 @@ def demo(yes: bool) -> None:
     """Archive a month of a topic on this machine, merge its days, restore one and compare it. Takes two minutes.
 
     Starts Kafka and S3 if they are not up, sends page views of the last 31 days to a topic, and writes a connector file
-    for it. Nothing leaves this machine. Says at its end what goes on, and how to remove it.
+    for it. Nothing leaves this machine. At its end it lists the running servers and the data, and how to remove them.
     """
     settings = StackSettings.from_environment()
     if not yes:
@@ -103,7 +103,7 @@ def _produce_records(topic: TopicAssets, settings: StackSettings, start: datetim
     """Send the records if the topic is not there yet.
 
     Raises:
-        PermanentError: the topic holds another number of records, such as those of an interrupted demo.
+        PermanentError: the topic holds another number of records, perhaps from an interrupted demo.
     """
     expected_count = DAYS * RECORDS_OF_DAY
     with ClusterAdmin(topic.config.kafka) as admin:
@@ -154,7 +154,7 @@ def _describe_content(reports: Sequence[SegmentTotals]) -> str:
 
 
 def _restore_copy(topic: TopicAssets, day: datetime) -> list[Step]:
-    """Restore the day to a new topic, and compare that topic with the source."""
+    """Restore the day to a new topic, and compare it with the source."""
     target = f"{TOPIC}-{day:%Y-%m-%d}-{uuid4().hex[:6]}"
     config = RestoreConfig(
         what=WhatConfig(from_time=day.isoformat(), to_time=(day + DAY).isoformat()),
@@ -188,7 +188,7 @@ def _read_topic_of_day(kafka: KafkaSettings, topic: str, day: datetime) -> pa.Ta
 
 @contextmanager
 def _time_step(step_name: str) -> Iterator[Callable[[], float]]:
-    """Log the step's start and end. Yield a function that returns the seconds it took."""
+    """Log the step's start and end. Yield a function for its seconds, valid after the end."""
     logger.info("%s ...", step_name)
     started_at = time.monotonic()
     seconds = [0.0]
@@ -198,7 +198,7 @@ def _time_step(step_name: str) -> Iterator[Callable[[], float]]:
 
 
 def _format_places(topic: TopicAssets, settings: StackSettings) -> list[str]:
-    """Return the lines about where the demo has left its data."""
+    """Return the lines about the places of the demo's data."""
     config = topic.config
     bucket = f"s3://{config.store.bucket}"
     folders = f"{bucket}/{config.layout.topics_dir}/ and {bucket}/{config.layout.daily_dir}/"

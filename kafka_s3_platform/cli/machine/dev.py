@@ -34,7 +34,7 @@ _STEP = re.compile(r"\S+ - [0-9a-f-]{36} - (\d+ - )?\S+ - (?P<text>.*)", re.DOTA
 _OF_DAGSTER = "did not yield or return expected outputs"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CHANGING = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<![\w.-])\d[\d.,:]*(?![\w-])")
-"""What differs where the same is said again: ids and numbers, but not those in names, such as topic orders-2."""
+"""The changing parts of a repeated message: ids and numbers, but not those in names, such as topic orders-2."""
 
 
 @click.command
@@ -45,9 +45,9 @@ _CHANGING = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<![\w.-])\d[\d.,:]*(?![\w-]
 def dev(port: int, status_port: int) -> None:
     """Start Kafka, S3, Dagster's UI with sensors and schedules on, and the status page, until Ctrl-C.
 
-    Works in the folder DAGSTER_HOME, or else in this one, and writes there the dagster.yaml and workspace.yaml that are
-    missing. Shows what runs do, and each warning once; .dagster/dev.log has everything. Kafka and S3
-    go on after Ctrl-C: kafka-s3 down stops them.
+    Works in the folder DAGSTER_HOME, or else in this one, and writes a missing dagster.yaml or workspace.yaml there.
+    Shows the progress of runs, and each warning once; .dagster/dev.log has everything. Kafka and S3 go on after Ctrl-C:
+    kafka-s3 down stops them.
     """
     for option, number in {"--port": port, "--status-port": status_port}.items():
         if _answers(number):
@@ -93,9 +93,9 @@ def dev(port: int, status_port: int) -> None:
 
 
 class LogFilter:
-    """Copies the output of several processes to a file, and shows what a person needs of it.
+    """Copies the output of several processes to a file, and shows the essence of it.
 
-    That is what a run says of its progress, and each warning or error once, whatever numbers it has.
+    This is the progress of runs, and each warning or error once, whatever numbers it has.
     """
 
     def __init__(self, log: IO[str]) -> None:
@@ -111,7 +111,7 @@ class LogFilter:
             self._show(line.rstrip())
 
     def _show(self, line: str) -> None:
-        """Print a line of a log if it is a step's progress, or a warning that was not shown before."""
+        """Print a line of a log if it is a step's progress, or a new warning or error."""
         record = _RECORD.match(line)
         if record is None or record["level"] == "DEBUG" or _OF_DAGSTER in line:
             return
@@ -125,7 +125,7 @@ class LogFilter:
 
 
 def write_settings() -> Path:
-    """Write the settings of Dagster that DAGSTER_HOME, or else this folder, lacks. Return that folder.
+    """Write the settings of Dagster missing in DAGSTER_HOME, or else in this folder. Return the folder.
 
     Its folder of runs is for this user alone.
     """
@@ -187,7 +187,7 @@ def _answers(port: int) -> bool:
 
 
 def _end(children: Iterable["subprocess.Popen[bytes]"]) -> None:
-    """End the processes, as Ctrl-C in their own terminal would; kill those that do not obey."""
+    """End the processes, as Ctrl-C in their own terminal would; kill those still alive."""
     for child in children:
         child.send_signal(signal.SIGINT)
     for child in children:

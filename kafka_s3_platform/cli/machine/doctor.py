@@ -55,7 +55,7 @@ START_SECONDS = 120
 
 
 def look_at_java() -> Iterator[Finding]:
-    """Check for a Java that is new enough."""
+    """Check for a Java of a supported version."""
     java = find_java()
     yield Finding("Java", Judgement.OK, f"{java} is Java {read_version(java)}")
 
@@ -84,7 +84,7 @@ def look_at_disk() -> Iterator[Finding]:
 
 
 def _judge_folder(subject: str, folder: Path) -> Finding:
-    """Judge whether a folder can be written to, and has room."""
+    """Judge a folder by this user's right to write to it, and by its free room."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         return Finding(
@@ -99,13 +99,13 @@ def _judge_folder(subject: str, folder: Path) -> Finding:
 
 
 def look_at_ports() -> Iterator[Finding]:
-    """Check the servers of the embedded stack, and find the owners of ports that stopped servers need."""
+    """Check the servers of the embedded stack, and find the owners of ports needed by stopped servers."""
     for daemon in list_daemons(StackSettings.from_environment()):
         yield _judge_ports(daemon)
 
 
 def _judge_ports(daemon: Daemon) -> Finding:
-    """Judge whether the embedded server runs on its ports, or could."""
+    """Judge the ports of the embedded server: it runs on them, all are free, or others have them."""
     subject = f"ports of the embedded {daemon.name}"
     process = daemon.process()
     if process is not None:
@@ -126,7 +126,7 @@ def _judge_ports(daemon: Daemon) -> Finding:
 
 
 def _name_owner(port: int) -> str:
-    """Name the process that listens on a port of this machine, as far as this user may see it."""
+    """Name the listening process of a port of this machine, as far as this user may see it."""
     try:
         for connection in psutil.net_connections("tcp"):
             address = connection.laddr
@@ -144,7 +144,7 @@ def look_at_class_data() -> Iterator[Finding]:
 
 
 def _start_spark() -> Answer:
-    """Start Spark with a log of its classes, and judge whether they come from class data."""
+    """Start Spark with a log of its classes, and count those from class data."""
     data = find_class_data()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "classes")
@@ -178,7 +178,7 @@ def _start_spark() -> Answer:
 
 
 def try_kernels() -> Iterator[Finding]:
-    """Call the functions that numba compiles, and count those in its cache."""
+    """Call the functions compiled by numba, and count those in its cache."""
     from kafka_s3_platform.cli.machine.training import compile_kernels
 
     subject = "compiled functions"

@@ -63,7 +63,7 @@ def init(name: str, topic: str | None, kafka_partitions: int, sample: int, as_js
 def write_connector_file(
     name: str, topic: str, settings: StackSettings, more_keys: Mapping[str, str] = MappingProxyType({})
 ) -> Path:
-    """Write the connector file, and a worker.properties if there is none. Leave nothing that does not load.
+    """Write the connector file, and a worker.properties if there is none. Leave no invalid file.
 
     Raises:
         ConfigError: there is such a file, its name or topic cannot be used, or worker.properties names another cluster.
@@ -104,7 +104,7 @@ def write_connector_file(
 
 
 def _list_next_steps(path: Path, name: str, topic: str, settings: StackSettings, *, is_empty: bool) -> list[str]:
-    """Return the lines that a person goes on with."""
+    """Return the lines about the next steps."""
     commands = [
         f"kafka-s3 archive {name} --until-now",
         f"kafka-s3 show {name}",

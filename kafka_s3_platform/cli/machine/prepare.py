@@ -23,12 +23,12 @@ _NOT_IN_TRAINING = (
     *("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH"),
     *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
 )
-"""Variables of a deployment's own Spark. Class data is for Spark as installed, which most deployments start."""
+"""Variables of a deployment's own Spark. Class data is for Spark as installed and as started by most deployments."""
 
 
 @click.command
 def prepare() -> None:
-    """Precompute class data and compiled functions, so that later starts are fast.
+    """Precompute class data and compiled functions for fast starts.
 
     The class data is for Spark's Java; numba compiles the functions. Existing files stay. Run the command again after
     an update of Java: class data fits one Java and its jars. Without the command all works, and starts take longer.
@@ -61,7 +61,7 @@ def _prepare_class_data() -> str:
 
 
 def _make_class_data(data: Path, partial: Path) -> None:
-    """Have a Java that runs Spark write its class data to `partial`, then move it to `data`."""
+    """Run Spark once, have its Java write class data to `partial`, then move it to `data`."""
     env = {name: value for name, value in os.environ.items() if name not in _NOT_IN_TRAINING}
     env["SPARK_SUBMIT_OPTS"] = shlex.quote(f"-XX:ArchiveClassesAtExit={partial}")
     finished = subprocess.run([sys.executable, "-c", TRAINING], env=env, capture_output=True, text=True, check=False)

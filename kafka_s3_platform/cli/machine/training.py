@@ -13,14 +13,14 @@ from kafka_s3_platform.core.spark.runner import Attempt, SparkRunner
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function that numba compiles. `was_cached` if this process did not have to."""
+    """A function compiled by numba. `was_cached` if this process found it in the cache."""
 
     name: str
     was_cached: bool
 
 
 def compile_kernels() -> list[Kernel]:
-    """Have numba compile each of its functions into its cache on disk, and tell which the cache had already."""
+    """Have numba compile each of its functions into its cache on disk, and note those found in it."""
     texts = pa.array([b"[]"], pa.binary())
     json_values.find_maybe_deeper(texts, 0)
     partitioning.hash_murmur2(texts)

@@ -19,7 +19,7 @@ from kafka_s3_platform.operate.status.concerns import list_concerns
 
 LOOK_SECONDS = 30.0
 _HEAD = ("AT RISK", "LAG", "NEWEST COMPLETE", "OLDEST NOT COMPLETE", "PROVEN", "LAST ERROR", "CONNECTOR/TOPIC")
-"""The name, which may have 249 characters, comes last: it makes no other row longer."""
+"""The name, of up to 249 characters, comes last: it makes no other row longer."""
 
 _NUMBERS = (1,)
 UNKNOWN = "not known"
@@ -30,7 +30,7 @@ UNKNOWN = "not known"
 @json_option
 @click.pass_context
 def health(ctx: click.Context, connectors: Sequence[str], as_json: bool) -> None:
-    """Show what is late, what is at risk, and what failed last: of each CONNECTOR, or of all.
+    """Show late hours, risks of loss, and the last failures: of each CONNECTOR, or of all.
 
     AT RISK is the check `at_risk` of the topic, made now. Exit status 1 if something is at risk, or is not known, or if
     a failed run needs somebody. Reads only, and starts neither Spark nor a run.
@@ -121,7 +121,7 @@ def _make_error(failed_run: FailedRun) -> dict[str, Any]:
 
 
 def _format_lines(connectors: Sequence[ConnectorHealth]) -> Iterator[str | Verdict]:
-    """Yield the lines of the command: a table, what needs somebody, and the verdict."""
+    """Yield the lines of the command: a table, the concerns, the problems, and the verdict."""
     if not connectors:
         yield "there are no connectors"
         return
@@ -154,7 +154,7 @@ def _format_rows(health: ConnectorHealth) -> Iterator[tuple[str, ...]]:
 
 
 def _format_hour(hour: datetime | None, *, is_known: bool) -> str:
-    """Return the cell of an hour. None: there is no such hour, if that `is_known`."""
+    """Return the cell of an hour. None: there is no such hour, if it `is_known`."""
     if hour is not None:
         return f"{hour:%Y-%m-%d %H:%M}"
     return "none" if is_known else UNKNOWN
@@ -170,7 +170,7 @@ def _format_error(health: ConnectorHealth, failed_run: FailedRun | None) -> str:
 
 
 def _explain_problems(health: ConnectorHealth) -> Iterator[str]:
-    """Yield lines about offsets that could not be archived, and about failed runs."""
+    """Yield lines about unresolved offsets, and about failed runs."""
     for topic in health.topics:
         if topic.unresolved_offsets:
             command = f"kafka-s3 resolve {health.connector} --topic {topic.topic}"
@@ -186,7 +186,7 @@ def _explain_problems(health: ConnectorHealth) -> Iterator[str]:
 
 
 def _judge(connectors: Sequence[ConnectorHealth]) -> Verdict:
-    """Return the last line: whether anything is at risk."""
+    """Return the last line: the number of topics at risk, and of other problems."""
     topics = [topic for health in connectors for topic in health.topics]
     at_risk = sum(topic.risk is not None and topic.risk.level is not Level.FINE for topic in topics)
     unknown = sum(not topic.is_known for topic in topics)

@@ -31,14 +31,14 @@ from kafka_s3_platform.operate.rehearsal.rehearse import rehearse_archive
 @json_option
 @click.pass_context
 def rehearse(ctx: click.Context, connectors: Sequence[str], target_worker: Path | None, as_json: bool) -> None:
-    """Restore drawn hours of each topic to a Kafka that is started for it, compare, and remove them.
+    """Restore drawn hours of each topic to a temporary Kafka, compare, and remove them.
 
-    Of each CONNECTOR, or of all whose files have archive.rehearsal.period.days. The hours that came back longest ago
+    Of each CONNECTOR, or of all with archive.rehearsal.period.days in their files. The hours that came back longest ago
     come first: so many that with a rehearsal a day each has its turn within the period (30 days if the file names
     none).
 
-    With --target-worker, that cluster is used, and the topics rehearsal-* are deleted there. Nothing of the archive is
-    changed. What was compared is stored as evidence. Exit status 1 if something did not come back.
+    With --target-worker, its cluster is used, and the topics rehearsal-* are deleted there. Nothing of the archive is
+    changed. The comparison is stored as evidence. Exit status 1 if something did not come back.
     """
     configs = {config.name: config for config in _find_configs(connectors)}
     target = read_target_kafka(target_worker)

@@ -10,10 +10,10 @@ from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.model.health import ConnectorHealth
 
 LOOK_SECONDS = 20.0
-"""Time for one look at all connectors. Servers that have not answered by then are shown as unknown."""
+"""Time for one look at all connectors. Servers without an answer by then are shown as unknown."""
 
 PATIENCE_SECONDS = 120.0
-"""Duration after which a look counts as failed."""
+"""Longest duration of a look. Longer ones count as failed."""
 
 
 def _check_path(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001 - click's signature

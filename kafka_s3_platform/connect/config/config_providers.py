@@ -1,7 +1,7 @@
-"""Replaces `${provider:path:key}` in the values of files, by the config providers that worker.properties declares.
+"""Replaces `${provider:path:key}` in the values of files, by the config providers declared in worker.properties.
 
-Their classes are Kafka's, and those that users of Connect have for AWS. Values are found anew each time that a file is
-read, and no message quotes one.
+Their classes are Kafka's, and those of Connect's users for AWS. Values are found anew each time a file is read, and no
+message quotes one.
 """
 
 import os
@@ -33,19 +33,19 @@ from kafka_s3_platform.core.java.regex import compile_java_regex
 DECLARATION = "config.providers"
 _KEY_STORE = re.compile(r"(?:key|trust)store\.location[\"\s:=]+([^\"\s]+)")
 _VARIABLE = re.compile(r"\$\{([^}:]{0,100}):([^}]{0,1000})\}")
-"""Of bounded length, so that the time does not grow with the square of a value's length."""
+"""Of bounded length, so the time does not grow with the square of a value's length."""
 
 
 @dataclass(frozen=True)
 class _ProviderClass:
-    """How values are found, by parameters, path and key. None: in the environment that files are read with."""
+    """A provider's finder of values, by parameters, path and key. None: the values are in the environment."""
 
     find: Callable[[Mapping[str, str], str, str], str] | None
     parameters: Mapping[str, tuple[str, Parser[str]]]
 
 
 def _check_path(parameters: Mapping[str, str], path: str) -> Path:
-    """Return the path, if it lies in one that the provider allows. As in Kafka, links are not resolved."""
+    """Return the path if it lies in one of the provider's allowed paths. As in Kafka, links are not resolved."""
     normal = Path(path)
     if not normal.is_absolute() or ".." in normal.parts:
         raise ValueError(f"{path!r} is no absolute path without ..")
@@ -104,7 +104,7 @@ _AWS: Mapping[str, tuple[str, Parser[str]]] = {
     **dict.fromkeys(("retry.count", "retry.interval.seconds", "timeout.seconds"), ("", str)),
     **dict.fromkeys(("thread.count", "polling.enabled", "polling.interval.seconds"), ("", str)),
 }
-"""The parameters of the classes for AWS: our name of each, empty where nothing reads it, and how it is parsed."""
+"""The parameters of the classes for AWS: our name of each, empty if nothing reads it, and its parser."""
 
 _KAFKA = "org.apache.kafka.common.config.provider."
 _SECRET = _ProviderClass(find_secret, _AWS)
@@ -142,8 +142,8 @@ _PROVIDER_CLASS = expect_class(
 class ConfigProviders:
     """The config providers of a file, by their names. `env` is one of them, declared or not.
 
-    `refusals` has the keys of declarations that cannot be used, each with the reason; `known_keys` those that
-    are known by name, whose values may be shown.
+    `refusals` has the keys of unusable declarations, each with the reason; `known_keys` those known by name, with
+    values fit to be shown.
     """
 
     def __init__(self, env: Mapping[str, str], entries: Mapping[str, SecretStr] = {}) -> None:
@@ -160,7 +160,7 @@ class ConfigProviders:
             self._declare(name, texts)
 
     def _declare(self, name: str, texts: Mapping[str, str]) -> None:
-        """Make the provider of this name by its class and parameters. What is wrong with them is in `refusals`."""
+        """Make the provider of this name by its class and parameters. Faults of theirs are in `refusals`."""
         class_key = f"{DECLARATION}.{name}.class"
         prefix = f"{DECLARATION}.{name}.param."
         self.known_keys.add(class_key)
@@ -232,9 +232,9 @@ def replace_variables(path: Path, entries: Mapping[str, SecretStr], env: Mapping
 
 
 def list_outside_values(folder: Path) -> Callable[[str], Iterator[str]]:
-    """Return a function that yields the values which a file of the folder, given as text, has from elsewhere.
+    """Return a function from a file's text to its values from elsewhere, for files of this folder.
 
-    They are those of its variables, and the times at which its key stores were written: with them, a change is seen.
+    They are the values of its variables, and the modification times of its key stores. They reveal a change.
     """
     try:
         providers = _read_providers(folder, os.environ)
@@ -252,6 +252,6 @@ def list_outside_values(folder: Path) -> Callable[[str], Iterator[str]]:
 
 
 def _read_providers(folder: Path, env: Mapping[str, str]) -> ConfigProviders:
-    """Return the config providers that worker.properties in this folder declares."""
+    """Return the config providers of worker.properties in this folder."""
     worker = folder / WORKER_FILE
     return ConfigProviders(env, read_properties(worker) if worker.exists() else {})

@@ -92,7 +92,7 @@ _DEFAULTS: Mapping[str, Callable[[ConnectorConfig], object]] = {
     "errors.deadletterqueue.topic.name": lambda config: config.records.errors.dead_letter_topic,
     "errors.deadletterqueue.context.headers.enable": lambda config: config.records.errors.dead_letter_headers,
 }
-"""The keys whose default depends on the class, with how to find it. Other defaults are the same for all classes."""
+"""The keys with a default by class, and the ways to find it. Other defaults are the same for all classes."""
 
 _SMALLEST = {
     "topics": "t",
@@ -106,7 +106,7 @@ _MORE: Mapping[Dialect, Mapping[str, str]] = {
     LENSES: {**_OF_LENSES, "connect.s3.kcql": "INSERT INTO bucket SELECT * FROM t"},
     LENSES_SOURCE: {**_OF_LENSES, "connect.s3.kcql": "INSERT INTO t SELECT * FROM bucket"},
 }
-"""The keys that the smallest file of a class needs besides `_SMALLEST`. Empty: it does not need that key."""
+"""The keys of the smallest file of a class besides `_SMALLEST`. Empty: it does not need the key."""
 
 
 @dataclass(frozen=True)
@@ -197,5 +197,5 @@ def _belongs_to(name: str, dialect: Dialect) -> bool:
 
 
 def _is_listed(name: str, keys: tuple[str, ...]) -> bool:
-    """Return True if a key is in `keys`, or begins with one of them that ends in `.` or `_`."""
+    """Return True if a key is in `keys`, or begins with one of them ending in `.` or `_`."""
     return any(name == key or (key.endswith((".", "_")) and name.startswith(key)) for key in keys)

@@ -14,7 +14,7 @@ from kafka_s3_platform.connect.config.keys import values
 
 @dataclass(frozen=True)
 class Dialect:
-    """A connector class with readable files, of a sink or of a source, and what is special in its files.
+    """A connector class with readable files, of a sink or of a source, and the peculiarities of its files.
 
     `topics_dir`, `format`, `partitioner`, `flush_size` and `key_layout` are its defaults. None is this platform's own
     default. `required_there` are keys required by the original. `implied` are keys required here, which follow from one
@@ -35,7 +35,7 @@ class Dialect:
     is_source: bool = False
     implied: tuple[str, ...] = ()
     has_dead_letters: bool = False
-    """Whether bad records go to a dead letter topic of its own unless its file says otherwise."""
+    """True if bad records go to a dead letter topic of its own, unless its file says otherwise."""
 
     @property
     def short_name(self) -> str:
@@ -44,7 +44,7 @@ class Dialect:
 
 
 def _split_names(text: str) -> tuple[str, ...]:
-    """Return names that are separated by blanks."""
+    """Return names separated by blanks."""
     return tuple(text.split())
 
 
@@ -159,7 +159,7 @@ _READ_AS = (
     (("output.data.format",), CLOUD_SOURCE),
 )
 _SAID = ("format.class", "archive.key.layout", "archive.source.template")
-"""Keys that describe objects. A source's file with one of them needs no defaults of the sink that wrote them."""
+"""Keys about objects. A source's file with one of them needs no defaults of the sink behind the objects."""
 
 ARCHIVE = Dialect("archive", "kafka_s3_platform.S3Archive", "this platform's own words", own_keys=("archive.",))
 
@@ -186,9 +186,9 @@ _BY_CLASS: Mapping[str, Dialect] = {
 
 
 def read_as(dialect: Dialect, keys: Container[str]) -> Dialect:
-    """Return the dialect by whose defaults a file with these keys is read.
+    """Return the dialect with the defaults for a file with these keys.
 
-    If somebody changes only the class in a sink's file, to read its objects, the file keeps the defaults of that sink.
+    If somebody changes only the class in a sink's file, to read its objects, the file keeps the sink's defaults.
     """
     if dialect is not CONNECT_SOURCE or any(key in keys for key in _SAID):
         return dialect

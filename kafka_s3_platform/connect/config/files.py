@@ -45,7 +45,7 @@ class ConnectorFiles:
 
     @property
     def reservation(self) -> str:
-        """The end of a message about something declared nowhere: perhaps in a file that does not load."""
+        """The end of a message about something declared nowhere: perhaps in a broken file."""
         if not self.broken:
             return ""
         files = ", ".join(str(path) for path in self.broken)
@@ -54,7 +54,7 @@ class ConnectorFiles:
 
 @dataclass(frozen=True)
 class Conflict:
-    """A problem between files, each of which loads alone."""
+    """A problem between files, each valid by itself."""
 
     paths: tuple[Path, ...]
     message: str
@@ -92,7 +92,7 @@ def load_connectors(folder: Path, env: Mapping[str, str]) -> ConnectorFiles:
 
 
 def find_connector(name: str, env: Mapping[str, str]) -> ConnectorConfig:
-    """Find the sink or source connector of that name. Files of other connectors may be broken.
+    """Find the sink or source connector of this name. Files of other connectors may be broken.
 
     Raises:
         ConfigError: the connector's file does not load, or there is no such connector.
@@ -121,7 +121,7 @@ def guess_name(path: Path) -> str:
 
 
 def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> ConnectorConfig:
-    """Load one connector file together with a worker.properties, whose config providers replace variables.
+    """Load one connector file together with a worker.properties. The latter's config providers replace variables.
 
     Raises:
         ConfigError: a file cannot be parsed, or some of its keys are refused. One error names them all.
@@ -136,14 +136,14 @@ def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> Connecto
 
 
 def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
-    """Read worker.properties, which names the cluster and how its clients connect.
+    """Read worker.properties: the cluster, and the settings of its clients.
 
     Raises:
         ConfigError: the file cannot be parsed, or some of its keys are refused. One error names them all.
     """
     worker = load_worker(path, env)
     if any(finding.support is Support.REFUSED for finding in worker.findings):
-        # The path may lead to a wrong file, whose lines may be secret: name an unknown key by its line only.
+        # The path may lead to a wrong file with secret lines: name an unknown key by its line only.
         lines = find_property_lines(path)
         shown = [f if f.is_known else replace(f, key=f"line {lines[f.key]}") for f in worker.findings]
         raise ConfigError(_explain_refused_keys(path, shown))
@@ -151,7 +151,7 @@ def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
 
 
 def read_target_cluster(worker: Path) -> KafkaSettings:
-    """Return the cluster that a worker.properties file declares. ConfigError if it declares none."""
+    """Return the cluster of a worker.properties file. ConfigError if it declares none."""
     cluster = find_cluster(read_worker(worker, os.environ))
     if not cluster.bootstrap_servers:
         raise ConfigError(f"{worker}: required: name the cluster's brokers in bootstrap.servers")
@@ -159,7 +159,7 @@ def read_target_cluster(worker: Path) -> KafkaSettings:
 
 
 def find_conflicts(loaded: Mapping[Path, ConnectorConfig]) -> list[Conflict]:
-    """Return the problems between files, each of which loads alone: a name or a folder used twice.
+    """Return the problems between files, each valid by itself: a name or a folder used twice.
 
     A copy of a file hinders only itself.
     """
@@ -191,7 +191,7 @@ def _explain_refused_keys(path: Path, findings: Sequence[KeyFinding]) -> str:
 
 
 def _advise_restoring(file: ConnectorFile, cluster: Worker) -> Iterator[str]:
-    """Name the class by which a sink's file restores that sink's objects, if only archiving is refused."""
+    """Name the class for restoring a sink's objects by its file, if only archiving is refused."""
     try:
         sink = CONNECTOR_CLASS(file.entries[CLASS.name].get_secret_value().strip())
     except (KeyError, ValueError):
@@ -205,7 +205,7 @@ def _advise_restoring(file: ConnectorFile, cluster: Worker) -> Iterator[str]:
 
 
 def _find_copies(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[tuple[Path, Path]]:
-    """Find copies of another file of their connector. Yield each with that one."""
+    """Find copies of another file of their connector. Yield each with the original."""
     first: dict[str, Path] = {}
     for path in sorted(loaded, key=lambda path: (path.stem != loaded[path].name, path)):
         config = loaded[path]
@@ -215,7 +215,7 @@ def _find_copies(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[tuple[Path,
 
 
 def _find_shared_names(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Conflict]:
-    """Find connectors that several files declare, each in another way."""
+    """Find connectors declared in several files, each in another way."""
     by_name: dict[str, list[Path]] = {}
     for path, config in loaded.items():
         by_name.setdefault(config.name, []).append(path)
@@ -255,7 +255,7 @@ def _find_shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Con
 
 
 def _pair_nested(one: Mapping[Path, list[str]], other: Mapping[Path, list[str]]) -> Iterator[tuple[Path, Path]]:
-    """Yield each pair of a path of the first and one of the second with folders that lie in each other."""
+    """Yield each pair of a path of the first and one of the second with nested folders."""
     owners: dict[str, list[Path]] = {}
     for path, folders in other.items():
         for folder in folders:
@@ -286,16 +286,16 @@ def _list_documents(config: ConnectorConfig) -> tuple[tuple[str, StoreSettings, 
 
 
 def _find_shared_objects(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
-    """Yield a sentence for each folder to which both connectors write objects."""
+    """Yield a sentence for each folder with objects of both connectors."""
     pairs = product(_list_folders(one), _list_folders(other)) if _have_same_bucket(one.store, other.store) else ()
     met = [max(pair) or "its root" for pair in pairs if "" in pair or is_nested(*pair)]
-    # If folders of hours meet, those of merged days mostly meet too. That is reported once.
+    # If folders of hours meet, those of merged days mostly meet too. This is reported once.
     for where in [folder for folder in met if not _is_daily_folder(folder, one, other)] or met:
         yield f"objects of both go to {where}; change topics.dir or topics of one"
 
 
 def _find_shared_documents(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
-    """Yield a sentence where the index or the restores of the first lie among objects of the second."""
+    """Yield a sentence if the index or the restores of the first lie among objects of the second."""
     for key, store, folder in _list_documents(one):
         met = [root for root in _list_roots(other) if _have_same_bucket(store, other.store) and is_nested(folder, root)]
         yield from (f"archive.{key}.dir of the first, {folder}, and topics.dir of the second, {r}" for r in met[:1])

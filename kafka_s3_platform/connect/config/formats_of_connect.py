@@ -1,4 +1,4 @@
-"""The formats of Connect's sinks, DeviantArt's, Aiven's and Lenses', and the words that their files have for them.
+"""The formats of Connect's sinks, DeviantArt's, Aiven's and Lenses', and their files' words for them.
 
 Sources: Confluent's kafka-connect-storage-cloud, the record writers of its formats; "Amazon S3 Sink Connector for
 Confluent Cloud" (JSON to AVRO does not work); DeviantArt's kafka-connect-s3; the READMEs of Aiven's S3 sink and S3
@@ -21,10 +21,10 @@ from kafka_s3_platform.core.config.formats import (
 JSON_WITH_SCHEMA = "JSON with its schema"
 
 INPUTS = ("BYTES", "STRING", "JSON", JSON_WITH_SCHEMA, "JSON_SR", "AVRO", "PROTOBUF")
-"""What values and keys can be in Kafka: Confluent Cloud's words, and the default of Connect's JsonConverter."""
+"""The forms of values and keys in Kafka: Confluent Cloud's words, and the default of Connect's JsonConverter."""
 
 CODEC_KEYS = (LINES_KEY, "avro.codec", "parquet.codec")
-"""The keys that name a codec. Each kind of format has a key of its own, as in Connect."""
+"""The keys for a codec. Each kind of format has a key of its own, as in Connect."""
 
 _CONNECT = "io.confluent.connect.s3.format."
 
@@ -222,7 +222,7 @@ WRITTEN_FORMATS: Mapping[str, Format] = {name: row for name, row in FORMATS.item
 REFUSALS: Mapping[tuple[str, str], str] = {
     (name, row.name): reason for row in WRITTEN_FORMATS.values() for name, reason in row.refused_inputs.items()
 }
-"""The pairs of input and output that are refused, each with its reason. Every other pair is written."""
+"""The refused pairs of input and output, each with its reason. Every other pair is written."""
 
 CLOUD_WORDS: Mapping[str, str] = {row.cloud_word: row.name for row in _ROWS if row.cloud_word}
 
@@ -231,10 +231,10 @@ LENSES_WORDS: Mapping[str, Format] = {row.lenses_word: row for row in _ROWS if r
 INPUT_WORDS: Mapping[str, str] = {row.input_word: row.name for row in _ROWS if row.input_word}
 
 AIVEN_WRITTEN: Mapping[str, str] = {row.aiven_word: row.name for row in _ROWS if row.aiven_word and row.is_written}
-"""Aiven's words for formats that hold values alone."""
+"""Aiven's words for formats of values alone."""
 
 AIVEN_ENVELOPES: Mapping[str, str] = {row.aiven_word: row.name for row in _ROWS if row.envelope == "aiven"}
-"""Aiven's words for formats that hold the fields of records that a file names."""
+"""Aiven's words for formats of records' fields, as named in a file."""
 
 
 def find_lenses_endings(name: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The keys of Lenses' S3 connectors, translated into those of the other connectors, above all their KCQL.
+"""The keys of Lenses' S3 connectors, translated into the other connectors' keys, above all their KCQL.
 
 Source: Lenses' stream-reactor, `S3CommonConfigDef`, `S3SinkConfigDef`, `S3SourceConfigDef`, and of
 `kafka-connect-query-language` ConnectorLexer.g4 and ConnectorParser.g4.
@@ -88,7 +88,7 @@ def _strip_quotes(piece: str) -> str:
 
 
 def _parse_clauses(pieces: Sequence[str]) -> dict[str, Any]:
-    """Parse what follows the source of a statement, to fields of Statement. BATCH and LIMIT mean nothing here."""
+    """Parse the clauses after the source of a statement, to fields of Statement. BATCH and LIMIT mean nothing here."""
     clauses: dict[str, Any] = {}
     starts = [at for at, piece in enumerate(pieces) if piece.upper() in _CLAUSES]
     for start, end in pairwise([*starts, len(pieces)]):
@@ -248,7 +248,7 @@ def expand_lenses(entries: Mapping[str, SecretStr], providers: ConfigProviders) 
 
 
 _EXPANDED = (KCQL, f"{_PREFIX}compression.codec", f"{_PREFIX}disable.flush.count", f"{_PREFIX}vhost.bucket")
-"""Keys of Lenses' that others stand for once they are translated."""
+"""Keys of Lenses' with translations to other keys."""
 
 
 def _expand_source(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -274,7 +274,7 @@ def _expand_source(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _is_of_sink(statement: Statement, settings: Mapping[str, str]) -> bool:
-    """Return True if a statement in a source's file is its sink's, which writes a topic into a bucket."""
+    """Return True if a statement in a source's file is its sink's: it writes a topic into a bucket."""
     if ":" in statement.source:
         return False
     topics = [name.strip() for name in settings.get("topics", "").split(",")]
@@ -304,7 +304,7 @@ def _find_same(statements: list[Statement]) -> Statement:
 def _expand_source_format(statement: Statement) -> Iterator[tuple[str, str]]:
     """Yield the format's keys for a source's statement: the format of values alone, or of Lenses' envelope.
 
-    `format.output.fields` lists the fields of the envelope that each record must have. Keys and headers may be missing.
+    `format.output.fields` lists the fields of the envelope required in each record. Keys and headers may be missing.
     """
     format_name = _find_format_word(statement)
     fields = {name: values.parse_boolean(statement.properties.get(name, "true")) for name in _FIELDS}
@@ -388,7 +388,7 @@ def _find_codec(format_name: str, settings: Mapping[str, str]) -> str:
 
 
 def _find_format_word(statement: Statement) -> str:
-    """Return a statement's word of STOREAS. ValueError if objects of that format are not read or written here."""
+    """Return a statement's word of STOREAS. ValueError if objects of this format are not read or written here."""
     kind = statement.format.partition("_")[0]
     if kind in {"CSV", "BYTES"}:
         raise ValueError(f"STOREAS {statement.format}: {_OF_LINES if kind == 'CSV' else _OF_OBJECTS}")
@@ -407,7 +407,7 @@ def _expand_place(text: str, settings: Mapping[str, str]) -> Iterator[tuple[str,
 
 
 def _refuse_unknown_properties(statement: Statement, allowed: tuple[str, ...], why: Callable[[str], str]) -> None:
-    """Raise ValueError for a property that is not in `allowed`. `why` explains it by its name."""
+    """Raise ValueError for a property outside of `allowed`. `why` explains it by its name."""
     for name in statement.properties:
         if name not in allowed and not name.startswith(_NO_MEANING):
             raise ValueError(f"'{name}': {why(name)}")

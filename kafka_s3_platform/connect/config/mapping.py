@@ -50,7 +50,7 @@ class Resolution:
 def resolve_connector(file: ConnectorFile, worker: Worker) -> Resolution:
     """Judge every key of a connector file. Refused keys are findings, not errors.
 
-    The config of a sink that writes another format than the native one also has the `reader` of its objects.
+    The config of a sink of another format than the native one also has the `reader` of its objects.
     """
     expansion = expand_lenses(file.entries, worker.providers)
     config_file = ConfigFile(CONNECTOR_KEYS, expansion.entries, worker.providers)
@@ -83,10 +83,10 @@ def _explain_topics(config: ConnectorConfig) -> str:
 def _resolve_reader(
     config: ConnectorConfig, dialect: Dialect, entries: Mapping[str, SecretStr], name: str, worker: Worker
 ) -> Resolution:
-    """Resolve the file of a sink as that of a source connector, which reads this sink's objects and nothing else.
+    """Resolve the file of a sink as a source connector's, for reading this sink's objects and nothing else.
 
-    The sink's transforms are left out: objects hold their results, and have their routers' names. So are
-    keys of sources, which have no meaning in the file of a sink.
+    The sink's transforms are left out: objects hold their results, and have their routers' names. So are keys of
+    sources: they have no meaning in the file of a sink.
     """
     done = ("transforms", "predicates")
     source_names = {key.name for key in SOURCE_KEYS}.union(OF_HEADERS)
@@ -107,7 +107,7 @@ def _resolve_reader(
 
 
 def _name_whole(layout: LayoutSettings) -> LayoutSettings:
-    """Return the layout by which a source reads objects of this one: its template is the whole name."""
+    """Return the layout for a source to read objects of this one: its template is the whole name."""
     if layout.key_layout != "template" or layout.extension is not None:
         return layout
     extension = find_format(layout.format).extension(layout.codec, layout.bytes_extension)
@@ -115,7 +115,7 @@ def _name_whole(layout: LayoutSettings) -> LayoutSettings:
 
 
 def _resolve(file: ConfigFile, dialect: Dialect, unparsed_name: str, worker: Worker) -> Resolution:
-    """Read all settings of a connector file whose keys are judged one by one. Without refused keys, it has a config."""
+    """Read all settings of a connector file, judging key by key. Without refused keys, it has a config."""
     name = _read_name(file, unparsed_name, worker)
     ignore_unused_keys(file, dialect)
     topics, regex = read_topics(file, dialect)
@@ -154,7 +154,7 @@ def _resolve(file: ConfigFile, dialect: Dialect, unparsed_name: str, worker: Wor
 def _judge_retention(
     file: ConfigFile, retention: RetentionSettings, topics: tuple[str, ...], regex: str | None
 ) -> None:
-    """Refuse rules and holds for topics that are not the connector's: a misspelt hold would hold nothing."""
+    """Refuse rules and holds for topics outside of the connector: a misspelt hold would hold nothing."""
     pattern = compile_java_regex(regex) if regex else None
     for field, key in keys_by_field(RetentionSettings).items():
         items = getattr(retention, field)

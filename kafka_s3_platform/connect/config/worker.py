@@ -148,7 +148,7 @@ def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
 
 
 def _read_converters(file: ConfigFile) -> dict[str, SecretStr]:
-    """Read the default converters with their options, as they are: connectors that use one judge it."""
+    """Read the default converters with their options, as they are: connectors judge the ones they use."""
     entries = {name: value for name, value in file.read_prefix("").items() if name.startswith(_CONVERTERS)}
     file.mark_known(name for name in entries if is_known_option(name.split(".converter.")[-1]))
     return {name: SecretStr(value) for name, value in entries.items()}
@@ -162,7 +162,7 @@ def read_scope(file: ConfigFile, scope: Scope, prefix: str) -> dict[str, SecretS
 
 
 def _read_common(file: ConfigFile) -> dict[str, SecretStr]:
-    """Read the properties of every client: keys that are not the worker's own and have no prefix."""
+    """Read the properties of every client: keys without a prefix, other than the worker's own."""
     prefixes = (*_PREFIXES.values(), *_CONVERTERS, DECLARATION)
     entries = {
         name: value

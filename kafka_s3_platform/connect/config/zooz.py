@@ -84,7 +84,7 @@ def convert_environment(env: Mapping[str, str]) -> Converted:
 
 
 def _convert_letters(topic: str) -> str:
-    """Return the note on the dead letter topic that stands for the service's skipping of bad messages."""
+    """Return the note on the dead letter topic, in place of the service's skipping of bad messages."""
     return (
         f"what cannot be written goes to the topic {topic}, with the reason as headers. It is created with 3 replicas"
         f" unless {DEAD_LETTER_TOPIC.removesuffix('name')}replication.factor says otherwise; the run needs the rights"
@@ -93,7 +93,7 @@ def _convert_letters(topic: str) -> str:
 
 
 def _convert_number(env: Mapping[str, str], name: str, default: int) -> int:
-    """Return a variable that is a whole number. Unset: the service's default."""
+    """Return a variable's whole number. Unset: the service's default."""
     try:
         if env.get(name):
             return expect_integer(0, 2**31 - 1)(env[name].strip())
@@ -129,7 +129,7 @@ def _convert_extension(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _convert_optional(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys for variables that need not be set."""
+    """Return the keys for optional variables."""
     entries = {}
     if env.get("S3_ACCESS_KEY") and env.get("S3_SECRET_KEY"):
         entries["aws.access.key.id"] = "${env:S3_ACCESS_KEY}"
@@ -145,7 +145,7 @@ def _convert_optional(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _list_left_out(env: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the variables that have no key, each with advice."""
+    """Return the variables without a key, each with advice."""
     reasons = [(name, why) for name, why in _NO_COUNTERPART.items() if env.get(name)]
     if env.get("LOADING_MODULE", "").endswith(".DefaultLoader"):
         reasons = [(name, why) for name, why in reasons if name != "LOADING_MODULE"]

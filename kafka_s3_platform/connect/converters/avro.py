@@ -48,7 +48,7 @@ class AvroPayload(Payload):
         return self._decode_rows([_compile_reader(schema.text) for schema in self.schemas])
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """Return the field at `path` of each record, MISSING without it. Only that field is decoded, where possible."""
+        """Return the field at `path` of each record, MISSING without it. Only this field is decoded, if possible."""
         if "objects" in self.__dict__ or not path:
             return super().field(path)
         columns = self.columns() if len(path) == 1 else None
@@ -61,7 +61,7 @@ class AvroPayload(Payload):
         return [MISSING if value is None else get_field(value, path) for value in objects]
 
     def _list_column(self, columns: pa.StructArray, name: str) -> list[Any]:
-        """Return the values of one column, MISSING where the record is null or no schema has the field."""
+        """Return the values of one column, MISSING for a null record, or if no schema has the field."""
         if columns.type.get_field_index(name) < 0:
             return [MISSING] * len(self)
         values: list[Any] = columns.field(name).to_pylist()
@@ -85,7 +85,7 @@ class AvroConverter:
         self._registry = registry
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
-        """Check the bytes of each value against the schema that its id names. They are decoded at first use only."""
+        """Check the bytes of each value against the schema of its id. They are decoded at first use only."""
         ids = read_schema_ids(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: list[Schema] = []
@@ -135,7 +135,7 @@ _NO_SCHEMA = (
 
 
 def _inline_references(text: str, references: Mapping[str, str]) -> str:
-    """Return the schema with the types of the schemas that it refers to."""
+    """Return the schema with the types of its referenced schemas."""
     if not references:
         return text
     definitions: dict[str, Any] = {}
@@ -152,7 +152,7 @@ def _compile_reader(text: str) -> AvroObjects:
 
 @lru_cache
 def _compile_field_reader(text: str, path: tuple[str, ...]) -> AvroObjects | None:
-    """Return a decoder that reads the field at `path` alone. None: no value of the schema has it."""
+    """Return a decoder of the field at `path` alone. None: no value of the schema has it."""
     schema = json.loads(text)
     narrowed = narrow_to_field(schema, path)
     return None if narrowed is None else AvroObjects(schema, narrowed)

@@ -1,6 +1,6 @@
 """The interface of converters, their reports of failed records, and the converters of bytes and strings.
 
-A *loss* is a part of a value that its converted form lacks: it is noted, and the record is archived nevertheless.
+A *loss* is a part of a value missing in its converted form: it is noted, and the record is archived nevertheless.
 """
 
 import json
@@ -50,10 +50,10 @@ class BadRecordError(Exception):
 
 
 def explain_bad_record(err: Exception) -> str:
-    """Explain why one record cannot be converted. Raise any error that is not the record's fault.
+    """Explain why one record cannot be converted. Raise all errors except for the record's own.
 
-    Schemas and values come from strangers, and may cause unknown errors in libraries. So every
-    other error counts as the record's fault. An error of the operating system never does.
+    Schemas and values come from strangers, and may cause unknown errors in libraries. So every other error counts as
+    the record's fault. An error of the operating system never does.
 
     Raises:
         PlatformError: `err` itself, if it is one.
@@ -72,7 +72,7 @@ def explain_bad_record(err: Exception) -> str:
 
 
 def check_walkable(avro: str) -> str:
-    """Return the text of an Avro schema that was made from a stranger's, if its values can be written and read back.
+    """Return the text of an Avro schema made from a stranger's, if its values can be written and read back.
 
     Raises:
         BadRecordError: its values could be nested too deep, or be too many.
@@ -108,21 +108,21 @@ class ConvertedPayload:
 
 
 class DecodedPayload(Payload):
-    """Values that are decoded already. Around each of them, `raw` has a frame, such as the id of its schema."""
+    """Values decoded already. Around each of them, `raw` has a frame, such as the id of its schema."""
 
     raw_is_value = False
 
 
 DecodeRow = Callable[[bytes], tuple[Schema | None, Any, Notes | None]]
-"""Decodes the bytes of one record to the schema, the value, and notes of what the value lacks, if anything."""
+"""Decodes the bytes of one record to the schema, the value, and notes of the value's losses, if any."""
 
 
 @dataclass(frozen=True)
 class Serializer:
     """Writes values of one Avro schema in a format with a Schema Registry.
 
-    `schema_type` and `text` are the schema to register there. `body` returns the bytes of a value behind the id of that
-    schema, or raises one of VALUE_ERRORS if the value does not fit it.
+    `schema_type` and `text` are the schema to register there. `body` returns the bytes of a value behind the schema's
+    id, or raises one of VALUE_ERRORS if the value does not fit it.
     """
 
     schema_type: str
@@ -145,7 +145,7 @@ class Converter(Protocol):
 
 @dataclass(frozen=True)
 class Origin:
-    """Says whose records a converter converts, for messages: topic, key or value, and Connect's class of it."""
+    """The origin of a converter's records, for messages: topic, key or value, and Connect's class of it."""
 
     topic: str
     is_key: bool
@@ -186,10 +186,10 @@ class Origin:
         *,
         keeps_raw: bool = True,
     ) -> ConvertedPayload:
-        """Decode the values of a batch one by one: each that cannot be decoded fails alone. Nulls stay nulls.
+        """Decode the values of a batch one by one: each undecodable one fails alone. Nulls stay nulls.
 
-        `explain` returns the reason of a failure, or raises an error that is not the record's fault. `keeps_raw`: the
-        payload keeps the bytes, so that they can be written as they were read.
+        `explain` returns the reason of a failure, or raises an error other than the record's own. `keeps_raw`: the
+        payload keeps the bytes, so they can be written as they were read.
         """
         objects: list[Any] = [None] * len(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
@@ -213,7 +213,7 @@ class Origin:
 
 
 def spread_values(values: Sequence[Any], mask: npt.NDArray[np.bool_], otherwise: Any) -> list[Any]:
-    """Return a list with the values, in their order, where the mask is true, and `otherwise` elsewhere."""
+    """Return a list with the values, in their order, at the true places of the mask, and `otherwise` elsewhere."""
     spread_out = [otherwise] * len(mask)
     for position, value in zip(np.flatnonzero(mask).tolist(), values, strict=True):
         spread_out[position] = value
@@ -250,7 +250,7 @@ class StringConverter:
         self._origin = Origin(topic, is_key, name, SERIALIZATION_EXCEPTION)
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
-        """Check that each value is UTF-8. The text is decoded when somebody looks at it."""
+        """Check each value for UTF-8. The text is decoded at first use only."""
         payload = StringPayload(raw, make_codes(raw), (STRING_SCHEMA,))
         return self._origin.split_failures(payload, find_invalid_utf8(raw), offsets)
 

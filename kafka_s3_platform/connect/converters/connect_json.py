@@ -1,7 +1,7 @@
-"""Reads values of Connect's JSON as plain objects in Avro's physical form, and refuses what does not fit its schema.
+"""Reads values of Connect's JSON as plain objects in Avro's physical form, and refuses those unfit for their schema.
 
-Each Connect type is compiled to a reader of its values. `place` is where a value is, for errors; a *slot* is a use of a
-type, which may be optional or have a default.
+Each Connect type is compiled to a reader of its values. `place` is the place of a value, for errors; a *slot* is a use
+of a type, perhaps optional or with a default.
 """
 
 import base64
@@ -23,7 +23,7 @@ ReadConnectJson = Callable[[Any], Any]
 INT_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _json = msgspec.json.Encoder(decimal_format="number")
 _MISFIT = 4
-"""The cost of trying a type of a union that does not fit, counted as this number of values."""
+"""The cost of trying an unfit type of a union, counted as this number of values."""
 
 _EXACT_INTS = 1 << 53
 """Each whole number below it is a double, and written as one."""
@@ -31,7 +31,7 @@ _EXACT_INTS = 1 << 53
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
 ADDED = "it is written as its default, or as null"
-"""The end of a note about a field that the schema lists and a record lacks."""
+"""The end of a note about a field listed in the schema and missing in a record."""
 
 
 class _SpentError(Exception):
@@ -84,7 +84,7 @@ class Readers(threading.local):
             raise _SpentError
 
     def compile_slot(self, slot: Slot, place: str) -> ReadConnectJson:
-        """Compile a reader of the values of a slot, which may be absent: the reader is given MISSING for these.
+        """Compile a reader of the values of a slot. Absent ones are given to it as MISSING.
 
         `place` names the slot in errors. Empty: the whole value.
         """
@@ -127,7 +127,7 @@ class Readers(threading.local):
     def _compile_struct(self, kind: ConnectType, place: str) -> ReadConnectJson:
         """Compile a reader of objects.
 
-        Properties that the schema does not list are left out, kept apart, or refused.
+        Properties missing in the schema are left out, kept apart, or refused.
         """
         if kind in self._structs:
             return self._structs[kind]
@@ -180,10 +180,10 @@ class Readers(threading.local):
         return read
 
     def _compile_union(self, kind: ConnectType, place: str) -> ReadConnectJson:
-        """Return a reader that tries each type of the union in turn, and returns the branch's name with the value.
+        """Return a reader of a union: it tries each type in turn, and returns the branch's name with the value.
 
-        As in Confluent's JsonSchemaData, structs come last, and first among them the one with most fields present. What
-        a type that does not fit has noted of the value does not count.
+        As in Confluent's JsonSchemaData, structs come last, and first among them the one with most fields present.
+        Notes of an unfit type do not count.
         """
         simple_types: list[tuple[ConnectType, ReadConnectJson]] = []
         structs: list[tuple[ConnectType, ReadConnectJson]] = []
@@ -320,12 +320,12 @@ def _check_type(json_value: Any, kind: type, place: str, expected: str) -> Any:
 
 
 def _decode_base64(json_value: Any, place: str) -> bytes:
-    """Decode bytes in base64, in the one form that bytes are written in."""
+    """Decode bytes in base64, in their one written form."""
     try:
         decoded = base64.b64decode(_check_type(json_value, str, place, "bytes in base64"), validate=True)
     except ValueError as err:
         raise _make_misfit_error(place, json_value, "bytes in base64") from err
-    # Not all texts that can be decoded are what bytes are written as.
+    # Not all decodable texts are in the form of written bytes.
     if base64.b64encode(decoded) != json_value.encode():
         raise _make_misfit_error(place, json_value, "bytes in base64")
     return decoded
@@ -341,16 +341,16 @@ def _read_decimal(json_value: Any, scale: int, place: str) -> bytes:
 
 
 def _read_exactly(number: Any) -> Decimal:
-    """Return a number with exactly the digits that its JSON has."""
+    """Return a number with exactly the digits of its JSON."""
     return Decimal(repr(number) if type(number) is float else number)
 
 
 def _make_unlisted_error(place: str, name: str) -> BadRecordError:
-    """Return the error for a property `name` in an object whose schema allows no unlisted ones."""
+    """Return the error for the unlisted property `name` in an object of a closed schema."""
     problem = f"{place or 'it'} has {name[:100]!r}, and may have no property that the schema does not list"
     return BadRecordError(f"does not fit its schema: {problem}")
 
 
 def _make_misfit_error(place: str, json_value: Any, expected: str) -> BadRecordError:
-    """Return the error for a value at `place` that is not as the schema expects."""
+    """Return the error for a value at `place` other than `expected` by the schema."""
     return BadRecordError(f"does not fit its schema: {place or 'it'} is not {expected} but {str(json_value)[:100]!r}")

@@ -35,7 +35,7 @@ _json = msgspec.json.Encoder(decimal_format="number")
 
 @dataclass(frozen=True)
 class Encoded:
-    """Encoded values, null for a null or a failure; `bad` has failures, `losses` notes of what changed, by position."""
+    """Encoded values, null for a null or a failure; `bad` has failures, `losses` notes of changes, by position."""
 
     column: pa.BinaryArray
     bad: Mapping[int, str] = field(default_factory=dict)
@@ -66,8 +66,8 @@ def new_encoder(
     """Return the encoder of a target topic's keys or values. It contacts no server before it encodes the first value.
 
     Args:
-        settings: the converter that would write such bytes.
-        topic: the target topic, which names the subjects (TopicNameStrategy).
+        settings: the converter of such bytes.
+        topic: the target topic, and thus the name of the subjects (TopicNameStrategy).
         is_key: keys, or values.
         registry: the target's registry, if the settings name none.
         registers: register schemas. If not, no server is contacted and every id is 0, to try values only.
@@ -103,14 +103,14 @@ def _compile_avro(schema: Schema) -> Serializer:
 
 
 def _compile_json_schema(schema: Schema) -> Serializer:
-    """Return the serializer of JSON with a JSON Schema that is made of the Avro schema."""
+    """Return the serializer of JSON with a JSON Schema made of the Avro schema."""
     from kafka_s3_platform.connect.converters.json_schema.encode import compile_json_schema
 
     return compile_json_schema(schema.avro)
 
 
 def _compile_protobuf(schema: Schema) -> Serializer:
-    """Return the serializer of Protobuf messages, of a type that is made of the Avro schema."""
+    """Return the serializer of Protobuf messages, of a type made of the Avro schema."""
     from kafka_s3_platform.connect.converters.protobuf.encode import compile_protobuf
 
     return compile_protobuf(schema.avro)
@@ -130,7 +130,7 @@ def _compile_serializer(kind: str, text: str) -> Serializer:
 
 
 class _SchemaEncoder:
-    """Encodes values in the wire format: the id of the schema, which it registers, before each value."""
+    """Encodes values in the wire format: the id of the schema before each value. The encoder registers the schema."""
 
     def __init__(self, kind: str, registry: RegistrySettings, subject: str, registers: bool) -> None:
         self._kind = kind
@@ -190,7 +190,7 @@ def _is_avro_data(payload: Payload, codes: Sequence[int]) -> bool:
 def encode_values(payload: Payload, bodies: Mapping[int, Body], kind: str) -> Encoded:
     """Encode each value by the function in `bodies` for its schema's code. `kind` names the format in messages.
 
-    A value that fails is null in the column, with its reason in `bad`.
+    A failing value is null in the column, with its reason in `bad`.
     """
     rows: list[bytes | None] = [None] * len(payload)
     reasons: dict[int, str] = {}
@@ -207,7 +207,7 @@ def encode_values(payload: Payload, bodies: Mapping[int, Body], kind: str) -> En
 
 
 def _refuse_all(err: Exception) -> Body:
-    """Return a function that fails for each value with this error's text: no value of the schema can be written."""
+    """Return a function failing for each value with this error's text: no value of the schema can be written."""
 
     def body(_: Any) -> bytes:
         raise ValueError(str(err))
@@ -226,7 +226,7 @@ class _PlainEncoder:
         self._decimals: DecimalFormat = "NUMERIC" if settings.options.get(DECIMAL_FORMAT) == "NUMERIC" else "BASE64"
 
     def encode(self, payload: Payload) -> Encoded:
-        """Encode values: bytes that can be written as they were read are copied."""
+        """Encode values. Bytes are copied if they can be written as they were read."""
         if payload.bytes_read is not None and self._is_raw(payload):
             if not self._has_schemas:
                 return Encoded(payload.bytes_read)

@@ -60,13 +60,13 @@ class JsonEnvelopeConverter:
         self._replaces_nulls = REPLACE_NULLS in options
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
-        """Decode each value by the schema beside it. Fields that one of the two lacks are noted."""
+        """Decode each value by the schema beside it. Fields missing in one of the two are noted."""
         decode = partial(_read_envelope, replaces_nulls=self._replaces_nulls)
         return self._origin.decode_rows(raw, offsets, decode, keeps_raw=False)
 
 
 def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any, Notes | None]:
-    """Decode `{"schema": ..., "payload": ...}` to the Avro schema, the value, and notes of fields that one lacks."""
+    """Decode `{"schema": ..., "payload": ...}` to the Avro schema, the value, and notes of missing fields."""
     try:
         text = row.removeprefix(BYTE_ORDER_MARK)
         envelope = _envelopes.decode(text)
@@ -91,7 +91,7 @@ _Read = Callable[[Any, int], Any]
 
 
 def _compile_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Read, Readers]:
-    """Compile a Connect schema in JSON to Avro, its reader of values, and the readers behind that."""
+    """Compile a Connect schema in JSON to Avro, its reader of values, and the readers behind it."""
     document = decode_exact_json(text)
     readers = Readers(replaces_nulls=replaces_nulls)
     if document is None:
@@ -120,7 +120,7 @@ def read_envelope_schema(document: Any, name: str) -> Slot:
 
 
 def _read_type(document: Mapping[str, Any]) -> ConnectType:
-    """Return the Connect type that a schema in JSON describes, whose fields are slots."""
+    """Return the Connect type of a schema in JSON. Its fields are slots."""
     names: dict[str, Any] = {"name": document.get("name"), "doc": document.get("doc")}
     kind = document["type"]
     if kind == "struct":
@@ -289,7 +289,7 @@ class _ConnectSchemas:
         yield from ((name, str(value)) for name, value in node.items() if name.startswith("avro"))
 
     def _encode_default(self, node: Any, default: Any) -> Any:
-        """Return the default of a node, given as Avro's JSON, as the JSON that JsonConverter writes for the value."""
+        """Return the default of a node, given as Avro's JSON, as JsonConverter's JSON of the value."""
         value = self._avro.decode_default_of(node, default)
         plain = self._plain.compile(node)
         return value if plain is None else plain(value)

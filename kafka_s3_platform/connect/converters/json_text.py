@@ -29,7 +29,7 @@ JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 CHUNK = 4096
 SPACE = 0x20
 MAX_NULL_BYTES = 64
-"""The longest text that is searched for a literal null. With more space around it, a null is not recognized."""
+"""The longest text searched for a literal null. With more space around it, a null is not recognized."""
 
 _whole = msgspec.json.Decoder(msgspec.Raw)
 
@@ -44,7 +44,7 @@ class JsonPayload(Payload):
         return [None if row is None else decode_json(row) for row in rows]
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """Return the field at `path` of each record, MISSING without it. Only that field is decoded, where possible."""
+        """Return the field at `path` of each record, MISSING without it. Only this field is decoded, if possible."""
         if "objects" in self.__dict__ or not path:
             return super().field(path)
         try:

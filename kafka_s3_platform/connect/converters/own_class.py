@@ -1,4 +1,4 @@
-"""A user's own converter: the class that `key.converter` or `value.converter` names. It sees one value at a time."""
+"""A user's own converter: the class named in `key.converter` or `value.converter`. It sees one value at a time."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -19,7 +19,7 @@ from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Sch
 class UserConverter(Protocol):
     """The class of a user, made for the keys or the values of one topic, with the options of its key.
 
-    Both methods are asked for no null, which stays null. An exception is the failure of that record.
+    Neither method is asked for a null: it stays null. An exception is the failure of its record.
     """
 
     def __init__(self, options: Mapping[str, str], topic: str, is_key: bool) -> None: ...
@@ -48,7 +48,7 @@ class OwnClassConverter:
             self._converter: UserConverter = self._class(options, topic, is_key)
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
-        """Decode each value by the user's class. What it raises is the failure of that record."""
+        """Decode each value by the user's class. An exception is the failure of its record."""
         with self._name_fault("decoding"):
             return self._origin.decode_rows(raw, offsets, self._decode, self._explain)
 
@@ -61,14 +61,14 @@ class OwnClassConverter:
             )
 
     def encode(self, payload: Payload) -> Encoded:
-        """Encode each value by the user's class. What it raises is the failure of that record."""
+        """Encode each value by the user's class. An exception is the failure of its record."""
         schemas: dict[int, Schema | None] = {NO_SCHEMA: None, **dict(enumerate(payload.schemas))}
         bodies = {code: partial(self._encode, schema) for code, schema in schemas.items()}
         with self._name_fault("encoding"):
             return encode_values(payload, bodies, self._origin.executing_class)
 
     def _name_fault(self, doing: str) -> AbstractContextManager[None]:
-        """Return a context in which an error of the class's own names the class, the side and the topic."""
+        """Return a context that adds the class, the side and the topic to the class's own errors."""
         return name_fault(self._class, f"{doing} {self._side}s of topic {self._origin.topic}", self._secrets)
 
     def _explain(self, error: Exception) -> str:
@@ -83,7 +83,7 @@ class OwnClassConverter:
         return schema, value, None
 
     def _encode(self, schema: Schema | None, value: Any) -> bytes:
-        """Encode a value by the user's class. ValueError with the masked text of what it raises."""
+        """Encode a value by the user's class. ValueError with the masked text of its exception."""
         try:
             data = self._converter.from_connect_data(schema, value)
         except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises is this record's fault

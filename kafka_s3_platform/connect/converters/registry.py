@@ -47,7 +47,7 @@ CONFLICT = 409
 MOST_REFERENCES = 1_000
 MOST_SUBJECTS = 10_000
 MOST_CHARACTERS = 8 << 20
-"""Limits of what a schema leads to: its references are in memory together."""
+"""Limits of one schema's references, subjects and characters: its references are in memory together."""
 
 NUMBERS = frozenset(
     {"timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms"}
@@ -55,14 +55,14 @@ NUMBERS = frozenset(
 
 TYPED_FIELDS = frozenset({"schema", "schemaType", "references"})
 PLACE_FIELDS = frozenset({"id", "guid", "subject", "version", "maxId", "ts", "deleted"})
-"""Fields of a registry's answer that say where a schema lies there. Another registry has its own."""
+"""Fields of a registry's answer about the place of a schema. Another registry has its own."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class RegistrySchema:
-    """A registered schema. `references` (name -> text) has all schemas that it needs, the innermost first."""
+    """A registered schema. `references` (name -> text) has all schemas needed by it, the innermost first."""
 
     schema_id: int
     subject: str | None
@@ -97,7 +97,7 @@ class NewSchema:
 
 @dataclass(frozen=True)
 class Registration:
-    """A schema's place in a registry. `differing` names fields that the registry does not hold as they were sent.
+    """A schema's place in a registry. `differing` names fields with other contents in the registry than sent.
 
     `guid` is None if the registry has no GUIDs.
     """
@@ -126,7 +126,7 @@ def _make_client(url: str, properties: Mapping[str, str]) -> "SchemaRegistryClie
 
 
 def _limit_sessions(rest: Any) -> Iterator[Any]:
-    """Limit what the sessions of a client may be answered, and yield them: its own, and that of a token server."""
+    """Limit the answers to a client's sessions, and yield these: its own, and a token server's."""
     from kafka_s3_platform.connect.converters.registry_http import limit_session
 
     token_client = getattr(rest.bearer_field_provider, "client", None)
@@ -136,7 +136,7 @@ def _limit_sessions(rest: Any) -> Iterator[Any]:
 
 
 class Registry:
-    """One registry, accessed with confluent-kafka's client, which is imported late: most tasks ask no registry.
+    """One registry, accessed with confluent-kafka's client, imported late: most tasks ask no registry.
 
     Schemas from an archive (`archived`) are not asked for. Errors of the client become the platform's.
     """
@@ -208,7 +208,7 @@ class Registry:
         raise BadRecordError("has a schema without an id in its registry, or with the id of another archived schema")
 
     def archived(self, schema_id: int) -> ArchivedSchema | None:
-        """Fetch a schema with all that a later registration needs, subjects and references too. None if unknown."""
+        """Fetch a schema with everything for a later registration, subjects and references too. None if unknown."""
         try:
             with self._translate_errors(f"schema {schema_id}"):
                 answer = self._get_answer(schema_id)
@@ -239,7 +239,7 @@ class Registry:
         return dict(self._rest.get(f"schemas/ids/{schema_id}", query))
 
     def _fetch_reference(self, reference: "ClientReference") -> SchemaReference:
-        """Return a schema's reference with the id of the schema that it refers to."""
+        """Return a schema's reference with the id of the referenced schema."""
         name = str(reference.name)
         subject = str(reference.subject)
         version = int(reference.version or 1)
@@ -306,7 +306,7 @@ class Registry:
             return None
 
     def read_scope(self, subject: str) -> ScopeSettings:
-        """Return the own settings of a subject, those of the whole registry if `subject` is empty."""
+        """Return the own settings of a subject, or of the whole registry if `subject` is empty."""
         config = self._read_own("config", subject) or {}
         mode = self._read_own("mode", subject) or {}
         compatibility = config.get("compatibilityLevel")
@@ -350,8 +350,7 @@ class Registry:
     def find(self, subject: str, schema: NewSchema) -> Registration | None:
         """Look the schema up in a subject. Return None if it is not there.
 
-        Registries differ in what they compare: some take the text alone. So the fields in the registry are compared
-        too.
+        Registries compare differently: some take the text alone. So the fields in the registry are compared too.
         """
         try:
             with self._translate_errors(f"a schema of {subject}"):
@@ -414,7 +413,7 @@ class Registry:
     def _collect_archived_references(
         self, schema: ArchivedSchema, texts: dict[str, str], referrers: tuple[int, ...] = ()
     ) -> None:
-        """Add the archived schemas that this one refers to, and those they refer to, to `texts`, innermost first."""
+        """Add the archived schemas referenced by this one, directly or through others, to `texts`, innermost first."""
         _check_references(referrers, schema.schema_id)
         for reference in schema.schema_references:
             referenced = self._archived.get(reference.schema_id)
@@ -429,7 +428,7 @@ class Registry:
     def _collect_references(
         self, schema: "ClientSchema", texts: dict[str, str], referrers: tuple[str | None, ...] = ()
     ) -> None:
-        """Fetch the schemas that this one refers to, and those they refer to, into `texts`, the innermost first."""
+        """Fetch the schemas referenced by this one, directly or through others, into `texts`, the innermost first."""
         _check_references(referrers, schema.schema_str)
         for reference in schema.references or []:
             name = str(reference.name)
@@ -446,7 +445,7 @@ class Registry:
 
     @contextmanager
     def _translate_errors(self, subject: str) -> Iterator[None]:
-        """Translate the client's errors to the platform's. `subject` says in them what was asked for."""
+        """Translate the client's errors to the platform's. In them, `subject` names the thing asked for."""
         from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the one of two that the client uses
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
@@ -535,7 +534,7 @@ def _check_subject(subject: str) -> str:
 
 
 def _parse_schema(answer: Mapping[str, Any]) -> "ClientSchema":
-    """Return the client's schema object for a registry's answer, without the fields that it does not know."""
+    """Return the client's schema object for a registry's answer, without fields unknown to it."""
     from confluent_kafka.schema_registry import Schema as ClientSchema
 
     return ClientSchema.from_dict({name: value for name, value in answer.items() if name in TYPED_FIELDS})
@@ -547,7 +546,7 @@ def _quote(subject: str) -> str:
 
 
 def _read_guid(*answers: Mapping[str, Any]) -> str | None:
-    """Return the first GUID of a schema that these answers have, None if none has one."""
+    """Return the first GUID of a schema in these answers, None if none has one."""
     for answer in answers:
         with suppress(LookupError, ValueError, TypeError, AttributeError):
             return str(UUID(answer["guid"]))
@@ -555,7 +554,7 @@ def _read_guid(*answers: Mapping[str, Any]) -> str | None:
 
 
 def _encode_others(answer: Mapping[str, Any], without: Collection[str]) -> str:
-    """Encode the other fields of an answer as JSON. A null says what an absent field says."""
+    """Encode the other fields of an answer as JSON. A null means the same as an absent field."""
     other_fields = {name: value for name, value in answer.items() if name not in without and value is not None}
     return json.dumps(other_fields, sort_keys=True)
 
@@ -567,7 +566,7 @@ def _check_references(outer: Sequence[object], schema: object) -> None:
 
 
 def _check_number(noun: str, number: int, limit: int) -> None:
-    """Raise BadRecordError if a schema leads to more requests than `limit`. `noun` names what is counted."""
+    """Raise BadRecordError if a schema leads to more requests than `limit`. `noun` names the counted things."""
     if number > limit:
         raise BadRecordError(f"has a schema with more than {limit:,} {noun}, and each needs a request")
 

@@ -1,4 +1,4 @@
-"""All that a Schema Registry holds at one moment, also what no archived record names."""
+"""The whole contents of a Schema Registry at one moment, also schemas without archived records."""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ DEFAULT_CONTEXT = "."
 class ScopeSettings:
     """The own settings of a subject, or of the whole registry (`subject` is empty).
 
-    `mode` and `compatibility` are None where the scope has none of its own. `others` are the other settings, as JSON.
+    `mode` and `compatibility` are None if the scope has none of its own. `others` are the other settings, as JSON.
     """
 
     subject: str
@@ -27,10 +27,9 @@ class ScopeSettings:
 class RegistryContents:
     """The schemas and settings of the registry at `url`.
 
-    `schemas` has each schema once, with all subjects and versions that it has, the soft-deleted ones too. A context has
-    ids of its own: the `registry_url` of its schemas names it. `deleted` are the soft-deleted versions of subjects.
-    `settings` are those of each scope that has some. `unreadable` are versions that the registry lists and does not
-    give.
+    `schemas` has each schema once, with all its subjects and versions, the soft-deleted ones too. A context has ids of
+    its own: the `registry_url` of its schemas names it. `deleted` are the soft-deleted versions of subjects. `settings`
+    has each scope with settings of its own. `unreadable` are versions listed by the registry and not given.
     """
 
     url: str

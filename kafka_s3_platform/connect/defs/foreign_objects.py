@@ -1,4 +1,4 @@
-"""Other writers' objects as external assets, the sensor that counts them, and the check that reads each to its end."""
+"""Other writers' objects as external assets, the sensor for their counts, and the check reading each to its end."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -93,7 +93,7 @@ def name_readable_op(connector: str) -> str:
 
 
 def _make_check_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
-    """Describe the check that reads the objects of a topic."""
+    """Describe the check reading the objects of a topic."""
     op = name_readable_op(topic.config.name)
     return dg.AssetCheckSpec(
         READABLE_CHECK,
@@ -309,7 +309,7 @@ def _describe_loss(topic: TopicInventory) -> str | None:
 
 
 def _describe_progress(config: ConnectorConfig, state: InventoryState) -> Iterator[str]:
-    """Yield what a person should know of the counting: what is missing, unreadable or not finished."""
+    """Yield sentences about the counting for a person: missing topics, unreadable names, unfinished counts."""
     if state.counted and (missing := [topic for topic in config.topics if topic not in state.topics]):
         yield f"there is no object of topic {', '.join(missing)}"
     if state.count is not None:

@@ -1,4 +1,4 @@
-"""Assets of the Schema Registries that a connector names, archived once a day."""
+"""Assets of a connector's Schema Registries, archived once a day."""
 
 import dagster as dg
 
@@ -25,7 +25,7 @@ def define_registries(config: ConnectorConfig, status: dg.DefaultScheduleStatus)
 
 
 def _make_asset(config: ConnectorConfig, settings: RegistrySettings) -> dg.AssetsDefinition:
-    """Make the asset of one registry, which archives it."""
+    """Make the asset of one registry. A run archives it."""
     name = name_registry(settings.url)
 
     @dg.asset(

@@ -1,7 +1,7 @@
 """The archive of a Schema Registry: numbered documents beside the index, a new one whenever something has changed.
 
-They are no rows of the index: those are read with the plan of each hour, and a registry has many schemas that no record
-names (docs/adr/0064).
+They are no rows of the index: those are read with the plan of each hour, and a registry has many schemas without
+records (docs/adr/0064).
 """
 
 import hashlib
@@ -33,9 +33,9 @@ _NAME = re.compile(r"(\d{6,})\.json")
 class RegistryDocument:
     """A registry as it was first seen at `observed_at`, and not otherwise until the next document.
 
-    `gone` are versions that earlier documents have and this one has not, also not as deleted ones, each with the number
-    of the last document that has it. Somebody deleted them permanently, the login sees fewer subjects, or the registry
-    has lost them: nobody can tell which.
+    `gone` are versions of earlier documents missing in this one, even as deleted ones, each with the number of its last
+    document. The reason is unknown: somebody deleted them permanently, the login sees fewer subjects, or the registry
+    has lost them.
     """
 
     key: str
@@ -48,7 +48,7 @@ class RegistryDocument:
 class RegistryArchive:
     """The documents of one registry of a connector, in a folder beside the connector's index.
 
-    `url` is where the registry is, or was when its documents were written; or its name in their keys.
+    `url` is the registry's address, now or at the time of its documents; or its name in their keys.
     """
 
     def __init__(self, config: ConnectorConfig, url: str) -> None:
@@ -57,7 +57,7 @@ class RegistryArchive:
         self.folder = f"{self._parent}{name_registry(url)}/"
 
     def list_names(self) -> list[str]:
-        """List the names of all registries of which the connector has documents."""
+        """List the names of all registries with documents of the connector."""
         return [prefix.removeprefix(self._parent).rstrip("/") for prefix in self._store.list_prefixes(self._parent)]
 
     def list_numbers(self) -> list[int]:
@@ -66,7 +66,7 @@ class RegistryArchive:
         return sorted(int(match[1]) for match in map(_NAME.fullmatch, names) if match)
 
     def write(self, contents: RegistryContents) -> tuple[RegistryDocument, bool]:
-        """Return the document of the contents, and whether it is new: none is written of what has not changed."""
+        """Return the document of the contents, and True if it is new. Unchanged contents keep their document."""
         while True:
             number = max(self.list_numbers(), default=0)
             newest = self.read(number) if number else None
@@ -109,13 +109,13 @@ class RegistryArchive:
 
 
 def archive_registry(config: ConnectorConfig, settings: RegistrySettings) -> tuple[RegistryDocument, bool]:
-    """Read a registry, and archive what it holds. Raises as `read_contents` and the store do."""
+    """Read a registry, and archive its contents. Raises as `read_contents` and the store do."""
     registry = open_registry(settings)
     return RegistryArchive(config, registry.url).write(read_contents(registry))
 
 
 def choose_registry(config: ConnectorConfig, url: str | None) -> RegistrySettings:
-    """Return the registry of a connector, that with this URL if it has several.
+    """Return the registry of a connector, the one with this URL if it has several.
 
     Raises:
         ConfigError: it names none, or several, or none with this URL.
@@ -150,7 +150,7 @@ def read_registry_file(path: Path, env: Mapping[str, str]) -> RegistrySettings:
 
 
 def _find_gone(newest: RegistryDocument, contents: RegistryContents) -> tuple[tuple[str, int, int], ...]:
-    """Return what the contents lack of the newest document, and of those before it."""
+    """Return the versions of the newest document, and of those before it, missing in the contents."""
     numbers = {(subject, version): number for subject, version, number in newest.gone}
     numbers |= dict.fromkeys(newest.contents.versions, newest.number)
     present = contents.versions.keys() | {*contents.unreadable}
@@ -158,7 +158,7 @@ def _find_gone(newest: RegistryDocument, contents: RegistryContents) -> tuple[tu
 
 
 def _encode(document: RegistryDocument) -> bytes:
-    """Return a document as the JSON that is stored, with a digest of its other values."""
+    """Return a document as JSON for the store, with a digest of its other values."""
     values = {
         "format": FORMAT,
         "observed_at": document.observed_at.isoformat(),

@@ -1,4 +1,4 @@
-"""Reads all that a Schema Registry holds."""
+"""Reads the whole contents of a Schema Registry."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class _Scope:
-    """A subject with its versions, `live` those of them that are not deleted, and its own settings.
+    """A subject with its versions, `live` those not deleted, and its own settings.
 
     A context, and the whole registry, are scopes without versions.
     """
@@ -47,7 +47,7 @@ class _Scope:
 
 
 def read_contents(registry: Registry) -> RegistryContents:
-    """Read all subjects, versions and settings. What is listed before and after the schemas are read is compared.
+    """Read all subjects, versions and settings. The lists from before and after the reading of schemas are compared.
 
     Raises:
         RegistryUnavailableError: it does not answer, or has changed each time while it was read.
@@ -112,7 +112,7 @@ def _join_versions(
 
 
 def _find_id(reference: SchemaReference, answers: Mapping[tuple[str, int], ArchivedSchema | None]) -> SchemaReference:
-    """Return the reference with the id of its schema, 0 if the registry does not give that."""
+    """Return the reference with the id of its schema, 0 if the registry does not give it."""
     schema = answers.get((reference.subject, reference.version))
     return replace(reference, schema_id=schema.schema_id if schema else 0)
 

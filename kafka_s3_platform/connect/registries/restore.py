@@ -1,7 +1,7 @@
 """Restores an archived Schema Registry into an empty or a filled one, reads it back and compares.
 
-Where the target knows the mode IMPORT, as Confluent's does, schemas get the ids and versions that they had. Elsewhere,
-and where one of the ids is in use by another schema, the target gives new ones: restores of records map these.
+If the target knows the mode IMPORT, as Confluent's does, schemas get their old ids and versions. Otherwise, and if one
+of the ids is in use by another schema, the target gives new ones: restores of records map these.
 """
 
 import logging
@@ -31,8 +31,9 @@ Version = tuple[str, int]
 class RegistryReport:
     """The outcome of a restore, compared by reading the target back.
 
-    `registered` versions were missing; on a dry run, they would be registered. `new_ids` maps, for each context, ids
-    that are others in the target. `differences` are sentences: what the target does not hold as it was archived.
+    `registered` versions were missing; on a dry run, they would be registered. `new_ids` maps, for each context,
+    archived ids to different ones in the target. `differences` are sentences about contents of the target other than
+    archived.
     """
 
     subjects: int
@@ -43,7 +44,7 @@ class RegistryReport:
 
 
 def choose_subjects(contents: RegistryContents, subjects: Collection[str]) -> RegistryContents:
-    """Return the contents of these subjects, and of those that their schemas refer to, without wider settings."""
+    """Return the contents of these subjects, and of those referred to by their schemas, without wider settings."""
     versions = contents.versions
     chosen_places = {place for place in versions if place[0] in subjects}
     pending = list(chosen_places)
@@ -66,7 +67,7 @@ def choose_subjects(contents: RegistryContents, subjects: Collection[str]) -> Re
 
 
 def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: bool) -> RegistryReport:
-    """Register what is missing, with its settings, and compare. What is there already stays, so it may run again.
+    """Register missing versions and settings, and compare. Present versions stay, so it may run again.
 
     Raises:
         PreflightError: a subject of the target has another schema. Nothing was written.
@@ -93,7 +94,7 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
         place = places.get((subject, version))
         if place is not None and place not in present.deleted:
             target.delete_version(*place)
-    # Told by the subjects, not by emptiness: a restore that was killed has registered some.
+    # Told by the subjects, not by emptiness: a killed restore has registered some.
     is_alone = {*present.subjects} <= {*archived.subjects}
     _write_settings(archived, read_contents(target), target, is_alone=is_alone)
     registered = {*places.values()} - present.versions.keys()
@@ -101,7 +102,7 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
 
 
 def _list_conflicts(archived: RegistryContents, target: RegistryContents) -> Iterator[str]:
-    """List the target's versions of archived subjects whose schema is in no archived version of the subject."""
+    """List the target's versions of archived subjects with a schema in no archived version of the subject."""
     described: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for (subject, _), schema in archived.versions.items():
         described[subject].append(_describe(schema))
@@ -111,7 +112,7 @@ def _list_conflicts(archived: RegistryContents, target: RegistryContents) -> Ite
 
 
 def _describe(schema: ArchivedSchema) -> Mapping[str, Any]:
-    """Return what a schema is in any registry: no ids, and no versions, which another registry may number anew."""
+    """Return the facts of a schema common to all registries: no ids and no versions, since others may number anew."""
     return {
         "type": schema.schema_type,
         "text": schema.schema_text,
@@ -152,7 +153,7 @@ def _number_schemas(archived: RegistryContents) -> dict[int, ArchivedSchema]:
 
 
 def _find_obstacle(archived: RegistryContents, present: RegistryContents, target: Registry, subject: str) -> str | None:
-    """Return why schemas cannot have the ids that they had. None: they can, and the subject has the mode IMPORT now."""
+    """Return why schemas cannot have their old ids. None: they can, and the subject has the mode IMPORT now."""
     schemas_by_id = {_name_id(schema): schema for schema in present.schemas}
     for schema in archived.schemas:
         other = schemas_by_id.get(_name_id(schema), schema)
@@ -168,7 +169,7 @@ def _find_obstacle(archived: RegistryContents, present: RegistryContents, target
 
 
 def _import(archived: RegistryContents, target: Registry, missing: Collection[Version]) -> None:
-    """Register the missing versions with the ids and versions that they had, in the mode IMPORT of their subjects."""
+    """Register the missing versions with their old ids and versions, in the mode IMPORT of their subjects."""
     for subject in sorted({subject for subject, _ in missing}):
         target.write_mode(subject, IMPORT)
     for count, place in enumerate(_order(archived, missing), 1):
@@ -185,7 +186,7 @@ def _name_id(schema: ArchivedSchema) -> tuple[str, int]:
 
 
 def _order(archived: RegistryContents, missing: Collection[Version]) -> Iterator[Version]:
-    """Order versions by their number in their subject, each behind those that its schema refers to."""
+    """Order versions by their number in their subject, each behind those referred to by its schema."""
     visited: set[Version] = set()
 
     def visit(place: Version, outer: tuple[Version, ...]) -> Iterator[Version]:
@@ -228,7 +229,7 @@ def _list_subject_scopes(archived: RegistryContents) -> list[ScopeSettings]:
 
 
 def _list_wider_scopes(archived: RegistryContents) -> list[ScopeSettings]:
-    """Return the settings of the contexts, and last those of the registry. None of them, of chosen subjects."""
+    """Return the settings of the contexts, and last the registry's. None of them, of chosen subjects."""
     wider = [scope for scope in archived.settings if not scope.subject or scope.subject.endswith(":")]
     return sorted(wider, key=lambda scope: not scope.subject)
 
@@ -239,7 +240,7 @@ def _compare(
     places: Mapping[Version, Version],
     registered: int,
 ) -> RegistryReport:
-    """Compare each archived version and scope with what the target holds now."""
+    """Compare each archived version and scope with the target's present contents."""
     new_ids: dict[str, dict[int, int]] = defaultdict(dict)
     for place, schema in archived.versions.items():
         there = target.versions.get(places.get(place, place))
@@ -256,7 +257,7 @@ def _compare(
 def _compare_versions(
     archived: RegistryContents, target: RegistryContents, places: Mapping[Version, Version]
 ) -> Iterator[str]:
-    """Yield a sentence for each archived version that the target lacks, or holds otherwise."""
+    """Yield a sentence for each archived version missing or different in the target."""
     for place, schema in archived.versions.items():
         name = f"version {place[1]} of {place[0]}"
         place_there = places.get(place, place)
@@ -274,7 +275,7 @@ def _compare_versions(
 
 
 def _compare_settings(archived: RegistryContents, target: RegistryContents) -> Iterator[str]:
-    """Yield a sentence for each archived compatibility or mode that the target has otherwise."""
+    """Yield a sentence for each archived compatibility or mode with another value in the target."""
     there = {scope.subject: scope for scope in target.settings}
     has_modes = any(scope.mode for scope in target.settings)
     for was in [*_list_subject_scopes(archived), *_list_wider_scopes(archived)]:

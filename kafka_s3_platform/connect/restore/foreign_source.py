@@ -50,13 +50,13 @@ MOST_BYTES = 67_108_864
 """The largest object to read completely only to try its first records."""
 
 MAX_TARGETS = 100
-"""The largest number of topics to which transforms may send the records of one topic: each is a reading of its own."""
+"""Transforms may send one topic's records to so many topics at most: each is a reading of its own."""
 
 
 def check_times(
     config: ConnectorConfig, objects: Sequence[ForeignObject], times: Sequence[Window]
 ) -> Iterator[PreflightFinding]:
-    """Refuse a time window over objects without record times, and doubt one that they exceed."""
+    """Refuse a time window over objects without record times, and doubt one exceeded by them."""
     if not times or has_record_times(config):
         return
     without_time = sorted(o.key for o in objects if o.window is None)
@@ -82,9 +82,9 @@ class TrialTask:
     sent: SentSettings
 
     def outgoing(self, on_error: OnError | None = None) -> OutgoingStream:
-        """Make the stream that encodes the records as for sending, and registers no schema.
+        """Make a stream to encode the records as for sending, without registering schemas.
 
-        `on_error` says what becomes of records that fail, None: what the restore says.
+        `on_error` is the handling of failing records, None: the restore's.
         """
         values = self.sent.values and replace(self.sent.values, registers=False)
         behavior = on_error or self.sent.behavior_on_error
@@ -132,10 +132,10 @@ def _check_number(topic: str, targets: Collection[str]) -> None:
 
 
 def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begun: bool) -> Iterator[PreflightFinding]:
-    """Find topics with first records that cannot be written, or contradict the connector's file.
+    """Find topics with first records unfit to be written, or in conflict with the connector's file.
 
-    For each topic, the first stream with a small first object is tried. A restore that `is_begun` has passed the trial
-    of writing before.
+    For each topic, the first stream with a small first object is tried. A restore begun before (`is_begun`) has passed
+    the trial of writing.
     """
     looked_at = set[str]()
     for task in tasks:
@@ -186,9 +186,9 @@ class ForeignSource:
 
     `request` has all options, but its `topic` and `to_topic` are not used. Instead `topics` are restored: by default
     the file's topics, else every topic found. `rename` makes the names of the targets. Without it, routers of the file
-    or of `request.outgoing` make them: those that look into records send one topic to several. Else a target has the
-    name of its source. `after` is the id of a finished restore of the same connector: objects sent by it or an earlier
-    one are left out.
+    or of `request.outgoing` make them: routers by the contents of records may send one topic to several. Else a target
+    has the name of its source. `after` is the id of a finished restore of the same connector: objects sent by it or an
+    earlier one are left out.
     """
 
     request: RestoreRequest
@@ -208,9 +208,9 @@ class ForeignSource:
         return plan
 
     def make_plan(self, runner: TaskRunner) -> NewPlan[ForeignPlan]:
-        """Plan the restore of the objects that the bucket has now, without those that the restore `after` has sent.
+        """Plan the restore of the bucket's present objects, without those sent by the restore `after` or earlier ones.
 
-        Claiming the plan makes this restore the only successor of that one. PreflightError if it cannot be.
+        Claiming the plan makes this restore the only successor of `after`. PreflightError if it cannot be.
         """
         request = self.request
         documents = ObjectStore(request.config.restore_store)
@@ -234,7 +234,7 @@ class ForeignSource:
         return name_targets(self.request, self.rename, ()) is None
 
     def _add_targets(self, plan: ForeignPlan, runner: TaskRunner) -> ForeignPlan:
-        """Read all objects, and return the plan with the targets that their records name."""
+        """Read all objects, and return the plan with the targets named by their records."""
         request = self.request
         if not request.dry_run:
             thaw_objects(request, _list_cold(plan, ObjectStore(request.config.store)))
@@ -331,7 +331,7 @@ class ForeignSource:
         return streams
 
     def _make_trials(self, plan: ForeignPlan, goals: Sequence[Goal]) -> list[TrialTask]:
-        """Make a task for each stream that encodes its records as for sending, and sends nothing."""
+        """Make a task for each stream to encode its records as for sending, without sending them."""
         goal_of = map_goals(goals)
         trials = []
         for stream in self.make_streams(plan):
@@ -351,7 +351,7 @@ def _list_cold(plan: ForeignPlan, store: ObjectStore) -> tuple[tuple[ObjectStore
 
 
 def _find_other_targets(sent: SentObjects, goals: Sequence[Goal], *, routes: bool) -> Iterator[PreflightFinding]:
-    """Find targets without the records of earlier restores, which went to another topic."""
+    """Find targets without the records of earlier restores: these went to another topic."""
     for goal in goals:
         description = goal.target.description
         target = (goal.plan.to_topic, description.topic_id if description else "")
@@ -366,7 +366,7 @@ def _find_other_targets(sent: SentObjects, goals: Sequence[Goal], *, routes: boo
 
 
 def _check_objects(config: ConnectorConfig, plan: ForeignPlan) -> Iterator[PreflightFinding]:
-    """Yield what a report says of the objects of a plan before any is read."""
+    """Yield the findings about the objects of a plan before any is read."""
     if not plan.objects:
         yield make_remark("there are no objects to restore")
     yield from describe_cold([item.key for item in plan.objects if item.is_cold])

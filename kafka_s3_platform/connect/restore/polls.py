@@ -1,4 +1,4 @@
-"""Consecutive restores of a source connector: each sends objects that are new since the one before it.
+"""Consecutive restores of a source connector: each sends the new objects since the one before it.
 
 Beside its plan, a restore stores the objects sent by earlier ones. Neither changes once the restore is finished, so the
 next one finds everything in these two documents, however many restores there were.
@@ -129,14 +129,14 @@ def check_same_records(request: RestoreRequest, after: str | None, store: Object
 
 @dataclass(frozen=True)
 class _Choice:
-    """The filter and the transforms of a restore that leave records out."""
+    """The filter of a restore, and its transforms if one of them may drop records."""
 
     records: RecordFacts | None
     transforms: tuple[TransformFacts, ...]
 
 
 def _find_choice(facts: RequestFacts) -> _Choice | None:
-    """Return the filter and the transforms that leave records out. None: there are none."""
+    """Return the filter, and the transforms if one of them may drop records. None: nothing is left out."""
     drops = any(map(_may_drop, facts.transforms))
     if not drops and facts.records is None:
         return None
@@ -205,7 +205,7 @@ def save_sent(request: RestoreRequest, sent: SentObjects | None, store: ObjectSt
 
 
 class Polls:
-    """The restores that send new objects of a source connector: `poll.<connector>.1`, `.2`, `.3` and so on."""
+    """The restores of new objects of a source connector: `poll.<connector>.1`, `.2`, `.3` and so on."""
 
     def __init__(self, config: ConnectorConfig) -> None:
         self._config = config
@@ -245,7 +245,7 @@ class Polls:
         return self._without_tried(number, unsent) if number else unsent
 
     def _without_tried(self, number: int, unsent: Unsent) -> Unsent:
-        """Leave out objects that the restore `number` has found bad, as long as they are read as then."""
+        """Leave out objects found bad by the restore `number`, as long as they are read as then."""
         request = self._request(number)
         plan, _ = _read_finished(request, self._store)
         if plan.terms.get("read_as") != collect_foreign_terms(request, (), None, None)["read_as"]:

@@ -78,7 +78,7 @@ class _SchemaFetch:
     def fetch_all(self, ids: Iterable[int | str]) -> str | None:
         """Fetch schemas by their ids or GUIDs, and stop at the first error of the registry.
 
-        Return the text of that error, else why a schema was left out, or None.
+        Return the error's text, else the reason why a schema was left out, or None.
         """
         for schema_id in ids:
             try:
@@ -91,13 +91,13 @@ class _SchemaFetch:
         return self._omission
 
     def _fetch_by_guid(self, guid: str) -> None:
-        """Fetch the schema with this GUID by its id, which the registry knows. A GUID unknown there is left out."""
+        """Fetch the schema with this GUID by its id in the registry. A GUID unknown there is left out."""
         try:
             schema_id = self._registry.find_id(guid)
         except BadRecordError as err:
             self._omission = f"a record {err}"
             return
-        # It may be there from a time at which the registry had no GUIDs.
+        # It may be there from a time without GUIDs in the registry.
         self.archived_ids.discard(schema_id)
         self._fetch_one(schema_id)
 

@@ -53,7 +53,7 @@ class SchemaTargets:
         return Payload(None, codes, [s for s in schemas if s is not None], objects)
 
     def _note_unprojected(self, source: Schema, target: Schema, err: ProjectionError) -> None:
-        """Count a record that keeps its own schema, because its value does not fit the chosen one."""
+        """Count a record kept in its own schema, because its value does not fit the chosen one."""
         self._notes.note(
             f"of version {source.version} of subject {source.subject} keep their own schema, apart from version"
             f" {target.version}, which schema.compatibility={self._compatibility} chose for them",
@@ -61,7 +61,7 @@ class SchemaTargets:
         )
 
     def _note_missing_fields(self, source: Schema, target: Schema, records: int) -> None:
-        """Count records that are written without fields, because the chosen schema lacks these."""
+        """Count records written without fields, because the chosen schema lacks these."""
         fields = list_lacking_fields(source, target) if records else ()
         if fields:
             self._notes.note(
@@ -102,10 +102,10 @@ class SchemaTargets:
         return [*schemas, None], schema_codes
 
     def _find_sources(self, values: Payload, rows: Int64s, earlier_schema: Schema | None) -> Int64s:
-        """Return, for each of `rows` of one subject, the number (from 1) of the row that gives it its schema.
+        """Return, for each of `rows` of one subject, the number (from 1) of the row to take its schema from.
 
-        It is the last row so far of the newest (FORWARD: oldest) version. 0: the schema is that of an earlier batch.
-        A transform may make several schemas of one version: so a record of that version is written with its own.
+        It is the last row so far of the newest (FORWARD: oldest) version. 0: the schema is from an earlier batch. A
+        transform may make several schemas of one version: so a record of this version is written with its own.
         """
         forward = self._compatibility == "FORWARD"
         versions = np.array([s.version or 0 for s in values.schemas], np.int64)[values.codes[rows]]

@@ -1,1 +1,1 @@
-"""Tells people, by a webhook and by email, what needs them and when it is over."""
+"""Tells people of incidents, and of their end, by a webhook and by email."""

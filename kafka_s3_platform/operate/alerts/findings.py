@@ -1,7 +1,7 @@
-"""Finds the subjects of alerts: failed work of connectors that no later run has done, and checks that fail.
+"""Finds the subjects of alerts: failed work of connectors without a later success, and failed checks.
 
 Failed work is tracked topic by topic: the failure of one topic does not end because a run of another topic succeeds.
-Failed checks of one connector's topics are one finding, and so are all connectors of a server that does not answer.
+Failed checks of one connector's topics are one finding, and so are all connectors of a silent server.
 """
 
 import math
@@ -40,15 +40,15 @@ from kafka_s3_platform.operate.alerts.incidents import Finding
 from kafka_s3_platform.operate.status.concerns import CONDITIONS
 
 MOST_TITLE = 200
-"""Longest quotation of an error in a title, which is the subject of a mail."""
+"""Longest quotation of an error in a title, the subject of a mail."""
 
 
 @dataclass(frozen=True)
 class FailedCheck:
-    """A check that fails. `silent_server` names the server that does not answer, if that is why, else it is empty.
+    """A failed check. `silent_server` names the unresponsive server behind the failure, empty for other causes.
 
-    From `lost_at` on, in seconds since the epoch, Kafka may delete records that are not archived. Infinite if no such
-    time is near.
+    From `lost_at` on, in seconds since the epoch, Kafka may delete unarchived records. Infinite if no such time is
+    near.
     """
 
     key: dg.AssetCheckKey
@@ -63,7 +63,7 @@ class FailedCheck:
 
 
 def read_failed_checks(instance: dg.DagsterInstance, defined: Collection[dg.AssetCheckKey]) -> list[FailedCheck]:
-    """Return the `defined` checks that fail, in the order of their names. A check that only warns wakes nobody."""
+    """Return the failures among the `defined` checks, ordered by name. Warnings wake nobody."""
     failed_checks = []
     for evaluation, at in list_failed_checks(instance):
         if evaluation.severity == ERROR and evaluation.asset_check_key in defined:
@@ -82,7 +82,7 @@ def read_failed_checks(instance: dg.DagsterInstance, defined: Collection[dg.Asse
 
 
 def make_check_findings(checks: Sequence[FailedCheck]) -> Iterator[Finding]:
-    """Make one finding for each silent server, and for each check that fails for topics of a connector."""
+    """Make one finding for each silent server, and one for each failed check of a connector's topics."""
     groups: dict[str, list[FailedCheck]] = {}
     for check in checks:
         key = f"outage {check.silent_server}" if check.silent_server else name_check_finding(check.key)
@@ -143,7 +143,7 @@ def _name_topics(topics: Sequence[str]) -> str:
 
 
 def name_check_finding(key: dg.AssetCheckKey) -> str:
-    """Return the key of the finding that the check fails: one for all topics of a connector."""
+    """Return the key of a failed check's finding. All topics of a connector have one."""
     connector = "" if key.asset_key == FILES_KEY else key.asset_key.path[0]
     return f"check {connector} {key.name}"
 
@@ -165,7 +165,7 @@ _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
 
 @dataclass(frozen=True)
 class OpenFailure:
-    """A failed run, and its part that no later run has done.
+    """A failed run, and the part of its work left undone by all later runs.
 
     The part is given as digests of 12 characters, of assets or of the whole work. Those in `failed_once` may heal by
     themselves and have not failed twice in a row. Those in `failing` need an alert.
@@ -182,9 +182,9 @@ class OpenFailure:
 
 @dataclass(frozen=True)
 class EndedRuns:
-    """The outcome of all runs that ended up to `until`.
+    """The outcome of all runs ended up to `until`.
 
-    `recent_ids` are the runs of the last two minutes before, `failures` those that no later run has made good.
+    `recent_ids` are the runs of the last two minutes before, `failures` those not made good by a later run.
     """
 
     until: datetime
@@ -199,10 +199,10 @@ def add_ended_runs(
     silent: Collection[str],
     now: datetime,
 ) -> EndedRuns:
-    """Add the runs that ended since `last_ended`.
+    """Add the runs ended since `last_ended`.
 
-    `silent` are the connectors whose cluster or store does not answer. They have a finding for that, so a failure of
-    theirs that may heal by itself does not count.
+    `silent` are the connectors with an unresponsive cluster or store. The outage is a finding of its own, so their
+    self-healing failures do not count.
     """
     previous = last_ended or EndedRuns(now - FIRST_LOOKBACK)
     since = previous.until - OVERLAP
@@ -221,7 +221,7 @@ def add_ended_runs(
 
 
 def make_run_findings(instance: dg.DagsterInstance, ended: EndedRuns, subjects: Subjects) -> Iterator[Finding]:
-    """Make one finding for each work that fails, with the error of its last run."""
+    """Make one finding for each failing work, with the error of its last failed run."""
     by_work: dict[Work, list[OpenFailure]] = {}
     for failure in ended.failures:
         if failure.failing:
@@ -249,7 +249,7 @@ def make_run_findings(instance: dg.DagsterInstance, ended: EndedRuns, subjects: 
 
 
 def name_run_finding(connector: str, kind: str) -> str:
-    """Return the key of the finding that this work of the connector fails."""
+    """Return the key of the finding for failures of this work of the connector."""
     return f"run {connector} {kind}"
 
 
@@ -268,11 +268,10 @@ def _add_run(
     names: Mapping[str, str],
     silent: Collection[str],
 ) -> list[OpenFailure]:
-    """Return the failures that are still open after one more run has ended.
+    """Return the failures still open after one more run.
 
-    The run takes all its assets out of earlier failures, and adds those that it failed to do. `names` is the topic of
-    each asset, by its digest; `silent` are connectors whose server does not answer, so that failures of theirs may
-    heal.
+    All assets of the run leave earlier failures, and its failed ones are added. `names` is the topic of each asset, by
+    its digest; `silent` are connectors with an unresponsive server: their failures may heal.
     """
     connector, kind = work
     picked_digests = {digest_key(key) for key in list_picked_keys(run, connector)}
@@ -293,7 +292,7 @@ def _add_run(
 
 
 def _drop_undefined(failure: OpenFailure, subjects: Subjects) -> OpenFailure:
-    """Return the failure without assets and work that no file defines any more."""
+    """Return the failure without assets and work no longer defined in any file."""
     names = subjects.get((failure.connector, failure.kind), {})
     return _remove_digests(
         failure, {*split_digests(failure.failed_once), *split_digests(failure.failing)} - names.keys()
@@ -301,12 +300,12 @@ def _drop_undefined(failure: OpenFailure, subjects: Subjects) -> OpenFailure:
 
 
 def _remove_digests(failure: OpenFailure, digests: Collection[str]) -> OpenFailure:
-    """Return the failure without these assets, which a later run has done or which are gone."""
+    """Return the failure without these assets: a later run has done them, or they are gone."""
     texts = failure.failed_once, failure.failing
     failed_once, failing = ("".join(d for d in split_digests(text) if d not in digests) for text in texts)
     return replace(failure, failed_once=failed_once, failing=failing)
 
 
 def _find_end(record: dg.RunRecord) -> datetime:
-    """Return when the run ended, or began if Dagster does not know that."""
+    """Return the end of the run, or its creation if Dagster does not know the end."""
     return datetime.fromtimestamp(record.end_time or record.create_timestamp.timestamp(), timezone.utc)

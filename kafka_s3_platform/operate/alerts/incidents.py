@@ -1,7 +1,7 @@
-"""Incidents: each lasts from the tick that first finds something wrong until all receivers know that it is over.
+"""Incidents: each lasts from the first tick with its finding until all receivers know of its end.
 
-They are kept in the sensor's cursor, so they survive restarts. An incident that receivers know keeps its text: an
-outage that turns 200 topics red is one incident of one server.
+They are kept in the sensor's cursor, so they survive restarts. An incident known to receivers keeps its text: an outage
+with 200 red topics is one incident of one server.
 """
 
 import hashlib
@@ -12,32 +12,32 @@ from datetime import datetime
 from typing import Literal
 
 MOST_NAMES = 5
-"""Most topics or connectors that a message names. Of the others it has the number."""
+"""Most topics or connectors named in a message. Of the others it has the number."""
 
 MOST_CHARACTERS = 1_000
 """Longest text of an error: the cursor is stored with each tick."""
 
 IncidentStage = Literal["began", "nearer", "over", "gone"]
-"""The kind of message that is due.
+"""The kind of message due.
 
-`nearer`: the incident goes on, and the time until Kafka deletes records that are not archived has halved. `gone`:
-nobody watches it any more, since its connector, topic or file is not defined any more.
+`nearer`: the incident goes on, and the time until Kafka deletes unarchived records has halved. `gone`: nobody watches
+it any more, since its connector, topic or file is not defined any more.
 """
 
 NEAREST_SECONDS = 900.0
 """With less time left until the loss, the next message comes only when no time is left."""
 
 CALM_SECONDS = 3_600.0
-"""Time after a message in which a longer time left is ignored, so that a time that goes up and down is no news."""
+"""Time after a message in which a longer time left is ignored, so ups and downs are no news."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong at the moment.
+    """Something wrong at the moment.
 
     `key` identifies it: one for a server, for a check of a connector, for a kind of run of a connector. `names` are the
-    topics or connectors that it hits. `is_healing`: nobody has to act, the platform tries again. From `lost_at` on, in
-    seconds since the epoch, Kafka may delete records that are not archived. None: no such time is near.
+    affected topics or connectors. `is_healing`: nobody has to act, the platform tries again. From `lost_at` on, in
+    seconds since the epoch, Kafka may delete unarchived records. None: no such time is near.
     """
 
     key: str
@@ -55,10 +55,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Incident:
-    """A finding that receivers are notified of. `ended_at` is None until it is over.
+    """A finding, and the state of its notifications. `ended_at` is None until it is over.
 
-    `notified_of_start` are the receivers that know that it began, or that its time left has halved the `approaches`-th
-    time; `notified_of_end` those that know that it is over. `seconds_left` is the time until the loss as noted at
+    `notified_of_start` are the receivers with the message of its start, or of the `approaches`-th halving of its time
+    left; `notified_of_end` those with the message of its end. `seconds_left` is the time until the loss as noted at
     `noted_at`, for comparison.
     """
 
@@ -75,17 +75,17 @@ class Incident:
 
     @property
     def stage(self) -> IncidentStage:
-        """The kind of message that is due now."""
+        """The kind of message due now."""
         if self.ended_at is None:
             return "nearer" if self.approaches else "began"
         return "gone" if self.is_gone else "over"
 
     def is_notified(self, receiver: str) -> bool:
-        """Return True if the receiver has the message that is due now."""
+        """Return True if the receiver has the message due now."""
         return receiver in (self.notified_of_start if self.ended_at is None else self.notified_of_end)
 
     def mark_notified(self, receiver: str) -> "Incident":
-        """Return the incident after the receiver got the message that is due now."""
+        """Return the incident after the receiver got the message due now."""
         if self.ended_at is None:
             return replace(self, notified_of_start=(*self.notified_of_start, receiver))
         return replace(self, notified_of_end=(*self.notified_of_end, receiver))
@@ -98,9 +98,9 @@ Incidents = Mapping[str, Incident]
 def update_incidents(
     incidents: Incidents, findings: Collection[Finding], is_defined: Mapping[str, bool], now: datetime
 ) -> dict[str, Incident]:
-    """Return the incidents that the findings continue, those that they begin, and those that are over.
+    """Return the incidents after a tick's findings: continued, new and ended ones.
 
-    `is_defined` has for each incident's key whether its connector, topic or file is still defined.
+    `is_defined` is True for an incident's key if its connector, topic or file is still defined.
     """
     findings_by_key = {finding.key: finding for finding in findings}
     updated = {}
@@ -118,7 +118,7 @@ def update_incidents(
 
 
 def drop_notified(incidents: Incidents, receivers: Collection[str]) -> dict[str, Incident]:
-    """Return the incidents without those whose end all receivers know."""
+    """Return the open incidents, and ended ones until all receivers know of the end."""
     return {
         key: incident
         for key, incident in incidents.items()
@@ -127,9 +127,9 @@ def drop_notified(incidents: Incidents, receivers: Collection[str]) -> dict[str,
 
 
 def _note_time_left(incident: Incident, finding: Finding, now: float) -> Incident:
-    """Note the time that is left until Kafka deletes records. When it has halved, all receivers are due a message.
+    """Note the time left until Kafka deletes records. When it has halved, all receivers are due a message.
 
-    That is a few times at most, since a longer time left is not noted before CALM_SECONDS are over.
+    This happens a few times at most, since a longer time left is not noted before CALM_SECONDS are over.
     """
     noted_left = math.inf if incident.seconds_left is None else incident.seconds_left
     left_now = math.inf if finding.lost_at is None else max(0.0, finding.lost_at - now)
@@ -144,9 +144,9 @@ def _note_time_left(incident: Incident, finding: Finding, now: float) -> Inciden
 
 
 def _continue_incident(incident: Incident, finding: Finding, now: float) -> Incident:
-    """Return an incident whose finding is still there, with news of it. It begins anew if somebody has to act now."""
+    """Continue an incident with news of its finding. It begins anew if somebody has to act now."""
     if incident.finding.is_healing and not finding.is_healing:
-        # a receiver that read that nobody has to act needs a new message
+        # receivers were told to do nothing, so they need a new message
         return _start_incident(finding, now)
     incident = _note_time_left(incident, finding, now)
     if len(finding.names) > incident.name_count:

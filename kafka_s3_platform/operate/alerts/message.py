@@ -17,7 +17,7 @@ DOCS = "docs/operating.md#alerts"
 class Message:
     """One message. `subject` is one line, and the first one of `text`. `document` can be written as JSON.
 
-    `id` is the incident's id. A message that is sent twice has the same id and the same stage: `nearer` is numbered.
+    `id` is the incident's id. A message sent twice has the same id and the same stage: `nearer` is numbered.
     """
 
     id: str
@@ -28,7 +28,7 @@ class Message:
 
 
 def make_message(incident: Incident, dagster_url: str | None) -> Message:
-    """Make the message that is due now. `dagster_url` ends without a slash."""
+    """Make the message due now. `dagster_url` ends without a slash."""
     finding = incident.finding
     subject = escape_unprintable(" ".join(f"{_BEGINS[incident.stage]}{finding.title}".split()))
     link = f"{dagster_url}/runs/{finding.run_id}" if dagster_url and finding.run_id else None
@@ -66,7 +66,7 @@ def make_message(incident: Incident, dagster_url: str | None) -> Message:
 
 
 def make_test_message(now: datetime) -> Message:
-    """Make the message that shows whether the receivers work."""
+    """Make the message for a test of the receivers."""
     subject = "This is a test: alerts arrive here."
     text = f"{subject}\nsent: {_format_time(now)}\nmore: {DOCS}"
     return Message(f"test-{now:%Y%m%d%H%M%S}", "test", subject, text, {"id": "test", "event": "test"})
@@ -76,7 +76,7 @@ _BEGINS = {"began": "", "nearer": "Nearer to a loss: ", "over": "Over: ", "gone"
 
 
 def _describe_present(incident: Incident) -> dict[str, str]:
-    """Return the lines about an incident that goes on."""
+    """Return the lines about an open incident."""
     finding = incident.finding
     return {
         "heals by itself": "yes, as soon as its cause is gone" if finding.is_healing else "no, somebody has to act",
@@ -86,7 +86,7 @@ def _describe_present(incident: Incident) -> dict[str, str]:
 
 
 def _describe_end(incident: Incident, ended_at: datetime) -> dict[str, str]:
-    """Return the lines about an incident that is over, or that nobody watches any more."""
+    """Return the lines about a finished incident, or one no longer watched."""
     lasted = describe_time((ended_at - incident.finding.since).total_seconds())
     ended = f"{_format_time(ended_at)}, after {lasted}"
     if incident.is_gone:

@@ -1,6 +1,6 @@
 """Sends messages to a webhook and by email. An error names the receiver, and never its URL or password.
 
-Nor does it quote what a server says, which may be the URL or the login that it was sent: only the numbers of an answer.
+Nor does it quote a server's words, since they may repeat the URL or the login: only the numbers of an answer.
 """
 
 import http.client
@@ -23,7 +23,7 @@ from kafka_s3_platform.operate.alerts.message import Message
 from kafka_s3_platform.operate.alerts.settings import AlertSettings
 
 SEND_SECONDS = 10.0
-"""Time after which a message without an answer counts as not delivered."""
+"""Longest wait for an answer. Without one, a message counts as undelivered."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Receiver:
 
 
 def make_receivers(settings: AlertSettings) -> tuple[Receiver, ...]:
-    """Make the receivers that the settings name."""
+    """Make the receivers named in the settings."""
     receivers = []
     if settings.webhook_url is not None:
         url = settings.webhook_url.get_secret_value()
@@ -52,7 +52,7 @@ def _send_in_time(name: str, send: Callable[[], None]) -> None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: a POST that is redirected becomes a GET, which delivers no message."""
+    """Refuses redirects: a redirected POST becomes a GET and delivers no message."""
 
     def redirect_request(self, *_: object) -> None:
         return None

@@ -1,6 +1,6 @@
 """The alert sensor: reads checks and runs from Dagster's storage, and reports each incident once, and once its end.
 
-It asks neither Kafka nor a store, so that no outage holds it up.
+It asks neither Kafka nor a store, so no outage holds it up.
 """
 
 import logging
@@ -38,7 +38,7 @@ SENDING_SECONDS = 25.0
 
 @dataclass(frozen=True)
 class AlertState:
-    """The sensor's cursor. `silent` are the connectors whose cluster or store did not answer at the last tick."""
+    """The sensor's cursor. `silent` are the connectors with an unresponsive cluster or store at the last tick."""
 
     runs: EndedRuns | None = None
     incidents: Mapping[str, Incident] = field(default_factory=dict)
@@ -49,7 +49,7 @@ _STATE = TypeAdapter(AlertState)
 
 
 def make_alert_sensor(connectors: Sequence[str], status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
-    """Make the one sensor of the code location that sends alerts. It requests no run."""
+    """Make the code location's one sensor of alerts. It requests no run."""
 
     @dg.sensor(
         name="alerts",
@@ -60,7 +60,7 @@ def make_alert_sensor(connectors: Sequence[str], status: dg.DefaultSensorStatus)
         "KAFKA_S3_ALERT_EMAIL_TO is set.",
     )
     def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Find what is wrong, and send each receiver the messages that are due."""
+        """Update the incidents, and send each receiver its due messages."""
         receivers = make_receivers(read_alert_settings(os.environ))
         if not receivers:
             return dg.SensorResult(skip_reason="no receiver is set", cursor=context.cursor)
@@ -85,7 +85,7 @@ def make_alert_sensor(connectors: Sequence[str], status: dg.DefaultSensorStatus)
 
 
 def choose_alert_status(env: Mapping[str, str]) -> dg.DefaultSensorStatus:
-    """Return whether the sensor runs from the start: if anything of alerts is set."""
+    """Return RUNNING if any variable of alerts is set, else STOPPED."""
     return dg.DefaultSensorStatus.RUNNING if select_alert_variables(env) else dg.DefaultSensorStatus.STOPPED
 
 
@@ -111,9 +111,9 @@ def _update_state(
 def _notify_receivers(
     incidents: Incidents, receivers: Sequence[Receiver], dagster_url: str | None
 ) -> tuple[dict[str, Incident], list[TransientError]]:
-    """Send each receiver the messages that are due, the oldest first, until it does not answer.
+    """Send each receiver its due messages, the oldest first, until one fails or the time is over.
 
-    Return the incidents without those whose end all receivers know, and the receivers' errors.
+    Return the incidents as `drop_notified` leaves them, and the receivers' errors.
     """
     updated = dict(incidents)
     errors = []
@@ -144,7 +144,7 @@ def _read_state(cursor: str | None, log: logging.Logger) -> AlertState:
 
 
 def _describe(incidents: Incidents, errors: Sequence[TransientError]) -> str:
-    """Return the sensor's text for its tick: the open incidents, and messages that were not delivered."""
+    """Return the sensor's text for its tick: the open incidents, and undelivered messages."""
     titles = [incident.finding.title for incident in incidents.values() if incident.ended_at is None]
     summary = f"{count_noun(len(titles), 'open incident')}: {'; '.join(titles)}" if titles else "no open incident"
     return "; ".join([summary, *(f"not delivered, and tried again: {error}" for error in errors)])

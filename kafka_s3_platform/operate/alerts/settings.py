@@ -1,4 +1,4 @@
-"""Where alerts go, as the environment says."""
+"""The receivers of alerts, as set in the environment."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -51,11 +51,10 @@ class AlertSettings(BaseModel):
 
 
 def read_alert_settings(env: Mapping[str, str]) -> AlertSettings:
-    """Read the settings. A variable that is empty counts as not set.
+    """Read the settings. An empty variable counts as not set.
 
     Raises:
-        ConfigError: a variable is unknown or cannot be used, or one that goes with it is missing. No secret is
-        quoted.
+        ConfigError: a variable is unknown or unusable, or its companion is missing. No secret is quoted.
     """
     try:
         settings = AlertSettings.model_validate(select_alert_variables(env))
@@ -70,12 +69,12 @@ def read_alert_settings(env: Mapping[str, str]) -> AlertSettings:
 
 
 def select_alert_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of alerts that are set."""
+    """Return the variables of alerts, without empty ones."""
     return {name: value for name, value in env.items() if name.startswith(environment.ALERT_PREFIX) and value}
 
 
 def _check_email(settings: AlertSettings) -> None:
-    """Raise ConfigError if a setting of email lacks another one that it needs."""
+    """Raise ConfigError if the settings of email are incomplete, or would send the password in clear text."""
     problem = ""
     if settings.email_to and not settings.smtp_host:
         problem = f"set {environment.ALERT_SMTP_HOST} to the server that takes emails"

@@ -1,4 +1,4 @@
-"""The job that rehearses the return of a connector's archive, every night."""
+"""The nightly job that rehearses the return of a connector's archive."""
 
 from typing import TYPE_CHECKING
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from kafka_s3_platform.core.restore.evidence import Evidence
 
 REHEARSAL_TIME = "0 2 * * *"
-"""After the night's compaction, and before retention removes what it let go."""
+"""After the night's compaction, and before the removals of retention."""
 
 _STAYS = "A rehearsal changes nothing of the archive. Another one draws the same hours again."
 
 
 def make_rehearsal_job(config: ConnectorConfig) -> dg.JobDefinition:
-    """Make the job that restores drawn hours of a connector's topics, compares them, and removes them again."""
+    """Make the job to restore drawn hours of a connector's topics, compare them, and remove them again."""
 
     def rehearse(context: dg.OpExecutionContext, spark: dg.ResourceParam[SparkResource]) -> None:
-        # what restores is not needed to load definitions
+        # the code of restores is not needed to load definitions
         from kafka_s3_platform.operate.rehearsal.rehearse import check_rehearsal, rehearse_archive
 
         with raise_dagster_failures(context, _STAYS):
@@ -39,7 +39,7 @@ def make_rehearsal_job(config: ConnectorConfig) -> dg.JobDefinition:
 
 
 def _make_metadata(evidence: "Evidence") -> dict[str, int | float]:
-    """Make the metadata of a rehearsal from its evidence, the document that records what came back."""
+    """Make the metadata of a rehearsal from its evidence, the document about the restored hours."""
     turns = evidence.standing.turns.values()
     return {
         "evidence": evidence.number,

@@ -44,7 +44,7 @@ def make_retention_sensor(status: dg.DefaultSensorStatus) -> dg.SensorDefinition
         f"after their end, or as many days as {DAYS_VARIABLE} says. What they materialized stays materialized.",
     )
     def retention(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        """Delete what is old enough, as far as the time allows."""
+        """Delete old runs, observations and backfills, as far as the time allows."""
         days = read_retention_days(os.environ)
         if days == 0:
             return dg.SkipReason(f"{DAYS_VARIABLE} is 0: all runs are kept")
@@ -78,7 +78,7 @@ def read_retention_days(env: Mapping[str, str]) -> int:
 
 @dataclass
 class Sweep:
-    """The deletions of one tick: of runs that ended before `cutoff`, as long as there is time."""
+    """The deletions of one tick: of everything older than `cutoff`, as long as there is time."""
 
     instance: dg.DagsterInstance
     cutoff: datetime
@@ -86,7 +86,7 @@ class Sweep:
     """All assets of the code location."""
 
     job_names: frozenset[str]
-    """All jobs that no other code location of the instance has."""
+    """All jobs of the code location, without the assets' job: each location has one of its name."""
 
     log: logging.Logger
     deleted: int = 0

@@ -23,19 +23,19 @@ logger = logging.getLogger(__name__)
 VARIABLE = environment.WARM_SPARK
 
 DEFAULT_MINUTES = 60
-"""Time for which a warm Spark of the stack waits for the next run."""
+"""Time a warm Spark of the stack waits for the next run."""
 
 LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:, *(\d+))?\])?")
 
 SLOTS = 256
-"""Number of tasks of all runs in the session: more than there ever are, so that no run waits for another.
+"""Number of tasks of all runs in the session: more than there ever are, so no run waits for another.
 
 Each run has as many under way as its own session would have.
 """
 
 
 def read_idle_minutes(env: Mapping[str, str]) -> int | None:
-    """Return the minutes without use after which a warm Spark ends, None without the variable.
+    """Return the minutes until an unused warm Spark ends, None without the variable.
 
     Raises ConfigError.
     """
@@ -48,9 +48,9 @@ def read_idle_minutes(env: Mapping[str, str]) -> int | None:
 
 
 def choose_runner(runner: TaskRunner, master: str) -> TaskRunner:
-    """Return a runner that uses a warm Spark: a session in a process of its own, which is ready for later runs, too.
+    """Return a runner on a warm Spark: a session in a process of its own, ready for later runs, too.
 
-    Return `runner`, which starts a session in this process, if there is none or another machine runs the tasks.
+    If there is none, or another machine runs the tasks, return `runner`: it starts a session in this process.
     """
     minutes = read_idle_minutes(os.environ)
     if minutes == 0 or not LOCAL_MASTER.fullmatch(master):
@@ -91,7 +91,7 @@ def serve_warm_spark() -> None:
 
 
 def _start_shared_session() -> "tuple[SparkSession, int]":
-    """Start the session of a warm Spark. Return it, and the number of tasks that one run may have under way.
+    """Start the session of a warm Spark. Return it, and the greatest number of one run's tasks at once.
 
     Tasks of several runs are in it. So each has a Python process of its own, without another one's cached credentials
     or plug-ins.

@@ -49,7 +49,7 @@ class Rollback:
 
 
 def check_translations(admin: ClusterAdmin, translations: Sequence[Translation], *, allow_approximate: bool) -> None:
-    """Refuse translations that may not be committed.
+    """Refuse translations unfit to be committed.
 
     Raises:
         BusyError: a group has members.
@@ -85,7 +85,7 @@ def apply_translations(
     allow_approximate: bool = False,
     sets_back: bool = True,
 ) -> Rollback:
-    """Commit the translated offsets, read them back and compare. `save` keeps the rollback before that.
+    """Commit the translated offsets, read them back and compare. `save` keeps the rollback before.
 
     The offsets of a group are committed for all targets in one request.
 
@@ -135,8 +135,8 @@ def _list_targets(offsets: Iterable[TranslatedOffset]) -> dict[int, Committed]:
 def roll_back_groups(admin: ClusterAdmin, rollback: Rollback) -> list[str]:
     """Undo `apply_translations`. Return sentences about the changes.
 
-    If a group had nothing committed before, its offset is removed. Kafka itself removes a group that has no offset
-    left. Offsets at other topics are not touched. If an offset cannot be removed, a sentence says so.
+    If a group had nothing committed before, its offset is removed. Kafka itself removes a group without offsets.
+    Offsets at other topics are not touched. If an offset cannot be removed, a sentence says so.
     """
     for topic, topic_before in rollback.topics.items():
         check_topic_id(topic, admin.describe_topic(topic).topic_id, topic_before.topic_id)
@@ -153,7 +153,7 @@ def roll_back_groups(admin: ClusterAdmin, rollback: Rollback) -> list[str]:
 def _undo_group(
     admin: ClusterAdmin, group: str, topic: str, earlier_offsets: Mapping[int, Committed | None]
 ) -> Iterator[str]:
-    """Set a group's offsets of a topic back, and yield a sentence for each. None: it had none, which is removed."""
+    """Set a group's offsets of a topic back, and yield a sentence for each. None: it had none, so one is removed."""
     offsets = {p: c for p, c in earlier_offsets.items() if c is not None}
     _commit_offsets(admin, group, {topic: offsets})
     yield from (f"{group}, kafka partition {p}: back at offset {c.offset}" for p, c in sorted(offsets.items()))
@@ -162,7 +162,7 @@ def _undo_group(
 
 
 def _take_back(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Sequence[int]) -> str:
-    """Delete the group's offsets of these kafka partitions. Return a sentence that says so, or why they stay."""
+    """Delete the group's offsets of these kafka partitions. Return a sentence about it, or why they stay."""
     numbers = ",".join(map(str, kafka_partitions))
     opening = f"{group}: had committed nothing of kafka partitions {numbers} before"
     try:

@@ -32,7 +32,7 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT
 
 Doubt = tuple[int, str]
-"""An offset, and why records before it are not as they were in the source."""
+"""An offset, and the reason why records before it are not as in the source."""
 
 
 NO_DOUBT: Doubt = (0, "")
@@ -68,9 +68,9 @@ class Restored:
 class Precision(StrEnum):
     """Precision of a translated offset.
 
-    `EXACT`: from there on the group reads each archived record that it had not read, once and in order, and no other
-    writer's record among them. `APPROXIMATE`: some are missing or doubled, other writers' records lie among them, or it
-    is unknown. `NONE`: there is no such place.
+    `EXACT`: from there on the group reads each archived record still unread, once and in order, and no other writer's
+    record among them. `APPROXIMATE`: some are missing or doubled, other writers' records lie among them, or it is
+    unknown. `NONE`: there is no such place.
     """
 
     EXACT = "exact"
@@ -114,7 +114,7 @@ TranslatedPlace = tuple[int | None, Precision, str]
 def translate_offsets(
     rows: Iterable[CommittedOffset], restored: Mapping[int, Restored], logs: Mapping[int, Frontier], moved: str = ""
 ) -> Iterator[TranslatedOffset]:
-    """Translate each row's offset to the target, whose kafka partitions are `logs`. `moved` says why none can be."""
+    """Translate each row's offset to the target with the kafka partitions `logs`. `moved` says why none can be."""
     for row in rows:
         log = logs.get(row.kafka_partition)
         here = restored.get(row.kafka_partition)
@@ -133,7 +133,7 @@ def _refuse_place(reason: str) -> TranslatedPlace:
 
 
 def _find_place(committed: int, restored: Restored, log: Frontier) -> TranslatedPlace:
-    """Find the target offset from which the group goes on, and how exact it is.
+    """Find the target offset for the group to go on from, and its precision.
 
     `restored.runs` are three rows of numbers: source offset, target offset and length of each run of restored records.
     """
@@ -177,7 +177,7 @@ def _find_idle_place(committed: int, restored: Restored, log: Frontier) -> Trans
 
 
 def _check_place(place: TranslatedPlace, log: Frontier) -> TranslatedPlace:
-    """Return the place, or that there is none if the target does not hold that offset any more."""
+    """Return the place, or a refusal if the target does not hold its offset any more."""
     offset = place[0]
     if offset is not None and not log.log_start_offset <= offset <= log.high_watermark:
         extent = f"[{log.log_start_offset}, {log.high_watermark})"
@@ -194,7 +194,7 @@ def read_runs(store: ObjectStore, key: str | None) -> Runs:
 
 
 def find_doubled(runs: Runs) -> Doubt:
-    """Return the end of the source offsets that have more than one record in the target."""
+    """Return the end of the source offsets with more than one record in the target."""
     sources, _, counts = runs
     ends = sources + counts
     twice = np.flatnonzero(sources[1:] < ends[:-1])
@@ -214,7 +214,7 @@ def drop_repeats(runs: Runs) -> Runs:
 
 
 def find_absent(runs: Runs, segments: Iterable[Segment]) -> Doubt:
-    """Find the source offset from which on no archived record is absent from `runs`, which have each offset once.
+    """Return the end of the archived offsets absent from `runs`. No offset may be in `runs` twice.
 
     Only archived records are restored. So if their number equals an object's, they are the same.
     """
@@ -358,7 +358,7 @@ def _translate_rows(
     rows: Sequence[CommittedOffset],
     target: Answers[int, Frontier],
 ) -> Translation:
-    """Translate the groups' offsets of one topic: find what was restored where, and what else is there."""
+    """Translate the groups' offsets of one topic, by its restored runs and other records in the target."""
     numbers = {r.kafka_partition for r in rows}
     logs = {p: log for p, log in target.all_or_raise().items() if p in numbers}
     keys = {p.kafka_partition: p.mapping_key for p in report.kafka_partitions}
@@ -396,9 +396,9 @@ def _explain_moved(plan: ArchivePlan) -> str:
 
 
 def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) -> Restored:
-    """Return which source offsets of a kafka partition came back.
+    """Return the restored source offsets of a kafka partition.
 
-    It also tells from which of them on none is missing or there twice, and why not before.
+    Its `missing` is the end of the offsets with a missing or doubled record, and the reason.
     """
     state = snapshot.state
     end = state.coverage(kafka_partition).end_offset or 0
@@ -415,7 +415,7 @@ def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) ->
 
 
 def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt:
-    """Return the source offset before which the archive lacks records, `end` being its last offset plus one."""
+    """Return the end of the source offsets with records missing in the archive. `end` is its last offset plus one."""
     gaps = [g.offsets for g in state.gaps if g.kafka_partition == kafka_partition]
     archived = (state.coverage(kafka_partition) - RangeSet(gaps)).ranges
     # Only an archive without a hole up to the end counts: a group goes on from its offset to the end.
@@ -433,13 +433,13 @@ def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt
 
 
 def _find_doubled_end(report: RestoreReport, kafka_partition: int) -> int:
-    """Find the target offset below which records of the restore may lie a second time, 0 if none do."""
+    """Return the end of the target offsets that may hold second copies of restored records, 0 if none do."""
     ends = (t.end_offset for t in report.targets if t.kafka_partition == kafka_partition and t.doubled_count)
     return next(ends, 0)
 
 
 def _find_mixed(kafka: KafkaSettings, topic: str, end: int, places: Sequence[OffsetRange], log: Frontier) -> Doubt:
-    """Find the target offset from which on there are only restored records up to `end`, and no copy of them after it.
+    """Find the target offset followed only by restored records up to `end`, and by no copy of them after it.
 
     Ends of transactions take offsets too. So the `places` are read, the last one first, until a record is found.
     """

@@ -1,1 +1,1 @@
-"""What `dagster.yaml`, the web server and the user's commands open of Dagster's own storage."""
+"""Dagster's own storage, as `dagster.yaml`, the web server and the user's commands open it."""

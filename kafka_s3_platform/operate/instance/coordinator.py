@@ -1,14 +1,14 @@
-"""The queue of runs, with pools that hold for the first runs in them, too."""
+"""The queue of runs, with pools limited from their first run on."""
 
 from dagster import DagsterRun, QueuedRunCoordinator, SubmitRunContext
 from sqlalchemy.exc import SQLAlchemyError
 
 
 class PoolRunCoordinator(QueuedRunCoordinator):
-    """Dagster's queue, which sets the default limit of a pool before the pool's first run waits.
+    """Dagster's queue, with a pool's default limit set before the pool's first run waits.
 
-    Dagster 1.13 itself sets that limit when its queue daemon sees the first run of the pool, and obeys it from the next
-    iteration on: all runs that wait in the first iteration start at once.
+    Dagster 1.13 itself sets the limit when its queue daemon sees the first run of the pool, and obeys it from the next
+    iteration on: all runs waiting in the first iteration start at once.
     """
 
     def submit_run(self, context: SubmitRunContext) -> DagsterRun:

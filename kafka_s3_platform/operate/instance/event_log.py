@@ -1,6 +1,6 @@
 """Dagster's event log in one SQLite file.
 
-Dagster's `SqliteEventLogStorage` makes a file for each run and copies what concerns assets to `index.db`. This storage
+Dagster's `SqliteEventLogStorage` makes a file for each run and copies the events of assets to `index.db`. This storage
 writes everything to `index.db` alone.
 """
 
@@ -26,7 +26,7 @@ from watchdog.observers import Observer
 EventHandler = Callable[[dg.EventLogEntry, str], None]
 
 BUSY_SECONDS = 30.0
-"""Time that a writer waits for another one, as in Dagster's own storage."""
+"""Time a writer waits for another one, as in Dagster's own storage."""
 
 
 class OneFileEventLogStorage(SqliteEventLogStorage):
@@ -42,7 +42,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
 
     @classmethod
     def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> "OneFileEventLogStorage":
-        """Make the storage that `dagster.yaml` describes."""
+        """Make the storage described in `dagster.yaml`."""
         return cls(inst_data=inst_data, **config_value)
 
     def optimize_for_webserver(self, statement_timeout: int, pool_recycle: int, max_overflow: int) -> None:
@@ -55,7 +55,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
 
     @property
     def is_run_sharded(self) -> bool:
-        """Tell Dagster that ids of events increase over all runs."""
+        """Return False: ids of events increase over all runs."""
         return False
 
     def path_for_shard(self, run_id: str) -> str:  # noqa: ARG002 - all runs share it
@@ -79,7 +79,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
                 self.store_asset_check_event(event, event_id)
 
     def _insert_event(self, conn: Connection, event: dg.EventLogEntry) -> int:
-        """Insert one event, and what Dagster keeps of an asset's event besides. Return its id."""
+        """Insert one event, and Dagster's further rows of an asset's event. Return its id."""
         primary_key: Any = conn.execute(self.prepare_insert_event(event)).inserted_primary_key
         event_id: int = primary_key[0]
         is_of_assets = event.is_dagster_event and event.dagster_event_type in ASSET_EVENTS
@@ -95,7 +95,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
         return SqlEventLogStorage.get_event_records(self, event_records_filter, limit, ascending)
 
     def has_table(self, table_name: str) -> bool:
-        """Return True if the one file has the table, and remember that it has: Dagster asks with each event."""
+        """Return True if the one file has the table, and remember it: Dagster asks with each event."""
         if table_name not in self._schema_names:
             with self.index_connection() as conn:
                 if not conn.dialect.has_table(conn, table_name):
@@ -148,7 +148,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
 
 
 class _Watchdog(SqliteEventLogStorageWatchdog):
-    """Notices also what is in SQLite's write-ahead log alone."""
+    """Notices changes of SQLite's write-ahead log, too."""
 
     def __init__(
         self, storage: OneFileEventLogStorage, run_id: str, callback: EventHandler, cursor: str | None

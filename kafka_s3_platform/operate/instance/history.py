@@ -32,9 +32,9 @@ from kafka_s3_platform.operate.instance.home import find_instance
 def read_triggers(
     instance: dg.DagsterInstance, connectors: Iterable[str], now: datetime
 ) -> Mapping[str, Mapping[str, Trigger]]:
-    """Read the sensors and schedules of connectors that Dagster has evaluated, or that somebody has turned on or off.
+    """Read the connectors' sensors and schedules once evaluated by Dagster, or turned on or off by somebody.
 
-    Two code locations may have one of the same name: the one that was evaluated last counts.
+    Two code locations may have one of the same name: the last evaluated one counts.
     """
     names = {make_name(name): name for name in connectors}
     by_connector: dict[str, dict[str, Trigger]] = defaultdict(dict)
@@ -48,7 +48,7 @@ def read_triggers(
 
 
 def _make_trigger(verb: str, is_on: bool, data: object, now: datetime) -> Trigger:
-    """Make the trigger of Dagster's data of a sensor, or of a schedule, which names the same facts otherwise."""
+    """Make the trigger of Dagster's data of a sensor or a schedule. The two name the same facts differently."""
 
     def read_time(*fields: str) -> datetime | None:
         seconds = next(filter(None, (getattr(data, field, None) for field in fields)), None)
@@ -70,7 +70,7 @@ TICK_PATIENCE = timedelta(minutes=5)
 logger = logging.getLogger(__name__)
 
 REMEMBERED_RUNS = 1000
-"""Number of the last changed runs that the first call reads. Later calls read the runs that changed since."""
+"""Number of the last changed runs read by the first call. Later calls read the runs changed since."""
 
 OVERLAP = timedelta(minutes=2)
 """Time before the last call from which a call reads changed runs: the clocks of two machines may differ."""
@@ -80,7 +80,7 @@ _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
 
 @dataclass(frozen=True)
 class _Run:
-    """A run that ended, and its topics: all of them, and those that `failed`. Work without topics has the topic ""."""
+    """An ended run, and its topics: all `touched` ones, and the `failed` ones. Work without topics has the topic ""."""
 
     run_id: str
     kind: str
@@ -97,7 +97,7 @@ class NoInstanceError(Exception):
 
 
 class RunHistories:
-    """Reads the histories of connectors from Dagster's instance. Each call reads only what changed since the last one.
+    """Reads the histories of connectors from Dagster's instance. Each call reads only the changes since the last one.
 
     The first call opens the instance. Canceled runs are ignored: somebody wanted their end.
     """
@@ -112,7 +112,7 @@ class RunHistories:
         self._runs_of_day: dict[tuple[str, str], _Run] = {}
 
     def read(self, connectors: Sequence[str]) -> dict[str, RunHistory]:
-        """Return the history of each of `connectors`, and of others that Dagster knows assets of.
+        """Return the history of each of `connectors`, and of others with assets known to Dagster.
 
         Raises NoInstanceError, and the errors of Dagster's storage.
         """
@@ -200,9 +200,9 @@ class RunHistories:
                 last_by_topic[connector, run.kind, topic] = run
 
     def _list_failures(self, connectors: Iterable[str]) -> Mapping[str, Sequence[FailedRun]]:
-        """List the failed runs of each connector, latest first, of which a topic did not succeed since.
+        """List the failed runs of each connector with a topic that has not succeeded since, latest first.
 
-        Add the latest one of which all topics did. The text of each error is read once.
+        Add the latest failed run with all topics successful since. The text of each error is read once.
         """
         topics: dict[tuple[str, _Run], set[str]] = defaultdict(set)
         recovered: dict[str, _Run] = {}

@@ -23,7 +23,7 @@ _ADVICE = "Check what dagster.yaml names: whether the database runs, or the fold
 def explain_storage_error(err: BaseException) -> PlatformError | None:
     """Return the platform's error if `err` comes from the database of Dagster's storage, else None.
 
-    The text has no words of a database but those of SQLite: a database's may hold the address, and so a password.
+    The text has no words of a database other than SQLite: a database's may hold the address, and so a password.
     """
     causes = [error for error in iterate_causes(err) if _name_package(error) in _DRIVERS]
     if not causes:

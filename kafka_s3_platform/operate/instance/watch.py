@@ -34,7 +34,7 @@ class Watch:
     folder: Path
     reload: Callable[[], None]
     _loaded: str | None = None
-    """Hash of the files that the code server has read. Unknown at first."""
+    """Hash of the files read by the code server. Unknown at first."""
 
     _last_hash: str | None = None
 

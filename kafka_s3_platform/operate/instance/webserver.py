@@ -1,8 +1,8 @@
-"""Dagster's webserver, which has no login, refuses requests sent by a browser for a page of another origin.
+"""Runs Dagster's webserver, and refuses requests of browsers for pages of other origins: it has no login.
 
 Dagster runs mutations sent by GET, and checks neither Origin nor Host. A link in any page could start a restore, and a
-page with a name that leads to this machine (DNS rebinding) could read the answers. `python -m` with this module takes
-the arguments of `dagster-webserver`.
+page with a name leading to this machine (DNS rebinding) could read the answers. `python -m` with this module takes the
+arguments of `dagster-webserver`.
 """
 
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Runs one Apache Kafka node, which is broker and KRaft controller. Its jars are checked against recorded digests."""
+"""Runs one Apache Kafka node, both broker and KRaft controller. Its jars are checked against recorded digests."""
 
 import base64
 import os
@@ -62,7 +62,7 @@ def find_digests(version: str) -> Path:
 
 
 def _compare_digests(digests: Path, libs: Path) -> list[str]:
-    """Return the names of files that differ between the recorded digests and the folder."""
+    """Return the names of files missing in the folder, foreign to the recorded digests, or with another digest."""
     recorded = {name: digest for digest, name in map(str.split, digests.read_text().splitlines())}
     return sorted({name for name, _ in recorded.items() ^ hash_files(libs).items()})
 
@@ -113,11 +113,11 @@ class Broker:
         return Daemon("kafka", self.settings.data_dir / "kafka", ports, STOP_SECONDS)
 
     def start(self) -> None:
-        """Fetch and format Kafka if that was not done yet, configure it, and start it. Do not wait for it."""
+        """Fetch and format Kafka if necessary, configure it, and start it. Do not wait for it."""
         self.daemon.start(self.prepare(), env={})
 
     def prepare(self) -> list[str]:
-        """Fetch and format Kafka if that was not done yet, and configure it. Return the command that starts it."""
+        """Fetch and format Kafka if necessary, and configure it. Return the command to start it."""
         folder = make_private_folder(self.daemon.folder)
         jars = [
             *_list_logging_jars(),
@@ -143,7 +143,7 @@ class Broker:
             raise BrokerUnavailableError(f"{where} is cluster {metadata.cluster_id}, not that of {self.daemon.folder}")
 
     def cluster_id(self) -> str | None:
-        """Return the id with which this stack's Kafka was formatted, None before its first start."""
+        """Return the cluster id of this stack's Kafka, None before its first start."""
         if not self._meta_properties.exists():
             return None
         lines = self._meta_properties.read_text().splitlines()
@@ -181,7 +181,7 @@ class Broker:
     def _format_storage(self, jars: Sequence[Path]) -> None:
         """Format Kafka's storage. The first time with this Java and these jars, Java writes class data as it ends.
 
-        That is half of the classes that a broker loads. To have all, a broker had to be started and stopped for it.
+        This covers half of a broker's classes. For all of them, a broker would have to be started and stopped.
         """
         data = self._name_class_data(jars)
         if data.is_file():
@@ -197,7 +197,7 @@ class Broker:
                 remove_others(data)
 
     def _java(self, jars: Sequence[Path], *options: str) -> list[str]:
-        """Return the command that starts Java with these jars and a quick start, up to the main class."""
+        """Return the command to start Java with these jars and a quick start, up to the main class."""
         folder = self.daemon.folder
         java_options = " ".join([*options, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
         logs = [f"-Dlog4j2.configurationFile={folder}/log4j2.properties", f"-Dkafka.logs.dir={folder}/logs"]
@@ -209,7 +209,7 @@ class Broker:
 
 
 def _list_logging_jars() -> list[Path]:
-    """Return PySpark's jars by which Kafka can log."""
+    """Return PySpark's jars for Kafka's logging."""
     jars: list[Path] = []
     for name in LOGGING_JARS:
         jars += find_pyspark_jars().glob(f"{name}-[0-9]*.jar")

@@ -19,10 +19,10 @@ PORTS = range(12_000, 20_000)
 """Below Linux's and macOS's ephemeral ranges: no outgoing connection takes one between the choice and the start."""
 
 LARGEST_MESSAGE = 95 * 2**20
-"""Just below the largest request that Kafka reads by default: whatever was archived comes back."""
+"""Just below the largest request read by Kafka by default: whatever was archived comes back."""
 
 SPARE_BYTES = 2**30
-"""Room for Kafka itself: its logs, and files that it writes ahead."""
+"""Room for Kafka itself: its logs, and files written ahead."""
 
 
 @contextmanager

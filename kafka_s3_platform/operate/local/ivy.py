@@ -1,4 +1,4 @@
-"""Fetches files from Maven Central into the stack's cache, once, with the Ivy that PySpark ships."""
+"""Fetches files from Maven Central into the stack's cache, once, with PySpark's Ivy."""
 
 import hashlib
 import logging
@@ -24,7 +24,7 @@ DOWNLOADS = "libs"
 
 
 def hash_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file below a folder, and nothing for a link: what it leads to may change."""
+    """Return the SHA-256 of each file below a folder, and an empty text for a link: its target may change."""
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     return {
         str(path.relative_to(folder)): "" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
@@ -41,9 +41,9 @@ class Download:
     title: str
     coordinates: str
     ivy_options: Callable[[Path], Sequence[str]]
-    """Returns Ivy's options, given the folder that Ivy may write to."""
+    """Returns Ivy's options, given a folder for Ivy to write to."""
     list_differences: Callable[[Path], Sequence[str]]
-    """Compares the files of the folder with what is recorded: others run as this user's code."""
+    """Compares the files of the folder with the record: others run as this user's code."""
     unpack: Callable[[Path], Path] = Path
     """Unpacks the folder of downloads, and returns the folder to keep."""
 
@@ -97,7 +97,7 @@ class Download:
             )
 
     def _command(self, folder: Path) -> list[str]:
-        """Return the command that has Ivy fetch the files into a folder."""
+        """Return the command to fetch the files into a folder with Ivy."""
         java = [str(find_java()), f"-Divy.default.ivy.user.dir={folder}/ivy", "-cp", f"{find_pyspark_jars()}/*"]
         retrieve = ["-retrieve", f"{folder}/{DOWNLOADS}/[artifact]-[revision].[ext]"]
         return [*java, "org.apache.ivy.Main", *self.ivy_options(folder), "-confs", "default", *retrieve]

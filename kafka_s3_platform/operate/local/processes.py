@@ -1,4 +1,4 @@
-"""Server processes that outlive the command that started them. A pid file finds them again."""
+"""Starts servers as processes independent of the starting command. A pid file finds them again."""
 
 import json
 import logging
@@ -73,7 +73,7 @@ class Daemon:
     def run_bound(self, command: Sequence[str | Path], folder: Path) -> Iterator[None]:
         """Run `command` until the block ends, or this process, even if it is killed. Then it is killed.
 
-        `folder`, in which all its files are, is deleted then.
+        `folder` with all its files is deleted then.
         """
         shell = ["sh", "-c", BOUND, "sh", str(self.log), str(folder), *map(str, command)]
         with subprocess.Popen(
@@ -90,7 +90,7 @@ class Daemon:
         return self._pid_file.exists()
 
     def process(self) -> psutil.Process | None:
-        """Return the running process, or None. Never return another process that got the same pid later."""
+        """Return the running process, or None. Never return a later process with the same pid."""
         try:
             recorded = json.loads(self._pid_file.read_text())
             process = psutil.Process(recorded["pid"])

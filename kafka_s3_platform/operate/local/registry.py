@@ -1,4 +1,4 @@
-"""Runs one Apicurio Registry, which offers the API of Confluent's Schema Registry. It keeps schemas in memory only.
+"""Runs one Apicurio Registry, with the API of Confluent's Schema Registry. It keeps schemas in memory only.
 
 The application is fetched once, and checked against a recorded digest.
 """
@@ -51,7 +51,7 @@ def fetch_registry_app(cache: Path) -> Path:
 
 
 def _write_ivy_options(folder: Path) -> list[str]:
-    """Write the files that tell Ivy what to fetch. Return the options that name them."""
+    """Write Ivy's settings and its list of files to fetch. Return the options with both."""
     ivy = folder / "ivy.xml"
     settings = folder / "ivysettings.xml"
     ivy.write_text(IVY)
@@ -117,7 +117,7 @@ class SchemaRegistry:
         self.daemon.start([*java, "-jar", fetch_registry_app(self.settings.cache)], env={})
 
     def check(self) -> None:
-        """Ask for the subjects. RegistryUnavailableError if nothing answers, or something that is no registry."""
+        """Ask for the subjects. RegistryUnavailableError if nothing answers, or something other than a registry."""
         where = f"Schema Registry at {self.settings.registry_url}"
         try:
             with closing(

@@ -17,7 +17,8 @@ _PAGES = ("/", "/docs", "/prices", "/über-uns")
 def produce_sample(settings: StackSettings, topic: str, count: int, start: datetime, end: datetime) -> None:
     """Send `count` records to a topic of the embedded stack, with times spread evenly over `[start, end)`.
 
-    The key is a user, null for each 17th record. Headers are the version of the value, and a referrer that may be null.
+    The key is a user, null for each 17th record. Headers are the version of the value, and a referrer, null twice out
+    of three times.
 
     Raises:
         TransientError: the broker did not take all of them in time.

@@ -112,7 +112,7 @@ class SeaweedFS:
             )
 
     def client(self, config: Config | None = None, secret: str | None = None) -> Any:
-        """Return a boto3 S3 client that gives up quickly."""
+        """Return a boto3 S3 client with short timeouts and no retries."""
         quick = Config(connect_timeout=2, read_timeout=10, retries={"total_max_attempts": 1})
         return _get_session().client(
             "s3",
@@ -163,12 +163,12 @@ class SeaweedFS:
 
 @cache
 def _get_session() -> boto3.session.Session:
-    """Return the process's only session. Each new one reads S3's model again, which takes a tenth of a second."""
+    """Return the process's only session. A new one would take a tenth of a second to read S3's model."""
     return boto3.session.Session()
 
 
 def _write_security(folder: Path) -> dict[str, str]:
-    """Return the variables that close all ports except S3's to strangers.
+    """Return the variables to close all ports except S3's to strangers.
 
     gRPC requires our certificate, volumes require our tokens. Source: `weed scaffold -config=security`. A variable's
     name is the path of a key there, in capitals.

@@ -25,7 +25,7 @@ class StackSettings:
 
     data_dir: Path = Path(".local")
     cache: Path = field(default_factory=environment.find_stack_folder)
-    """For jars of the servers and class data of their Java: they are code, so not in the folder that one works in."""
+    """For jars of the servers and class data of their Java: they are code, so not in the working directory."""
     kafka_version: str = KAFKA_VERSION
     """The release of Apache Kafka. Digests of its jars are recorded beside `broker.py`."""
     kafka_port: int = int(environment.LOCAL_DEFAULTS[f"{PREFIX}KAFKA_PORT"])
@@ -49,7 +49,7 @@ class StackSettings:
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "StackSettings":
         """Read the settings from environment variables. Folders become absolute, so a change of directory does no harm.
 
-        Raises ConfigError if a `KAFKA_S3_LOCAL_` variable is unknown, or is not a port number where it should be one.
+        Raises ConfigError if a `KAFKA_S3_LOCAL_` variable is unknown, or a port is no port number.
         """
         variables = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
         names = {name_variable(f.name): f for f in fields(cls) if f.name != "kafka_properties"}
@@ -63,7 +63,7 @@ class StackSettings:
         return replace(settings, data_dir=Path(settings.data_dir).absolute(), cache=Path(settings.cache).absolute())
 
     def environment(self) -> dict[str, str]:
-        """Return the variables from which another process reads the same settings, without `kafka_properties`."""
+        """Return these settings as variables for another process, without `kafka_properties`."""
         return {name_variable(f.name): str(getattr(self, f.name)) for f in fields(self) if f.name != "kafka_properties"}
 
     @property

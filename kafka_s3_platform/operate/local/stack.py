@@ -24,7 +24,7 @@ Server = Broker | SeaweedFS | SchemaRegistry
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """One server: its process, and whether it answers correctly. `detail` tells what is wrong."""
+    """One server: its process and its health. `detail` describes the fault."""
 
     name: str
     running: bool
@@ -49,12 +49,12 @@ class StackStatus:
 
     @property
     def healthy(self) -> bool:
-        """True if all servers that should run answer correctly."""
+        """True if all wanted servers answer correctly."""
         return all(server.healthy for server in self.servers)
 
 
 def start_stack(settings: StackSettings) -> StackStatus:
-    """Start the servers that do not run, and wait until all answer. Keep the data of earlier runs.
+    """Start the stopped servers, and wait until all answer. Keep the data of earlier runs.
 
     Raises:
         ConfigError: a port is in use, Java or `weed` is missing, or the stack runs with other ports.
@@ -70,7 +70,7 @@ def start_stack(settings: StackSettings) -> StackStatus:
 
 
 def start_registry(settings: StackSettings) -> StackStatus:
-    """Start the Schema Registry, which `start_stack` leaves out, and wait for its answer. It stores nothing on disk.
+    """Start the Schema Registry, not part of `start_stack`, and wait for its answer. It stores nothing on disk.
 
     Raises as `start_stack`.
     """
@@ -80,7 +80,7 @@ def start_registry(settings: StackSettings) -> StackStatus:
 
 
 def stop_stack(settings: StackSettings) -> tuple[str, ...]:
-    """Stop the servers and keep their data. Return the names of the servers that ran."""
+    """Stop the running servers and keep their data. Return their names."""
     with lock_folder(settings.data_dir):
         daemons = list_daemons(settings)
         # All get SIGTERM before the first wait, so they end at the same time.
@@ -106,18 +106,18 @@ def read_stack_status(settings: StackSettings) -> StackStatus:
 
 
 def list_daemons(settings: StackSettings) -> list[Daemon]:
-    """List the processes that the stack may have, the registry's too. Start nothing."""
+    """List all possible processes of the stack, the registry's too. Start nothing."""
     return [server.daemon for server in (Broker(settings), SeaweedFS(settings), SchemaRegistry(settings))]
 
 
 def _list_servers(settings: StackSettings) -> tuple[Server, ...]:
-    """List the servers that should run. The registry is one of them if it was started."""
+    """List the wanted servers. The registry is one of them if it was started."""
     registry = SchemaRegistry(settings)
     return Broker(settings), SeaweedFS(settings), *([registry] if registry.daemon.is_wanted else [])
 
 
 def start_servers(servers: tuple[Server, ...]) -> None:
-    """Start the servers that do not run, and wait until all answer. Raise the same errors as `start_stack`."""
+    """Start the stopped servers, and wait until all answer. Raise the same errors as `start_stack`."""
     stopped = [server for server in servers if server.daemon.process() is None]
     for server in servers:
         if server in stopped:
@@ -149,7 +149,7 @@ def await_server(server: Server) -> None:
 
 
 def _read_server_status(server: Server) -> ServerStatus:
-    """Read whether the server runs and answers correctly. Change nothing."""
+    """Read the state of the server's process, and check its answers. Change nothing."""
     name = server.daemon.name
     process = server.daemon.process()
     if process is None:

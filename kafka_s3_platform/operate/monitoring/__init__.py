@@ -1,1 +1,1 @@
-"""Looks at connectors from outside of their runs: what is late, what is at risk, what failed."""
+"""Looks at connectors from outside of their runs: late topics, records at risk, failed runs."""

@@ -22,9 +22,9 @@ class HealthCheck(Protocol):
 
 
 def make_checks(healthy_lag: int | None, classes: Sequence[str]) -> dict[str, FindReasons]:
-    """Return the checks by their names: that of the lag, and those of the named classes.
+    """Return the checks by their names: the lag's, and one of each named class.
 
-    `healthy_lag` is how many offsets a topic may be behind its latest one, None for any number.
+    A topic may be `healthy_lag` offsets behind its latest one, None for any number.
 
     Raises:
         ConfigError: a class is not allowed here, cannot be loaded, or is no check.
@@ -34,7 +34,7 @@ def make_checks(healthy_lag: int | None, classes: Sequence[str]) -> dict[str, Fi
 
 
 def run_checks(checks: Mapping[str, FindReasons], connectors: Sequence[ConnectorHealth]) -> tuple[Concern, ...]:
-    """Ask each check. One that fails is a concern by itself, and stops no other."""
+    """Ask each check. An error of one is a concern by itself, and stops no other."""
     concerns = []
     for name, find_reasons in checks.items():
         try:
@@ -59,7 +59,7 @@ def _load_check(dotted: str) -> FindReasons:
 
 
 def _find_lag(healthy_lag: int, connectors: Sequence[ConnectorHealth]) -> Iterator[str]:
-    """Yield a sentence for each topic that is further behind than allowed, or whose lag is not known."""
+    """Yield a sentence for each topic with more lag than allowed, or an unknown lag."""
     for health in connectors:
         for topic in health.topics:
             if topic.lag is None:

@@ -1,4 +1,4 @@
-"""Reads the hours of one topic when somebody asks for them: one read at a time, and what was read is kept a while."""
+"""Reads the hours of one topic on request: one read at a time, with the answers kept for a while."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ AtRisk = tuple[datetime, datetime] | None
 
 
 class HoursReader:
-    """Reads hours. What was read less than `seconds` ago is not read again: so many readers cost what one does."""
+    """Reads hours. Answers younger than `seconds` are given again, so many readers cost as much as one."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -1,4 +1,4 @@
-"""Renders the hours of a topic as a page: a row a day, a cell an hour, in colours that carry their mark."""
+"""Renders the hours of a topic as a page: a row a day, a cell an hour, each with a colour and a mark."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class HoursOfTopic:
 
 @dataclass(frozen=True)
 class HoursPage:
-    """The hours, and what their page shows besides, for all kafka partitions or for one.
+    """The hours, and the other contents of their page, for all kafka partitions or for one.
 
     `status_link` is the status page as a link on this page, `dagster` the address of Dagster.
     """
@@ -65,7 +65,7 @@ class HoursPage:
         return sum(self.name_state(hour) in {"complete", "late", "empty", "in doubt", "expired"} for hour in day.hours)
 
     def describe_hour(self, hour: DescribedHour) -> list[str]:
-        """Describe an hour, and the kafka partitions that lack something of it."""
+        """Describe an hour, and its incomplete kafka partitions."""
         report = hour.report
         lines = [
             f"{self._windows.key(report.hour)}: {self.name_state(hour)}",

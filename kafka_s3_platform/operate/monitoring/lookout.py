@@ -1,4 +1,4 @@
-"""Looks at all connectors again and again, in a thread. Whoever asks gets what was seen last, at once."""
+"""Looks at all connectors again and again, in a thread. Callers get the last report at once."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ TakeLook = Callable[[], Sequence[ConnectorHealth]]
 class HealthReport:
     """The result of the last look at all connectors. `error`: why there is none, or why it is too old to be relied on.
 
-    `good` is, by a connector's name, the last result of a look that knew everything about it.
+    `good` has the last complete result of each connector, by its name.
     """
 
     connectors: tuple[ConnectorHealth, ...] = ()
@@ -39,12 +39,12 @@ class HealthReport:
 
     @cached_property
     def concerns(self) -> list[Concern]:
-        """The sentences about what needs attention: the nearest loss first, those of users' own checks last."""
+        """The concerns of all connectors: the nearest loss first, those of users' own checks last."""
         return [*list_concerns(self.connectors), *self.own_concerns]
 
 
 class Lookout:
-    """Looks every `interval` seconds. A look that has not ended after `patience` seconds more counts as failed."""
+    """Looks every `interval` seconds. A look still under way after `patience` seconds more counts as failed."""
 
     def __init__(
         self, take_look: TakeLook, checks: Mapping[str, FindReasons], interval: float, patience: float
@@ -66,7 +66,7 @@ class Lookout:
         self._ended.set()
 
     def read(self) -> HealthReport:
-        """Return the report of the last look. If that is too old, return one that says only so."""
+        """Return the report of the last look. If it is too old, return an error and `good` alone."""
         report = self._report
         if report.looked_at is None:
             return report
@@ -84,7 +84,7 @@ class Lookout:
                 return
 
     def _look_once(self) -> None:
-        """Look at all connectors, and keep what was found as the report. If that fails, the report says why."""
+        """Look at all connectors, and keep the result as the report. After a failure, the report says why."""
         started = time.monotonic()
         good = dict(self._report.good)
         connectors: tuple[ConnectorHealth, ...] = ()

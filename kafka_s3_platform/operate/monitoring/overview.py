@@ -1,4 +1,4 @@
-"""All connectors of a folder at one moment: what their topics are like, and what is known of their runs."""
+"""All connectors of a folder at one moment: the health of their topics, and the history of their runs."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ PROGRESS_SECONDS = 5.0
 
 
 def load_all() -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
-    """Load all connectors. Return those that load, and the health of the others, which says why they do not.
+    """Load all connectors. Return the loaded ones, and the health of the broken ones, with the reasons.
 
     ConfigError if the folder of connector files is not there.
     """
@@ -60,10 +60,9 @@ def load_named(names: Sequence[str]) -> tuple[list[ConnectorConfig], list[Connec
 
 
 class Overviews:
-    """Looks at connectors and at their runs, again and again. What a look has learned makes the next one cheap.
+    """Looks at connectors and at their runs, again and again. What one look learns makes the next one cheap.
 
-    One that `watches` also counts what is archived, and gives topics that it has not looked at before their first
-    minutes.
+    With `watches`, it also counts the archived records, and grants topics new to it their first minutes.
     """
 
     def __init__(self, seconds: float, *, watches: bool = False) -> None:
@@ -83,7 +82,7 @@ class Overviews:
     ) -> list[ConnectorHealth]:
         """Return the health of the connectors and their runs, in about so many seconds, and of `broken` ones.
 
-        With `declared`, the names of all files that load, other connectors of which Dagster has heard were removed.
+        With `declared`, the names of all loaded files, other connectors known to Dagster count as removed.
         """
         if self._first_looks is not None:
             began = datetime.now(timezone.utc)
@@ -108,7 +107,7 @@ class Overviews:
     def _add_progress(
         self, configs: Sequence[ConnectorConfig], histories: Mapping[str, RunHistory]
     ) -> Mapping[str, RunHistory]:
-        """Add how far restores have come. Where a store does not tell in time, it is not known."""
+        """Add how far restores have come. If a store does not answer in time, it is unknown."""
         if self._restores is not None and self._restores.is_under_way:
             return histories
 
@@ -135,7 +134,7 @@ def _find_why_unread(reading: _Reading, seconds: float) -> str:
 
 
 def _add_history(health: ConnectorHealth, histories: Mapping[str, RunHistory], why: str) -> ConnectorHealth:
-    """Add the connector's runs to its health, or why they are not known, and topics that it no longer archives."""
+    """Add the connector's runs to its health, or why they are not known, and topics no longer archived."""
     if why or health.connector not in histories:
         return replace(health, history_error=why or "it was read before this connector was there")
     history = histories[health.connector]
@@ -146,7 +145,7 @@ def _add_history(health: ConnectorHealth, histories: Mapping[str, RunHistory], w
 def _find_removed(
     present: Collection[tuple[str, str]], declared: Collection[str], histories: Mapping[str, RunHistory]
 ) -> Iterator[ConnectorHealth]:
-    """Find connectors of which Dagster has heard, and which no file declares. `present`: all connectors' topics."""
+    """Find connectors known to Dagster, but declared in no file. `present`: all connectors' topics."""
     now = datetime.now(timezone.utc)
     for name in histories.keys() - declared:
         topics = histories[name].topics

@@ -1,4 +1,4 @@
-"""How far restores under way have come: what their plans and their checkpoints in the bucket say."""
+"""The progress of restores under way, from their plans and checkpoints in the bucket."""
 
 import logging
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ class RestoreProgress:
         self._plans: dict[tuple[str, str], _Planned] = {}
 
     def add_to(self, config: ConnectorConfig, restores: Sequence[RunningRestore]) -> tuple[RunningRestore, ...]:
-        """Return the restores with what is known of their progress."""
+        """Return the restores with their progress, as far as it is known."""
         return tuple(self._look_at(config, restore) for restore in restores)
 
     def _look_at(self, config: ConnectorConfig, restore: RunningRestore) -> RunningRestore:
-        """Return the restore with the records that it planned and sent. As it is, if that is not known."""
+        """Return the restore with its planned and sent records, unchanged if these are unknown."""
         # only where a restore is under way
         from kafka_s3_platform.core.restore.replay.checkpoint import read_positions
 
@@ -45,7 +45,7 @@ class RestoreProgress:
             plan = self._plans[place]
             positions = read_positions(store, plan.checkpoints)
         except PlatformError as err:
-            # it has no plan yet, or one of objects that others wrote; that the store is silent is told elsewhere
+            # it has no plan yet, or one of foreign objects; a silent store is told elsewhere
             logger.debug("restore %s: %s", restore.restore_id, err)
             return restore
         sent_count = sum(position.record_count for position in positions if position is not None)

@@ -61,7 +61,7 @@ class ServerPaths:
     def relate(self, path: str, page: str | None = None) -> str:
         """Return the path as a link on a page, the status page if none is told.
 
-        Nobody knows by which prefix a proxy leads here, so no link of this server begins at the root.
+        A proxy may lead here by any prefix, so no link of this server begins at the root.
         """
         folder = posixpath.relpath(posixpath.dirname(path), posixpath.dirname(page or self.page))
         return f"{folder}/{posixpath.basename(path)}"
@@ -70,7 +70,7 @@ class ServerPaths:
 def make_app(
     lookout: Lookout, paths: ServerPaths, dagster: str, interval: float, *, names: Collection[str] | None
 ) -> Starlette:
-    """Make the application. Answers come from what `lookout` has seen: none waits for Kafka, hours alone for the store.
+    """Make the application. Answers come from reports of `lookout`: none waits for Kafka, hours alone for the store.
 
     With `names`, it answers only requests for these, localhost and addresses: a page of others could read it else.
     """
@@ -113,7 +113,7 @@ def make_app(
 def _show_hours(
     report: HealthReport, request: Request, reader: HoursReader, paths: ServerPaths, dagster: str
 ) -> Response:
-    """Answer with the hours of a topic that a look has found. They are read now: a look reads them of no topic."""
+    """Answer with the hours of a topic found by a look. They are read now: looks read no hours."""
     connector = request.path_params["connector"]
     topic = request.path_params["topic"]
     topics_by_name = {(c.connector, t.topic): t for c in (*report.good.values(), *report.connectors) for t in c.topics}
@@ -134,7 +134,7 @@ def _show_hours(
 
 
 def _read_asked(request: Request) -> tuple[int, int | None] | None:
-    """Return the days and the kafka partition that a page of hours is asked for. None if these are no numbers of it."""
+    """Return the requested days and kafka partition of a page of hours. None if they are out of range or no numbers."""
     days = request.query_params.get("days", "31")
     number = request.query_params.get("kafka_partition")
     if not re.fullmatch(r"[0-9]{1,3}", days) or not 1 <= int(days) <= MAX_DAYS:
@@ -158,7 +158,7 @@ def describe_health(report: HealthReport) -> dict[str, object]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches that address."""
+    """Return True if only this machine reaches the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -178,7 +178,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 class FewConnections(H11Protocol):
-    """Ends an earlier connection when there are too many: the oldest that asks nothing, or else the oldest.
+    """Ends an earlier connection when there are too many: the oldest idle one, or else the oldest.
 
     So whoever opens many, and asks nothing or reads no answer, takes neither this process's files nor others' places.
     """
@@ -202,6 +202,6 @@ class FewConnections(H11Protocol):
 
 
 def run_server(app: Starlette, listening: socket.socket) -> None:
-    """Serve until SIGINT, which is raised as KeyboardInterrupt, or SIGTERM."""
+    """Serve until SIGTERM or SIGINT. The latter is raised as KeyboardInterrupt."""
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, http=FewConnections)
     uvicorn.Server(config).run(sockets=[listening])

@@ -1,4 +1,4 @@
-"""Renders a health report as one HTML page, which needs no script and loads nothing from elsewhere."""
+"""Renders a health report as one HTML page. It needs no script and loads nothing from elsewhere."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -25,15 +25,15 @@ from kafka_s3_platform.operate.monitoring.lookout import HealthReport
 
 UNKNOWN = "not known"
 MOST_TEXT = 2_000
-"""Characters of an error that the page shows. Dagster's page of the run has the rest."""
+"""Characters of an error shown on the page. Dagster's page of the run has the rest."""
 
 MOST_OPEN = 60
-"""Up to so many topics, the tables of all connectors are open, unless the address names those that are."""
+"""Up to so many topics, the tables of all connectors are open, unless the address names the open ones."""
 
 
 @dataclass(frozen=True)
 class StatusPage:
-    """A health report, and what its page shows besides, of the topics with `name_filter` in their names.
+    """A health report, and the other contents of its page, of the topics with `name_filter` in their names.
 
     `hours_link` is a link on the page: below it are the hours of topics. A browser loads the page again each `interval`
     seconds. `opened` are the connectors with open tables, None if nobody has opened or closed one: they are in the
@@ -88,7 +88,7 @@ class StatusPage:
 
     @cached_property
     def tiles(self) -> list[tuple[str, str]]:
-        """The figures of the archive. Topics of which it is not known are counted, and not added as nothing."""
+        """The figures of the archive. Topics without known figures are counted, and not added as 0."""
         totals = [topic.totals for topic in self.topics if topic.totals is not None]
         proofs = [topic.proof.at for topic in self.topics if topic.proof is not None]
         if not totals and not proofs:
@@ -180,7 +180,7 @@ class StatusPage:
         return {"RUNNING": "good", "PAUSED": "plan"}.get(health.state.name, "bad"), health.state.name
 
     def describe_work(self, health: ConnectorHealth) -> str:
-        """Describe the connector's topics that are shown, its state and its last run."""
+        """Describe the connector's state: its start, its lag, its last run and its turned-off triggers."""
         run = health.last_run
         lag = "" if not health.topics else f"lag {UNKNOWN if health.lag is None else f'{health.lag:,}'}"
         since = f"since {self.describe_age(health.state.since)}" if health.state and health.state.since else ""
@@ -209,11 +209,11 @@ class StatusPage:
         return "; ".join(texts)
 
     def count_bad(self, topics: Sequence[TopicHealth]) -> int:
-        """Count the topics that are not well."""
+        """Count the topics with a problem."""
         return sum(_rank(topic) > 0 for topic in topics)
 
     def _find_topics(self, health: ConnectorHealth) -> list[TopicHealth]:
-        """Return the connector's topics that the filter names, the worst first."""
+        """Return the connector's topics with the filter in their names, the worst first."""
         part = self.name_filter.casefold()
         topics = [t for t in health.topics if part in f"{health.connector}/{t.topic}".casefold()]
         return sorted(

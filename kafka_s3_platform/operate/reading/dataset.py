@@ -1,7 +1,7 @@
 """Opens the records of a topic as an Arrow dataset. The index names the objects, with each record once.
 
 Each *fragment* (Arrow's word for an object of a dataset) has the kafka partition, the offsets and the timestamps of its
-records. So an engine with pushed-down conditions opens only objects that may meet them. Where Arrow cannot read an
+records. So an engine with pushed-down conditions opens only objects with possible matches. If Arrow cannot read an
 object, or values are decoded, a `PulledDataset` answers with batches of our own readers, in the thread of the caller.
 
 Arrow decodes a row group as a whole, and by default as many at once as have two million records. So the pages of each
@@ -74,14 +74,14 @@ LAST_NUMBER = 2**63 - 1
 
 
 class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no types
-    """Arrow's dataset, which decodes one row group of an object at a time, whatever `batch_readahead` says."""
+    """Arrow's dataset, decoding one row group of an object at a time, for any `batch_readahead`."""
 
     def scanner(self, *columns: Any, **options: Any) -> ds.Scanner:
         return super().scanner(*columns, **{**options, "batch_readahead": 0})
 
 
 class ArrowObject(SizedFile):
-    """A Parquet object that is read when Arrow asks. It keeps the footer until Arrow has it, and nothing else.
+    """A Parquet object, read on Arrow's requests. It keeps the footer until Arrow has it, and nothing else.
 
     Reading raises IntegrityError if the object was replaced, is damaged, or exceeds `limits`.
     """
@@ -124,7 +124,7 @@ class ArrowObject(SizedFile):
         return data
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        """Read bytes of the object, or of a copy of it: one that has the same content, but another ETag."""
+        """Read bytes of the object, or of a copy of it with the same content, but another ETag."""
         try:
             return self._store.read_range(self._stored.key, start, end, self._etag) if start < end else b""
         except IntegrityError:
@@ -156,7 +156,7 @@ class ArrowObject(SizedFile):
         self._row_groups = row_groups
 
     def _check_columns(self, start: int, data: bytes) -> None:
-        """Check the pages of each column that has bytes in `data`, which begins at `start`, and was not checked yet."""
+        """Check the pages of all unchecked columns with bytes in `data`. `start` is the position of `data`."""
         end = start + len(data)
         unchecked = np.flatnonzero((self._starts < end) & (self._ends > start) & ~self._is_checked)
         for group_number, numbers in groupby(
@@ -165,7 +165,7 @@ class ArrowObject(SizedFile):
             columns = list(numbers)
             low = min(start, int(self._starts[columns].min()))
             high = max(end, int(self._ends[columns].max()))
-            # A column that is read in pieces is fetched once more.
+            # A column read in pieces is fetched once more.
             column_bytes = data if (low, high) == (start, end) else self._fetch_range(low, high)
             group = self._row_groups[group_number]
             chunks = [group.chunks[place % len(group.chunks)] for place in columns]
@@ -180,9 +180,9 @@ class ArrowObject(SizedFile):
 
 
 class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no types
-    """The records of `arrow_dataset`, and of `parts`, that meet `conditions`. `decoder` decodes values.
+    """The records of `arrow_dataset` and `parts` that meet `conditions`. `decoder` decodes values.
 
-    Being a `FileSystemDataset`, it prunes parts by a condition; the rest of that class does not work on them.
+    Being a `FileSystemDataset`, it prunes parts by a condition; the rest of the class does not work on them.
     """
 
     def __init__(
@@ -298,7 +298,7 @@ class PulledScan:
 
 
 def _join_conditions(conditions: Sequence[pc.Expression]) -> pc.Expression | None:
-    """Return the condition that all conditions hold, None without any."""
+    """Return the conjunction of all conditions, None without any."""
     return reduce(and_, conditions) if conditions else None
 
 
@@ -366,7 +366,7 @@ class ArchivedObjects:
         return arrow_dataset
 
     def _open_segments(self) -> ds.Dataset:
-        """Open the objects that Arrow reads, each with a condition that all of its records meet."""
+        """Open the objects of Arrow's formats, each with a condition true for all of its records."""
         store = ObjectStore(self.config.store)
         # Arrow returns records of pages with a wrong checksum, unless it is asked to verify it.
         options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
@@ -450,7 +450,7 @@ def find_objects(
 
 
 def _list_objects(config: ConnectorConfig, topic: str | None, selection: SegmentFilter) -> ArchivedObjects:
-    """Find the objects in the bucket that the file of a source describes."""
+    """Find the objects of a source connector's file in the bucket."""
     listing = SourceListing(config, () if topic is None else (topic,))
     objects = list(listing)
     if not objects:

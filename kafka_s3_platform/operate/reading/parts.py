@@ -1,7 +1,7 @@
-"""Reads what Arrow cannot read: whole records in JSON or Avro, values alone, and objects of other sinks.
+"""Reads objects unreadable for Arrow: whole records in JSON or Avro, values alone, and objects of other sinks.
 
-The readers are those of restores and verification. A *part* is the least that one task reads: it can be read alone, on
-any machine.
+Restores and verification have the same readers. A *part* is the smallest unit of a task: it can be read alone, on any
+machine.
 """
 
 import logging
@@ -44,11 +44,11 @@ _TIMELESS = ("timestamp", "timestampType")
 VALUES_SCHEMA = pa.schema(
     [column.with_nullable(column.nullable or column.name in _TIMELESS) for column in RECORD_SCHEMA]
 )
-"""`RECORD_SCHEMA` for objects that may lack the timestamps of their records: these are null then."""
+"""`RECORD_SCHEMA` for objects perhaps without their records' timestamps: these are null then."""
 
 
 class ReadPart(Protocol):
-    """The least that one task reads: an object, or objects of a kafka partition to be read together."""
+    """The smallest unit of a task: an object, or objects of a kafka partition to be read together."""
 
     @property
     def size(self) -> int:
@@ -70,7 +70,7 @@ class ReadPart(Protocol):
         ...
 
     def describe(self) -> pc.Expression:
-        """Return a condition that all its records meet."""
+        """Return a condition true for all its records."""
         ...
 
     def batches(self, columns: Collection[str], /) -> Iterator[ConnectBatch]:
@@ -109,7 +109,7 @@ class EnvelopePart:
         return describe_segment(self.segment)
 
     def batches(self, _: Collection[str]) -> Iterator[ConnectBatch]:
-        """Yield the object's records. IntegrityError at the end if their content is not the one that was archived."""
+        """Yield the object's records. IntegrityError at the end if their digest is not the index's."""
         segment = self.segment
         digest = RecordDigest()
         with ObjectStore(self.store).open_stored(segment.objects[0]) as source:
@@ -151,7 +151,7 @@ class ValuesPart:
             yield replace(self, size=self.size // len(starts), start_offset=start or 0, end_offset=end)
 
     def _find_cuts(self, task_bytes: int) -> list[int]:
-        """Return the first offsets of blocks where the part can be split into tasks of about `task_bytes`."""
+        """Return the first offsets of blocks for splitting the part into tasks of about `task_bytes`."""
         settings = self.config.source or SourceSettings()
         # All blocks are read anyway if keys lie beside values, or bad objects are skipped.
         is_plain = settings.behavior_on_error == "fail" and all(
@@ -177,7 +177,7 @@ class ValuesPart:
         return condition if self.end_offset is None else condition & (pc.field("offset") < self.end_offset)
 
     def batches(self, columns: Collection[str]) -> Iterator[ConnectBatch]:
-        """Yield the records with bytes in the columns, and log what was skipped or is missing."""
+        """Yield the records with bytes in the columns, and log skipped objects, skipped records and gaps."""
         store = ObjectStore(self.config.store)
         # A copy of an object has another ETag than the index.
         etags = {item.key: store.open_stored(item).info.etag for item in self.archived_objects}
@@ -235,7 +235,7 @@ def make_values_parts(config: ConnectorConfig, segments: Iterable[Segment]) -> I
 
 
 def _make_reader_config(config: ConnectorConfig, key: str, written_layout: str) -> ConnectorConfig:
-    """Return the config that reads an object of values back. `written_layout` is the layout, as JSON, of its writing.
+    """Return the config to read an object of values back. `written_layout` is the layout, as JSON, of its writing.
 
     ConfigError if the connector's file does not say how to read that format.
     """
@@ -248,13 +248,13 @@ def _make_reader_config(config: ConnectorConfig, key: str, written_layout: str) 
             f"file does not say how they are read back{reasons}. Leave it out by start and end, or read it by the "
             f"file of a source connector that has the format, the converters and the folder of that time"
         )
-    # Names of another sink end as the file that reads them says, whatever the writer of this object used.
+    # Names of another sink end as its reader's file says, whatever the writer of this object used.
     read_layout = layout.model_copy(update={"extension": reader.layout.extension})
     return reader.model_copy(update={"layout": read_layout})
 
 
 def _make_values_part(config: ConnectorConfig, keys: KeyReader, segment: Segment) -> ValuesPart:
-    """Make the part of a segment whose objects hold values only. ConfigError if a key cannot be read."""
+    """Make the part of a segment with objects of values only. ConfigError if a key cannot be read."""
     objects: dict[StoredObject, ForeignObject] = {}
     for archived_object in segment.objects:
         parsed = keys.read(archived_object.key)
@@ -278,8 +278,8 @@ def _make_values_part(config: ConnectorConfig, keys: KeyReader, segment: Segment
 
 
 def describe_segment(segment: Segment) -> pc.Expression:
-    """Return a condition, from the index, that all records of an object of whole records meet."""
-    # Of what is equal, Arrow would take the index's word, and not the object's.
+    """Return a condition, from the index, true for all records of an object of whole records."""
+    # From an equality, Arrow would take the index's value, and not the object's.
     kafka_partition = pa.scalar(segment.kafka_partition, pa.int32())
     return (
         (pc.field("partition") >= kafka_partition)

@@ -1,7 +1,7 @@
 """The batch data source `kafka_archive` of Spark, with the columns of Spark's Kafka source.
 
-Options choose the objects, conditions do not. Spark keeps what a Python data source planned for one query in a table
-that all queries of the frame share: a plan narrowed by the condition of one would lose records of the next.
+Options choose the objects, conditions do not. Spark keeps a Python data source's plan for one query in a table shared
+by all queries of the frame: a plan narrowed by the condition of one would lose records of the next.
 """
 
 import os
@@ -21,13 +21,13 @@ from kafka_s3_platform.operate.reading.dataset import FIRST_NUMBER, LAST_NUMBER,
 from kafka_s3_platform.operate.reading.values import ValueDecoder
 
 TASK_BYTES = 134_217_728
-"""Most bytes of objects that one task of Spark reads, as `spark.sql.files.maxPartitionBytes` by default."""
+"""Most bytes of objects for one task of Spark, as `spark.sql.files.maxPartitionBytes` by default."""
 
 LEAST_TASK_BYTES = 4_194_304
 """Fewer bytes are not worth a task of their own, as `spark.sql.files.openCostInBytes` by default."""
 
 BATCH_RECORDS = 10_000
-"""Records of a batch that goes to the JVM, as `spark.sql.execution.arrow.maxRecordsPerBatch` by default."""
+"""Records of a batch for the JVM, as `spark.sql.execution.arrow.maxRecordsPerBatch` by default."""
 
 OPTIONS = (
     "connector",
@@ -64,7 +64,7 @@ class KafkaArchive(DataSource):
         return self._find_schema(_Options(self.options).find_decoder())
 
     def reader(self, schema: StructType) -> "KafkaArchiveReader":
-        """Return the reader of the columns that Spark wants. ConfigError if there are no such columns."""
+        """Return the reader of the columns wanted by Spark. ConfigError if there are no such columns."""
         options = _Options(self.options)
         if not schema:
             raise ConfigError("kafka_archive: .schema() names no column, so its records could not be counted")
@@ -152,7 +152,7 @@ def _parse_number(name: str, text: str, highest: int) -> int:
 
 @dataclass
 class ObjectsOfTask(InputPartition):
-    """The objects that one task of Spark reads."""
+    """The objects of one task of Spark."""
 
     objects: ArchivedObjects
 
@@ -178,5 +178,5 @@ class KafkaArchiveReader(DataSourceReader):
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast a column if necessary: Arrow refuses null structs with fields that are never null, even to their type."""
+    """Cast a column if necessary: Arrow refuses null structs with non-nullable fields, even to their type."""
     return column if column.type == kind else column.cast(kind)

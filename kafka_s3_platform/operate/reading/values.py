@@ -60,7 +60,7 @@ class ValueDecoder:
         return self.decode(build_bytes_payload(batch.column("value")), batch)
 
     def decode(self, payload: Payload, records: pa.RecordBatch) -> pa.Array:
-        """Decode values. Bytes without a schema are those of a record in Kafka: the converter reads them."""
+        """Decode values. Bytes without a schema are as in a record in Kafka: the converter reads them."""
         if not records.num_rows:
             return pa.array([], self.type)
         kafka_partition = records.column("partition")[0].as_py()
@@ -83,7 +83,7 @@ class ValueDecoder:
         return _spread_rows(pieces, len(payload), self.type)
 
     def _raise_misfit(self, kafka_partition: int, offset: int, reason: str) -> None:
-        """Raise RecordError for a value that cannot be a value of the schema."""
+        """Raise RecordError for a value outside of the schema."""
         number = self.schema.schema_id
         target_name = "the schema of the newest object" if number is None else f"schema {number}"
         raise RecordError(
@@ -93,7 +93,7 @@ class ValueDecoder:
 
 
 def convert_values(converter: ConverterSettings, topic: str, raw: pa.BinaryArray, records: pa.RecordBatch) -> Payload:
-    """Convert the bytes of records' values. Raise RecordError for one that the converter cannot read."""
+    """Convert the bytes of records' values. Raise RecordError for one unreadable by the converter."""
     columns = {name: records.column(name) for name in ("partition", "offset", "headers")}
     converted = RecordConverter(converter, topic, "value").convert(pa.record_batch({**columns, "value": raw}))
     for failure in converted.failures:
@@ -224,7 +224,7 @@ class _Target:
         self.type: pa.DataType = self._columns.type if self._is_record else self._columns.type.field(0).type
 
     def build(self, payload: Payload, schema: Schema) -> pa.Array:
-        """Build the column of values of one schema, none of them null. Raise _MisfitError for one that does not fit."""
+        """Build the column of values of one schema, none of them null. Raise _MisfitError if one does not fit."""
         column = self._build_quickly(payload, schema) if self._is_record else None
         return self._build_objects(payload.objects, schema) if column is None else column
 
@@ -248,10 +248,10 @@ class _Target:
             raise
 
     def _build_quickly(self, payload: Payload, schema: Schema) -> pa.Array | None:
-        """Build the column without an object for each value. None if that is not possible.
+        """Build the column without an object for each value. None if this is not possible.
 
-        Fields that both schemas have must be of types between which a column is cast without loss. All others have
-        their default, as in the first value.
+        Fields of both schemas must have types with a lossless cast from one to the other. All others have their
+        default, as in the first value.
         """
         if payload.raw is None or payload.avro_start is None:
             return None
@@ -292,7 +292,7 @@ def _is_castable(source: Any, target: Any) -> bool:
 
 @lru_cache
 def _compile_target(text: str) -> _Target:
-    """Return what builds a column of this Avro schema, made once."""
+    """Return the builder of a column of this Avro schema, made once."""
     return _Target(Schema(text))
 
 

@@ -1,7 +1,7 @@
 """Rehearses the return of an archive: restores drawn hours of each topic, compares them, and removes them again.
 
-The restore is the one of disasters, of all topics at once. If something does not come back, each topic that lacks some
-is restored once more, alone and without its bad objects, to learn which hours these are.
+The restore is the one of disasters, of all topics at once. If something does not come back, each incomplete topic is
+restored once more, alone and without its bad objects, to find the lost hours.
 """
 
 import logging
@@ -47,10 +47,10 @@ from kafka_s3_platform.operate.local.ephemeral import run_ephemeral_broker
 logger = logging.getLogger(__name__)
 
 DEFAULT_DAYS = 30
-"""The period of a connector whose file does not name one."""
+"""The period of a connector without one in its file."""
 
 LONGEST_RUN = timedelta(days=1)
-"""A rehearsal whose documents are all older than this was killed: what it left goes."""
+"""A rehearsal with no document younger than this was killed: its remains go."""
 
 MOST_REASON = 300
 """Characters of the reason why hours did not come back."""
@@ -61,10 +61,10 @@ HourReasons = Mapping[datetime, str]
 
 @dataclass(frozen=True)
 class Draw:
-    """The `hours` of one topic that a rehearsal restores. `counts` is hour -> its records in the index, for all hours.
+    """The `hours` of one topic drawn for a rehearsal. `counts` is hour -> its records in the index, for all hours.
 
-    `record_bytes` and `undated_records` are of the whole topic. `erased` has the records that were erased from days and
-    months: their hours are not kept, so `counts` has them still.
+    `record_bytes` and `undated_records` are of the whole topic. `erased` has the records erased from days and months:
+    their hours are not kept, so `counts` still has them.
     """
 
     topic: str
@@ -81,7 +81,7 @@ class Draw:
 
     @property
     def most_erased(self) -> int:
-        """The most of these records that may have been erased."""
+        """The greatest number of records of `hours` that may have been erased."""
         return sum(segment.record_count for segment in self.erased if overlaps_hours(segment, self.hours))
 
     @property
@@ -91,13 +91,13 @@ class Draw:
 
 
 class Rehearsal:
-    """Restores drawn hours of a connector's archive to another Kafka, compares them, and stores that as evidence.
+    """Restores drawn hours of a connector's archive to another Kafka, compares them, and stores the result as evidence.
 
-    `draws` are the hours of each topic whose turn it is.
+    `draws` has the due hours of each topic.
 
     Raises:
-        ConfigError: its objects do not hold whole records, or its hours are not those of records' timestamps, or
-            nothing is archived, or the key of evidence cannot sign.
+        ConfigError: its objects do not hold whole records, or its hours do not follow records' timestamps, or nothing
+            is archived, or the key of evidence cannot sign.
     """
 
     def __init__(self, config: ConnectorConfig) -> None:
@@ -118,7 +118,7 @@ class Rehearsal:
         """Restore, compare and remove the drawn hours. Store the evidence, and return it.
 
         Raises:
-            PlatformError: the target or the store does not answer, or a right is missing. That tells nothing of the
+            PlatformError: the target or the store does not answer, or a right is missing. This tells nothing of the
                 archive, and nothing is stored.
         """
         started_at = datetime.now(timezone.utc)
@@ -147,14 +147,14 @@ class Rehearsal:
         return EvidenceFolder(self._config).add(evidence, self._key)
 
     def _draw(self, topic: str) -> Draw:
-        """Draw the topic's hours for this rehearsal, from what the index holds and what earlier ones restored."""
+        """Draw the topic's hours for this rehearsal, from the index and from the turns of earlier ones."""
         lateness = timedelta(milliseconds=self._config.archive.allowed_lateness_ms)
         newest = datetime.now(timezone.utc) - lateness - HOUR
         all_counts = {hour: records for hour, (records, _) in self._snapshot.count_hours(topic, EPOCH).items()}
         expired = self._snapshot.topic(topic).list_chunks(SegmentFilter("hourly"), [EXPIRED])
         gone = {chunk.chunk_start for chunk in expired}
         erased = self._snapshot.topic(topic).erased
-        # an hour keeps the numbers that it was archived with
+        # an hour keeps the numbers of its archiving
         erased_counts = Counter[datetime | None]()
         for segment in erased:
             erased_counts[segment.chunk_start] += segment.record_count if segment.chunk == "hourly" else 0
@@ -179,7 +179,7 @@ class Rehearsal:
     def _rehearse(
         self, config: ConnectorConfig, target: KafkaSettings, runner: TaskRunner
     ) -> tuple[list[ComparedTopic], dict[str, HourReasons], float | None]:
-        """Restore all topics together, and those that lack hours alone. Return the rate of the first restore, too."""
+        """Restore all topics together, then incomplete ones alone. Return the rate of the first restore, too."""
         draws = [draw for draw in self.draws if draw.hours]
         requests = [self._request(config, target, draw, f"all-{n}", "fail") for n, draw in enumerate(draws)]
         together = replace(requests[0], topic="all topics", to_topic="a topic each", windows=())
@@ -206,7 +206,7 @@ class Rehearsal:
     def _request(
         self, config: ConnectorConfig, target: KafkaSettings, draw: Draw, name: str, on_error: OnError
     ) -> RestoreRequest:
-        """Make the request that restores a topic's drawn hours to a new topic."""
+        """Make the request to restore a topic's drawn hours to a new topic."""
         return RestoreRequest(
             config=config,
             topic=draw.topic,
@@ -224,7 +224,7 @@ class Rehearsal:
     def _try_alone(
         self, draw: Draw, request: RestoreRequest, runner: TaskRunner
     ) -> tuple[RestoreReport | None, HourReasons]:
-        """Restore one topic without its bad objects. Errors that say nothing of the archive are raised."""
+        """Restore one topic without its bad objects. Errors unrelated to the archive are raised."""
         try:
             report = restore(ArchiveSource(request), runner)
         except (IntegrityError, PreflightError) as err:
@@ -270,7 +270,7 @@ def _check_format(config: ConnectorConfig) -> None:
 
 
 def _describe(draw: Draw, report: RestoreReport | None, reasons: HourReasons) -> ComparedTopic:
-    """Return what the evidence says of a topic: what was compared, and what did not come back."""
+    """Return the evidence of a topic: the compared records, and the reasons of lost hours."""
     nothing = ComparedTopic(
         topic=draw.topic, compared_with="nothing", records=0, record_bytes=0, verdict="", is_complete=False
     )
@@ -293,7 +293,7 @@ def _describe(draw: Draw, report: RestoreReport | None, reasons: HourReasons) ->
 
 
 def _remove_traces(store: ObjectStore, folder: str, rehearsal_id: str, target: KafkaSettings) -> None:
-    """Delete the topics and documents of this rehearsal, and those of killed ones. Log what cannot be deleted."""
+    """Delete the topics and documents of this rehearsal, and those of killed ones. Log a failure."""
     newest_killed = datetime.now(timezone.utc) - LONGEST_RUN
     documents: dict[str, list[ObjectInfo]] = defaultdict(list)
     try:
@@ -308,7 +308,7 @@ def _remove_traces(store: ObjectStore, folder: str, rehearsal_id: str, target: K
 
 
 def _remove_one(store: ObjectStore, admin: ClusterAdmin, objects: Sequence[ObjectInfo]) -> None:
-    """Delete the documents of one rehearsal, and the topics that its plans name."""
+    """Delete the documents of one rehearsal, and the topics of its plans."""
     for info in objects:
         # Most documents are none of a plan. Those of plans name the topics by their ids.
         with suppress(IntegrityError, PreflightError):
@@ -323,13 +323,13 @@ def _remove_one(store: ObjectStore, admin: ClusterAdmin, objects: Sequence[Objec
 def rehearse_archive(
     config: ConnectorConfig, spark: SparkResource, target: KafkaSettings | None = None
 ) -> Evidence | None:
-    """Rehearse the hours of a connector that are due. None if it has no hour that is over and has records.
+    """Rehearse the due hours of a connector. None if it has no past hour with records.
 
-    Without `target` a Kafka is started for it, which is gone when this process ends, however that ends.
+    Without `target` a Kafka is started for it, and ends with this process in any case.
 
     Raises:
         ConfigError: it cannot be rehearsed, see `Rehearsal` and `run_ephemeral_broker`; or Spark's tasks run on other
-            machines, which do not reach that Kafka.
+            machines, out of reach of this Kafka.
         PlatformError: something does not answer. Nothing is told of the archive then.
     """
     rehearsal = Rehearsal(config)

@@ -1,1 +1,1 @@
-"""How connectors stand as a whole: their state, and what of it concerns somebody."""
+"""The state of connectors as a whole, and the concerns about it."""

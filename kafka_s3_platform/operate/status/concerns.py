@@ -1,6 +1,6 @@
-"""Lists what needs attention, the nearest loss first, for the page, `kafka-s3 health`, `/health`, mails and alerts.
+"""Lists concerns, the nearest loss first, for the page, `kafka-s3 health`, `/health`, mails and alerts.
 
-Topics of which the same is said are one concern, with their number.
+Topics with the same sentence are one concern, with their number.
 """
 
 import math
@@ -20,8 +20,8 @@ ConcernKind = Literal["loss", "broken", "silent", "unknown", "failed", "late", "
 class AlertCondition:
     """A kind of concern. `section` is a heading of the documentation.
 
-    `check` is the health check that fails by it, empty if none does. `advice` is for mails, which nobody gets without.
-    `alerts` are those of `deploy/prometheus`.
+    `check` is the health check that fails by it, empty if none does. `advice` is for mails: without it there is none.
+    `alerts` are names of alerts in `deploy/prometheus`.
     """
 
     severity: Literal["critical", "warning"]
@@ -59,9 +59,9 @@ CONDITIONS: Mapping[ConcernKind, AlertCondition] = {
     "removed": AlertCondition("warning", "docs/operating.md#what-was-removed"),
     "check": AlertCondition("critical", ""),
 }
-"""The nearest loss comes first, then causes, then what is late, which is rather their effect.
+"""The nearest loss comes first, then causes, then late work, as a rule their effect.
 
-Of what was removed, somebody may not know. `check` is what a health check of a user's own says, or that of the lag.
+Of removals, somebody may not know. `check` is a sentence of a user's own health check, or of the lag's.
 """
 
 _ORDER = [*CONDITIONS]
@@ -71,7 +71,7 @@ _ORDER = [*CONDITIONS]
 class Concern:
     """A sentence about `topics` of a connector, and `others` of other connectors. Without topics, about the connector.
 
-    `own_check` is the name of the user's health check that says so, about no connector.
+    `own_check` is the name of the user's health check behind it. Such a concern is about no connector.
     """
 
     kind: ConcernKind
@@ -115,7 +115,7 @@ class Concern:
 
 
 def list_concerns(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
-    """List what needs attention, the nearest loss first, then causes, then what is late."""
+    """List the concerns: the nearest loss first, then causes, then late work."""
     concerns = [*_list_risks(connectors)]
     for health in connectors:
         for what, is_up in (("Kafka cluster", health.is_kafka_up), ("object store", health.is_store_up)):
@@ -147,7 +147,7 @@ def _describe_failure(run: FailedRun) -> str:
 
 
 def _list_rehearsals(health: ConnectorHealth) -> Iterator[Concern]:
-    """Yield what did not come back in a rehearsal, and what was to be rehearsed and was not."""
+    """Yield the concerns of hours lost in a rehearsal, and of overdue rehearsals."""
     groups: dict[tuple[ConcernKind, str], list[str]] = defaultdict(list)
     for topic in health.topics:
         if topic.turns and (failed := topic.turns.failed):
@@ -166,12 +166,12 @@ def _list_rehearsals(health: ConnectorHealth) -> Iterator[Concern]:
 
 
 def _list_risks(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
-    """List what is at risk. Topics of which the same is said are one concern."""
+    """List the risks of loss. Topics with the same sentence are one concern."""
     groups: dict[tuple[Level, str], list[tuple[float, str, str]]] = defaultdict(list)
     for health in connectors:
         for topic in health.topics:
             if topic.risk is not None and topic.risk.level is not Level.FINE:
-                # an age that nobody knows is no loss that is seen to come
+                # without a known age, no loss can be foreseen
                 is_near = topic.risk.hours is not None and topic.retention_left is not None
                 seconds = topic.retention_left if is_near and topic.retention_left is not None else math.inf
                 groups[topic.risk.level, topic.risk.text].append((seconds, health.connector, topic.topic))

@@ -39,7 +39,7 @@ BROKER_SECONDS = 5.0
 """The longest wait for one answer of the broker."""
 
 AT_ONCE = 8
-"""Number of connectors whose health is found at the same time."""
+"""Number of connectors looked at in parallel."""
 
 
 FirstLooks = Mapping[tuple[str, str], datetime]
@@ -49,7 +49,7 @@ FirstLooks = Mapping[tuple[str, str], datetime]
 def look_at_connectors(
     configs: Sequence[ConnectorConfig], seconds: float, first_looks: FirstLooks | None = None
 ) -> list[ConnectorHealth]:
-    """Find the health of connectors, AT_ONCE at a time: one whose cluster does not answer holds up no other."""
+    """Find the health of connectors, AT_ONCE at a time: one with a silent cluster holds up no other."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
         return [*pool.map(lambda config: look_at_connector(config, seconds, first_looks), configs)]
 
@@ -57,10 +57,10 @@ def look_at_connectors(
 def look_at_connector(
     config: ConnectorConfig, seconds: float, first_looks: FirstLooks | None = None
 ) -> ConnectorHealth:
-    """Find the health of all topics of a connector, in about `seconds`. What does not answer is reported as unknown.
+    """Find the health of all topics of a connector, in about `seconds`. Silence is reported as unknown.
 
-    A source connector has no topics here. A process that looks again and again passes `first_looks`. Then the archived
-    records are counted, too.
+    A source connector has no topics here. A process with repeated looks passes `first_looks`. Then the archived records
+    are counted, too.
     """
     health = ConnectorHealth(config.name, datetime.now(timezone.utc), is_source=config.source is not None)
     if config.source is not None:
@@ -82,7 +82,7 @@ def look_at_connector(
 
 
 def _resolve_topics(config: ConnectorConfig, folder: Path, deadline: Deadline) -> ConnectorConfig:
-    """Return the connector with the topics that match now, or with the remembered ones if the store is too slow."""
+    """Return the connector with its present topics, or with the remembered ones if the store is silent or too slow."""
     try:
         return deadline.read_store("the list of topics", partial(resolve_now, config, folder), share=0.5)
     except StoreUnavailableError:
@@ -150,7 +150,7 @@ class _TopicsLook:
         self._silent_store = ""
 
     def find_health(self, topic: ArchivedTopic) -> TopicHealth:
-        """Return the topic's health. What did not answer is in it as an error."""
+        """Return the topic's health. A missing answer is in it as an error."""
         kafka_error = str(self._silent_kafka or "")
         store_error = ""
         backlog = None
@@ -204,7 +204,7 @@ class _TopicsLook:
         return backlog
 
     def _read_archived(self, topic: ArchivedTopic) -> Archived:
-        """Read the topic's index, and note what it holds, or its error."""
+        """Read the topic's index, and note its contents, or its error."""
         try:
             archived = read_archived(topic, self._index, is_known=True)
             totals = self._index.read(topic, _count_totals) if self._first_looks is not None else None
@@ -236,7 +236,7 @@ def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
 
 
 def _find_silence(admin: ClusterAdmin) -> BrokerUnavailableError | None:
-    """Return the error of a cluster that does not answer at all. Other errors are reported for each topic."""
+    """Return the error of a completely silent cluster. Other errors are reported for each topic."""
     try:
         admin.describe_cluster()
     except BrokerUnavailableError as err:
@@ -247,7 +247,7 @@ def _find_silence(admin: ClusterAdmin) -> BrokerUnavailableError | None:
 
 
 def _add_archived(health: TopicHealth, topic: ArchivedTopic, archived: Archived) -> TopicHealth:
-    """Add the facts that the index alone shows: the newest complete hour, and the number of unresolved offsets."""
+    """Add the facts of the index alone: the newest complete hour, and the number of unresolved offsets."""
     first = topic.start_hour
     newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, first)
     complete = None if newest is None else archived.state.judge.find_newest_complete(first, newest, topic.lateness)
@@ -282,7 +282,7 @@ def _bound_retention(retention_left: RetentionLeft | None) -> float | None:
 
 
 def _find_oldest_incomplete(backlog: Backlog) -> datetime | None:
-    """Return the oldest hour that is over and not complete: one that is due, or that holds unresolved offsets.
+    """Return the oldest incomplete hour of the past: a due one, or one with unresolved offsets.
 
     An hour without records may be due, since nobody asked for it, and complete.
     """

@@ -1,1 +1,1 @@
-"""A Spark session that outlives its process, for the runs of one user on one machine (ADR 35)."""
+"""One Spark session for many runs of a user on one machine, in a process of its own (ADR 35)."""

@@ -1,4 +1,4 @@
-"""Runs tasks on a warm Spark. Each task is a connection, whose end tells either side that the other one is gone."""
+"""Runs tasks on a warm Spark. Each task is a connection: its end tells either side that the other one is gone."""
 
 import pickle
 import threading
@@ -27,7 +27,7 @@ GREETING_SECONDS = 10.0
 """Silence of a server after which a run uses a session of its own. A server answers in milliseconds."""
 
 START_SECONDS = 120.0
-"""The longest time that the session of a live server may take to start."""
+"""The longest time for the start of a live server's session."""
 
 
 class NoWarmSparkError(Exception):
@@ -35,7 +35,7 @@ class NoWarmSparkError(Exception):
 
 
 class SparkTaskError(RuntimeError):
-    """A task raised an error that is not the platform's, or its Python worker died. The text is Spark's."""
+    """A task raised an error other than the platform's, or its Python worker died. The text is Spark's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class WarmSpark:
     peer: Peer
     """The connection of the greeting. While it is open, the server has a client."""
     pid: int
-    """The server's process id. The kernel knows only the process that made the socket, which has ended."""
+    """The server's process id. The kernel knows only the maker of the socket, a process already ended."""
     at_once: int
     """The greatest number of a run's tasks at once."""
 
@@ -64,7 +64,7 @@ def find_warm_spark(launch: Callable[[], None] | None) -> WarmSpark:
 
 
 def _greet_or_launch(launch: Callable[[], None] | None) -> WarmSpark:
-    """Return the warm Spark that fits this process. Without one, `launch` starts it; with None, the error is raised."""
+    """Return the warm Spark for this process. Without one, `launch` starts it; with None, the error is raised."""
     folder = find_folder()
     path = find_socket(folder, identify_process())
     try:
@@ -99,7 +99,7 @@ def greet_server(path: Path, silence_seconds: float = GREETING_SECONDS) -> WarmS
 
 
 class WarmRunner(GroupingRunner):
-    """Runs tasks on a warm Spark. When that ends, so do the tasks, with an error that may pass."""
+    """Runs tasks on a warm Spark. If this ends, so do the tasks, with a TransientError."""
 
     def __init__(self, warm: WarmSpark) -> None:
         self._warm = warm
@@ -144,14 +144,14 @@ class _RunningTasks:
         return outcome.unwrap()
 
     def cancel(self) -> None:
-        """Ask the server to cancel the running tasks. It answers each of them when that is done."""
+        """Ask the server to cancel the running tasks. It answers each of them when this is done."""
         with self._lock:
             self._is_cancelled = True
             for peer in self._peers:
                 peer.end_sending()
 
     def _await_answer(self, peer: Peer, pickled: bytes) -> tuple[FrameKind, bytes]:
-        """Send the task and return its answer. Beats in between show that the server is alive."""
+        """Send the task and return its answer. Beats in between are signs of the server's life."""
         with self._lock:
             self._peers.add(peer)
             if self._is_cancelled:
@@ -168,7 +168,7 @@ class _RunningTasks:
 
 
 def _make_error(warm: WarmSpark, when: str) -> SparkUnavailableError:
-    """Return the error for a run whose warm Spark has ended."""
+    """Return the error for a run after the end of its warm Spark."""
     return SparkUnavailableError(
         f"the warm Spark (process {warm.pid}) ended {when}. Perhaps it was killed, suspended or out of memory: "
         f"{find_log(warm.path)} may explain more. Run again: what was committed stays"

@@ -1,8 +1,8 @@
-"""Starts the server of a warm Spark, which holds a session and runs the tasks that processes of its user send.
+"""Starts the server of a warm Spark: it holds a session and runs tasks for processes of its user.
 
-It is started once: a process makes the socket, and leaves a child behind that serves it. The server knows nothing of a
-task but bytes, which a Python worker unpickles. So it never imports what tasks import. A *beat* is a frame that says
-that the server and its JVM are alive.
+It is started once: a process makes the socket, and leaves a child behind to serve it. The server knows a task as bytes
+alone, and a Python worker unpickles them. So it never imports the modules of tasks. A *beat* is a frame sent as a sign
+of life of the server and its JVM.
 """
 
 import logging
@@ -46,10 +46,10 @@ STALE_SECONDS = 5.0
 """Age of the JVM's last answer from which the JVM counts as not answering."""
 
 END_SECONDS = 10.0
-"""The longest time that the JVM may take to end."""
+"""The longest time for the JVM's end."""
 
 FAILED_SERVER_SECONDS = 5.0
-"""Time for which a server that could not start stays, to send clients the reason."""
+"""Time a server stays after a failed start, to send clients the reason."""
 
 
 class WarmServer:
@@ -71,7 +71,7 @@ class WarmServer:
         self._used = self._answered = time.monotonic()
 
     def serve(self, start: "Callable[[], tuple[SparkSession, int]]") -> None:
-        """Start the session, and serve it to the end. `start` returns it, and the number of tasks that run at once."""
+        """Start the session, and serve it to the end. `start` returns it, and the number of tasks at once."""
         signal.signal(signal.SIGTERM, lambda *_: self._ending.set())
         threading.Thread(target=self._accept, daemon=True).start()
         try:
@@ -236,7 +236,7 @@ class WarmServer:
 
 
 def _end_session(session: "SparkSession", jvm: "subprocess.Popen[bytes]") -> None:
-    """End the session, its JVM and with it its Python workers. A JVM that is suspended does not end by itself."""
+    """End the session, its JVM and with it its Python workers. A suspended JVM does not end by itself."""
     ending = threading.Thread(target=end_java, args=(session,), daemon=True)
     ending.start()
     ending.join(END_SECONDS)
@@ -254,7 +254,7 @@ _MAIN = "import sys; sys.path[:] = [p for p in sys.path if p]; from {} import {}
 
 
 def launch_server(main: Callable[[], None]) -> None:
-    """Start a process that calls `main`, which becomes a server, and wait for its socket. OSError has its output."""
+    """Start a process that calls `main` to become a server, and wait for its socket. OSError has its output."""
     command = [sys.executable, "-c", _MAIN.format(main.__module__, main.__qualname__)]
     try:
         finished = subprocess.run(
@@ -318,7 +318,7 @@ def _has_live_server(path: Path) -> bool:
 
 
 def _remove_dead(folder: Path) -> None:
-    """Remove the sockets of servers that were killed, and the logs of all that ended."""
+    """Remove the sockets of killed servers, and the logs of all ended ones."""
     for path in folder.glob("*.sock"):
         try:
             connect(path).close()

@@ -1,10 +1,10 @@
 """Finds a warm Spark, and exchanges frames with it, each of a kind and a length.
 
-Its socket is in a folder of the user's, and its name is a digest of everything that its tasks read. A client computes
-the same digest for itself, and uses only the socket of that name.
+Its socket is in a folder of the user's, and its name is a digest of everything read by its tasks. A client computes the
+same digest for itself, and uses only the socket of this name.
 
-A task comes pickled, which is code: whoever can connect can run code as this user. So nobody else can. The folder is
-closed to others, and each side asks the kernel for the user of the other process.
+A task comes pickled, and a pickle is code: whoever can connect can run code as this user. So nobody else can. The
+folder is closed to others, and each side asks the kernel for the user of the other process.
 """
 
 import hashlib
@@ -40,13 +40,13 @@ UNREAD = frozenset(
         *(environment.WARM_SPARK, environment.DAGSTER_URL),
     }
 )
-"""Variables that no task sees: of terminals, shells, sessions, make, and those of ours that only drivers read."""
+"""Variables unseen by tasks: of terminals, shells, sessions, make, and our own for drivers only."""
 
 UNREAD_PREFIXES = (
     *("DAGSTER_", environment.LOCAL_PREFIX, "SSH_", "XDG_SESSION_", "PYTEST_"),
     *("TERM_", "TMUX", "VTE_", "ITERM_", "KITTY_", "GNOME_TERMINAL_", "KONSOLE_", "ALACRITTY_", "VSCODE_"),
 )
-"""Prefixes of other variables that no task sees. Every other variable counts: libraries and plug-ins may read any."""
+"""Prefixes of other variables unseen by tasks. Every other variable counts: libraries and plug-ins may read any."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Identity:
 
 
 def identify_process(env: Mapping[str, str] = os.environ) -> Identity:
-    """Return a digest of all that decides which Spark this process would start. Processes with the same share one."""
+    """Return a digest of all inputs of this process's Spark. Processes with the same digest share one Spark."""
     read_variables = {name: value for name, value in env.items() if may_be_read(name)}
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
     # The three parts are the name of a socket, of which the kernel takes about 100 characters with its folder.
@@ -78,14 +78,14 @@ def may_be_read(variable: str) -> bool:
 
 
 def delete_unread_variables() -> None:
-    """Delete the variables that no task sees from this process's environment: they belong to its first client."""
+    """Delete from this process's environment the variables that no task sees: they belong to its first client."""
     for name in [*os.environ]:
         if not may_be_read(name):
             del os.environ[name]
 
 
 def _list_installation(env: Mapping[str, str]) -> Iterator[bytes]:
-    """Yield everything that decides how a warm Spark behaves: Python, folder, package, settings and Java."""
+    """Yield everything with an effect on a warm Spark: Python, folder, package, settings and Java."""
     yield sys.version.encode()
     # a server stays in its folder when that is renamed, and another one gets the name
     folder = Path.cwd().stat()
@@ -102,7 +102,7 @@ def _list_installation(env: Mapping[str, str]) -> Iterator[bytes]:
 
 
 def _list_settings(env: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the files of settings that Spark's start reads, whether they are there or not."""
+    """Yield the files of settings for Spark's start, present or not."""
     if named := env.get(environment.SPARK_CONF):
         yield Path(named).absolute()
     folder = Path(env.get("SPARK_CONF_DIR") or find_pyspark_jars().parent / "conf")
@@ -133,7 +133,7 @@ SILENCE_SECONDS = 30.0
 """Silence after which the other side counts as gone: it is suspended, or its JVM is."""
 
 BEAT_SECONDS = 1.0
-"""Time between two heartbeats of a server to a client that waits."""
+"""Time between two heartbeats of a server to a waiting client."""
 
 MAX_FRAME = 1 << 30
 """The longest body of a frame: Spark's own limit of the results of a job (`spark.driver.maxResultSize`)."""

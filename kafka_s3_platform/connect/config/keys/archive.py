@@ -106,11 +106,11 @@ START_HOUR = declare_key(
 
 
 _NO_INDEX_FOLDER = re.compile(r"[^A-Za-z0-9!$&'()+,./:;=@_-]")
-"""Characters that delta-rs, which takes the folder as a part of a URL, cuts off or escapes in some requests."""
+"""Characters cut off or escaped by delta-rs in some requests: it takes the folder as a part of a URL."""
 
 
 def _parse_index_folder(text: str) -> str:
-    """Parse the folder of the index. It may have only characters that its library keeps in each request."""
+    """Parse the folder of the index. It may have only characters kept by the index's library in each request."""
     folder = values.parse_folder(text)
     if refused := _NO_INDEX_FOLDER.search(folder):
         raise ValueError(
@@ -286,7 +286,7 @@ ARCHIVE_KEYS = (START_HOUR, *_FIELD_KEYS, *RETENTION_KEYS)
 def read_archive(file: ConfigFile, zone: ZoneInfo, folders: Mapping[str, str]) -> ArchiveSettings:
     """Read how the topics of a connector are archived.
 
-    Refuse an index or restores inside of `folders`, those of objects (key -> folder), and the other way round.
+    Refuse an index or restores inside of the objects' `folders` (key -> folder), and the other way round.
     """
     retention = file.fill(RetentionSettings)
     settings = file.fill(ArchiveSettings, start_hour=_read_start_hour(file, zone), retention=retention)
@@ -301,7 +301,7 @@ def read_archive(file: ConfigFile, zone: ZoneInfo, folders: Mapping[str, str]) -
 
 
 def _read_start_hour(file: ConfigFile, zone: ZoneInfo) -> datetime:
-    """Read the first hour of the archive. Refuse a timezone whose clocks later change by no whole hours."""
+    """Read the first hour of the archive. Refuse a timezone if its clocks later change by other than whole hours."""
     start = file.read(START_HOUR.name, values.expect_hour(zone), START_HOUR.unset.replace(tzinfo=zone))
     if broken := values.find_broken_hour(zone, start):
         day, change = broken
@@ -316,7 +316,7 @@ def _read_start_hour(file: ConfigFile, zone: ZoneInfo) -> datetime:
 
 
 def _keep_apart(file: ConfigFile, name: str, folder: str, others: Mapping[str, str]) -> None:
-    """Refuse a folder of documents that holds one of the others, or lies in one (key -> folder)."""
+    """Refuse a folder of documents if one of the others holds it, or lies in it (key -> folder)."""
     for other_name, other in others.items():
         if values.is_nested(folder, other):
             file.refuse(name, f"the folder {folder} and {other_name}, {other}, must not hold each other")

@@ -1,7 +1,7 @@
 """Translates the properties of Kafka's Java clients into librdkafka's, by a table of their counterparts.
 
 A property is passed on under librdkafka's name, accepted without meaning, or refused with a reason. A property of
-librdkafka alone is written by its own name. librdkafka judges the values that it is passed.
+librdkafka alone is written by its own name. librdkafka judges the values passed to it.
 """
 
 import os
@@ -38,7 +38,7 @@ ALL_SCOPES: frozenset[Scope] = frozenset({"common", "consumer", "producer", "adm
 
 @dataclass(frozen=True)
 class ClientProperty(Key):
-    """A property passed on as `target`. `parse` makes the text that means the same to librdkafka as to Java."""
+    """A property passed on as `target`. `parse` makes librdkafka's text of the same meaning as Java's."""
 
     scopes: frozenset[Scope] = ALL_SCOPES
     target: str = ""
@@ -46,7 +46,7 @@ class ClientProperty(Key):
 
 
 def _pass_on(parse: Parser[str], names: str, *scopes: Scope) -> tuple[ClientProperty, ...]:
-    """Declare properties that librdkafka is given, for these clients or for all.
+    """Declare properties passed to librdkafka, for these clients or for all.
 
     `names` are separated by blanks. One of Java's is followed by `=` and librdkafka's name.
     """
@@ -274,7 +274,7 @@ PAIRED_PROPERTIES = (
     declare_honoured("ssl.keystore.password", _KEYSTORE),
     declare_honoured("ssl.key.password", "Password of the private key, in a keystore or as PEM."),
 )
-"""Properties that are read together, or that become several properties of librdkafka."""
+"""Properties read together, or translated to several properties of librdkafka."""
 
 CLIENT_KEYS = KeyTable((*CLIENT_PROPERTIES, *WITHOUT_MEANING_PROPERTIES, *REFUSED_PROPERTIES, *PAIRED_PROPERTIES))
 
@@ -386,7 +386,7 @@ def _ask_librdkafka(name: str, value: str) -> None:
 
 
 def _translate_truststore(entries: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's properties for the certificates that a Java truststore trusts."""
+    """Return librdkafka's properties for the trusted certificates of a Java truststore."""
     location = entries.get("ssl.truststore.location")
     if not location:
         return {}
@@ -444,7 +444,7 @@ def _translate_login(entries: Mapping[str, str]) -> dict[str, str]:
 
 
 def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """Return the login module of a JAAS entry, and its options, which follow a flag such as `required`."""
+    """Return the login module of a JAAS entry, and its options after a flag such as `required`."""
     try:
         words = shlex.split(text.strip().removesuffix(";"))
     except ValueError:
@@ -456,7 +456,7 @@ def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _translate_handler(entries: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's way of getting tokens for a Java class that gets them."""
+    """Return librdkafka's counterpart of a Java class for getting tokens."""
     [handler] = entries.values()
     return {"sasl.oauthbearer.method": _HANDLERS(handler)} if handler else {}
 
@@ -480,7 +480,7 @@ _LOGIN_MODULES: Mapping[str, Mapping[str, str]] = {
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": _OAUTH,
     "software.amazon.msk.auth.iam.IAMLoginModule": _MSK,
 }
-"""The options of each login module, and the properties that they become. Empty: nothing reads the option."""
+"""The options of each login module, and their properties of librdkafka. Empty: nothing reads the option."""
 
 _HANDLERS = expect_class(
     {
@@ -496,4 +496,4 @@ _PAIRS = {
     ("sasl.jaas.config",): _translate_login,
     ("sasl.login.callback.handler.class",): _translate_handler,
 }
-"""Prefixes of properties that are read together, and how."""
+"""Prefixes of properties read together, with their readers."""

@@ -23,12 +23,12 @@ _SECRET = re.compile(
     r"|(access|api)[._]?key|key[._]?id|\.pem$|keystore\.key$|private|customer\.key|external\.id|proxy\.user$"
 )
 _OF_CREDENTIALS = re.compile(r"credentials\.(source|provider|provider\.class)$")
-"""Keys that look like secrets, but only name where credentials come from."""
+"""Keys like secrets in name, but only about the source of credentials."""
 
 _AFTER_USER = re.compile(r"(?<=[^\s/,]):(?!//)")
 
 _QUERY = re.compile(r"[?#]")
-"""What begins that part of a URL which may hold a secret behind its path."""
+"""The start of a URL's query or fragment: either may hold a secret."""
 
 _QUOTED = re.compile(r"""'([^']+)'|"([^"]+)\"""")
 
@@ -45,11 +45,11 @@ class KeyFinding:
 
 
 class ConfigFile:
-    """The keys of a connector file or of worker.properties: judged by a table first, then by those who read them.
+    """The keys of a connector file or of worker.properties: judged by a table first, then by their readers.
 
-    A key that is refused has no value from then on, so that all errors of the file are reported together (`findings`).
-    An alias is read, and refused, by the name of its key. Findings show it as in the file. If the table does not list a
-    key by its full name, its value may be a secret: the key may be mistyped, or belong to a plug-in. Findings mask it.
+    A refused key has no value from then on, so all errors of the file are reported together (`findings`). An alias is
+    read, and refused, by the name of its key. Findings show it as in the file. If the table does not list a key by its
+    full name, its value may be a secret: the key may be mistyped, or belong to a plug-in. Findings mask it.
     """
 
     def __init__(self, table: KeyTable, entries: Mapping[str, SecretStr], providers: ConfigProviders) -> None:
@@ -92,7 +92,7 @@ class ConfigFile:
             self.refuse(name, f"{NOT_YET}: {key.doc}" if key.support is Support.NOT_YET else key.doc)
 
     def _set_value(self, name: str, written: str, value: str) -> None:
-        """Set the value of the key `name`, which the file calls `written`. Refuse a second name of the same key."""
+        """Set the value of the key `name`, called `written` in the file. Refuse a second name of the same key."""
         if value and name in self:
             self._judged[written] = (Support.REFUSED, f"{self.name_in_file(name)} sets the same; keep one")
         elif value or name not in self._values:
@@ -103,7 +103,7 @@ class ConfigFile:
         return bool(self.text(name))
 
     def name_in_file(self, name: str) -> str:
-        """Return the name by which the file sets a key: its own or an alias."""
+        """Return the name of a key in the file: its own or an alias."""
         return self._aliases.get(name, name)
 
     def text(self, name: str) -> str:
@@ -139,7 +139,7 @@ class ConfigFile:
             return default
 
     def require(self, name: str, what: str, own_names: Collection[str] = ()) -> None:
-        """Refuse the file if the key is unset or empty. Name the alias of the key that is in `own_names`, if one is."""
+        """Refuse the file if the key is unset or empty. Name the key's alias in `own_names`, if there is one."""
         if name not in self and not self.is_refused(name):
             keys = filter(None, map(self._table.find, own_names))
             self.refuse(next((key.name for key in keys if key.alias_of == name), name), f"required: {what}")
@@ -156,7 +156,7 @@ class ConfigFile:
         return {name.removeprefix(prefix): self.text(name) for name in self._values if name.startswith(prefix)}
 
     def add_outcome(self, prefix: str, outcome: ClientOutcome, bare: Collection[str] = ()) -> None:
-        """Take over the judgements of client properties or options, whose keys have this prefix, but for the `bare`."""
+        """Take over the judgements of client properties or options, with keys of this prefix, but for the `bare`."""
         names = {name: name if name in bare else prefix + name for name in outcome.judgements}
         self._judged.update({names[name]: judgement for name, judgement in outcome.judgements.items()})
         self.mark_known(names[name] for name in names.keys() - outcome.unknown)
@@ -166,13 +166,13 @@ class ConfigFile:
         self._judged[self.name_in_file(name)] = (Support.REFUSED, reason)
 
     def refuse_if_set(self, names: Iterable[str], reason: str) -> None:
-        """Refuse those of these keys that the file sets."""
+        """Refuse each of these keys, if the file sets it."""
         for name in names:
             if name in self:
                 self.refuse(name, reason)
 
     def find_first_set(self, *names: str) -> str:
-        """Return the first of these keys that is set. If none is, return the first."""
+        """Return the first of these keys set in the file, or the first of all if none is set."""
         return next((name for name in names if name in self), names[0])
 
     def ignore(self, name: str, reason: str) -> None:
@@ -181,13 +181,13 @@ class ConfigFile:
         self._values.pop(name, None)
 
     def ignore_if_set(self, names: Iterable[str], reason: str) -> None:
-        """Accept those of these keys that the file sets, without effect."""
+        """Accept each of these keys without effect, if the file sets it."""
         for name in names:
             if name in self:
                 self.ignore(name, reason)
 
     def ignore_sink_keys(self) -> None:
-        """Accept the keys that concern the writing of objects without effect, in the file of a source connector."""
+        """Accept keys about the writing of objects, without effect, in the file of a source connector."""
         self.ignore_if_set(self._table.for_sinks, "Belongs to writing: a source connector reads objects as they are.")
 
     def mark_known(self, names: Iterable[str]) -> None:
@@ -200,7 +200,7 @@ class ConfigFile:
         return judgement is not None and judgement[0] is Support.REFUSED
 
     def try_reading(self, read: Callable[[], T]) -> tuple[T, dict[str, str]]:
-        """Call `read`. Return its result, and the keys that it refuses, with the reasons.
+        """Call `read`. Return its result, and the keys refused by it, with the reasons.
 
         If it refuses any, all its judgements are taken back: the file is as it was.
         """

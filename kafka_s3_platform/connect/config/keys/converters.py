@@ -145,7 +145,7 @@ def read_converter(
     Args:
         format_name: the format of the bytes, such as AVRO, or the dotted name of a user's class.
         options: the converter's options, without their prefix.
-        schemas_enable: the default of that option.
+        schemas_enable: the default of `schemas.enable`.
     """
     outcome = ClientOutcome("option of a converter")
     if "." in format_name:
@@ -183,7 +183,7 @@ def _read_plugin(outcome: ClientOutcome, class_name: str, options: Mapping[str, 
 
 
 def _ignore_options_of_others(outcome: ClientOutcome, accepted: Mapping[str, str], format_name: str) -> None:
-    """Note that options of JsonConverter and of JsonSchemaConverter mean nothing to other converters."""
+    """Mark options of JsonConverter and of JsonSchemaConverter as without meaning to other converters."""
     if PRESERVE_OTHERS in accepted and format_name != "JSON_SR":
         outcome.ignore(PRESERVE_OTHERS, "Belongs to JsonSchemaConverter.")
     for name in {DECIMAL_FORMAT, REPLACE_NULLS} & accepted.keys() if format_name != "JSON" else ():
@@ -204,7 +204,7 @@ def is_registry_option(name: str) -> bool:
 
 
 def _judge_option(outcome: ClientOutcome, name: str, value: str) -> bool:
-    """Judge an option by the table. Return whether it is honoured, so that its value has to be read."""
+    """Judge an option by the table. Return True if it is honoured, so its value has to be read."""
     key = _KEYS.find(name) or _KEYS.find(name.removeprefix(_PREFIX))
     if not is_known_option(name):
         outcome.unknown.add(name)
@@ -216,7 +216,7 @@ def _read_registry(
 ) -> RegistrySettings | None:
     """Read the address of a registry, and its login and TLS. None if it is refused.
 
-    `written` has the names that the file has for the options, with or without `schema.registry.`.
+    `written` has the file's names of the options, with or without `schema.registry.`.
     """
     urls = [url.strip() for url in options.get(_URL, "").split(",") if url.strip()]
     if not urls:
@@ -264,7 +264,7 @@ def _read_user_info(outcome: ClientOutcome, options: Mapping[str, str], written:
 
 
 def _read_tls(outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]) -> dict[str, str]:
-    """Read the TLS properties under the names that librdkafka and the registry's client share."""
+    """Read the TLS properties under the common names of librdkafka and the registry's client."""
     translated = translate_properties({n: value for n, value in options.items() if n.startswith("ssl.")}, "common")
     unusable = translated.properties.keys() - {*_SSL_PROPERTIES, *_IMPLIED}
     for name, (support, reason) in translated.judgements.items():

@@ -189,7 +189,7 @@ def read_role(file: ConfigFile, region: str) -> RoleSettings | None:
 
 
 def read_chain(file: ConfigFile) -> tuple[str, ...]:
-    """Read which members of AWS's default chain to ask, by botocore's names. Empty: all of them."""
+    """Read the members of AWS's default chain to ask, by botocore's names. Empty: all of them."""
     return _CHAIN_OF.get(_find_class(file), ())
 
 

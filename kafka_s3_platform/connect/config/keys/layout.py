@@ -32,7 +32,7 @@ ZOOZ_PATH = "'date'=YYYY-MM-dd/'hour'=HH"
 
 _TIME_INTERVALS: Mapping[str, str] = {"HOURLY": "Hourly", "DAILY": "Daily"}
 _OF_LAYOUTS: Mapping[str, str] = {"block_gzip": "Daily", "zooz": "Hourly"}
-"""The partitioner that makes the folders of each of these layouts."""
+"""The partitioner for the folders of each of these layouts."""
 
 _TIMESTAMP_SOURCES: Mapping[str, str] = {"WALLCLOCK": "Wallclock", "EVENT": "Record"}
 
@@ -262,7 +262,7 @@ def read_layout(file: ConfigFile, dialect: Dialect) -> LayoutSettings:
 
 
 def _check_out_of_range_folder(file: ConfigFile, layout: LayoutSettings) -> None:
-    """Refuse a folder for records out of range that other records could have, or that is no plain name."""
+    """Refuse a folder for records out of range if other records could have it, or if it is no plain name."""
     encode = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
     folders = [encode(datetime(2024, month, 1, tzinfo=timezone.utc)) for month in range(1, 13)]
     taken = {layout.tombstone_partition, *(folder.split(layout.directory_delim)[0] for folder in folders)}
@@ -303,7 +303,7 @@ def _read_partition_fields(file: ConfigFile, partitioner: str) -> tuple[str, ...
 
 
 def _read_path_format(file: ConfigFile, partitioner: str, naming: Mapping[str, Any]) -> str:
-    """Read the pattern of time folders. A partitioner without times has the default, which nothing uses."""
+    """Read the pattern of time folders. A partitioner without times has the default, and does not use it."""
     default = DAY_PATH if partitioner == "Daily" else HOUR_PATH
     default = {"block_gzip": BLOCK_GZIP_PATH, "zooz": ZOOZ_PATH}.get(naming["key_layout"], default)
     if partitioner == "TimeBased":
@@ -334,7 +334,7 @@ def _find_span(partitioner: str) -> int:
 
 
 def _read_time(file: ConfigFile, dialect: Dialect, partitioner: str, naming: Mapping[str, Any]) -> dict[str, Any]:
-    """Read which time of a record decides its folder, and the field that has it, if any."""
+    """Read the kind of time for a record's folder, and the field with the time, if any."""
     extractor = _read_extractor(file, dialect)
     if extractor == "RecordField" and partitioner in {"Default", "Field"} and naming["key_layout"] != "template":
         reason = f"{partitioner}Partitioner makes no time folders."
@@ -344,7 +344,7 @@ def _read_time(file: ConfigFile, dialect: Dialect, partitioner: str, naming: Map
 
 
 def _read_extractor(file: ConfigFile, dialect: Dialect) -> str:
-    """Read which time decides the folder, by its class or by Aiven's word."""
+    """Read the kind of time for the folder, by its class or by Aiven's word."""
     by_source = file.value(TIMESTAMP_SOURCE)
     if by_source and EXTRACTOR.name in file:
         file.refuse(TIMESTAMP_SOURCE.name, "timestamp.extractor says which time counts; keep one")
@@ -356,7 +356,7 @@ def _read_extractor(file: ConfigFile, dialect: Dialect) -> str:
 
 
 def _read_timestamp_field(file: ConfigFile, extractor: str) -> str | None:
-    """Read the field that holds a record's time. None: none does."""
+    """Read the field of a record's time. None: there is none."""
     if extractor in {"Record", "Wallclock"}:
         file.ignore_if_set((TIMESTAMP_FIELD.name,), f"The extractor {extractor} reads no field.")
         return None
@@ -364,7 +364,7 @@ def _read_timestamp_field(file: ConfigFile, extractor: str) -> str | None:
 
 
 def _read_rotation(file: ConfigFile, dialect: Dialect, partitioner: str) -> dict[str, Any]:
-    """Read when an object ends: after how many records, and after what times."""
+    """Read the limits of an object: its number of records, and its spans of time."""
     interval_ms = _read_rotation_key(file, dialect, ROTATION)
     # S3_SINK ends objects with its `time.interval` by default.
     if dialect.name == "cloud" and ROTATION.name not in file:

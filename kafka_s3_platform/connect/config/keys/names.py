@@ -1,4 +1,4 @@
-"""The keys of the names of objects, and the templates and delimiters that they are made of.
+"""The keys of the names of objects, and their templates and delimiters.
 
 A variable is `{{variable}}` or `{{variable:parameter=value}}`, as in "File name format" of the README of Aiven's S3
 sink. A template for keys to write has to name topic, kafka partition and first offset, to read them back from the key.
@@ -80,7 +80,7 @@ TemplatePart = str | Variable
 _ANY = Variable("any")
 
 _REWRITE: tuple[TemplatePart, ...] = ("@", Variable("ordinal"), "+", Variable("epoch"))
-"""The parts of a template that match REWRITTEN."""
+"""The parts of a template matching REWRITTEN."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class NameTemplate:
     def linear_pattern(self, texts: Mapping[str, str]) -> str:
         """Return `pattern` as a regular expression without references, for RE2.
 
-        A variable in `texts` (group -> text) matches that text only. `list_again` names the groups of repeated ones.
+        A variable in `texts` (group -> text) matches its text only. `list_again` names the groups of repeated ones.
         """
         touching = self._touching()
         pieces: list[str] = []
@@ -298,7 +298,7 @@ def _check_folder(folder: list[TemplatePart]) -> None:
 
 
 def _runs_into(part: TemplatePart, neighbour: TemplatePart, edge: int) -> TypeGuard[Variable]:
-    """Return True if a part is a number whose end cannot be told from its neighbour: another variable, or a digit.
+    """Return True if a part is a number that runs into its neighbour: another variable, or a digit.
 
     `edge` is the index of the neighbour's character beside it: 0, or -1.
     """
@@ -308,7 +308,7 @@ def _runs_into(part: TemplatePart, neighbour: TemplatePart, edge: int) -> TypeGu
 
 
 def _ends_in_topic_and_extension(folder: Sequence[TemplatePart]) -> bool:
-    """Return True if a file's name ends with the topic and a text that looks like an extension."""
+    """Return True if a file's name ends with the topic and a text like an extension."""
     tail = folder[-1]
     return folder[-2:-1] == [Variable("topic")] and isinstance(tail, str) and tail.startswith(".")
 

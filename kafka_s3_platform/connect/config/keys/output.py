@@ -85,7 +85,7 @@ def read_codecs(
 
 
 def read_source_codecs(file: ConfigFile, dialect: Dialect, format_name: str) -> dict[str, Any]:
-    """Read the codec of objects of lines, for names that do not show it. Other objects hold their codec."""
+    """Read the codec of objects of lines, for names without it. Other objects hold their codec."""
     file.ignore_if_set(("avro.codec", "parquet.codec", LEVEL.name), "Each object shows how it is compressed.")
     row = find_format(format_name)
     if row.names_its_codec:
@@ -98,7 +98,7 @@ def read_source_codecs(file: ConfigFile, dialect: Dialect, format_name: str) -> 
 
 
 def _read_codec(file: ConfigFile, row: Format, default: str | None = None) -> str:
-    """Read the codec by the format's own key. `default` counts if that is not set."""
+    """Read the codec by the format's own key. `default` counts if this is not set."""
     key = row.codec_key
     word = (file.text(key) or default or row.default_codec).casefold()
     codec = next((codec.name for codec in (row.codecs or READ_CODECS).values() if word in codec.words), word)
@@ -350,7 +350,7 @@ def read_output(file: ConfigFile, dialect: Dialect) -> dict[str, Any]:
 
 
 def _read_format(file: ConfigFile, dialect: Dialect) -> str:
-    """Read the name of the format of objects, and refuse a second key that sets it.
+    """Read the name of the format of objects, and refuse a second key for it.
 
     It is set by `format.class`, by Confluent Cloud's word, or by Aiven's keys. Else it is the dialect's own.
     """
@@ -449,7 +449,7 @@ def _read_part(file: ConfigFile, store: TypedKey[bool], by_class: TypedKey[str],
 
 
 def _read_nulls(file: ConfigFile, *, is_envelope: bool) -> Nulls:
-    """Read what is done with records without a value. Refuse what the format cannot do."""
+    """Read the handling of records without a value. Refuse one impossible in the format."""
     nulls = file.value_or(NULL_VALUES, NULL_VALUES.unset if is_envelope else "fail")
     if is_envelope and nulls != "write":
         file.refuse(NULL_VALUES.name, "an envelope archives records without a value, which is `write`")

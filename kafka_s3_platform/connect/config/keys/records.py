@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from kafka_s3_platform.core.model.connect import Side
 
 FIELDLESS = ("BYTES", "STRING")
-"""Inputs that have no fields."""
+"""Inputs without fields."""
 
 
 def find_input(converter: ConverterSettings) -> str:
-    """Return what a converter reads, by the name that tables of inputs and formats have for it."""
+    """Return a converter's input, by its name in the tables of inputs and formats."""
     if converter.format == "JSON" and converter.schemas_enable:
         return JSON_WITH_SCHEMA
     return converter.format
@@ -210,7 +210,7 @@ def read_records(
 
 
 def _looks_at_values(layout: LayoutSettings) -> bool:
-    """Return True if the folders of records depend on their values, so that these are decoded."""
+    """Return True if the folders of records depend on their values, so these are decoded."""
     has_clock = layout.timestamp_extractor in {"Record", "Wallclock"}
     return layout.partitioner == "Field" or "." in layout.partitioner or not has_clock
 
@@ -218,7 +218,7 @@ def _looks_at_values(layout: LayoutSettings) -> bool:
 def _read_converter(
     file: ConfigFile, worker: Worker, side: "Side", layout: LayoutSettings, *, needed: bool
 ) -> ConverterSettings | None:
-    """Read the converter of one side. If it is not `needed` to archive, restores that change records use it.
+    """Read the converter of one side. If it is not `needed` to archive, it is for restores with changes of records.
 
     Such restores decode an envelope's content, and a converter's registry has the schemas to archive. So it is read
     too, but its errors do not refuse the file.
@@ -258,7 +258,7 @@ def _read_named_converter(file: ConfigFile, worker: Worker, side: "Side") -> Con
 def _read_own_converter(
     file: ConfigFile, side: "Side", format_name: str, *, schemas_enable: bool
 ) -> ConverterSettings | None:
-    """Read the converter that the file itself names, with its options."""
+    """Read the converter named in the file itself, with its options."""
     if not format_name:
         return None
     prefix = f"{side}.converter."
@@ -292,7 +292,7 @@ def _read_shared(file: ConfigFile) -> dict[str, str]:
 
 
 def _ignore_shared_registry(file: ConfigFile, converters: Iterable[ConverterSettings | None]) -> None:
-    """Report that the shared keys of a registry change nothing, if no converter of the file asks a registry."""
+    """Report the shared keys of a registry as without effect, if no converter of the file asks a registry."""
     shared = _read_shared(file)
     file.mark_known(name for name in shared if is_known_option(name))
     if not any(converter and converter.registry for converter in converters):
@@ -301,7 +301,7 @@ def _ignore_shared_registry(file: ConfigFile, converters: Iterable[ConverterSett
 
 
 def _ignore_converter(file: ConfigFile, side: "Side", why: str, refused: Mapping[str, str] = {}) -> None:
-    """Report that the converter of this side changes nothing. `refused` is key -> reason for restores."""
+    """Report the converter of this side as without effect. `refused` is key -> reason for restores."""
     names = [
         name for name in file.read_prefix("") if name.startswith(f"{side}.converter") or name == CLOUD_FORMATS[side]
     ]
@@ -315,7 +315,7 @@ def _ignore_converter(file: ConfigFile, side: "Side", why: str, refused: Mapping
 def _judge_pairs(
     file: ConfigFile, layout: LayoutSettings, key: ConverterSettings | None, value: ConverterSettings | None
 ) -> None:
-    """Refuse settings that fail for every record: an input unfit for the output, or fields of plain values."""
+    """Refuse settings sure to fail for every record: an input unfit for the output, or fields of plain values."""
     _judge_part(file, "value", layout.format, value)
     if layout.keys_format is not None:
         _judge_part(file, "key", layout.keys_format, key)
@@ -329,7 +329,7 @@ def _judge_pairs(
 
 
 def _judge_part(file: ConfigFile, side: "Side", output: str, converter: ConverterSettings | None) -> None:
-    """Refuse a converter whose values the format `output` cannot hold, or a missing one that it needs."""
+    """Refuse a converter with values unfit for the format `output`, or the lack of a necessary one."""
     name = f"{side}.converter"
     if converter is not None:
         if reason := explain_refusal(converter, output):
@@ -345,7 +345,7 @@ def _judge_part(file: ConfigFile, side: "Side", output: str, converter: Converte
 
 
 def _read_transforms(file: ConfigFile, layout: LayoutSettings, *, is_source: bool) -> tuple[TransformSettings, ...]:
-    """Read the transforms in their order. Refuse those that a sink cannot run."""
+    """Read the transforms in their order. Refuse those impossible in a sink."""
     entries = {
         name: value for name, value in file.read_prefix("").items() if name.startswith(("transforms", "predicates"))
     }
@@ -365,7 +365,7 @@ def _read_transforms(file: ConfigFile, layout: LayoutSettings, *, is_source: boo
 
 
 def _judge_routes(file: ConfigFile, steps: tuple[TransformSettings, ...]) -> None:
-    """Refuse routers that give two topics one name: their objects would get the same keys."""
+    """Refuse routers with one name for two topics: their objects would get the same keys."""
     topics: dict[str, list[str]] = {}
     for topic in file.value(TOPICS):
         topics.setdefault(route_topic(steps, topic), []).append(topic)
@@ -379,7 +379,7 @@ def _judge_routes(file: ConfigFile, steps: tuple[TransformSettings, ...]) -> Non
 
 
 def _judge_step(file: ConfigFile, layout: LayoutSettings, step: TransformSettings) -> None:
-    """Refuse a transform whose results the sink's format cannot hold."""
+    """Refuse a transform with results unfit for the sink's format."""
     if layout.is_envelope and not keeps_content(step):
         file.refuse(
             f"transforms.{step.alias}.type",
@@ -395,7 +395,7 @@ def _judge_step(file: ConfigFile, layout: LayoutSettings, step: TransformSetting
 
 
 def _read_errors(file: ConfigFile, layout: LayoutSettings, letters: str | None) -> ErrorSettings:
-    """Read the error settings. `letters` is the dead letter topic of a connector whose file names none."""
+    """Read the error settings. `letters` is the dead letter topic of a connector without one in its file."""
     tolerance: ErrorsTolerance = file.value_or(TOLERANCE, "all" if letters else "none")
     is_by_itself = letters is not None and tolerance == "all"
     settings = file.fill(

@@ -1,4 +1,4 @@
-"""The keys of retention: what goes from an archive and when, and what stays whatever they say."""
+"""The keys of retention: the rules for removals from an archive, and the holds against them."""
 
 from datetime import date
 

@@ -63,7 +63,7 @@ CLOUD_FORMATS: Mapping[str, str] = {"key": "input.key.format", "value": "input.d
 """Confluent Cloud's keys for the converters of keys and values."""
 _HEADER_WORDS: Mapping[str, str] = {"BYTES": "ByteArrayConverter", "STRING": "StringConverter"}
 OF_HEADERS = ("header.converter", "input.header.format")
-"""The keys that tell a source how headers were written. A sink writes them as they are."""
+"""The keys about the written form of headers, for a source. A sink writes them as they are."""
 
 
 def _parse_path(text: str) -> str:
@@ -281,7 +281,7 @@ def _find_keys_format(file: ConfigFile, layout: LayoutSettings) -> str | None:
 
 
 def _find_worker_class(worker: Worker, name: str) -> str:
-    """Return the class that worker.properties names for a converter, empty if it names none."""
+    """Return the class of a converter in worker.properties, empty if it names none."""
     if name in worker.converters:
         return worker.converters[name].get_secret_value()
     return ""
@@ -316,7 +316,7 @@ def judge_converters(
 def _judge_schemas(
     file: ConfigFile, layout: LayoutSettings, converters: Mapping[str, ConverterSettings | None]
 ) -> None:
-    """Refuse converters that need a schema if objects hold none: no record could be written to Kafka."""
+    """Refuse converters in need of a schema if objects hold none: no record could be written to Kafka."""
     formats = {"key": _find_keys_format(file, layout), "value": layout.format}
     for side, converter in converters.items():
         format_name = formats[side]
@@ -339,7 +339,7 @@ def _judge_schemas(
 
 
 def _require_converter(file: ConfigFile, side: str, why: str, named: ConverterSettings | None) -> None:
-    """Refuse a file without a converter that writes the records of objects, or with one (`named`) that cannot."""
+    """Refuse a file without a converter for the records of objects, or with an unfit one (`named`)."""
     required = "" if named else "required, here or in worker.properties: "
     name = file.find_first_set(f"{side}.converter", CLOUD_FORMATS[side])
     if not file.is_refused(name):
@@ -357,12 +357,12 @@ def _read_fields(file: ConfigFile, format_name: str) -> tuple[str, ...]:
 
 
 def _find_template_key(file: ConfigFile) -> str:
-    """Return the name of the key that has the template of object keys."""
+    """Return the name of the key with the template of object keys."""
     return SOURCE_TEMPLATE.name if SOURCE_TEMPLATE.name in file else TEMPLATE.name
 
 
 def _judge_template(file: ConfigFile, layout: LayoutSettings) -> None:
-    """Refuse a template that cannot be read, or that lacks a fact which another key of the file needs."""
+    """Refuse an unreadable template, or one without a fact needed by another key of the file."""
     if layout.key_layout != "template":
         return
     key = _find_template_key(file)

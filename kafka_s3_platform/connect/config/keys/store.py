@@ -280,7 +280,7 @@ def read_store(file: ConfigFile) -> StoreSettings:
 
 
 def _read_accelerate(file: ConfigFile, bucket: str) -> bool:
-    """Read whether AWS's accelerated endpoint is used. Refuse what cannot go with it."""
+    """Return True if AWS's accelerated endpoint is used. Refuse settings incompatible with it."""
     if not file.value(ACCELERATE):
         return False
     if "store.url" in file:

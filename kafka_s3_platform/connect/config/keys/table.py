@@ -1,7 +1,7 @@
-"""Declares keys: the effect of each, its parser, and the field of the settings that it fills.
+"""Declares keys: the effect of each, its parser, and its field of the settings.
 
-A key is declared once, with its parser and its meaning. Its default is that of its field. The check report,
-`kafka-s3 describe` and `docs/connector-files.md` take them from there.
+A key is declared once, with its parser and its meaning. Its default is its field's. The check report, `kafka-s3
+describe` and `docs/connector-files.md` take them from there.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +31,7 @@ class Key:
     """A key, or a family of keys if `name` ends in `.*`.
 
     `neutral` are the values without effect of an unsupported key. They are accepted, so a file with Connect's defaults
-    loads. `alias_of` is the key of an alias: its value is read under that key's name. A key `for_sinks` concerns the
+    loads. `alias_of` is the key of an alias: its value is read under this key's name. A key `for_sinks` concerns the
     writing of objects, and means nothing to a source connector.
     """
 
@@ -91,7 +91,7 @@ class KeyTable:
         return find_nearest(name, (exact for exact in self._exact if not exact.endswith(".*")))
 
     def explain_unknown(self, name: str, what: str = "key") -> str:
-        """Return the reason to refuse a name that is not known, with the one that may be meant."""
+        """Return the reason to refuse an unknown name, with the nearest known one."""
         near = self.nearest(name)
         return f"unknown {what}" + (f"; did you mean {near}?" if near else "")
 
@@ -117,7 +117,7 @@ def declare_setting(
     shown: str | None = None,
     for_sinks: bool = False,
 ) -> TypedKey[T]:
-    """Declare the key of a field of settings, whose default is the key's. `ConfigFile.fill` reads it."""
+    """Declare the key of a field of settings, with the field's default. `ConfigFile.fill` reads it."""
     default = settings.model_fields[field].default
     key = declare_key(name, parse, doc, default=default, shown=shown, for_sinks=for_sinks)
     _KEYS_OF.setdefault(settings, {})[field] = key
@@ -134,7 +134,7 @@ def _render_default(default: object) -> str | None:
 
 
 def declare_honoured(name: str, doc: str, default: str | None = None) -> Key:
-    """Declare a key with an effect, whose value is read elsewhere. `default` describes its default in the docs."""
+    """Declare a key with an effect. Its value is read elsewhere. `default` describes its default in the docs."""
     return Key(name, Support.HONOURED, doc, default)
 
 
@@ -145,7 +145,7 @@ def declare_aliases(whose: str, names: str) -> tuple[Key, ...]:
 
 
 def declare_without_meaning(doc: str, names: str) -> tuple[Key, ...]:
-    """Declare keys that are accepted without effect, for the reason `doc`. `names` are separated by blanks."""
+    """Declare keys accepted without effect, for the reason `doc`. `names` are separated by blanks."""
     return tuple(Key(name, Support.WITHOUT_MEANING, doc) for name in names.split())
 
 
@@ -155,9 +155,9 @@ def declare_not_yet(name: str, doc: str, *neutral: str) -> Key:
 
 
 def declare_refused(name: str, doc: str, *neutral: str) -> Key:
-    """Declare a key that cannot be supported here. Any value but the `neutral` ones refuses the file."""
+    """Declare an unsupported key. Any value but the `neutral` ones refuses the file."""
     return Key(name, Support.REFUSED, doc, neutral=neutral)
 
 
 REQUIRED = "required"
-"""The `default` of a key that every file has to set."""
+"""The `default` of a key required in every file."""

@@ -25,7 +25,7 @@ class Inserted:
 
 
 def _expect_exactly(*allowed: str) -> Callable[[str], str]:
-    """Return a parser that takes only the `allowed` words, in their very spelling, as Kafka does."""
+    """Return a parser of the `allowed` words only, in their very spelling, as Kafka does."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -66,7 +66,7 @@ def parse_renames(text: str) -> dict[str, str]:
 
 
 def parse_casts(text: str) -> dict[str | None, str]:
-    """Parse Cast's `spec`: pairs of a field and its type. A single type is that of the field None, the whole value."""
+    """Parse Cast's `spec`: pairs of a field and its type. A single type belongs to the field None, the whole value."""
     pairs = [[part.strip() for part in spec.split(":")] for spec in parse_names(text)]
     casts: dict[str | None, str] = {(pair[0] if pair[1:] else None): pair[-1].lower() for pair in pairs}
     if any(len(pair) > 2 for pair in pairs) or not set(casts.values()) <= set(CAST_TYPES):

@@ -137,7 +137,7 @@ def parse_options(settings: TransformSettings | PredicateSettings) -> dict[str, 
 
 
 def _refuse_unknown(key: str, declared: Declared, options: Iterable[str]) -> None:
-    """Raise ValueError if a transform or predicate has an option that its class does not have."""
+    """Raise ValueError if a transform or predicate has an option unknown to its class."""
     allowed_names = [option.name for option in declared.options]
     for name in options:
         if name not in allowed_names:
@@ -173,7 +173,7 @@ def _parse_predicates(entries: Mapping[str, str]) -> Iterator[PredicateSettings]
 def _parse_transform(
     alias: str, options: dict[str, str], predicates: Mapping[str, PredicateSettings]
 ) -> TransformSettings:
-    """Return the transform of this alias. What is no option of its class is taken out of `options`."""
+    """Return the transform of this alias. Keys other than its class's options are taken out of `options`."""
     key = f"transforms.{alias}"
     type_ = _take_type(key, options, PACKAGE, TRANSFORM_TYPES)
     if type_ not in TRANSFORM_TYPES and not _may_be_python(type_):
@@ -192,7 +192,7 @@ def _hide_options(options: Mapping[str, str]) -> dict[str, SecretStr]:
 
 
 def _may_be_python(type_: str) -> bool:
-    """Return True if the name of a transform's class can be that of a user's Python class."""
+    """Return True if the name of a transform's class can be a user's Python class."""
     return "." in type_ and "$" not in type_ and not type_.startswith("org.apache.kafka.")
 
 
@@ -207,7 +207,7 @@ def _take_type(key: str, options: dict[str, str], package: str, types: Iterable[
 
 
 def _explain_unknown_type(key: str, type_: str, what: str, types: Iterable[str]) -> ValueError:
-    """Return the error for a class that is not known. `what` is `transform` or `predicate`."""
+    """Return the error for an unknown class. `what` is `transform` or `predicate`."""
     python = " or your own Python class by its dotted name" if what == "transform" else ""
     return ValueError(
         f"{key}.type: unknown {what} '{type_}'{_suggest_name(type_, types)}; known: {', '.join(types)}{python}"
@@ -228,7 +228,7 @@ def _take_predicate(
 
 
 def _take_negate(key: str, options: dict[str, str], predicate: PredicateSettings | None) -> bool:
-    """Remove `negate` from a transform's options, and return it: whether the predicate is turned round."""
+    """Remove `negate` from a transform's options, and return it: True turns the predicate round."""
     if "negate" not in options:
         return False
     if predicate is None:
@@ -253,7 +253,7 @@ def _group_by_alias(entries: Mapping[str, str], prefix: str) -> dict[str, dict[s
 
 
 def _find_alias(key: str, prefix: str, aliases: tuple[str, ...]) -> str:
-    """Return the alias that a key belongs to. An alias may have dots, so the longest that fits counts."""
+    """Return the alias in a key. An alias may have dots, so the longest match counts."""
     rest = key.removeprefix(f"{prefix}.")
     fitting = [alias for alias in aliases if rest.startswith(f"{alias}.")]
     if not fitting:

@@ -65,7 +65,7 @@ def _parse_number(text: str) -> float:
 
 
 def expect_match(pattern: str, what: str) -> Parser[str]:
-    """Return a parser of texts that match a pattern of ASCII. `what` says in a message what another text is not."""
+    """Return a parser of the texts of an ASCII pattern. Errors about other texts read: it is no `what`."""
 
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text, re.ASCII):
@@ -159,7 +159,7 @@ def is_topic_name(text: str) -> bool:
 
 
 def expect_names(parse: Callable[[str], object]) -> Parser[tuple[str, ...]]:
-    """Return a parser of names separated by commas, each one that `parse` accepts. It returns each once, in order."""
+    """Return a parser of names separated by commas, each accepted by `parse`. It returns each once, in order."""
 
     def parse_names(text: str) -> tuple[str, ...]:
         names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
@@ -183,7 +183,7 @@ def parse_topics(text: str) -> tuple[str, ...]:
 
 
 def parse_java_regex(text: str) -> str:
-    """Return the text if it is a regular expression of Java that can be honoured here. Raise ValueError if not."""
+    """Return the text if it is a regular expression of Java supported here. Raise ValueError if not."""
     compile_java_regex(text)
     return text
 
@@ -264,7 +264,7 @@ def parse_bootstrap_servers(text: str) -> str:
 
 
 def _is_host(text: str) -> bool:
-    """Return True if the text has no blanks, control characters or characters that change the direction of text."""
+    """Return True if the text has no blanks, control characters or characters changing the direction of text."""
     return text.isprintable() and " " not in text
 
 
@@ -371,7 +371,7 @@ FORMAT_CLASS: Parser[str] = expect_class(FORMATS, plugin=plugins.FORMAT)
 PART_FORMAT_CLASS: Parser[str] = expect_class(
     {row.class_name: row.name for row in WRITTEN_FORMATS.values() if "key" in row.parts}
 )
-"""Parses the format of objects that hold keys or headers."""
+"""Parses the format of objects of keys or headers."""
 
 PARTITIONER_CLASS: Parser[str] = expect_class(
     {_PARTITIONERS + f"{name}Partitioner": name for name in ("Default", "Field", "Hourly", "Daily", "TimeBased")},

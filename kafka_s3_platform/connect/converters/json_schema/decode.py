@@ -52,7 +52,7 @@ _DRAFTS = {
     "json-schema.org/draft/2019-09/schema": DRAFT201909,
     "json-schema.org/draft/2020-12/schema": DRAFT202012,
 }
-"""The drafts of JSON Schema that are read, by their $schema without its scheme."""
+"""The supported drafts of JSON Schema, by their $schema without its scheme."""
 _BESIDE_REF = frozenset(
     {"$ref", "$schema", "$id", "$anchor", "$defs", "definitions", "$comment", "title", "description", "examples"}
     | {"deprecated", "readOnly", "writeOnly", "connect.index"}
@@ -63,7 +63,7 @@ SIMPLE = {"integer": "int64", "number": "double", "boolean": "boolean", "string"
 
 @dataclass(frozen=True)
 class _JsonSchema:
-    """A compiled schema: in Avro, and as a reader of values (`read`), whose differences `readers` has."""
+    """A compiled schema: in Avro, and as a reader of values (`read`). `readers` has the differences."""
 
     schema: Schema
     readers: Readers
@@ -81,7 +81,7 @@ class JsonSchemaConverter(FramedConverter):
         self._compile = _compile_with_others if keeps_others else _compile_json_schema
 
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes | None]:
-        """Decode the JSON behind the id by its schema, and note properties that one of them lacks."""
+        """Decode the JSON behind the id by its schema, and note properties missing in one of them."""
         compiled = registry.compile_once(schema_id, self._origin.subject, self._compile)
         try:
             text = body.removeprefix(BYTE_ORDER_MARK)
@@ -122,7 +122,7 @@ def _compile_json_schema(registered: RegistrySchema, *, keeps_others: bool = Fal
 
 
 _compile_with_others = partial(_compile_json_schema, keeps_others=True)
-"""One object for all converters: `Registry.compile_once` finds what it has compiled by it."""
+"""One object for all converters: `Registry.compile_once` finds its result by it."""
 
 
 def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: bool = False) -> Slot:
@@ -155,7 +155,7 @@ def _make_resource(contents: Any) -> Resource[Any]:
 
 
 def _find_draft(contents: Any, default: Any) -> Any:
-    """Return the draft of JSON Schema that `$schema` names, `default` if it names none."""
+    """Return the draft of JSON Schema named in `$schema`, `default` if it names none."""
     uri = contents.get("$schema") if isinstance(contents, Mapping) else None
     if uri is None:
         return default
@@ -185,7 +185,7 @@ class _Itself:
 
 @dataclass(frozen=True)
 class _Part:
-    """One of the schemas that an object schema is combined of. `is_sure`: every object fits it (not an alternative)."""
+    """One part of a combined object schema. `is_sure`: every object fits it (not an alternative)."""
 
     schema: Mapping[str, Any]
     resolver: Any
@@ -195,7 +195,7 @@ class _Part:
 class _Types:
     """Makes Connect types from JSON Schemas. Further references to the same object schema give the same type.
 
-    A `resolver` finds what a `$ref` in a schema means, by the place of the schema.
+    A `resolver` finds the target of a `$ref` in a schema, by the place of the schema.
     """
 
     def __init__(self, keeps_others: bool, default: Any) -> None:
@@ -255,7 +255,7 @@ class _Types:
             return self._default
 
     def _enter_schema(self, schema: Mapping[str, Any], resolver: Any, *, is_found: bool) -> Any:
-        """Return the resolver of a schema's references, which are relative to its $id.
+        """Return the resolver of a schema's references, relative to its $id.
 
         `is_found`: a reference led to the schema, so the resolver knows its address already.
         """
@@ -267,7 +267,7 @@ class _Types:
         return resolver.in_subresource(resource)
 
     def _count_places(self, count: int) -> None:
-        """Count further places where types stand. Raise BadRecordError if a schema comes to too many."""
+        """Count further places of types. Raise BadRecordError if a schema comes to too many."""
         self._made += count
         if self._made > MAX_SCHEMA_PLACES:
             raise BadRecordError(f"it comes to more than {MAX_SCHEMA_PLACES:,} places where types stand")
@@ -305,7 +305,8 @@ class _Types:
     def _combine_parts(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool] | None:
         """Return the type of a schema combined of several, and True if it may be null: a struct with the fields of all.
 
-        Without fields in a part that every value fits, the first such part with a type counts. None: no part has one.
+        Without fields in a sure part (every value fits it), the first sure one with a type counts. None: no part has
+        one.
         """
         itself = _Itself(schema)
         if itself in self._structs:
@@ -357,7 +358,7 @@ class _Types:
         )
 
     def _read_array(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
-        """Return the Connect type of a JSON array: a map if `connect.type` says that its items are entries."""
+        """Return the Connect type of a JSON array: a map if its items are entries by `connect.type`."""
         # The first items have types of their own: all of them may be anything.
         items: Any = True if "prefixItems" in schema else schema.get("items", True)
         if schema.get("connect.type") == "map":
@@ -416,7 +417,7 @@ def _is_closed(schema: Mapping[str, Any]) -> bool:
 
 
 def _make_others_slot(property_names: Container[str]) -> Slot:
-    """Return the field of an object for properties that its schema does not list: a map of JSON texts."""
+    """Return the field of an object for properties missing in its schema: a map of JSON texts."""
     if OTHER_PROPERTIES in property_names:
         raise BadRecordError(f"it lists {OTHER_PROPERTIES}, which {PRESERVE_OTHERS}=true has another use for")
     values = ConnectType("map", key=Slot(ConnectType("string")), values=Slot(_make_any_type()))
@@ -469,7 +470,7 @@ def _join_types(slots: Sequence[Slot]) -> ConnectType:
 
 
 def _describe_shape(kind: ConnectType) -> object:
-    """Return a key by which types are compared: equal for types whose values are read alike."""
+    """Return a key for comparing types: equal for types with values read alike."""
     if kind.kind == "struct":
         return kind
     parts = [(_describe_shape(slot.type), slot.optional) for slot in (kind.key, kind.values, *kind.branches) if slot]
@@ -481,7 +482,7 @@ def _make_any_type() -> ConnectType:
 
 
 def _check_connect_type(kind: str) -> str:
-    """Return the name that this platform has for a `connect.type`. Raise BadRecordError if it is unknown."""
+    """Return this platform's name of a `connect.type`. Raise BadRecordError if it is unknown."""
     names = {"float32": "float", "float64": "double"}
     if names.get(kind, kind) not in AVRO_TYPES:
         raise BadRecordError(f"its connect.type {kind!r} is unknown")

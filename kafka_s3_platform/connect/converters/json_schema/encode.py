@@ -50,9 +50,9 @@ _exactly = msgspec.json.Decoder(float_hook=Decimal)
 
 
 def compile_json_schema(avro: Any) -> Serializer:
-    """Return the serializer of values of an Avro schema (parsed JSON) as JSON, with a JSON Schema that is made of it.
+    """Return the serializer of values of an Avro schema (parsed JSON) as JSON, with a JSON Schema made of it.
 
-    ValueError if that is too long with names expanded.
+    ValueError if this is too long with names expanded.
     """
     compiler = _Compiler(AvroSchema(avro))
     part = compiler.compile_part(compiler.avro.root)
@@ -70,7 +70,7 @@ class _Part:
 class _Compiler:
     """Compiles each node of an Avro schema to its part of the JSON Schema, and to a converter of values to plain JSON.
 
-    Records that contain themselves become `definitions`, which are referred to.
+    Recursive records become `definitions` with references to them.
     """
 
     def __init__(self, avro: AvroSchema) -> None:
@@ -102,7 +102,7 @@ class _Compiler:
         return _compile_scalar(resolved)
 
     def _compile_union(self, union: Sequence[Any]) -> _Part:
-        """Compile a union: of one type and null, or of several, of which values name their branch."""
+        """Compile a union: of one type and null, or of several types, with values naming their branch."""
         members, has_null = self.avro.members(union)
         parts = [self.compile_part(member) for member in members]
         documents = [NULL] * has_null + [part.document for part in parts]
@@ -115,7 +115,7 @@ class _Compiler:
         return _Part(document, lambda value: None if value is None else plain(value))
 
     def _compile_choice(self, members: Sequence[Any], parts: Sequence[_Part]) -> EncodeValue:
-        """Return a converter of values of a union of several types, which name their branch."""
+        """Return a converter of values of a union of several types. The values name their branch."""
         choose = self.avro.compile_choice(members)
 
         def plain(value: Any) -> Any:
@@ -125,7 +125,7 @@ class _Compiler:
         return plain
 
     def _compile_array(self, node: Mapping[str, Any]) -> _Part:
-        """Compile an array, or a map that Avro holds as an array of entries."""
+        """Compile an array, or a map held by Avro as an array of entries."""
         items = self.compile_part(node["items"])
         member = self.avro.resolve(node["items"])
         document = {"type": "array", "items": items.document}
@@ -205,7 +205,7 @@ def _describe_node(node: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _may_be_null(document: Mapping[str, Any]) -> bool:
-    """Return True if null fits a JSON Schema that this module made."""
+    """Return True if null fits a JSON Schema of this module."""
     return document == NULL or NULL in document.get("oneOf", document.get("anyOf", ()))
 
 
@@ -215,7 +215,7 @@ def _find_json_kind(kind: str) -> str:
 
 
 def _compile_enum(node: Mapping[str, Any]) -> _Part:
-    """Compile an enum. Its converter refuses texts that are no symbol."""
+    """Compile an enum. Its converter refuses texts other than symbols."""
     symbols = frozenset(node["symbols"])
 
     def plain(value: str) -> str:
@@ -241,7 +241,7 @@ def _compile_scalar(node: Mapping[str, Any]) -> _Part:
 
 
 def _compile_decimal(node: Mapping[str, Any]) -> _Part:
-    """Compile a decimal to a number with the name and parameters that Connect's Decimal has."""
+    """Compile a decimal to a number with the name and parameters of Connect's Decimal."""
     scale = node.get("scale", 0)
     precision = node.get("precision", DEFAULT_PRECISION)
     parameters = {"scale": str(scale)} | (
@@ -274,7 +274,7 @@ def _require_type(*kinds: type) -> EncodeValue:
 
 
 def _check_double(value: Any) -> float:
-    """Return the number as a float. Raise ValueError for NaN and infinities, which JSON lacks."""
+    """Return the number as a float. Raise ValueError for NaN and infinities: JSON lacks them."""
     if not isfinite(value):
         raise ValueError(f"{value} is no number that JSON has")
     return float(value)

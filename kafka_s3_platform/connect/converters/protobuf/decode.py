@@ -49,7 +49,7 @@ from kafka_s3_platform.core.model.times import HOUR_MS
 # Tag and length of an empty inner message.
 _LEAST_BYTES = 2
 _MOST_DEEP = 100
-"""The deepest nesting that is counted. The parser refuses deeper messages."""
+"""The deepest nesting counted. The parser refuses deeper messages."""
 
 _NUMBER_BYTES = 10
 """The most bytes of a number. The parser refuses messages with longer ones."""
@@ -72,7 +72,7 @@ class MessageSizes:
             _ValueCounter(self._values, max_values).count_values(memoryview(body), 0, len(body), self._message, 0)
 
     def _find(self, message: Descriptor) -> None:
-        """Collect the number of values of each message type that a message may hold: one, and one for each field."""
+        """Collect the number of values of each message type possible in a message: one, and one for each field."""
         todo = [message]
         while todo:
             descriptor = todo.pop()
@@ -82,7 +82,7 @@ class MessageSizes:
 
 
 class _ValueCounter:
-    """One pass over a message's bytes that counts its values, up to a limit."""
+    """One pass over a message's bytes for counting its values, up to a limit."""
 
     def __init__(self, values: dict[str, int], max_values: int) -> None:
         self._values = values
@@ -173,7 +173,7 @@ class ProtobufConverter(FramedConverter):
         )
 
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes | None]:
-        """Decode the message that the indexes behind the id name, after counting its values."""
+        """Decode the message named by the indexes behind the id, after counting its values."""
         file = registry.compile_once(schema_id, self._origin.subject, self._file)
         indexes, at = read_message_indexes(body)
         message = file.message(indexes)
@@ -193,7 +193,7 @@ class ProtobufConverter(FramedConverter):
 
 
 def _is_enabled(options: Mapping[str, str], name: str, otherwise: str) -> bool:
-    """Return the value of an option that is `true` or `false`."""
+    """Return the value of a boolean option."""
     return options.get(name, otherwise).strip().lower() == "true"
 
 
@@ -468,7 +468,7 @@ def _read_decimal_parameters(descriptor: FieldDescriptor | None) -> dict[str, st
 def _note_unlisted(message: Descriptor, read_value: ReadField) -> ReadField:
     """Return `read_value` with a note on unlisted fields of the message: nothing reads them.
 
-    Numbers that a closed enum lacks count too. So do extensions: they have no place in Connect's types.
+    Numbers missing in a closed enum count too. So do extensions: they have no place in Connect's types.
     """
     name = message.full_name
 
@@ -488,7 +488,7 @@ def _note_unlisted(message: Descriptor, read_value: ReadField) -> ReadField:
 
 
 def _choose_read(descriptor: FieldDescriptor) -> ReadField:
-    """Return the reader of a field's value that is no message and no enum."""
+    """Return the reader of a field's value, other than a message or an enum."""
     if descriptor.type in UNSIGNED_64:
         return _to_signed
     file = FileDescriptorProto()
@@ -502,7 +502,7 @@ def _keep_value(value: Any) -> Any:
 
 
 def _keep_text(value: Any) -> Any:
-    """Return a text. Raise BadRecordError for bytes, which Protobuf gives where a text is not UTF-8."""
+    """Return a text. Raise BadRecordError for bytes: Protobuf gives these for a text other than UTF-8."""
     if type(value) is bytes:
         raise BadRecordError(f"has text that is not UTF-8: {value[:100]!r}")
     return value
@@ -549,14 +549,14 @@ def _read_time(value: Any) -> int:
 
 
 def _cut_nanos(nanos: int) -> int:
-    """Return whole milliseconds of these nanoseconds. Note the record if that loses some."""
+    """Return whole milliseconds of these nanoseconds. Note the record if some are lost."""
     if nanos % 1_000_000:
         lost.places.setdefault(CUT_TIMES, f"{nanos} nanoseconds")
     return nanos // 1_000_000
 
 
 def _read_decimal(value: Any, scale: int) -> bytes:
-    """Return a Decimal message as Avro's bytes, with the scale that its field declares."""
+    """Return a Decimal message as Avro's bytes, with its field's declared scale."""
     if len(value.value) > MAX_DECIMAL_BYTES:
         raise BadRecordError(f"has a Decimal of {len(value.value)} bytes, read are {MAX_DECIMAL_BYTES}")
     number = int.from_bytes(value.value, "big", signed=True)

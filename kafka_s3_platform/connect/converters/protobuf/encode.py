@@ -5,7 +5,7 @@ are numbered in their order, enums are strings, and Connect's logical types are 
 nullable scalar is `optional` (Confluent's `optional.for.nullables`), so null and 0 differ. In addition, a union of
 several types is a message with a oneof. Protobuf has no null arrays or maps: they become empty.
 
-A schema is compiled once, to the lines of the file and to a *filler*, which puts a value into a message.
+A schema is compiled once, to the lines of the file and to a *filler*: it puts a value into a message.
 """
 
 import base64
@@ -46,7 +46,7 @@ FIRST_MESSAGE = b"\0"
 """The wire format's message indexes of the first message of a file."""
 
 FILE_NAME = "default"
-"""The name that Confluent's Python client gives to a file that no other file imports."""
+"""The name given by Confluent's Python client to a file imported by no other."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class ProtobufSerializer(Serializer):
 
 
 def compile_protobuf(avro: Any) -> ProtobufSerializer:
-    """Return the serializer of values of an Avro schema (parsed JSON), with the .proto file that is made of it.
+    """Return the serializer of values of an Avro schema (parsed JSON), with the .proto file made of it.
 
-    ValueError says which of its types Protobuf lacks.
+    ValueError if Protobuf cannot hold its values, with the reason.
     """
     compiler = _Compiler(AvroSchema(avro))
     root = compiler.avro.resolve(compiler.avro.root)
@@ -116,7 +116,7 @@ class _Kind:
 
 @dataclass
 class _Scope:
-    """A message that is being written: its full name, the names used inside, and the lines of inner messages."""
+    """A message under construction: its full name, the names used inside, and the lines of inner messages."""
 
     path: str
     taken: set[str]
@@ -134,7 +134,7 @@ class _Scope:
 
 
 class _Compiler:
-    """Compiles records to the lines of their messages, and to their fillers. `imports` are the files that they need."""
+    """Compiles records to the lines of their messages, and to their fillers. `imports` are the files they need."""
 
     def __init__(self, avro: AvroSchema) -> None:
         self.avro = avro
@@ -142,7 +142,7 @@ class _Compiler:
         self._messages: dict[str, tuple[str, list[Fill]]] = {}
 
     def message(self, record: Mapping[str, Any], name: str, path: str) -> tuple[list[str], Fill]:
-        """Return the lines of a record's message, whose full name is `path`, and the function that fills it."""
+        """Return the lines of a record's message with the full name `path`, and its filler."""
         fillers: list[Fill] = []
         # Known before its fields are compiled: they may name the record itself.
         self._messages[record["name"]] = path, fillers
@@ -158,7 +158,7 @@ class _Compiler:
         return _write_block("message", name, [*scope.nested, *(line for line, _ in fields)]), fill
 
     def _compile_field(self, declared: Mapping[str, Any], tag: int, scope: _Scope) -> tuple[str, Fill]:
-        """Return the line of a field, which has the number `tag`, and the filler of it."""
+        """Return the line of a field with the number `tag`, and its filler."""
         name = declared["name"]
         node = self.avro.resolve(declared["type"])
         members, has_null = self.avro.members(node if isinstance(node, list) else [node])
@@ -172,7 +172,7 @@ class _Compiler:
         return f"{label}{kind.name} {name} = {tag}{kind.options};", put
 
     def _compile_labelled(self, node: Any, name: str, scope: _Scope) -> tuple[_Kind, str, Fill]:
-        """Return the Protobuf type of a field, its label (`repeated ` for an array), and the function that fills it."""
+        """Return the Protobuf type of a field, its label (`repeated ` for an array), and its filler."""
         if isinstance(node, Mapping) and node["type"] == "array":
             kind = self._compile_single(node["items"], name, scope)
             return kind, "repeated ", _put_repeated(name, kind)
@@ -254,7 +254,7 @@ def _write_block(word: str, name: str, lines: Sequence[str]) -> list[str]:
 
 
 def _put_single(name: str, kind: _Kind) -> Fill:
-    """Return a function that puts a value into the field `name`, which is not repeated."""
+    """Return a function to put a value into the unrepeated field `name`."""
     convert = kind.convert
     fill = kind.fill
     if convert is not None:
@@ -271,7 +271,7 @@ def _put_single(name: str, kind: _Kind) -> Fill:
 
 
 def _put_repeated(name: str, kind: _Kind) -> Fill:
-    """Return a function that puts a list of values into the repeated field `name`."""
+    """Return a function to put a list of values into the repeated field `name`."""
     convert = kind.convert
     fill = kind.fill
     if convert is not None:
@@ -287,7 +287,7 @@ def _put_repeated(name: str, kind: _Kind) -> Fill:
 
 
 def _put_map(name: str, kind: _Kind) -> Fill:
-    """Return a function that puts entries into the map field `name`."""
+    """Return a function to put entries into the map field `name`."""
 
     def put(message: Any, values: Mapping[str, Any]) -> None:
         entries = getattr(message, name)
@@ -301,14 +301,14 @@ def _put_map(name: str, kind: _Kind) -> Fill:
 
 
 def _require_value(value: Any, name: str) -> Any:
-    """Return the item of a list or a map. Raise ValueError for a null, which Protobuf has not."""
+    """Return the item of a list or a map. Raise ValueError for a null: Protobuf has none there."""
     if value is None:
         raise ValueError(f"field {name} holds a null in a list or a map, which Protobuf has not")
     return value
 
 
 def _skip_null(put: Fill, emptied: str) -> Fill:
-    """Return a filler that leaves nulls out, and notes a null list or map (`emptied`): it becomes empty."""
+    """Return a filler for all but nulls. It notes a null list or map (`emptied`), since this becomes empty."""
 
     def unless(message: Any, value: Any) -> None:
         if value is not None:

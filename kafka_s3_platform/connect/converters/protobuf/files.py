@@ -1,9 +1,9 @@
 """Compiles Protobuf schemas from the Registry to descriptors, without generated classes.
 
 Confluent's registry returns serialized descriptors (`format=serialized`). Apicurio's returns the registered text: a
-.proto file, or the serialized descriptor in base64 that Python's serializer registers. protoc compiles a .proto file in
-a separate process with limits of time and memory, because anybody who may register schemas decides what it reads. No
-part of a schema is on that process's command line.
+.proto file, or the serialized descriptor in base64 registered by Python's serializer. protoc compiles a .proto file in
+a separate process with limits of time and memory, because its input comes from anybody with the right to register
+schemas. No part of a schema is on its command line.
 """
 
 import base64
@@ -43,13 +43,13 @@ sys.exit(protoc.main(sys.argv))
 """
 
 _name = re.compile(r"[^\x00-\x1f\x7f\"'\\]{1,255}")
-"""A name that an import can contain and that can be a path."""
+"""A name possible in an import and as a path."""
 
 _OF_NAMES = frozenset({errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EINVAL, errno.EILSEQ})
-"""Errors of the operating system that a file's name causes. All other errors are the machine's."""
+"""Errors of the operating system caused by a file's name. All other errors are the machine's."""
 
 _imports = re.compile(r"""\bimport\s+(?:public\s+|weak\s+|option\s+)?["']([^"'\n]+)["']""")
-"""Text that looks like an import, even if it is none. No `\\s*` at the start, so the time is linear in the length."""
+"""Text in the form of an import, even if it is none. No `\\s*` at the start, so the time is linear in the length."""
 
 
 def compile_file(text: str, references: Mapping[str, str]) -> FileDescriptor:

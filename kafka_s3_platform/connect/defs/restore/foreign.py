@@ -1,4 +1,4 @@
-"""Assets that replay objects of other writers to topics, and the sensor that requests runs for newer objects."""
+"""Assets for replaying objects of other writers to topics, and the sensor requesting runs for newer objects."""
 
 import json
 import os
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from kafka_s3_platform.connect.restore.polls import Polls
 
 SHARE = 2 / 3
-"""The share of Dagster's time for a tick after which the tick waits for no further answer."""
+"""The share of Dagster's time for a tick. After it, the tick waits for no further answer."""
 
 
 def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
-    """Make a connector's sensor, which requests runs of its restore job. A person turns it on, as its runs send."""
+    """Make a connector's sensor: it requests runs of its restore job. A person turns it on, as its runs send."""
     topics = TopicAssets(config, EVERY_TOPIC)
     name = config.name
     interval_ms = (config.source or SourceSettings()).poll_interval_ms
@@ -69,7 +69,7 @@ def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
 def request_poll(instance: dg.DagsterInstance, topics: TopicAssets, job_name: str, tick: Tick) -> None:
     """Request the newest restore if it is not finished, else the next one if there is anything new.
 
-    The cursor only saves a listing: the restores' documents are the record of what was sent.
+    The cursor only saves a listing: the restores' documents are the record of the sent objects.
     """
     # what restores is not needed to load definitions
     from kafka_s3_platform.connect.restore.polls import Polls
@@ -111,23 +111,23 @@ def _is_anything_new(polls: "Polls", newest: int, tick: Tick) -> bool:
 
 
 EVERY_TOPIC = "every topic"
-"""Takes the place of a topic's name for all topics that a source connector reads."""
+"""Takes the place of a topic's name for all topics of a source connector."""
 
 
 def make_foreign_key(connector: str) -> dg.AssetKey:
-    """Return the key of the asset that restores what the file of a connector describes: `<connector>/restored`."""
+    """Return the key of the asset for restores by the file of a connector: `<connector>/restored`."""
     return dg.AssetKey([connector, "restored"])
 
 
 def name_poll_sensor(connector: str) -> str:
-    """Return the name of the sensor that requests the asset."""
+    """Return the name of the sensor for the asset."""
     return make_op_name("poll", connector)
 
 
 def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg.AssetsDefinition:
-    """Make the asset `<connector>/restored`: one run restores what the file of a connector describes.
+    """Make the asset `<connector>/restored`: one run restores the objects described by the file of a connector.
 
-    `sensor` is the name of the sensor that requests later runs. None: the file is that of a sink, read back.
+    `sensor` is the name of the sensor requesting later runs. None: the file is a sink's, read back.
     """
     key = make_foreign_key(config.name)
     topics = TopicAssets(config, EVERY_TOPIC)
@@ -170,7 +170,7 @@ def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg
 
 
 def _make_after_metadata(report: "RestoreReport") -> Metadata:
-    """Return the id of the restore that this one follows, as metadata. Nothing if it follows none."""
+    """Return the id of the restore `after`, if this one follows any, as metadata."""
     previous_id = report.terms.get("after")
     if previous_id is None:
         return {}
@@ -178,9 +178,9 @@ def _make_after_metadata(report: "RestoreReport") -> Metadata:
 
 
 def can_select_foreign(topic: TopicAssets, hours: Sequence[str]) -> bool:
-    """Return True if a restore by these hours, or days, sends just the records that the objects of these hours have.
+    """Return True if a restore by these hours, or days, sends just the records in the objects of these hours.
 
-    `topic` is of a sink whose objects are not our own archive.
+    `topic` is of a sink of objects other than our own archive.
     """
     # what restores is not needed to load definitions
     from kafka_s3_platform.connect.sources.objects import has_record_times
@@ -199,7 +199,7 @@ def can_select_foreign(topic: TopicAssets, hours: Sequence[str]) -> bool:
 
 
 def _has_folders(topic: TopicAssets, hour: str) -> bool:
-    """Return True if records of this hour lie in folders that hold no others."""
+    """Return True if records of this hour lie in folders without others."""
     from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
     from kafka_s3_platform.core.layouts.new_layout import new_key_reader
     from kafka_s3_platform.core.layouts.segment_key import ReadKey

@@ -1,4 +1,4 @@
-"""Makes the request of a restore of what a source connector describes, from the config of a run."""
+"""Makes the request of a restore of a source connector's objects, from the config of a run."""
 
 from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
 from kafka_s3_platform.core.defs.restore.config import ForeignRestoreConfig
@@ -9,10 +9,10 @@ from kafka_s3_platform.core.defs.topic import TopicAssets
 def make_foreign_request(
     topics: TopicAssets, config: ForeignRestoreConfig, restore_id: str, run_id: str
 ) -> ForeignSource:
-    """Return the request that a config makes for a source connector; `topics` stands for all of its topics.
+    """Return the request of a config for a source connector; `topics` stands for all of its topics.
 
     Raises:
-        ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
+        ConfigError: a value cannot be used, or nothing selects the records; the message names the field's path.
     """
     check_selection(config.what, names_topics=bool(config.what.topics or config.what.topics_regex))
     request = make_request(topics, config, read_outgoing_values(config), restore_id, run_id)

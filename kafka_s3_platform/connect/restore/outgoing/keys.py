@@ -35,7 +35,7 @@ def read_outgoing_file(path: Path, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_outgoing(file: Path | None, entries: Mapping[str, str], env: Mapping[str, str]) -> Outgoing:
-    """Return what becomes of records: by a properties file, and by the `entries` of a run, which come after it.
+    """Return the changes of records by a properties file and by the `entries` of a run. These have precedence.
 
     Raises:
         ConfigError: a key cannot be used, or only the file may have it.
@@ -46,7 +46,7 @@ def read_outgoing(file: Path | None, entries: Mapping[str, str], env: Mapping[st
 
 
 def _refuse_trusted(entries_of_run: Mapping[str, str], entries: Mapping[str, str]) -> None:
-    """Refuse keys that only the file may set, so that a run cannot send the file's secrets to another place."""
+    """Refuse keys reserved for the file, so a run cannot send the file's secrets to another place."""
     steps = {find_step(name) for name in entries} - {None}
     for name in entries_of_run:
         if name.endswith(".location"):
@@ -98,12 +98,12 @@ def parse_outgoing(entries: Mapping[str, str]) -> Outgoing:
 
 
 def _is_key(name: str) -> bool:
-    """Return True if a key is about what becomes of records."""
+    """Return True if a key is about changes of records."""
     return name.split(".", maxsplit=1)[0] in STEPS or name.startswith((*CONVERTERS, REGISTRY))
 
 
 def _explain_unknown(name: str) -> str:
-    """Explain that there is no such key, with the nearest one."""
+    """Explain an unknown key, with the nearest known one."""
     near = find_nearest(name, (*STEPS, *CONVERTERS, f"{REGISTRY}url"))
     return f"no key of what becomes of records{f'; did you mean {near}?' if near else ''}"
 
@@ -122,7 +122,7 @@ def _parse_converter(entries: Mapping[str, str], side: Literal["key", "value"]) 
 
 
 def _refuse_registering(prefix: str, options: Mapping[str, str]) -> None:
-    """Refuse options that would not register schemas, or register them under other subjects."""
+    """Refuse options against registering schemas, or for registering them under other subjects."""
     for name, value in options.items():
         usual = _REGISTERED.get(name.removeprefix(REGISTRY))
         usual = "topicnamestrategy" if name.endswith("subject.name.strategy") else usual
@@ -147,7 +147,7 @@ def _select_registry_keys(entries: Mapping[str, str]) -> dict[str, str]:
 
 
 def _parse_settings(prefix: str, format_name: str, options: Mapping[str, str]) -> ConverterSettings:
-    """Parse the options of a converter. ConfigError names each option that cannot be used, after `prefix`."""
+    """Parse the options of a converter. ConfigError names each unusable option, after `prefix`."""
     _refuse_registering(prefix, options)
     settings, outcome = read_converter(format_name, options, schemas_enable=True)
     if outcome.refused:

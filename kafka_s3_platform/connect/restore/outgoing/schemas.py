@@ -114,7 +114,7 @@ class SchemaRegistrar:
         return [s for s in subjects if _is_of_topic(s.subject, self.topic)] or subjects
 
     def _add_references(self, schemas: Iterable[ArchivedSchema]) -> None:
-        """Add the schemas that these refer to, directly or through others, to what is to be registered."""
+        """Add the schemas referred to by these, directly or through others, to those to be registered."""
         pending = list(schemas)
         while pending:
             schema = pending.pop()
@@ -162,7 +162,7 @@ class SchemaRegistrar:
         return done
 
     def _register_references(self, subject: str, version: int, schema: ArchivedSchema) -> tuple[SchemaReference, ...]:
-        """Register the schemas that a schema refers to, and return the references to them at the target."""
+        """Register the schemas referred to by a schema, and return the references to them at the target."""
         if flaw := find_references_flaw(self._under_way, (subject, version)):
             raise IntegrityError(
                 f"schema {schema.schema_id} of {schema.registry_url} (version {version} of {subject}) {flaw}: no "

@@ -47,10 +47,10 @@ class OutgoingStream(OutgoingRecords):
     do in Connect. Without, they are bytes.
 
     If transforms route records, only those for `to_topic` are sent, or with an unchanged topic. With `to_topics`, only
-    those for `to_topic`, and the stream of the first one counts what is for none of them.
+    those for `to_topic`, and the stream of the first one counts those for none of them.
 
-    A record that fails in a transform raises RecordError. With `behavior_on_error` ignore or log it is left out, and
-    the first one is `first_failure`.
+    A failure in a transform raises RecordError. With `behavior_on_error` ignore or log its record is left out, and the
+    first one is `first_failure`.
 
     Raises:
         ConfigError: the settings cannot be used, or the transforms send the whole topic elsewhere than to `to_topic`.
@@ -96,7 +96,7 @@ class OutgoingStream(OutgoingRecords):
         return done.batch
 
     def _transform(self, chain: Transform, batch: ConnectBatch) -> Outcome:
-        """Run the transforms, and count the records that they drop."""
+        """Run the transforms, and count the records dropped by them."""
         moved = chain.apply(batch)
         # By offset: a mapper may make several records from one.
         if self.counts_all:
@@ -104,7 +104,7 @@ class OutgoingStream(OutgoingRecords):
         return moved
 
     def _keep_own(self, moved: Outcome, source_topics: pa.StringArray) -> Outcome:
-        """Keep the records for the target: those that transforms sent there, or left in their source topic.
+        """Keep the records for the target: those sent there by transforms, or left in their source topic.
 
         Records left in their topic are no target's if transforms name the targets (`to_topics`).
         """
@@ -121,7 +121,7 @@ class OutgoingStream(OutgoingRecords):
         return Outcome(moved.batch.take(np.flatnonzero(mine.to_numpy(zero_copy_only=False))), moved.failures)
 
     def _note_failures(self, failures: Sequence[RecordFailure]) -> None:
-        """Count records that failed, or raise RecordError, as `behavior.on.error` says."""
+        """Count failed records, or raise RecordError, as `behavior.on.error` says."""
         if not failures:
             return
         self.first_failure = self.first_failure or failures[0]
@@ -142,7 +142,7 @@ class OutgoingStream(OutgoingRecords):
         return (*sentences, f"{self.failed_count:,} records cannot be written and are left out. First, {first}")
 
     def _describe_failure(self, failure: RecordFailure) -> str:
-        """Return the message of a restore that a failed record ends, with the remedy."""
+        """Return the message of a restore ended by a failed record, with the remedy."""
         to_topic = self._to_topic or "the topics that its records name"
         return (
             f"restore of {self._topic}-{self._kafka_partition} to {to_topic}: {_describe_record(failure)}. The same "
@@ -151,7 +151,7 @@ class OutgoingStream(OutgoingRecords):
 
 
 def _describe_record(failure: RecordFailure) -> str:
-    """Describe where and why a record failed, for a sentence."""
+    """Describe the place and the reason of a record's failure, for a sentence."""
     return (
         f"the record of source offset {failure.offset} fails in {failure.executing_class} ({failure.stage}): "
         f"{failure.exception}: {failure.message}"

@@ -110,7 +110,7 @@ class Values:
 class _Side:
     """Decodes and encodes the keys of records, or their values.
 
-    `ids` maps schema ids of the source to those of the target. It is None if ids stay as they are.
+    `ids` maps schema ids of the source to the target's. It is None if ids stay as they are.
     """
 
     def __init__(self, settings: ValueSettings, is_key: bool) -> None:
@@ -128,20 +128,20 @@ class _Side:
         self._converter: RecordConverter | None = None
         self._loss_notes: Mapping[int, Notes] = {}
         self.framed_count = 0
-        """Values read as bytes, written as something else, that begin as a registry's serializer does."""
+        """Values read as bytes and written as something else, with the beginning of a registry's serializer."""
 
     @property
     def encodes(self) -> bool:
-        """True if the restore names a converter, so that all bytes are written anew."""
+        """True if the restore names a converter, so all bytes are written anew."""
         return self._requested is not None
 
     @property
     def registered(self) -> tuple[Registration, ...]:
-        """The schemas that the encoder has registered, or found in the target's registry."""
+        """The schemas registered by the encoder, or found in the target's registry."""
         return self._encoder.registered if self._encoder else ()
 
     def decode(self, batch: ConnectBatch) -> Outcome:
-        """Decode the keys or values with the source's converter. Records that fail are left out of the batch."""
+        """Decode the keys or values with the source's converter. Failed records are left out of the batch."""
         if self._converter is None:
             self._converter = RecordConverter(self._make_source_settings(), self._settings.topic, self.name)
         done: ConvertedPayload = self._converter.convert(batch.records)
@@ -151,7 +151,7 @@ class _Side:
         return Outcome(passed, done.failures)
 
     def encode(self, batch: ConnectBatch, records: pa.RecordBatch) -> Rewritten:
-        """Write the keys or values of `batch` into `records`, which are the same records: all are still in them."""
+        """Write the keys or values of `batch` into `records`. These are the same records, with none left out."""
         payload: Payload = batch.key if self._is_key else batch.value
         names = read_schema_names(records.column("headers"), self.name)
         if self._requested is None and payload.bytes_read is not None:
@@ -189,7 +189,7 @@ class _Side:
     ) -> Rewritten:
         """Write the bytes `raw` into the records, with the target's ids of their schemas if these are mapped.
 
-        `names` are the schemas that headers name. Bytes with such a header begin with no id.
+        `names` are the names of schemas in headers. Bytes with such a header begin with no id.
         """
         if self.ids is None:
             return Rewritten(replace_column(records, self.name, raw))
@@ -207,9 +207,9 @@ class _Side:
     def _map_headers(
         self, records: pa.RecordBatch, names: pa.BinaryArray
     ) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
-        """Write the target's names of schemas into the headers of records that are not null.
+        """Write the target's names of schemas into the headers of records other than nulls.
 
-        Return the records, and (row, why) of those whose schema has no name there.
+        Return the records, and (row, why) of those with a schema without a name there.
         """
         bad: list[tuple[int, str]] = []
         for text in names.unique().drop_null().to_pylist():
@@ -246,7 +246,7 @@ class _Side:
         return replace(headers, values=values).select(is_kept.to_numpy(zero_copy_only=False)).put_into(records)
 
     def _make_failures(self, batch: ConnectBatch, bad: Iterable[tuple[int, str]]) -> tuple[RecordFailure, ...]:
-        """Make the failures of records, given as (row, why), as Connect reports those of a converter."""
+        """Make the failures of records, given as (row, why), as Connect reports a converter's failures."""
         stage: Stage = "KEY_CONVERTER" if self._is_key else "VALUE_CONVERTER"
         where = self._settings.topic
         return tuple(
@@ -261,7 +261,7 @@ class _Side:
         )
 
     def _make_source_settings(self) -> ConverterSettings:
-        """Return the settings of the source's converter, which finds schemas in the archive, not in a registry."""
+        """Return the settings of the source's converter, with schemas from the archive, not from a registry."""
         registry_settings = self._source.registry
         if registry_settings is None:
             return self._source
@@ -270,7 +270,7 @@ class _Side:
         return self._source.model_copy(update={"registry": registry})
 
     def _new_encoder(self, settings: ConverterSettings) -> ValueEncoder:
-        """Make the encoder of a converter, which registers schemas in the target's registry."""
+        """Make the encoder of a converter. It registers schemas in the target's registry."""
         registry = self._settings.outgoing.target_registry
         # The source's converter names the source's registry, but new schemas belong into the target's.
         if settings is self._source and registry is not None:

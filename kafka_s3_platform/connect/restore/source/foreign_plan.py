@@ -165,7 +165,7 @@ class SentObjects:
         return Unsent(new, tuple(map(DoubtNote, _describe_objects(list(self._find_late(new)), late))), skipped)
 
     def _find_late(self, new: Iterable[ForeignObject]) -> Iterator[ForeignObject]:
-        """Yield new objects that lie before one that was sent of their kafka partition."""
+        """Yield new objects that lie before a sent one of their kafka partition."""
         for item in new:
             last = self._last_places.get((item.topic, item.kafka_partition))
             if last is not None and (item.first_offset or 0, order_by_name(item.key, item.first_offset)) < last:
@@ -201,7 +201,7 @@ def _identify_records(item: ForeignObject) -> tuple[str, int, str, int | None]:
 
 
 def _describe_objects(objects: Sequence[ForeignObject], what: str) -> Iterator[str]:
-    """Yield `what` is to be said of each object, and of how many more."""
+    """Yield the sentence `what` about each of the first objects, and the number of the others."""
     yield from (f"object {o.key} {what}" for o in objects[:MAX_LINES])
     if len(objects) > MAX_LINES:
         yield f"{len(objects) - MAX_LINES:,} more objects: each {what}"
@@ -209,7 +209,7 @@ def _describe_objects(objects: Sequence[ForeignObject], what: str) -> Iterator[s
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignPlan(RestorePlan):
-    """The restored objects. `targets` is source topic -> targets: one, or those to which transforms send its records.
+    """The restored objects. `targets` is source topic -> targets: one, or several by routing transforms.
 
     `times` are half-open windows (epoch ms).
     `notes` and `doubts` are sentences from the listing. Gaps are found when objects are read.
@@ -307,7 +307,7 @@ def check_listing(
 def collect_foreign_terms(
     request: RestoreRequest, topics: Sequence[str], rename: Rename | None, after: str | None
 ) -> dict[str, Any]:
-    """Return the terms that identify a restore, as JSON."""
+    """Return the identifying terms of a restore, as JSON."""
     layout = request.config.layout
     return collect_request_terms(request) | {
         "topic": ", ".join(topics or request.config.topics) or "every topic found",
@@ -411,7 +411,7 @@ def _choose_objects(
 
 
 def _describe_listing(report: ScanReport) -> Iterable[str]:
-    """Yield sentences about objects that the listing has counted and left out."""
+    """Yield sentences about objects counted and left out by the listing."""
     bad = set(report.bad)
     yield from (f"{report.counts[kind]:,} {what}" for kind, what in _COUNTED.items() if kind in report.counts)
     # Bad objects are in the plan's `skipped`.

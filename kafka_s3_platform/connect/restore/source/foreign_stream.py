@@ -121,7 +121,7 @@ class WantedRecords:
 
     @property
     def facts(self) -> ReadFacts:
-        """What was left out and is missing so far, and sentences about the records."""
+        """The records left out and missing so far, and sentences about the records."""
         report = self._stream.report
         notes = replace(report, skipped_objects=[], skipped_records=[]).list_notes(self._task.config)
         return ReadFacts(
