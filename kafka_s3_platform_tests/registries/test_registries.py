@@ -38,8 +38,8 @@ def source() -> Iterator[ImportingRegistry]:
         server.register("b", B, references=[{"name": "A", "subject": "a", "version": 3}])
         server.register("a-again", A)
         server.register("ruled", A, metadata={"properties": {"owner": "me"}})
-        server.register(":.fleet:c", OTHER_A)
-        server.register(":.fleet:d", B, references=[{"name": "A", "subject": "a", "version": 1}])
+        server.register(":.fleet:d", OTHER_A)
+        server.register(":.fleet:c", B, references=[{"name": "A", "subject": "d", "version": 1}])
         server.register("gone", OTHER_A)
         server.deleted |= {("a", 1), ("gone", 1)}
         server.configs |= {
@@ -176,6 +176,18 @@ def test_a_subject_with_another_schema_is_refused_by_name(
     assert target.writes == []
     command("restore", "--subject", "a", url=source.endpoint, to=target.endpoint)
     assert {subject for subject, _ in target.versions} == {"a", "b"}
+
+
+def test_references_without_a_context_are_of_their_own(
+    command: Command, source: ImportingRegistry, target: ImportingRegistry
+) -> None:
+    command("archive", url=source.endpoint)
+    command("restore", "--subject", ":.fleet:c", url=source.endpoint, to=target.endpoint)
+    assert {*target.versions} == {(":.fleet:c", 1), (":.fleet:d", 1)}
+    with running(ImportingRegistry(modes=False)) as numbering:
+        told = command("restore", "--subject", ":.fleet:c", url=source.endpoint, to=numbering.endpoint).output
+        assert ALL_THERE in told
+        assert {*numbering.versions} == {(":.fleet:c", 1), (":.fleet:d", 1)}
 
 
 def test_a_chosen_subject_brings_what_its_schemas_refer_to(
