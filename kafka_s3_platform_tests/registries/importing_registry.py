@@ -111,6 +111,9 @@ class ImportingRegistry(HttpServer):
         return self.versions.setdefault((subject, number), content)
 
     def _delete(self, place: Place) -> int:
+        live = self.versions.keys() - self.deleted
+        if any(place in _list_references(subject, self.versions[subject, number]) for subject, number in live):
+            raise RefusalError(422, 42206)
         self.deleted.add(place)
         return place[1]
 

@@ -178,6 +178,17 @@ def test_a_subject_with_another_schema_is_refused_by_name(
     assert {subject for subject, _ in target.versions} == {"a", "b"}
 
 
+def test_of_deleted_versions_those_go_first_that_refer_to_others(
+    command: Command, source: ImportingRegistry, target: ImportingRegistry
+) -> None:
+    source.register("z", A)
+    source.register("v", B, references=[{"name": "A", "subject": "z", "version": 1}])
+    source.deleted |= {("v", 1), ("z", 1)}
+    command("archive", url=source.endpoint)
+    assert ALL_THERE in command("restore", url=source.endpoint, to=target.endpoint).output
+    assert target.deleted == source.deleted
+
+
 def test_references_without_a_context_are_of_their_own(
     command: Command, source: ImportingRegistry, target: ImportingRegistry
 ) -> None:

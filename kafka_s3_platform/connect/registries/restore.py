@@ -94,8 +94,9 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
     if dry_run:
         return RegistryReport(len(archived.subjects), len(archived.versions), len(missing))
     places = _register(archived, present, target, missing)
-    for subject, version in reversed(archived.deleted):
-        place = places.get((subject, version))
+    # A registry deletes no version that one which is not deleted refers to.
+    for version in reversed([*_order(archived, archived.deleted)]):
+        place = places.get(version)
         if place is not None and place not in present.deleted:
             target.delete_version(*place)
     # Told by the subjects, not by emptiness: a restore that was killed has registered some.
