@@ -105,6 +105,8 @@ class ImportingRegistry(HttpServer):
                 raise RefusalError(422, 42201)
             self.most_imports = self.most_imports and self.most_imports - 1
             number = content.pop("version")
+            # What has this version already is replaced. Its id leads to the new schema then.
+            self.versions.pop((subject, number), None)
         else:
             number = max([0, *(number for name, number in self.versions if name == subject)]) + 1
             content["id"] = self._find_id(subject, content)

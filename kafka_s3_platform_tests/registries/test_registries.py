@@ -178,6 +178,19 @@ def test_a_subject_with_another_schema_is_refused_by_name(
     assert {subject for subject, _ in target.versions} == {"a", "b"}
 
 
+def test_a_version_of_the_target_is_not_replaced_by_another_schema(
+    command: Command, source: ImportingRegistry, target: ImportingRegistry
+) -> None:
+    source.register("v", A)
+    source.register("v", LATER_A)
+    command("archive", url=source.endpoint)
+    target.register("v", LATER_A)
+    target.versions["v", 1]["id"] = 50
+    told = command("restore", url=source.endpoint, to=target.endpoint, status=3).output
+    assert target.versions["v", 1] == {"schemaType": "AVRO", "references": [], "schema": LATER_A, "id": 50}
+    assert "version 2 of v is version 1 there" in told
+
+
 def test_of_deleted_versions_those_go_first_that_refer_to_others(
     command: Command, source: ImportingRegistry, target: ImportingRegistry
 ) -> None:

@@ -171,6 +171,10 @@ def _find_obstacle(archived: RegistryContents, present: RegistryContents, target
         other = schemas_by_id.get(_name_id(schema), schema)
         if _describe(other) != _describe(schema):
             return f"there, id {schema.schema_id} is of another schema, such as in {other.subjects[0].subject}"
+    for place, schema in archived.versions.items():
+        # An import would replace it, and its id would lead to the archived schema.
+        if _describe(present.versions.get(place, schema)) != _describe(schema):
+            return f"there, version {place[1]} of {place[0]} is another schema"
     try:
         target.write_mode(subject, IMPORT)
     except ConfigError as err:
