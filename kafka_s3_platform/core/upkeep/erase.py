@@ -190,7 +190,7 @@ class _Erasure:
         for _ in range(MAX_ROUNDS):
             snapshot = self._index.open()
             live = [s for s in snapshot.segments if is_mergeable(s)]
-            self._months = list_merged_months(live)
+            self._months = list_merged_months(snapshot)
             self._read([s for s in live if s.key not in self._searched], snapshot.retired)
             self._results = tuple(self._searched[s.key] for s in live)
             failed_keys = {r.segment.key for r in self._results if r.error is not None}

@@ -176,7 +176,7 @@ class _Planner:
         self._now = now
         self._zone = ZoneInfo(config.layout.timezone)
         self._lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
-        self._months = list_merged_months(snapshot.segments)
+        self._months = list_merged_months(snapshot)
         self._live = group_by_holder(snapshot.segments, self._months)
         self._merged = group_by_holder(snapshot.retired, self._months)
         self._fresh_days = self._find_fresh_days()
