@@ -16,6 +16,7 @@ from kafka_s3_platform.core.store.index_rows import MERGED_KINDS
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest, list_due_days
+from kafka_s3_platform.core.upkeep.erase import ErasureRequest, erase_records
 from kafka_s3_platform.core.upkeep.hour_states import describe_hours, find_empty_hours, find_hour_states
 from kafka_s3_platform.core.upkeep.retain import (
     DELETE_CHECK,
@@ -47,6 +48,7 @@ UTC = ZoneInfo("UTC")
 DAY = date(2026, 1, 1)
 ONE_DAY = timedelta(days=1)
 DAY_MS = 86_400_000
+ALICE = b"alice"
 HOURS = [NOON, NOON + HOUR]
 
 
@@ -315,6 +317,18 @@ def test_no_rule_passes_a_hold(merged_config: ConnectorConfig, hold: tuple[str, 
     for rules in ({"ms": (("", 0),)}, {"max_bytes": (("", 0),)}, {"first_day": date.max}, {"merged_ms": (("", 0),)}):
         plan = planned(merged_config, holds=(hold,), **rules)
         assert (plan.days_on_hold == (DAY,), plan.removals == ()) == (is_on_hold, is_on_hold)
+
+
+def test_a_hold_keeps_days_of_another_timezone_that_reach_into_its_own(lab: Lab) -> None:
+    config = lab.archive([Sent(b"early in Berlin", ALICE, NOON + timedelta(hours=11, minutes=30))])
+    layout = config.layout.model_copy(update={"timezone": "Europe/Berlin"})
+    config = config.model_copy(update={"layout": layout})
+    held = (("*", DAY + ONE_DAY, DAY + 2 * ONE_DAY),)
+    for rules in ({"ms": (("", 0),), "holds": held}, {"first_day": DAY + ONE_DAY}):
+        assert planned(config, **rules).removals == ()
+    assert len(planned(config, first_day=DAY + 2 * ONE_DAY).removals) == 1
+    request = ErasureRequest(ruled(config, holds=held), config.topics[0], (ALICE,), "erase-run")
+    assert erase_records(request, InProcessRunner(), applies=False).erased == ()
 
 
 def test_records_out_of_range_stay_and_are_told(lab: Lab) -> None:

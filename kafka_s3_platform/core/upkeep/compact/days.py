@@ -124,6 +124,14 @@ def find_day_end(span: Span, zone: ZoneInfo) -> datetime:
     return find_day_start(find_next_day(span), zone)
 
 
+def cover_days(span: Span, zones: Iterable[ZoneInfo], zone: ZoneInfo) -> tuple[date, date]:
+    """Return the first day of `zone` in which a day or month of some timezone lies, and the day after the last one."""
+    bounds = [(find_day_start(span, place), find_day_end(span, place)) for place in (zone, *zones)]
+    first = min(start for start, _ in bounds).astimezone(zone).date()
+    last = max(end for _, end in bounds) - timedelta(microseconds=1)
+    return first, last.astimezone(zone).date() + timedelta(days=1)
+
+
 def list_day_hours(span: Span, zone: ZoneInfo) -> list[datetime]:
     """Return the starts of the hours of a day (23 to 25) or month, in UTC."""
     start = find_day_start(span, zone)
