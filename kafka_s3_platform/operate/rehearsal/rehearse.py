@@ -130,19 +130,35 @@ class Rehearsal:
             compared_topics, reasons, bytes_per_second = self._rehearse(config, target, runner)
         finally:
             _remove_traces(ObjectStore(config.restore_store), folder, self._id, target)
+        rate = Standing(bytes_per_second=bytes_per_second)
+        return self._store(started_at, compared_topics, reasons, f"Kafka at {target.bootstrap_servers}", rate)
+
+    def store_nothing(self) -> None:
+        """Store evidence that no topic has hours to restore: those of before are not waited for any more."""
+        self._store(datetime.now(timezone.utc), (), {}, "nothing", Standing())
+
+    def _store(
+        self,
+        started_at: datetime,
+        compared_topics: Sequence[ComparedTopic],
+        reasons: Mapping[str, HourReasons],
+        target: str,
+        rate: Standing,
+    ) -> Evidence:
+        """Store the evidence of what was compared, with the turns of all topics. Return it."""
         finished_at = datetime.now(timezone.utc)
         turns = {draw.topic: self._add_turn(draw, reasons.get(draw.topic, {}), finished_at) for draw in self.draws}
         evidence = Evidence(
             kind="rehearsal",
-            connector=config.name,
-            bucket=config.store.bucket,
+            connector=self._config.name,
+            bucket=self._config.store.bucket,
             started_at=started_at,
             finished_at=finished_at,
             seconds=(finished_at - started_at).total_seconds(),
             topics=tuple(compared_topics),
             run=self._id,
-            target=f"Kafka at {target.bootstrap_servers}",
-            standing=Standing(turns=turns, bytes_per_second=bytes_per_second),
+            target=target,
+            standing=replace(rate, turns=turns),
         )
         return EvidenceFolder(self._config).add(evidence, self._key)
 
@@ -334,6 +350,7 @@ def rehearse_archive(
     """
     rehearsal = Rehearsal(config)
     if not any(draw.hours for draw in rehearsal.draws):
+        rehearsal.store_nothing()
         return None
     master = build_spark_conf(read_deployed_conf(os.environ))["spark.master"]
     if target is None and not master.startswith("local"):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from kafka_s3_platform_tests.restore.own import keys
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot
 from kafka_s3_platform_tests.upkeep.compact.test_compact import compacted
 from kafka_s3_platform_tests.upkeep.test_erase import erased
+from kafka_s3_platform_tests.upkeep.test_retain import retained
 
 FAILED = 1
 HOURS = 4
@@ -190,6 +191,16 @@ def test_of_a_merged_day_all_hours_fail_whose_object_is_damaged(
     assert [t["verdict"] for t in found["topics"]] == ["0 of 2 hours came back", "1 of 1 hour came back"]
 
 
+def test_hours_that_expired_are_not_waited_for(kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab) -> None:
+    delete(lab, find_segment(config, 1, kafka_partition=1).key)
+    rehearse(kafka_s3, status=FAILED)
+    assert "1 hour did not come back when rehearsed" in kafka_s3("health").stdout
+    for topic in config.topics:
+        retained(config.model_copy(update={"topics": (topic,)}), first_day=date(2026, 1, 2))
+    assert rehearse(kafka_s3) is None
+    assert "rehearsed" not in kafka_s3("health").stdout
+
+
 @pytest.mark.parametrize("is_merged", [False, True], ids=["hours", "a day"])
 def test_what_was_erased_is_not_missed(kafka_s3: KafkaS3, config: ConnectorConfig, is_merged: bool) -> None:
     users = config.model_copy(update={"topics": config.topics[1:]})
@@ -279,3 +290,4 @@ def test_a_topic_without_a_finished_hour_starts_no_kafka(kafka_s3: KafkaS3, lab:
     archived(config)
     assert parsed(kafka_s3("rehearse", "c", "--json", status=0)) == {"connectors": {"c": None}}
     assert "no hour is over and has records" in kafka_s3("rehearse", status=0).stdout
+    assert "was never rehearsed" not in kafka_s3("health").stdout
