@@ -77,7 +77,7 @@ class Draw:
     @property
     def record_count(self) -> int:
         """The records of the drawn hours."""
-        return sum(self.counts[hour] for hour in self.hours)
+        return sum(self.counts.get(hour, 0) for hour in self.hours)
 
     @property
     def most_erased(self) -> int:
@@ -240,7 +240,12 @@ class Rehearsal:
     def _try_alone(
         self, draw: Draw, request: RestoreRequest, runner: TaskRunner
     ) -> tuple[RestoreReport | None, HourReasons]:
-        """Restore one topic without its bad objects. Errors that say nothing of the archive are raised."""
+        """Restore one topic without its bad objects. Errors that say nothing of the archive are raised.
+
+        Its hours are counted anew: late records may have come since the draw, or some may have been erased.
+        """
+        self._snapshot = ConnectorIndex.of(self._config).open()
+        draw = replace(self._draw(draw.topic), hours=draw.hours)
         try:
             report = restore(ArchiveSource(request), runner)
         except (IntegrityError, PreflightError) as err:

@@ -17,6 +17,7 @@ import pytest
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.operate.rehearsal import rehearse as rehearsing
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, parsed, write_reachable_connector
 from kafka_s3_platform_tests.cli.restores.test_evidence import KeyPair, fetch, use_key, write_keys
@@ -189,6 +190,25 @@ def test_of_a_merged_day_all_hours_fail_whose_object_is_damaged(
     delete(lab, segment.key)
     found = rehearse(kafka_s3, status=FAILED)
     assert [t["verdict"] for t in found["topics"]] == ["0 of 2 hours came back", "1 of 1 hour came back"]
+
+
+def test_a_late_record_that_comes_after_the_draw_is_no_fault(
+    kafka_s3: KafkaS3, config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = config.model_copy(update={"topics": config.topics[1:]})
+    late = [Sent(b"late")]
+
+    def restore_later(*arguments: Any) -> Any:
+        produce(config.kafka, users.topics[0], [late.pop()] if late else [])
+        archived(users)
+        return restore(*arguments)
+
+    monkeypatch.setattr(rehearsing, "restore", restore_later)
+    document = rehearse(kafka_s3)
+    assert [(t["verdict"], t["records"]) for t in document["topics"]] == [
+        ("2 of 2 hours came back", 20),
+        ("1 of 1 hour came back", 3),
+    ]
 
 
 def test_hours_that_expired_are_not_waited_for(kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab) -> None:
