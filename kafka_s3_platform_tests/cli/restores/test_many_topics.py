@@ -317,6 +317,8 @@ def test_connectors_of_several_buckets_go_on_in_their_order_and_each_gets_eviden
     del places["archive.restore.bucket"]
     (folder / "d.json").write_text(json.dumps(second | places))
     kafka_s3("restore", "c", "d", *options, status=0)
+    swapped = kafka_s3("restore", "d", "c", *options, status=FAILED)
+    assert "restore id r1 was begun with connector c first" in swapped.stderr
     assert values(lab.kafka, f"copy.{other}") == values(lab.kafka, other)
 
 
