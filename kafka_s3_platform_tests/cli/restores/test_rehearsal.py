@@ -211,6 +211,17 @@ def test_a_late_record_that_comes_after_the_draw_is_no_fault(
     ]
 
 
+def test_records_out_of_range_with_times_of_a_drawn_hour_are_no_fault(
+    kafka_s3: KafkaS3, config: ConnectorConfig
+) -> None:
+    users = config.topics[1]
+    produce(config.kafka, users, [Sent(b"before the archive began, by its file then")])
+    archive = config.archive.model_copy(update={"start_hour": NOON + HOUR})
+    archived(config.model_copy(update={"topics": (users,), "archive": archive}))
+    document = rehearse(kafka_s3)
+    assert [(t["verdict"], t["records"]) for t in document["topics"][1:]] == [("1 of 1 hour came back", 3)]
+
+
 def test_hours_that_expired_are_not_waited_for(kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab) -> None:
     delete(lab, find_segment(config, 1, kafka_partition=1).key)
     rehearse(kafka_s3, status=FAILED)
