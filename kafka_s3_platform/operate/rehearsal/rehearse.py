@@ -41,6 +41,7 @@ from kafka_s3_platform.core.store.index_rows import EXPIRED
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform.core.text import count_noun
+from kafka_s3_platform.core.upkeep.compact.days import is_mergeable
 from kafka_s3_platform.core.upkeep.verify import overlaps_hours, read_hour_segments
 from kafka_s3_platform.operate.local.ephemeral import run_ephemeral_broker
 
@@ -63,7 +64,8 @@ HourReasons = Mapping[datetime, str]
 class Draw:
     """The `hours` of one topic that a rehearsal restores. `counts` is hour -> its records in the index, for all hours.
 
-    `record_bytes` and `undated_records` are of the whole topic. `erased` has the records that were erased from days and
+    `record_bytes`, `undated_records` and `values_only_records`, those of hours with objects that hold values alone, are
+    of the whole topic. `erased` has the records that were erased from days and
     months: their hours are not kept, so `counts` has them still.
     """
 
@@ -72,6 +74,7 @@ class Draw:
     hours: Sequence[datetime]
     record_bytes: int
     undated_records: int
+    values_only_records: int
     erased: Sequence[Segment] = ()
 
     @property
@@ -169,13 +172,15 @@ class Rehearsal:
         all_counts = {hour: records for hour, (records, _) in self._snapshot.count_hours(topic, EPOCH).items()}
         expired = self._snapshot.topic(topic).list_chunks(SegmentFilter("hourly"), [EXPIRED])
         gone = {chunk.chunk_start for chunk in expired}
+        live_chunks = self._snapshot.topic(topic).list_chunks(SegmentFilter("hourly"))
+        of_values = {chunk.chunk_start for chunk in live_chunks if not is_mergeable(chunk)}
         erased = self._snapshot.topic(topic).erased
         # an hour keeps the numbers that it was archived with
         erased_counts = Counter[datetime | None]()
         for segment in erased:
             erased_counts[segment.chunk_start] += segment.record_count if segment.chunk == "hourly" else 0
         present = {hour: n - erased_counts[hour] for hour, n in all_counts.items()}
-        counts = {hour: n for hour, n in present.items() if n and hour <= newest and hour not in gone}
+        counts = {hour: n for hour, n in present.items() if n and hour <= newest and hour not in gone | of_values}
         sums = self._snapshot.segment_sums.get(topic)
         records, record_bytes = (sums.records, sums.record_bytes) if sums else (0, 0)
         return Draw(
@@ -184,6 +189,7 @@ class Rehearsal:
             hours=draw_turns(counts, self._turns.get(topic), self._period_days),
             record_bytes=record_bytes * sum(counts.values()) // max(1, records),
             undated_records=records - sum(all_counts.values()),
+            values_only_records=sum(n for hour, n in present.items() if hour in of_values),
             erased=tuple(segment for segment in erased if segment.chunk != "hourly"),
         )
 
@@ -300,6 +306,9 @@ def _describe(draw: Draw, report: RestoreReport | None, reasons: HourReasons) ->
     compared = describe_restored(report) if report and report.verified else nothing
     failed_count = sum(map(bool, reasons.values()))
     undated = f"{count_noun(draw.undated_records, 'record')} of no hour, which no rehearsal restores"
+    of_values = (
+        f"{count_noun(draw.values_only_records, 'record')} of hours with values only, which no rehearsal restores"
+    )
     erased = f"up to {count_noun(draw.most_erased, 'record')}, which may have been erased by request"
     return replace(
         compared,
@@ -309,6 +318,7 @@ def _describe(draw: Draw, report: RestoreReport | None, reasons: HourReasons) ->
             *compared.left_out,
             *dict.fromkeys(filter(None, reasons.values())),
             *([undated] if draw.undated_records else []),
+            *([of_values] if draw.values_only_records else []),
             *([erased] if draw.most_erased else []),
         ),
         windows=tuple(join_hours(draw.hours)),

@@ -222,6 +222,18 @@ def test_records_out_of_range_with_times_of_a_drawn_hour_are_no_fault(
     assert [(t["verdict"], t["records"]) for t in document["topics"][1:]] == [("1 of 1 hour came back", 3)]
 
 
+def test_hours_of_values_only_from_before_the_envelope_are_told_and_not_drawn(
+    kafka_s3: KafkaS3, config: ConnectorConfig
+) -> None:
+    users = config.topics[1]
+    produce(config.kafka, users, [Sent(b"a value", None, NOON + HOUR)])
+    layout = config.layout.model_copy(update={"format": "bytes", "codec": "none"})
+    archived(config.model_copy(update={"topics": (users,), "layout": layout}))
+    topic = rehearse(kafka_s3)["topics"][1]
+    assert (topic["verdict"], topic["records"]) == ("1 of 1 hour came back", 2)
+    assert "1 record of hours with values only, which no rehearsal restores" in topic["left_out"]
+
+
 def test_hours_that_expired_are_not_waited_for(kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab) -> None:
     delete(lab, find_segment(config, 1, kafka_partition=1).key)
     rehearse(kafka_s3, status=FAILED)
