@@ -251,7 +251,8 @@ def _format_report(report: RegistryReport, dry_run: bool) -> list[str | Verdict]
     """Return the lines about a restore of a registry."""
     archived = f"{count_noun(report.subjects, 'subject')} with {count_noun(report.versions, 'version')}"
     if dry_run:
-        return [f"{count_noun(report.registered, 'version')} would be registered, of {archived}"]
+        ids = f"; ids would be others: {report.obstacle}" if report.obstacle else ""
+        return [f"{count_noun(report.registered, 'version')} would be registered, of {archived}{ids}"]
     changed = sum(map(len, report.new_ids.values()))
     ids = (
         f"{count_noun(changed, 'schema')} got other ids: restore records with --map-schema-ids"

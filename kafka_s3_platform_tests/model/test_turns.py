@@ -28,10 +28,10 @@ def rehearse(
     return add_turn(turns, {hour: (failing or {}).get(hour, "") for hour in drawn}, at, days, counts, 100)
 
 
-def test_of_no_hours_none_is_drawn_and_nothing_is_due() -> None:
+def test_of_no_hours_none_is_drawn_and_one_that_comes_is_due_after_a_period() -> None:
     turns = rehearse(None, {}, NOON)
     assert draw_turns({}, None, 30) == []
-    assert (turns.due_at, turns.rehearsed, turns.count_proven(NOON)) == (None, (), 0)
+    assert (turns.due_at, turns.rehearsed, turns.count_proven(NOON)) == (NOON + 30 * DAY, (), 0)
 
 
 @pytest.mark.parametrize(("count", "days", "drawn"), [(1, 30, 1), (2, 30, 1), (29, 30, 1), (30, 30, 2), (9, 1, 9)])

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from kafka_s3_platform.cli.operating.health import _judge, make_document
 from kafka_s3_platform.core.model.health import ConnectorHealth, Level, Proof, Risk, TopicHealth
 from kafka_s3_platform.core.model.turns import RehearsedHours, TopicTurns
 from kafka_s3_platform.operate.monitoring.lookout import HealthReport
@@ -71,6 +72,10 @@ def test_evidence_that_cannot_be_read_is_not_known_and_a_silent_store_is_said_on
     assert [kind for kind, _ in say(topic, evidence_error="[KS-ARCHIVE-DATA] 000001.json is no evidence")] == [
         "unknown"
     ]
+    unread = ConnectorHealth("c", NOON, (topic,), evidence_error="[KS-ARCHIVE-DATA] 000001.json is no evidence")
+    assert not unread.is_well, "an hour may not have come back"
+    assert "of 1 connector it is not known what came back" in _judge([unread]).text
+    assert make_document(unread)["evidence_error"] == unread.evidence_error
     silent = replace(topic, store_error="[KS-STORE-DOWN] no answer")
     assert [text for _, text in say(silent, evidence_error="[KS-STORE-DOWN] no list")] == [
         "c/t: not known: [KS-STORE-DOWN] no answer"

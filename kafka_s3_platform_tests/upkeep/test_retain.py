@@ -16,6 +16,7 @@ from kafka_s3_platform.core.store.index_rows import MERGED_KINDS
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest, list_due_days
+from kafka_s3_platform.core.upkeep.erase import ErasureRequest, erase_records
 from kafka_s3_platform.core.upkeep.hour_states import describe_hours, find_empty_hours, find_hour_states
 from kafka_s3_platform.core.upkeep.retain import (
     DELETE_CHECK,
@@ -25,7 +26,7 @@ from kafka_s3_platform.core.upkeep.retain import (
     retain_topic,
 )
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
-from kafka_s3_platform.core.upkeep.verify import verify_archive
+from kafka_s3_platform.core.upkeep.verify import hash_inventory, verify_archive
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.forked import end_apart
@@ -47,6 +48,7 @@ UTC = ZoneInfo("UTC")
 DAY = date(2026, 1, 1)
 ONE_DAY = timedelta(days=1)
 DAY_MS = 86_400_000
+ALICE = b"alice"
 HOURS = [NOON, NOON + HOUR]
 
 
@@ -157,6 +159,28 @@ def test_a_kafka_partition_with_late_records_is_not_called_expired_for_another(c
     [_, described] = describe_hours(snapshot(config), HOURS, timedelta(0), datetime.now(UTC), by_kafka_partition=True)
     assert described.state == "expired"
     assert described.kafka_partitions == {0: "expired", 1: "empty"}
+
+
+class LateRunner(InProcessRunner):
+    """Reads the objects when something else was done first, once."""
+
+    def __init__(self, first: Callable[[], object]) -> None:
+        self._todo = [first]
+
+    def run(self, function: Any, tasks: Sequence[Any], max_concurrent: int) -> Any:
+        if self._todo:
+            self._todo.pop()()
+        yield from super().run(function, tasks, max_concurrent)
+
+
+def test_a_deep_verification_reads_what_takes_the_place_of_objects_that_go_meanwhile(config: ConnectorConfig) -> None:
+    def remove() -> None:
+        merged(config)
+        retained(config, merged_ms=(("", 0),))
+
+    report = verify_archive(config, config.topics[0], True, LateRunner(remove))
+    assert (report.damages, report.segment_count, report.record_count) == ((), 2, 3)
+    assert report.inventory == hash_inventory(snapshot(config).segments)
 
 
 def test_the_bytes_of_an_archive_are_told_by_what_they_are_for(merged_config: ConnectorConfig) -> None:
@@ -315,6 +339,18 @@ def test_no_rule_passes_a_hold(merged_config: ConnectorConfig, hold: tuple[str, 
     for rules in ({"ms": (("", 0),)}, {"max_bytes": (("", 0),)}, {"first_day": date.max}, {"merged_ms": (("", 0),)}):
         plan = planned(merged_config, holds=(hold,), **rules)
         assert (plan.days_on_hold == (DAY,), plan.removals == ()) == (is_on_hold, is_on_hold)
+
+
+def test_a_hold_keeps_days_of_another_timezone_that_reach_into_its_own(lab: Lab) -> None:
+    config = lab.archive([Sent(b"early in Berlin", ALICE, NOON + timedelta(hours=11, minutes=30))])
+    layout = config.layout.model_copy(update={"timezone": "Europe/Berlin"})
+    config = config.model_copy(update={"layout": layout})
+    held = (("*", DAY + ONE_DAY, DAY + 2 * ONE_DAY),)
+    for rules in ({"ms": (("", 0),), "holds": held}, {"first_day": DAY + ONE_DAY}):
+        assert planned(config, **rules).removals == ()
+    assert len(planned(config, first_day=DAY + 2 * ONE_DAY).removals) == 1
+    request = ErasureRequest(ruled(config, holds=held), config.topics[0], (ALICE,), "erase-run")
+    assert erase_records(request, InProcessRunner(), applies=False).erased == ()
 
 
 def test_records_out_of_range_stay_and_are_told(lab: Lab) -> None:

@@ -54,6 +54,7 @@ def make_document(health: ConnectorHealth) -> dict[str, Any]:
         "is_well": health.is_well,
         **describe_state(health),
         "error": health.error or None,
+        "evidence_error": health.evidence_error or None,
         "topics": [_make_topic(topic, health.looked_at) for topic in health.topics],
         "errors": [_make_error(failed_run) for failed_run in health.history.failures] if health.history else None,
         "errors_unknown": None if health.history else (health.history_error or UNKNOWN),
@@ -196,6 +197,8 @@ def _judge(connectors: Sequence[ConnectorHealth]) -> Verdict:
     failed_count = sum(len(health.failures) for health in connectors)
     text = f"{at_risk:,} of {count_noun(len(topics), 'topic')} at risk, {unknown} not known"
     text += f"; of {count_noun(broken_count, 'connector')} nothing is known" if broken_count else ""
+    unproven_count = sum(bool(health.evidence_error) for health in connectors)
+    text += f"; of {count_noun(unproven_count, 'connector')} it is not known what came back" if unproven_count else ""
     text += f"; {count_noun(failed_count, 'failed run')}" if failed_count else ""
     lacking = sum(bool(topic.turns and topic.turns.failed) for topic in topics)
     text += f"; of {count_noun(lacking, 'topic')} not all came back" if lacking else ""

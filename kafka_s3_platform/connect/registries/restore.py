@@ -36,9 +36,9 @@ Version = tuple[str, int]
 class RegistryReport:
     """The outcome of a restore, compared by reading the target back.
 
-    `registered` versions were missing; on a dry run, they would be registered. `new_ids` maps, for each context,
-    archived ids to different ones in the target. `differences` are sentences about contents of the target other than
-    archived.
+    `registered` versions were missing; on a dry run, they would be registered. `new_ids` maps, for each context, ids
+    that are others in the target. `differences` are sentences: what the target does not hold as it was archived. On a
+    dry run, `obstacle` is why ids would not stay as they are.
     """
 
     subjects: int
@@ -46,6 +46,7 @@ class RegistryReport:
     registered: int
     new_ids: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
+    obstacle: str | None = None
 
 
 def choose_subjects(contents: RegistryContents, subjects: Collection[str]) -> RegistryContents:
@@ -93,7 +94,8 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
         if place not in present.versions or _describe(present.versions[place]) != _describe(schema)
     ]
     if dry_run:
-        return RegistryReport(len(archived.subjects), len(archived.versions), len(missing))
+        obstacle = _find_clash(archived, present) if missing else None
+        return RegistryReport(len(archived.subjects), len(archived.versions), len(missing), obstacle=obstacle)
     places = _register(archived, present, target, missing)
     # A registry deletes no version that one which is not deleted refers to.
     for version in reversed([*_order(archived, archived.deleted)]):
@@ -165,8 +167,10 @@ def _number_schemas(archived: RegistryContents) -> dict[int, ArchivedSchema]:
     return numbered
 
 
-def _find_obstacle(archived: RegistryContents, present: RegistryContents, target: Registry, subject: str) -> str | None:
-    """Return why schemas cannot have their old ids. None: they can, and the subject has the mode IMPORT now."""
+def _find_clash(archived: RegistryContents, present: RegistryContents) -> str | None:
+    """Return why schemas cannot have the ids that they had, as far as what is there shows it."""
+    if not any(scope.mode for scope in present.settings):
+        return f"it knows no mode {IMPORT}"
     schemas_by_id = {_name_id(schema): schema for schema in present.schemas}
     for schema in archived.schemas:
         other = schemas_by_id.get(_name_id(schema), schema)
@@ -176,6 +180,13 @@ def _find_obstacle(archived: RegistryContents, present: RegistryContents, target
         # An import would replace it, and its id would lead to the archived schema.
         if _describe(present.versions.get(place, schema)) != _describe(schema):
             return f"there, version {place[1]} of {place[0]} is another schema"
+    return None
+
+
+def _find_obstacle(archived: RegistryContents, present: RegistryContents, target: Registry, subject: str) -> str | None:
+    """Return why schemas cannot have the ids that they had. None: they can, and the subject has the mode IMPORT now."""
+    if clash := _find_clash(archived, present):
+        return clash
     try:
         target.write_mode(subject, IMPORT)
     except ConfigError as err:

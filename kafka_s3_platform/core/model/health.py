@@ -275,7 +275,8 @@ class ConnectorHealth:
     @property
     def is_well(self) -> bool:
         """True if everything is known, nothing is at risk, and no failed run needs somebody."""
-        return not self.error and not self.failures and all(topic.is_well for topic in self.topics)
+        is_known = not self.error and not self.evidence_error
+        return is_known and not self.failures and all(topic.is_well for topic in self.topics)
 
     @property
     def failures(self) -> list[FailedRun]:

@@ -34,9 +34,9 @@ class RehearsedHours:
 class TopicTurns:
     """The turns of a topic at its last rehearsal.
 
-    `hour_count` and `record_bytes` are of all hours with records then. At `due_at` some hour has not come back for
-    longer than the period, None if there is no hour. `first_at` is the first rehearsal: an older hour has its first
-    turn within a period of it.
+    `hour_count` and `record_bytes` are of all hours with records then. At `due_at` some hour may not have come back for
+    longer than the period, None if nobody knows. `first_at` is the first rehearsal: an older hour has its first turn
+    within a period of that.
     """
 
     first_at: datetime
@@ -97,13 +97,13 @@ def add_turn(
         for hour in counts
         if hour not in present or not present[hour].failure
     )
-    oldest = min(waiting, default=None)
+    oldest = min(waiting, default=at)
     return TopicTurns(
         first_at=first_at,
         period_days=period_days,
         hour_count=len(counts),
         record_bytes=record_bytes,
-        due_at=None if oldest is None else oldest + period_days * DAY,
+        due_at=oldest + period_days * DAY,
         rehearsed=tuple(_join_hours(present)),
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kafka_s3_platform.core.errors import MissingTopicError, PermanentError, PlatformError
+from kafka_s3_platform.core.errors import MissingTopicError, PermanentError, PlatformError, PreflightError
 from kafka_s3_platform.core.extensions import load_extension, load_extensions
 from kafka_s3_platform.core.kafka.producer import count_timestamp_zero
 from kafka_s3_platform.core.restore.filters.stage import FilteredStream, check_filter
@@ -201,8 +201,9 @@ class ArchiveSource:
         """Choose objects from the indexes as they are now.
 
         A topic that cannot be planned is refused. If only a pattern chose it, and nothing is archived of it, it is
-        skipped.
+        skipped. Raises PreflightError if the restore id was begun with another of the connectors.
         """
+        self._refuse_begun_elsewhere()
         plans: list[ArchivePlan] = []
         errors: list[PlatformError] = []
         # All topics of a connector are in one index, which takes longer to open than to read.
@@ -218,6 +219,17 @@ class ArchiveSource:
         skipped = [err for err in errors if isinstance(err, MissingTopicError) and self.request.topics_regex]
         refusals = tuple(make_refusal(err.text) for err in errors if err not in skipped)
         return NewPlan(join_plans(self.request, plans, [err.text for err in skipped]), findings=refusals)
+
+    def _refuse_begun_elsewhere(self) -> None:
+        """Refuse an id that was begun with another connector first: all would be sent again beside what it has sent."""
+        for request in {request.config.name: request for request in self.topics}.values():
+            store = ObjectStore(request.config.restore_store)
+            if store.head(request.documents.plan) is not None:
+                raise PreflightError(
+                    f"restore id {request.restore_id} was begun with connector {request.config.name} first "
+                    f"({store.uri(request.documents.plan)}). Name that connector first to go on, or take another "
+                    f"restore id"
+                )
 
     def plan_targets(self, plan: TopicsPlan) -> tuple[TargetPlan, ...]:
         """Return the target of each topic."""

@@ -217,8 +217,10 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
             try_transactions(request.target_kafka, goals[0].plan.to_topic, f"restore.{request.restore_id}")
         if stream_count:
             runner.start()
-        # Before the first write: the store's conditional writes protect the plan from a second run.
-        check_promises(store, request.config.archive.restore_dir)
+        # Before the first write: the store's conditional writes protect the plan from a second run, and each connector
+        # gets evidence at the end.
+        for config in (request.config, *(goal.plan.request.config for goal in goals)):
+            check_promises(ObjectStore(config.restore_store), config.archive.restore_dir)
         if begun is None:
             # Before the plan: once it is stored, this restore id has begun, and nothing is claimed again.
             new_plan.claim()

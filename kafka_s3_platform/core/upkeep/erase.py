@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import chain
 from typing import TypeAlias, TypeVar
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -56,10 +57,9 @@ from kafka_s3_platform.core.upkeep.compact.days import (
     Month,
     Span,
     choose_holder,
+    cover_days,
     explain_lost_records,
     find_day,
-    find_first_day,
-    find_next_day,
     find_span,
     is_mergeable,
     list_merged_months,
@@ -190,7 +190,7 @@ class _Erasure:
         for _ in range(MAX_ROUNDS):
             snapshot = self._index.open()
             live = [s for s in snapshot.segments if is_mergeable(s)]
-            self._months = list_merged_months(live)
+            self._months = list_merged_months(snapshot)
             self._read([s for s in live if s.key not in self._searched], snapshot.retired)
             self._results = tuple(self._searched[s.key] for s in live)
             failed_keys = {r.segment.key for r in self._results if r.error is not None}
@@ -256,7 +256,9 @@ class _Erasure:
             return False
         # records of no day may be of any
         is_named = any(name in {topic, "*"} for name, _, _ in rules.holds)
-        return is_named if span is None else rules.is_on_hold(topic, find_first_day(span), find_next_day(span))
+        if span is None:
+            return is_named
+        return rules.is_on_hold(topic, *cover_days(span, [segment.zone], ZoneInfo(self._config.layout.timezone)))
 
     def apply(self) -> ErasureReport:
         """Rewrite segments without the records to erase, commit them, and delete old objects, also of killed runs."""

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from itertools import chain
 from zoneinfo import ZoneInfo
 
@@ -32,10 +32,10 @@ from kafka_s3_platform.core.store.objects import NO_ETAG, ObjectStore
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform.core.upkeep.compact.days import (
     Span,
+    cover_days,
     explain_lost_records,
     find_day_end,
     find_first_day,
-    find_next_day,
     group_by_holder,
     list_merged_months,
     read_day_segments,
@@ -176,7 +176,7 @@ class _Planner:
         self._now = now
         self._zone = ZoneInfo(config.layout.timezone)
         self._lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
-        self._months = list_merged_months(snapshot.segments)
+        self._months = list_merged_months(snapshot)
         self._live = group_by_holder(snapshot.segments, self._months)
         self._merged = group_by_holder(snapshot.retired, self._months)
         self._fresh_days = self._find_fresh_days()
@@ -206,7 +206,15 @@ class _Planner:
         return RetentionPlan(self._topic, tuple(removals), tuple(days_on_hold), object_bytes, undated_records)
 
     def _is_on_hold(self, day: Span) -> bool:
-        return self._rules.is_on_hold(self._topic, find_first_day(day), find_next_day(day))
+        return self._rules.is_on_hold(self._topic, *self._cover_days(day))
+
+    def _cover_days(self, day: Span) -> tuple[date, date]:
+        """Return the first of the connector's days in which records of the day lie, and the day after the last one."""
+        return cover_days(day, self._list_zones(day), self._zone)
+
+    def _list_zones(self, day: Span) -> set[ZoneInfo]:
+        """Return the timezones of the day's segments."""
+        return {segment.zone for segment in (*self._live.get(day, ()), *self._merged.get(day, ()))}
 
     def _find_fresh_days(self) -> frozenset[Span | None]:
         """Return the days merged too recently to remove their hours: an hour's row is as old as its merge."""
@@ -227,16 +235,14 @@ class _Planner:
         return day in self._merged and day not in self._fresh_days
 
     def _find_expiry(self, day: Span, object_bytes: int) -> str:
-        """Return the connector key behind the day's expiry now, empty if it stays. A day stays until it is over."""
-        segments = (*self._live.get(day, ()), *self._merged.get(day, ()))
-        zones = {self._zone, *(s.zone for s in segments)}
-        end = max(find_day_end(day, zone) for zone in zones)
+        """Return the connector key by which the day expires now, empty if it stays. A day that is not over stays."""
+        end = max(find_day_end(day, zone) for zone in {self._zone, *self._list_zones(day)})
         if end + self._lateness > self._now:
             return ""
         age = find_number(self._rules.ms, self._topic)
         if age is not None and self._now - end >= timedelta(milliseconds=age):
             return "archive.retention.ms"
-        if self._rules.first_day is not None and find_next_day(day) <= self._rules.first_day:
+        if self._rules.first_day is not None and self._cover_days(day)[1] <= self._rules.first_day:
             return "archive.retention.before"
         most = find_number(self._rules.max_bytes, self._topic)
         return "archive.retention.bytes" if most is not None and object_bytes > most else ""

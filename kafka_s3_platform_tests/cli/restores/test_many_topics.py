@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.connect.config.files import load_connector
-from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.kafka.groups import publish_offsets, read_committed_offsets
 from kafka_s3_platform.core.restore.archive_source import ArchiveSource
@@ -158,6 +158,9 @@ def test_no_record_is_sent_where_it_would_name_another_schema(
     kafka_s3: KafkaS3, config: ConnectorConfig, registries: tuple[ImportingRegistry, ImportingRegistry]
 ) -> None:
     registries[1].register("other", json.dumps({"type": "record", "name": "Other", "fields": []}))
+    would_be = restore(kafka_s3, *ONE_COMMAND, "--dry-run", status=FAILED)
+    assert "schemas would get other ids (there, id 1 is of another schema, such as in other)" in would_be.stderr
+    assert {subject for subject, _ in registries[1].versions} == {"other"}
     refused = restore(kafka_s3, *ONE_COMMAND, status=FAILED)
     assert "2 schemas got other ids" in refused.stderr
     assert f"copy.{config.topics[0]}" not in topics_of(config)
@@ -296,6 +299,30 @@ def test_topics_of_several_connectors_are_one_restore(kafka_s3: KafkaS3, config:
     alone = kafka_s3("groups", "r1", status=FAILED)
     assert "has topics of connector d, which has no file here" in alone.stderr
     assert "chosen by --topics" in kafka_s3("restore", "c", "d", "--topic", other, "--to-topic", "x", status=2).stderr
+
+
+def test_connectors_of_several_buckets_go_on_in_their_order_and_each_gets_evidence(
+    kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab, module_store: StoreSettings
+) -> None:
+    other = lab.create(f"{lab.topic}-other")
+    produce(lab.kafka, other, numbered(3))
+    folder = kafka_s3.folder / "connectors"
+    second = json.loads((folder / "c.json").read_text()) | {"name": "d", "topics": other}
+    places = {"s3.bucket.name": module_store.bucket, "archive.restore.bucket": "not-there"}
+    (folder / "d.json").write_text(json.dumps(second | places))
+    archived(load_connector(folder / "d.json", folder / "worker.properties", {}))
+
+    options = ["--all-topics", "--to-topic", "copy.{topic}", "--create-topic", "--restore-id", "r1"]
+    refused = kafka_s3("restore", "c", "d", *options, status=FAILED)
+    assert "not-there" in refused.stderr
+    with ClusterAdmin(lab.kafka) as admin:
+        assert not admin.topic_exists(f"copy.{other}"), "nothing was begun"
+    del places["archive.restore.bucket"]
+    (folder / "d.json").write_text(json.dumps(second | places))
+    kafka_s3("restore", "c", "d", *options, status=0)
+    swapped = kafka_s3("restore", "d", "c", *options, status=FAILED)
+    assert "restore id r1 was begun with connector c first" in swapped.stderr
+    assert values(lab.kafka, f"copy.{other}") == values(lab.kafka, other)
 
 
 def test_what_is_wanted_first_is_sent_first(config: ConnectorConfig) -> None:

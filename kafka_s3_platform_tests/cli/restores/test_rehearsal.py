@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.operate.rehearsal import rehearse as rehearsing
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, parsed, write_reachable_connector
 from kafka_s3_platform_tests.cli.restores.test_evidence import KeyPair, fetch, use_key, write_keys
@@ -25,6 +26,7 @@ from kafka_s3_platform_tests.restore.own import keys
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot
 from kafka_s3_platform_tests.upkeep.compact.test_compact import compacted
 from kafka_s3_platform_tests.upkeep.test_erase import erased
+from kafka_s3_platform_tests.upkeep.test_retain import retained
 
 FAILED = 1
 HOURS = 4
@@ -190,6 +192,58 @@ def test_of_a_merged_day_all_hours_fail_whose_object_is_damaged(
     assert [t["verdict"] for t in found["topics"]] == ["0 of 2 hours came back", "1 of 1 hour came back"]
 
 
+def test_a_late_record_that_comes_after_the_draw_is_no_fault(
+    kafka_s3: KafkaS3, config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = config.model_copy(update={"topics": config.topics[1:]})
+    late = [Sent(b"late")]
+
+    def restore_later(*arguments: Any) -> Any:
+        produce(config.kafka, users.topics[0], [late.pop()] if late else [])
+        archived(users)
+        return restore(*arguments)
+
+    monkeypatch.setattr(rehearsing, "restore", restore_later)
+    document = rehearse(kafka_s3)
+    assert [(t["verdict"], t["records"]) for t in document["topics"]] == [
+        ("2 of 2 hours came back", 20),
+        ("1 of 1 hour came back", 3),
+    ]
+
+
+def test_records_out_of_range_with_times_of_a_drawn_hour_are_no_fault(
+    kafka_s3: KafkaS3, config: ConnectorConfig
+) -> None:
+    users = config.topics[1]
+    produce(config.kafka, users, [Sent(b"before the archive began, by its file then")])
+    archive = config.archive.model_copy(update={"start_hour": NOON + HOUR})
+    archived(config.model_copy(update={"topics": (users,), "archive": archive}))
+    document = rehearse(kafka_s3)
+    assert [(t["verdict"], t["records"]) for t in document["topics"][1:]] == [("1 of 1 hour came back", 3)]
+
+
+def test_hours_of_values_only_from_before_the_envelope_are_told_and_not_drawn(
+    kafka_s3: KafkaS3, config: ConnectorConfig
+) -> None:
+    users = config.topics[1]
+    produce(config.kafka, users, [Sent(b"a value", None, NOON + HOUR)])
+    layout = config.layout.model_copy(update={"format": "bytes", "codec": "none"})
+    archived(config.model_copy(update={"topics": (users,), "layout": layout}))
+    topic = rehearse(kafka_s3)["topics"][1]
+    assert (topic["verdict"], topic["records"]) == ("1 of 1 hour came back", 2)
+    assert "1 record of hours with values only, which no rehearsal restores" in topic["left_out"]
+
+
+def test_hours_that_expired_are_not_waited_for(kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab) -> None:
+    delete(lab, find_segment(config, 1, kafka_partition=1).key)
+    rehearse(kafka_s3, status=FAILED)
+    assert "1 hour did not come back when rehearsed" in kafka_s3("health").stdout
+    for topic in config.topics:
+        retained(config.model_copy(update={"topics": (topic,)}), first_day=date(2026, 1, 2))
+    assert rehearse(kafka_s3) is None
+    assert "rehearsed" not in kafka_s3("health").stdout
+
+
 @pytest.mark.parametrize("is_merged", [False, True], ids=["hours", "a day"])
 def test_what_was_erased_is_not_missed(kafka_s3: KafkaS3, config: ConnectorConfig, is_merged: bool) -> None:
     users = config.model_copy(update={"topics": config.topics[1:]})
@@ -279,3 +333,4 @@ def test_a_topic_without_a_finished_hour_starts_no_kafka(kafka_s3: KafkaS3, lab:
     archived(config)
     assert parsed(kafka_s3("rehearse", "c", "--json", status=0)) == {"connectors": {"c": None}}
     assert "no hour is over and has records" in kafka_s3("rehearse", status=0).stdout
+    assert "was never rehearsed" not in kafka_s3("health").stdout

@@ -9,9 +9,17 @@ import pytest
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.store.objects import ObjectStore
-from kafka_s3_platform.core.upkeep.compact.days import CompactRequest, Month, list_due_days, summarize_days
+from kafka_s3_platform.core.upkeep.compact.days import (
+    CompactRequest,
+    Month,
+    explain_lost_records,
+    find_holder,
+    list_due_days,
+    summarize_days,
+)
 from kafka_s3_platform.core.upkeep.compact.plan import list_due_months
 from kafka_s3_platform.core.upkeep.compact.run import compact_due_months
+from kafka_s3_platform.core.upkeep.erase import ErasureRequest, erase_records
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.core.upkeep.verify import read_hour_segments, verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import Lab
@@ -212,3 +220,26 @@ def test_a_month_goes_when_all_its_days_may(
         assert [s.chunk for s in snapshot(of_months).expired] == ["hourly"] * 9
         assert chunks(of_months) == [("daily", 0, "02-01")]
         assert is_whole(of_months)
+
+
+def test_a_late_record_of_a_month_that_was_erased_as_a_whole_is_erased_and_expires(lab: Lab) -> None:
+    config = monthly(lab.archive(RECORDS, kafka_partitions=2))
+    merge_days(config)
+    merge_months(config)
+
+    def erase(key: bytes) -> None:
+        request = ErasureRequest(config, config.topics[0], (key,), "erase")
+        assert erase_records(request, InProcessRunner(), applies=True).faults == ()
+
+    erase(b"k")
+    assert chunks(config) == []
+    produce(config.kafka, config.topics[0], [Sent(b"late", key, NOON) for key in (b"l", b"m")])
+    archived(config)
+    merge_days(config)
+    now = snapshot(config)
+    assert explain_lost_records(now, find_holder(now, NOON.date())) == ""
+    erase(b"l")
+    assert retained(config, merged_ms=(("", 0),)).refused == ()
+    report = retained(config, first_day=date(2026, 2, 1))
+    assert (report.refused, [r.record_count for r in report.removals]) == ((), [1])
+    assert objects(config) == set()

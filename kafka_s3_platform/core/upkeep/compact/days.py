@@ -124,6 +124,14 @@ def find_day_end(span: Span, zone: ZoneInfo) -> datetime:
     return find_day_start(find_next_day(span), zone)
 
 
+def cover_days(span: Span, zones: Iterable[ZoneInfo], zone: ZoneInfo) -> tuple[date, date]:
+    """Return the first day of `zone` in which a day or month of some timezone lies, and the day after the last one."""
+    bounds = [(find_day_start(span, place), find_day_end(span, place)) for place in (zone, *zones)]
+    first = min(start for start, _ in bounds).astimezone(zone).date()
+    last = max(end for _, end in bounds) - timedelta(microseconds=1)
+    return first, last.astimezone(zone).date() + timedelta(days=1)
+
+
 def list_day_hours(span: Span, zone: ZoneInfo) -> list[datetime]:
     """Return the starts of the hours of a day (23 to 25) or month, in UTC."""
     start = find_day_start(span, zone)
@@ -188,15 +196,16 @@ def load_day_segments(snapshot: ConnectorSnapshot, topics: Iterable[str], span: 
     snapshot.load_segments(topics, _build_span_filter(span))
 
 
-def read_month_segments(snapshot: IndexSnapshot, day: date) -> tuple[Segment, ...]:
-    """Return the live monthly segments of the day's month: they may hold its records."""
+def read_month_segments(snapshot: IndexSnapshot, day: date, kinds: Collection[str] = (LIVE,)) -> tuple[Segment, ...]:
+    """Return the monthly segments of these kinds that may hold records of the day."""
     month = Month.of(day)
-    return select_day_segments(snapshot.select_segments(replace(_build_span_filter(month), chunk="monthly")), month)
+    month_filter = replace(_build_span_filter(month), chunk="monthly")
+    return select_day_segments(snapshot.select_segments(month_filter, kinds), month)
 
 
 def find_holder(snapshot: IndexSnapshot, day: date) -> Span:
-    """Return the day's month if its days were merged into objects of the month, or else the day."""
-    return Month.of(day) if read_month_segments(snapshot, day) else day
+    """Return the day's month if its days were merged into objects of the month, also erased ones, or else the day."""
+    return Month.of(day) if read_month_segments(snapshot, day, (LIVE, ERASED)) else day
 
 
 def group_by_holder(segments: Iterable[Segment], months: Collection[Span | None]) -> dict[Span | None, list[Segment]]:
@@ -212,8 +221,9 @@ def choose_holder(day: date | None, months: Collection[Span | None]) -> Span | N
     return day if day is None or Month.of(day) not in months else Month.of(day)
 
 
-def list_merged_months(segments: Iterable[Segment]) -> frozenset[Span | None]:
-    """Return the months with monthly segments, merged from segments of days."""
+def list_merged_months(snapshot: IndexSnapshot) -> frozenset[Span | None]:
+    """Return the months that have segments of a month, made of those of its days, or had some that were erased."""
+    segments = (*snapshot.segments, *snapshot.erased)
     return frozenset(find_span(segment) for segment in segments if segment.chunk == "monthly")
 
 
@@ -287,7 +297,7 @@ class DaySummary(SegmentTotals):
 
 def summarize_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta) -> list[DaySummary]:
     """Summarize the days with an object or a requested hour, ascending; first, records of no day."""
-    months = list_merged_months(snapshot.segments)
+    months = list_merged_months(snapshot)
     by_span = group_by_holder(snapshot.segments, months)
     for hour in snapshot.state.asked_hours:
         by_span.setdefault(choose_holder(hour.astimezone(zone).date(), months), [])
