@@ -7,7 +7,7 @@ import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from kafka_s3_platform.connect.converters.registry_contents import find_context
+from kafka_s3_platform.connect.converters.registry_contents import DEFAULT_CONTEXT, find_context
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer
 
 Json = dict[str, Any]
@@ -64,8 +64,7 @@ class ImportingRegistry(HttpServer):
             case "POST", "subjects", subject:
                 return self._look_up(subject, body)
             case "DELETE", "subjects", subject, "versions", number:
-                self.deleted.add((subject, int(number)))
-                return int(number)
+                return self._delete((subject, int(number)))
             case "GET", "schemas", "ids", number:
                 return next(schema for schema in self.versions.values() if schema["id"] == int(number))
             case _, "config", *scope:
@@ -98,16 +97,27 @@ class ImportingRegistry(HttpServer):
         if is_import != ("id" in body):
             raise RefusalError(422, 42205)
         content = {"schemaType": "AVRO", "references": [], **body}
+        if not {*_list_references(subject, content)} <= self.versions.keys():
+            raise RefusalError(422, 42201)
         if is_import:
             if self.most_imports == 0:
                 self.most_imports = None
                 raise RefusalError(422, 42201)
             self.most_imports = self.most_imports and self.most_imports - 1
             number = content.pop("version")
+            # What has this version already is replaced. Its id leads to the new schema then.
+            self.versions.pop((subject, number), None)
         else:
             number = max([0, *(number for name, number in self.versions if name == subject)]) + 1
             content["id"] = self._find_id(subject, content)
         return self.versions.setdefault((subject, number), content)
+
+    def _delete(self, place: Place) -> int:
+        live = self.versions.keys() - self.deleted
+        if any(place in _list_references(subject, self.versions[subject, number]) for subject, number in live):
+            raise RefusalError(422, 42206)
+        self.deleted.add(place)
+        return place[1]
 
     def _find_id(self, subject: str, content: Json) -> int:
         here = [s for (name, _), s in self.versions.items() if find_context(name) == find_context(subject)]
@@ -120,6 +130,16 @@ class ImportingRegistry(HttpServer):
             if name == subject and {**schema, "id": 0} == {**content, "id": 0}:
                 return {"subject": name, "version": number, **schema}
         raise RefusalError(404, 40403)
+
+
+def _list_references(subject: str, content: Json) -> list[Place]:
+    """Return what a schema of the subject refers to: names without a context are of the subject's own."""
+    context = find_context(subject)
+    prefix = "" if context == DEFAULT_CONTEXT else f":{context}:"
+    return [
+        (name if name.startswith(":.") else f"{prefix}{name}", version)
+        for name, version in ((r["subject"], r["version"]) for r in content["references"])
+    ]
 
 
 def _refuse(status: int, code: int) -> Any:

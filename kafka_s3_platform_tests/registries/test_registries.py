@@ -38,8 +38,8 @@ def source() -> Iterator[ImportingRegistry]:
         server.register("b", B, references=[{"name": "A", "subject": "a", "version": 3}])
         server.register("a-again", A)
         server.register("ruled", A, metadata={"properties": {"owner": "me"}})
-        server.register(":.fleet:c", OTHER_A)
-        server.register(":.fleet:d", B, references=[{"name": "A", "subject": "a", "version": 1}])
+        server.register(":.fleet:d", OTHER_A)
+        server.register(":.fleet:c", B, references=[{"name": "A", "subject": "d", "version": 1}])
         server.register("gone", OTHER_A)
         server.deleted |= {("a", 1), ("gone", 1)}
         server.configs |= {
@@ -176,6 +176,42 @@ def test_a_subject_with_another_schema_is_refused_by_name(
     assert target.writes == []
     command("restore", "--subject", "a", url=source.endpoint, to=target.endpoint)
     assert {subject for subject, _ in target.versions} == {"a", "b"}
+
+
+def test_a_version_of_the_target_is_not_replaced_by_another_schema(
+    command: Command, source: ImportingRegistry, target: ImportingRegistry
+) -> None:
+    source.register("v", A)
+    source.register("v", LATER_A)
+    command("archive", url=source.endpoint)
+    target.register("v", LATER_A)
+    target.versions["v", 1]["id"] = 50
+    told = command("restore", url=source.endpoint, to=target.endpoint, status=3).output
+    assert target.versions["v", 1] == {"schemaType": "AVRO", "references": [], "schema": LATER_A, "id": 50}
+    assert "version 2 of v is version 1 there" in told
+
+
+def test_of_deleted_versions_those_go_first_that_refer_to_others(
+    command: Command, source: ImportingRegistry, target: ImportingRegistry
+) -> None:
+    source.register("z", A)
+    source.register("v", B, references=[{"name": "A", "subject": "z", "version": 1}])
+    source.deleted |= {("v", 1), ("z", 1)}
+    command("archive", url=source.endpoint)
+    assert ALL_THERE in command("restore", url=source.endpoint, to=target.endpoint).output
+    assert target.deleted == source.deleted
+
+
+def test_references_without_a_context_are_of_their_own(
+    command: Command, source: ImportingRegistry, target: ImportingRegistry
+) -> None:
+    command("archive", url=source.endpoint)
+    command("restore", "--subject", ":.fleet:c", url=source.endpoint, to=target.endpoint)
+    assert {*target.versions} == {(":.fleet:c", 1), (":.fleet:d", 1)}
+    with running(ImportingRegistry(modes=False)) as numbering:
+        told = command("restore", "--subject", ":.fleet:c", url=source.endpoint, to=numbering.endpoint).output
+        assert ALL_THERE in told
+        assert {*numbering.versions} == {(":.fleet:c", 1), (":.fleet:d", 1)}
 
 
 def test_a_chosen_subject_brings_what_its_schemas_refer_to(

@@ -58,6 +58,16 @@ def name_registry(url: str) -> str:
     return re.sub("[^A-Za-z0-9.-]+", "_", f"{parts.netloc.rpartition('@')[2]}{parts.path}").strip("_")
 
 
+def qualify_subject(subject: str, referrer: str) -> str:
+    """Return the whole name of a subject that a schema of `referrer` refers to: without a context, it is of the same.
+
+    So Confluent's registry reads it. No schema of a context can refer to the default one.
+    """
+    context = find_context(referrer)
+    is_whole = context == DEFAULT_CONTEXT or find_context(subject) != DEFAULT_CONTEXT
+    return subject if is_whole else f":{context}:{subject}"
+
+
 def find_context(subject: str) -> str:
     """Return the context of a subject: `:.fleet:orders-value` is in `.fleet`."""
     if not subject.startswith(":."):

@@ -14,6 +14,7 @@ from kafka_s3_platform.connect.converters.registry_contents import (
     RegistryContents,
     ScopeSettings,
     find_context,
+    qualify_subject,
 )
 from kafka_s3_platform.core.errors import RegistryUnavailableError
 from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
@@ -102,7 +103,7 @@ def _join_versions(
             # The registry's URL may name the context already.
             suffix = "" if context == DEFAULT_CONTEXT else f"/contexts/{context}"
             url = f"{registry.url.removesuffix(suffix)}{suffix}"
-            references = tuple(_find_id(reference, answers) for reference in schema.schema_references)
+            references = tuple(_find_id(reference, subject, answers) for reference in schema.schema_references)
             scope = settings[subject]
             place = SubjectVersion(subject, version, scope.compatibility, scope.others)
             schemas[replace(schema, registry_url=url, schema_references=references)].append(place)
@@ -111,9 +112,11 @@ def _join_versions(
     return tuple(sorted(whole_schemas, key=lambda schema: (schema.registry_url, schema.schema_id)))
 
 
-def _find_id(reference: SchemaReference, answers: Mapping[tuple[str, int], ArchivedSchema | None]) -> SchemaReference:
-    """Return the reference with the id of its schema, or with 0 if the registry does not give the schema."""
-    schema = answers.get((reference.subject, reference.version))
+def _find_id(
+    reference: SchemaReference, referrer: str, answers: Mapping[tuple[str, int], ArchivedSchema | None]
+) -> SchemaReference:
+    """Return a reference in a schema of `referrer` with its schema's id, or 0 if the registry does not give it."""
+    schema = answers.get((qualify_subject(reference.subject, referrer), reference.version))
     return replace(reference, schema_id=schema.schema_id if schema else 0)
 
 

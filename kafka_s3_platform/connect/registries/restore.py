@@ -11,7 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_s3_platform.connect.converters.registry import NewSchema, Registry
-from kafka_s3_platform.connect.converters.registry_contents import RegistryContents, ScopeSettings, find_context
+from kafka_s3_platform.connect.converters.registry_contents import (
+    RegistryContents,
+    ScopeSettings,
+    find_context,
+    qualify_subject,
+)
 from kafka_s3_platform.connect.registries.read import read_contents
 from kafka_s3_platform.connect.restore.outgoing.schemas import SchemaRegistrar
 from kafka_s3_platform.core.errors import ConfigError, ErrorCode, IntegrityError, PreflightError
@@ -49,7 +54,7 @@ def choose_subjects(contents: RegistryContents, subjects: Collection[str]) -> Re
     chosen_places = {place for place in versions if place[0] in subjects}
     pending = list(chosen_places)
     while pending:
-        references = {(r.subject, r.version) for r in versions[pending.pop()].schema_references} & versions.keys()
+        references = {*_list_references(versions[pending.pop()])} & versions.keys()
         pending += references - chosen_places
         chosen_places |= references
     schemas = []
@@ -90,8 +95,9 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
     if dry_run:
         return RegistryReport(len(archived.subjects), len(archived.versions), len(missing))
     places = _register(archived, present, target, missing)
-    for subject, version in reversed(archived.deleted):
-        place = places.get((subject, version))
+    # A registry does not delete a version as long as one that is not deleted refers to it.
+    for version in reversed([*_order(archived, archived.deleted)]):
+        place = places.get(version)
         if place is not None and place not in present.deleted:
             target.delete_version(*place)
     # The subjects decide this, not emptiness, because a killed restore has already registered some.
@@ -113,12 +119,19 @@ def _list_conflicts(archived: RegistryContents, target: RegistryContents) -> Ite
 
 def _describe(schema: ArchivedSchema) -> Mapping[str, Any]:
     """Return the facts of a schema without its ids and versions, because another registry may number anew."""
+    referrer = schema.subjects[0].subject
     return {
         "type": schema.schema_type,
         "text": schema.schema_text,
-        "references": sorted((r.name, r.subject) for r in schema.schema_references),
+        "references": sorted((r.name, qualify_subject(r.subject, referrer)) for r in schema.schema_references),
         "metadata and rules": schema.other_fields,
     }
+
+
+def _list_references(schema: ArchivedSchema) -> list[Version]:
+    """Return the versions that a schema refers to, with the full names of their subjects."""
+    referrer = schema.subjects[0].subject
+    return [(qualify_subject(r.subject, referrer), r.version) for r in schema.schema_references]
 
 
 def _register(
@@ -145,8 +158,8 @@ def _number_schemas(archived: RegistryContents) -> dict[int, ArchivedSchema]:
     numbered: dict[int, ArchivedSchema] = {}
     for number, schema in enumerate(archived.schemas, 1):
         references = (
-            replace(reference, schema_id=numbers.get((reference.subject, reference.version), 0))
-            for reference in schema.schema_references
+            replace(reference, subject=place[0], schema_id=numbers.get(place, 0))
+            for reference, place in zip(schema.schema_references, _list_references(schema), strict=True)
         )
         numbered[number] = replace(schema, schema_references=tuple(references))
     return numbered
@@ -159,6 +172,10 @@ def _find_obstacle(archived: RegistryContents, present: RegistryContents, target
         other = schemas_by_id.get(_name_id(schema), schema)
         if _describe(other) != _describe(schema):
             return f"there, id {schema.schema_id} is of another schema, such as in {other.subjects[0].subject}"
+    for place, schema in archived.versions.items():
+        # An import would replace it, and its id would lead to the archived schema.
+        if _describe(present.versions.get(place, schema)) != _describe(schema):
+            return f"there, version {place[1]} of {place[0]} is another schema"
     try:
         target.write_mode(subject, IMPORT)
     except ConfigError as err:
@@ -196,8 +213,8 @@ def _order(archived: RegistryContents, missing: Collection[Version]) -> Iterator
             raise IntegrityError(
                 f"version {place[1]} of {place[0]} {flaw}: no registry takes that, so somebody wrote to the archive"
             )
-        for reference in archived.versions[place].schema_references:
-            yield from visit((reference.subject, reference.version), (*outer, place))
+        for referenced in _list_references(archived.versions[place]):
+            yield from visit(referenced, (*outer, place))
         visited.add(place)
         if place in missing:
             yield place
