@@ -1,4 +1,4 @@
-"""Everything that interprets: Connect's converters, transforms and formats, and what other tools have written."""
+"""Everything that interprets data: Connect's converters, transforms and formats, and other tools' objects."""
 
 from collections.abc import Mapping
 
@@ -25,4 +25,4 @@ EXTENSIONS: Mapping[str, str] = {
     "timestamp_extractors": "kafka_s3_platform.connect.partitioners.fields:TIMESTAMP_EXTRACTORS",
     "users_key_layout": "kafka_s3_platform.connect.layouts.own_class:UsersLayout",
 }
-"""What the core finds here, by the name that it asks for: see `kafka_s3_platform.core.extensions`."""
+"""The functions and classes of this package by the names the core asks for: see `kafka_s3_platform.core.extensions`."""

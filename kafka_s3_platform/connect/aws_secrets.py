@@ -1,6 +1,6 @@
 """Finds values in AWS Secrets Manager and in the Parameter Store of Systems Manager, for config providers.
 
-A process uses an answer for `ttl_ms`.
+A process uses an answer for `ttl_ms`, and then asks again.
 """
 
 import json
@@ -20,12 +20,12 @@ _answers: dict[tuple[object, ...], tuple[float, str]] = {}
 
 
 def find_secret(parameters: Mapping[str, str], path: str, key: str) -> str:
-    """Return the value of a key of a secret (a JSON object), or the whole secret if there is no path.
+    """Return the value of a key in a secret (a JSON object), or the whole secret if there is no path.
 
     `parameters` may have region, endpoint, access_key, secret_key, prefix, type (JSON or STRING) and ttl_ms.
 
     Raises:
-        ValueError: there is none, or AWS does not give it. No message quotes a value.
+        ValueError: there is no such value, or AWS does not give it. No message quotes a value.
     """
     key = _TTL.sub("", key)
     name = unquote(path or key)
@@ -45,14 +45,14 @@ def find_secret(parameters: Mapping[str, str], path: str, key: str) -> str:
 
 
 def find_parameter(parameters: Mapping[str, str], path: str, key: str) -> str:
-    """Return the decrypted value of a parameter. Takes parameters and raises as `find_secret`."""
+    """Return the decrypted value of a parameter. The `parameters` and the errors are those of `find_secret`."""
     if path:
         raise ValueError(f"{path!r} has no meaning: write the parameter's name alone, as in ${{ssm::/my/parameter}}")
     return _ask(parameters, "ssm", _TTL.sub("", key))
 
 
 def _ask(parameters: Mapping[str, str], service: str, name: str) -> str:
-    """Ask AWS, unless it answered lately. If it does not answer, its last answer is used, with a warning."""
+    """Ask AWS, unless it answered recently. If AWS does not answer, use its last answer, with a warning."""
     question = (service, *sorted(parameters.items()), name)
     asked_at, answer = _answers.get(question, (None, ""))
     now = time.monotonic()
@@ -69,7 +69,7 @@ def _ask(parameters: Mapping[str, str], service: str, name: str) -> str:
 
 
 def _open_client(parameters: Mapping[str, str], service: str) -> Any:
-    """Open a client of an AWS service. ValueError if the parameters or the environment do not do for one."""
+    """Open a client of an AWS service. Raise ValueError if the parameters or the environment are not enough for one."""
     import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
@@ -89,7 +89,7 @@ def _open_client(parameters: Mapping[str, str], service: str) -> Any:
 
 
 def _request(client: Any, service: str, name: str) -> str:
-    """Return the text of a secret or a parameter. OSError: no answer, so another time there may be one."""
+    """Return the text of a secret or parameter. Raise OSError if AWS gives no answer now, but may do so later."""
     from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, HTTPClientError
 
     what = f"{name!r} at {client.meta.endpoint_url}"

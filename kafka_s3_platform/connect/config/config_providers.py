@@ -1,7 +1,7 @@
 """Replaces `${provider:path:key}` in the values of files, by the config providers declared in worker.properties.
 
-Their classes are Kafka's, and those of Connect's users for AWS. Values are found anew each time a file is read, and no
-message quotes one.
+Their classes are Kafka's own, and the ones Connect's users have for AWS. Values are looked up anew each time a file is
+read, and no message quotes one.
 """
 
 import os
@@ -33,19 +33,19 @@ from kafka_s3_platform.core.java.regex import compile_java_regex
 DECLARATION = "config.providers"
 _KEY_STORE = re.compile(r"(?:key|trust)store\.location[\"\s:=]+([^\"\s]+)")
 _VARIABLE = re.compile(r"\$\{([^}:]{0,100}):([^}]{0,1000})\}")
-"""Of bounded length, so the time does not grow with the square of a value's length."""
+"""The lengths are bounded, so that the time does not grow with the square of a value's length."""
 
 
 @dataclass(frozen=True)
 class _ProviderClass:
-    """A provider's finder of values, by parameters, path and key. None: the values are in the environment."""
+    """The function that finds a provider's values, None if the environment has them, and the provider's parameters."""
 
     find: Callable[[Mapping[str, str], str, str], str] | None
     parameters: Mapping[str, tuple[str, Parser[str]]]
 
 
 def _check_path(parameters: Mapping[str, str], path: str) -> Path:
-    """Return the path if it lies in one of the provider's allowed paths. As in Kafka, links are not resolved."""
+    """Return the path if it lies in one of the paths the provider allows. As in Kafka, links are not resolved."""
     normal = Path(path)
     if not normal.is_absolute() or ".." in normal.parts:
         raise ValueError(f"{path!r} is no absolute path without ..")
@@ -56,7 +56,7 @@ def _check_path(parameters: Mapping[str, str], path: str) -> Path:
 
 
 def _find_property(parameters: Mapping[str, str], path: str, key: str) -> str:
-    """Return the value of a key of a properties file, as Kafka's FileConfigProvider does."""
+    """Return the value of a key in a properties file, as Kafka's FileConfigProvider does."""
     try:
         return read_properties(_check_path(parameters, path))[key].get_secret_value()
     except ConfigError as err:
@@ -79,7 +79,7 @@ def _find_content(parameters: Mapping[str, str], path: str, key: str) -> str:
 
 
 def _find_variable(env: Mapping[str, str], parameters: Mapping[str, str], path: str, key: str) -> str:
-    """Return a variable of the environment. Those of the embedded stack have its defaults."""
+    """Return the value of an environment variable. The embedded stack's variables default to its own values."""
     if path:
         raise ValueError(f"{path!r} has no meaning: write ${{env:NAME}}")
     if (pattern := parameters.get("allowlist.pattern")) and not compile_java_regex(pattern).fullmatch(key):
@@ -104,7 +104,7 @@ _AWS: Mapping[str, tuple[str, Parser[str]]] = {
     **dict.fromkeys(("retry.count", "retry.interval.seconds", "timeout.seconds"), ("", str)),
     **dict.fromkeys(("thread.count", "polling.enabled", "polling.interval.seconds"), ("", str)),
 }
-"""The parameters of the classes for AWS: our name of each, empty if nothing reads it, and its parser."""
+"""The parameters of the classes for AWS, each with our name for it (empty if nothing reads it) and its parser."""
 
 _KAFKA = "org.apache.kafka.common.config.provider."
 _SECRET = _ProviderClass(find_secret, _AWS)
@@ -140,10 +140,10 @@ _PROVIDER_CLASS = expect_class(
 
 
 class ConfigProviders:
-    """The config providers of a file, by their names. `env` is one of them, declared or not.
+    """The config providers of a file, by their names. `env` is one of them, even if it is not declared.
 
-    `refusals` has the keys of unusable declarations, each with the reason; `known_keys` those known by name, with
-    values fit to be shown.
+    `refusals` maps the key of each unusable declaration to the reason. `known_keys` are the keys known by name, so
+    their values may be shown.
     """
 
     def __init__(self, env: Mapping[str, str], entries: Mapping[str, SecretStr] = {}) -> None:
@@ -160,7 +160,7 @@ class ConfigProviders:
             self._declare(name, texts)
 
     def _declare(self, name: str, texts: Mapping[str, str]) -> None:
-        """Make the provider of this name by its class and parameters. Faults of theirs are in `refusals`."""
+        """Make the provider with this name from its class and parameters. Their faults are added to `refusals`."""
         class_key = f"{DECLARATION}.{name}.class"
         prefix = f"{DECLARATION}.{name}.param."
         self.known_keys.add(class_key)
@@ -185,11 +185,11 @@ class ConfigProviders:
         self._finders[name] = partial(provider_class.find or self._find_variable, parameters)
 
     def replace(self, text: str) -> str:
-        """Replace each variable in the text by its value. ValueError if one has none. It quotes no value."""
+        """Replace each variable in the text by its value. Raise ValueError, which quotes no value, if one has none."""
         return _VARIABLE.sub(self._find, text)
 
     def _find(self, match: re.Match[str]) -> str:
-        """Return the value of a variable `${provider:path:key}` or `${provider:key}`. ValueError if it has none."""
+        """Return the value of `${provider:path:key}` or `${provider:key}`. Raise ValueError if it has none."""
         name, rest = match.groups()
         path, colon, key = rest.partition(":")
         find = self._finders.get(name)
@@ -201,7 +201,7 @@ class ConfigProviders:
         return find(path, key) if colon else find("", path)
 
     def list_values(self, text: str) -> Iterator[str]:
-        """Yield the value of each variable in the text, or why it has none: a change is seen by them."""
+        """Yield the value of each variable in the text, or why it has none, so changes can be noticed."""
         for match in _VARIABLE.finditer(text):
             try:
                 yield self._find(match)
@@ -232,9 +232,10 @@ def replace_variables(path: Path, entries: Mapping[str, SecretStr], env: Mapping
 
 
 def list_outside_values(folder: Path) -> Callable[[str], Iterator[str]]:
-    """Return a function from a file's text to its values from elsewhere, for files of this folder.
+    """Return a function that lists the values a file of this folder, given as text, takes from elsewhere.
 
-    They are the values of its variables, and the modification times of its key stores. They reveal a change.
+    They are the values of its variables and the modification times of its key stores. If one of them is different, the
+    file has to be loaded again.
     """
     try:
         providers = _read_providers(folder, os.environ)
@@ -252,6 +253,6 @@ def list_outside_values(folder: Path) -> Callable[[str], Iterator[str]]:
 
 
 def _read_providers(folder: Path, env: Mapping[str, str]) -> ConfigProviders:
-    """Return the config providers of worker.properties in this folder."""
+    """Return the config providers declared by worker.properties in this folder."""
     worker = folder / WORKER_FILE
     return ConfigProviders(env, read_properties(worker) if worker.exists() else {})

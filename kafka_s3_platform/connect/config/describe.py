@@ -1,6 +1,6 @@
 """Describes the keys of a connector class and their defaults, and reports the effect of each key of a file.
 
-The file is not loaded for its report.
+To report on a file, it is not necessary to load it.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ from kafka_s3_platform.core.errors import ConfigError
 class CheckReport:
     """The findings for every key of a connector file and of its worker.properties.
 
-    `problems` are errors of a file as a whole: then it has no findings. `config` is None unless the connector loads.
+    `problems` are errors of a file as a whole, which then has no findings. `config` is None unless the connector loads.
     """
 
     path: Path
@@ -55,7 +55,7 @@ class CheckReport:
 
     @property
     def connector_class(self) -> str:
-        """The class as the file writes it, or the default if the file names none."""
+        """The class as it is written in the file, or the default class if the file names none."""
         return next((f.value for f in self.findings if f.key == "connector.class"), CONNECT.short_name)
 
 
@@ -92,7 +92,7 @@ _DEFAULTS: Mapping[str, Callable[[ConnectorConfig], object]] = {
     "errors.deadletterqueue.topic.name": lambda config: config.records.errors.dead_letter_topic,
     "errors.deadletterqueue.context.headers.enable": lambda config: config.records.errors.dead_letter_headers,
 }
-"""The keys with a default by class, and the ways to find it. Other defaults are the same for all classes."""
+"""The keys whose default depends on the class, with the way to find it. Other defaults are the same for all classes."""
 
 _SMALLEST = {
     "topics": "t",
@@ -106,12 +106,12 @@ _MORE: Mapping[Dialect, Mapping[str, str]] = {
     LENSES: {**_OF_LENSES, "connect.s3.kcql": "INSERT INTO bucket SELECT * FROM t"},
     LENSES_SOURCE: {**_OF_LENSES, "connect.s3.kcql": "INSERT INTO t SELECT * FROM bucket"},
 }
-"""The keys of the smallest file of a class besides `_SMALLEST`. Empty: it does not need the key."""
+"""The keys that the smallest file of a class needs besides `_SMALLEST`, or "" for a key that it does not need."""
 
 
 @dataclass(frozen=True)
 class DescribedKey:
-    """An honoured key. `default` is empty if it has none."""
+    """An honoured key. `default` is empty if the key has no default."""
 
     key: str
     default: str
@@ -120,7 +120,7 @@ class DescribedKey:
 
 @dataclass(frozen=True)
 class Description:
-    """A connector class. `required_there` are keys required by the original, with a default here."""
+    """A connector class. `required_there` are keys required by the original class, but optional here."""
 
     class_name: str
     title: str
@@ -152,16 +152,16 @@ def describe_class(class_name: str) -> Description:
 
 
 def _list_required(dialect: Dialect) -> tuple[str, ...]:
-    """List the required keys, each by the class's own name."""
+    """List the required keys, each under this class's own name for it."""
     needed = [key.name for key in ALL_KEYS if (key.default or "").startswith(REQUIRED) and key.alias_of is None]
     alias = {key.alias_of: key.name for key in ALL_KEYS if key.name in dialect.required_there and key.alias_of}
-    # A source without `topics` reads every topic that it finds.
+    # A source for which no `topics` are set reads every topic that it finds.
     without = {*dialect.implied, *(["topics"] if dialect.is_source else [])}
     return tuple(alias.get(name, name) for name in needed if name not in without and _belongs_to(name, dialect))
 
 
 def _describe_key(key: Key, dialect: Dialect) -> DescribedKey:
-    """Return a key with its default in files of this class, found by resolving the smallest such file."""
+    """Return a key with its default in files of this class. To find it, resolve the smallest such file."""
     general = key.default or ""
     is_general = dialect in (CONNECT, CONNECT_SOURCE, ARCHIVE) and CLOUD.class_name not in general
     if key.name not in _DEFAULTS or is_general:
@@ -188,7 +188,7 @@ def _resolve_smallest(dialect: Dialect) -> ConnectorConfig:
 
 
 def _belongs_to(name: str, dialect: Dialect) -> bool:
-    """Return True if files of this class may use the key: it belongs to this class, or to no other one."""
+    """Return True if files of this class may use the key, because it belongs to this class or to no other one."""
     key = CONNECTOR_KEYS.find(name)
     if dialect.is_source and key is not None and key.for_sinks:
         return False
@@ -197,5 +197,5 @@ def _belongs_to(name: str, dialect: Dialect) -> bool:
 
 
 def _is_listed(name: str, keys: tuple[str, ...]) -> bool:
-    """Return True if a key is in `keys`, or begins with one of them ending in `.` or `_`."""
+    """Return True if a key is in `keys`, or begins with one of them that ends in `.` or `_`."""
     return any(name == key or (key.endswith((".", "_")) and name.startswith(key)) for key in keys)

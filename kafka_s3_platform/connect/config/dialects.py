@@ -1,4 +1,4 @@
-"""The connectors with readable files, and the defaults of each.
+"""The connectors whose files can be read, and the defaults of each.
 
 Sources: Confluent's "Amazon S3 Sink Connector" and "Amazon S3 Source Connector" pages for Platform and for Cloud,
 DeviantArt's kafka-connect-s3 README, the READMEs of Aiven's S3 sink and S3 source connectors,
@@ -14,11 +14,11 @@ from kafka_s3_platform.connect.config.keys import values
 
 @dataclass(frozen=True)
 class Dialect:
-    """A connector class with readable files, of a sink or of a source, and the peculiarities of its files.
+    """A connector class, a sink's or a source's, and the peculiarities of its files.
 
-    `topics_dir`, `format`, `partitioner`, `flush_size` and `key_layout` are its defaults. None is this platform's own
-    default. `required_there` are keys required by the original. `implied` are keys required here, which follow from one
-    of those.
+    `topics_dir`, `format`, `partitioner`, `flush_size` and `key_layout` are its defaults; None stands for this
+    platform's own default. `required_there` are the keys required by the original. `implied` are keys required here
+    whose values follow from one of those.
     """
 
     name: Literal["connect", "cloud", "deviantart", "aiven", "lenses", "archive"]
@@ -35,7 +35,7 @@ class Dialect:
     is_source: bool = False
     implied: tuple[str, ...] = ()
     has_dead_letters: bool = False
-    """True if bad records go to a dead letter topic of its own, unless its file says otherwise."""
+    """True if bad records go to a dead letter topic of the connector's own, unless its file says otherwise."""
 
     @property
     def short_name(self) -> str:
@@ -44,7 +44,7 @@ class Dialect:
 
 
 def _split_names(text: str) -> tuple[str, ...]:
-    """Return names separated by blanks."""
+    """Return the names in a text, separated by blanks."""
     return tuple(text.split())
 
 
@@ -159,7 +159,7 @@ _READ_AS = (
     (("output.data.format",), CLOUD_SOURCE),
 )
 _SAID = ("format.class", "archive.key.layout", "archive.source.template")
-"""Keys about objects. A source's file with one of them needs no defaults of the sink behind the objects."""
+"""Keys that describe objects. A source's file that has one needs no defaults of the sink that wrote the objects."""
 
 ARCHIVE = Dialect("archive", "kafka_s3_platform.S3Archive", "this platform's own words", own_keys=("archive.",))
 
@@ -186,9 +186,9 @@ _BY_CLASS: Mapping[str, Dialect] = {
 
 
 def read_as(dialect: Dialect, keys: Container[str]) -> Dialect:
-    """Return the dialect with the defaults for a file with these keys.
+    """Return the dialect whose defaults apply to a file with these keys.
 
-    If somebody changes only the class in a sink's file, to read its objects, the file keeps the sink's defaults.
+    If somebody changes only the class in a sink's file, to read its objects, the file keeps the defaults of the sink.
     """
     if dialect is not CONNECT_SOURCE or any(key in keys for key in _SAID):
         return dialect

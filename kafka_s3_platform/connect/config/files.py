@@ -45,7 +45,7 @@ class ConnectorFiles:
 
     @property
     def reservation(self) -> str:
-        """The end of a message about something declared nowhere: perhaps in a broken file."""
+        """The end of a message about something no file declares: it may be declared in a file that does not load."""
         if not self.broken:
             return ""
         files = ", ".join(str(path) for path in self.broken)
@@ -54,19 +54,19 @@ class ConnectorFiles:
 
 @dataclass(frozen=True)
 class Conflict:
-    """A problem between files, each valid by itself."""
+    """A problem between files, each of which is valid by itself."""
 
     paths: tuple[Path, ...]
     message: str
 
 
 def load_connectors(folder: Path, env: Mapping[str, str]) -> ConnectorFiles:
-    """Load every connector file of a folder, each by itself: a fault in one file does not stop the others.
+    """Load every connector file of a folder, each by itself, so a fault in one does not stop the others.
 
-    Files with the same name, or the same folder of a bucket to write to, do not load.
+    If files declare the same connector in different ways, or write to the same folder of a bucket, none of them loads.
 
     Raises:
-        ConfigError: the folder is not there.
+        ConfigError: the folder does not exist.
     """
     if not folder.is_dir():
         raise ConfigError(f"{folder} is no folder; put connector files there, or name another in {FOLDER_VARIABLE}")
@@ -92,7 +92,7 @@ def load_connectors(folder: Path, env: Mapping[str, str]) -> ConnectorFiles:
 
 
 def find_connector(name: str, env: Mapping[str, str]) -> ConnectorConfig:
-    """Find the sink or source connector of this name. Files of other connectors may be broken.
+    """Find the sink or source connector with this name. Files of other connectors may be broken.
 
     Raises:
         ConfigError: the connector's file does not load, or there is no such connector.
@@ -107,13 +107,13 @@ def find_connector(name: str, env: Mapping[str, str]) -> ConnectorConfig:
 
 
 def suggest_name(what: str, name: str, names: Sequence[str]) -> str:
-    """Return the sentence with the nearest known name, or with all of them."""
+    """Return the sentence `what`, followed by the nearest known name, or by all names if none is near."""
     near = find_nearest(name, names)
     return f"{what}; " + (f"did you mean {near}?" if near else f"there are: {', '.join(names) or 'none'}")
 
 
 def guess_name(path: Path) -> str:
-    """Return the name in a connector file. If the file cannot be parsed, use the file's own name."""
+    """Return the connector name declared in a file, or the file's own name if the file cannot be parsed."""
     try:
         return read_connector_file(path).name
     except ConfigError:
@@ -121,7 +121,7 @@ def guess_name(path: Path) -> str:
 
 
 def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> ConnectorConfig:
-    """Load one connector file together with a worker.properties. The latter's config providers replace variables.
+    """Load one connector file together with a worker.properties, whose config providers replace variables.
 
     Raises:
         ConfigError: a file cannot be parsed, or some of its keys are refused. One error names them all.
@@ -136,7 +136,7 @@ def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> Connecto
 
 
 def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
-    """Read worker.properties: the cluster, and the settings of its clients.
+    """Read worker.properties, which names the cluster and holds the settings of its clients.
 
     Raises:
         ConfigError: the file cannot be parsed, or some of its keys are refused. One error names them all.
@@ -151,7 +151,7 @@ def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
 
 
 def read_target_cluster(worker: Path) -> KafkaSettings:
-    """Return the cluster of a worker.properties file. ConfigError if it declares none."""
+    """Return the cluster declared in a worker.properties file. Raise ConfigError if it declares none."""
     cluster = find_cluster(read_worker(worker, os.environ))
     if not cluster.bootstrap_servers:
         raise ConfigError(f"{worker}: required: name the cluster's brokers in bootstrap.servers")
@@ -161,7 +161,7 @@ def read_target_cluster(worker: Path) -> KafkaSettings:
 def find_conflicts(loaded: Mapping[Path, ConnectorConfig]) -> list[Conflict]:
     """Return the problems between files, each valid by itself: a name or a folder used twice.
 
-    A copy of a file hinders only itself.
+    If a file is a copy of another, only the copy is kept from loading.
     """
     copies = dict(_find_copies(loaded))
     others = {path: config for path, config in loaded.items() if path not in copies}
@@ -176,7 +176,7 @@ def find_conflicts(loaded: Mapping[Path, ConnectorConfig]) -> list[Conflict]:
 
 
 def _add_dead_letters(config: ConnectorConfig, others: Iterable[ConnectorConfig]) -> ConnectorConfig:
-    """Tell a connector with a pattern the dead letter topics of all connectors: a folder has one cluster."""
+    """Tell a connector with a topic pattern the dead letter topics of all connectors, since they share a cluster."""
     if config.topics_regex is None:
         return config
     topics = {other.records.errors.dead_letter_topic for other in others}
@@ -184,14 +184,14 @@ def _add_dead_letters(config: ConnectorConfig, others: Iterable[ConnectorConfig]
 
 
 def _explain_refused_keys(path: Path, findings: Sequence[KeyFinding]) -> str:
-    """Return the error of a file: its refused keys, each with the reason."""
+    """Return the text of a file's error, with a list of its refused keys and the reasons."""
     refused = [finding for finding in findings if finding.support is Support.REFUSED]
     lines = [f"  {finding.key}: {finding.effect}" for finding in refused]
     return "\n".join([f"{path}: {len(refused)} key{'s' * (len(refused) > 1)} refused:", *lines])
 
 
 def _advise_restoring(file: ConnectorFile, cluster: Worker) -> Iterator[str]:
-    """Name the class for restoring a sink's objects by its file, if only archiving is refused."""
+    """Name the class that restores a sink's objects by the sink's own file, if only archiving is refused."""
     try:
         sink = CONNECTOR_CLASS(file.entries[CLASS.name].get_secret_value().strip())
     except (KeyError, ValueError):
@@ -205,7 +205,7 @@ def _advise_restoring(file: ConnectorFile, cluster: Worker) -> Iterator[str]:
 
 
 def _find_copies(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[tuple[Path, Path]]:
-    """Find copies of another file of their connector. Yield each with the original."""
+    """Find copies of another file of the same connector. Yield each copy with its original."""
     first: dict[str, Path] = {}
     for path in sorted(loaded, key=lambda path: (path.stem != loaded[path].name, path)):
         config = loaded[path]
@@ -215,7 +215,7 @@ def _find_copies(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[tuple[Path,
 
 
 def _find_shared_names(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Conflict]:
-    """Find connectors declared in several files, each in another way."""
+    """Find connectors declared in several files, each in a different way."""
     by_name: dict[str, list[Path]] = {}
     for path, config in loaded.items():
         by_name.setdefault(config.name, []).append(path)
@@ -232,16 +232,16 @@ def _find_shared_names(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Confl
 
 
 def _find_shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Conflict]:
-    """Find folders written to by two connectors.
+    """Find folders to which two connectors write.
 
-    They do not know each other's indexes: each would take the other's objects for ones lost by its own index.
+    They do not know each other's indexes. Each would take the other's objects for objects its own index has lost.
     """
     # A source only reads: it may share the folder of the sink whose objects it restores.
     sinks = {path: config for path, config in loaded.items() if config.source is None}
     folders = {path: _name_folders(config.store, _list_folders(config)) for path, config in sinks.items()}
     roots = {path: _name_folders(config.store, _list_roots(config)) for path, config in sinks.items()}
     documents = {path: _name_document_folders(config) for path, config in sinks.items()}
-    # Hundreds of connectors are tens of thousands of pairs, few of which have anything to do with each other.
+    # Hundreds of connectors make tens of thousands of pairs, few of which have anything to do with each other.
     related = {*_pair_nested(folders, folders), *_pair_nested(documents, roots), *_pair_nested(roots, documents)}
     for path, other_path in sorted({*related, *((other, one) for one, other in related)}):
         if path == other_path:
@@ -255,7 +255,7 @@ def _find_shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Con
 
 
 def _pair_nested(one: Mapping[Path, list[str]], other: Mapping[Path, list[str]]) -> Iterator[tuple[Path, Path]]:
-    """Yield each pair of a path of the first and one of the second with nested folders."""
+    """Yield each pair of a path of the first and one of the second if their folders are equal or nested."""
     owners: dict[str, list[Path]] = {}
     for path, folders in other.items():
         for folder in folders:
@@ -270,7 +270,7 @@ def _pair_nested(one: Mapping[Path, list[str]], other: Mapping[Path, list[str]])
 
 
 def _name_folders(store: StoreSettings, folders: Iterable[str]) -> list[str]:
-    """Name folders together with their bucket, the folder above all of them."""
+    """Name folders together with their bucket, which is above all of them."""
     bucket = f"{store.endpoint_url} {store.bucket}"
     return [f"{bucket}/{folder}" if folder else bucket for folder in folders]
 
@@ -280,13 +280,13 @@ def _name_document_folders(config: ConnectorConfig) -> list[str]:
 
 
 def _list_documents(config: ConnectorConfig) -> tuple[tuple[str, StoreSettings, str], ...]:
-    """Return name, store and folder of the documents beside a connector's objects: its index and its restores."""
+    """Return the name, store and folder of the documents beside a connector's objects: its index and its restores."""
     archive = config.archive
     return ("index", config.store, archive.index_dir), ("restore", config.restore_store, archive.restore_dir)
 
 
 def _find_shared_objects(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
-    """Yield a sentence for each folder with objects of both connectors."""
+    """Yield a sentence for each folder to which both connectors write objects."""
     pairs = product(_list_folders(one), _list_folders(other)) if _have_same_bucket(one.store, other.store) else ()
     met = [max(pair) or "its root" for pair in pairs if "" in pair or is_nested(*pair)]
     # If folders of hours meet, those of merged days mostly meet too. This is reported once.
@@ -306,7 +306,7 @@ def _have_same_bucket(one: StoreSettings, other: StoreSettings) -> bool:
 
 
 def _list_folders(config: ConnectorConfig) -> list[str]:
-    """Return the folders of a connector: one for each topic, or those above them if its topics are not known."""
+    """Return the folders of a connector: one for each topic, or the folders above these if its topics are not known."""
     layout = config.layout
     if layout.key_layout != "connect" or config.topics_regex:
         return _list_roots(config)
@@ -315,7 +315,7 @@ def _list_folders(config: ConnectorConfig) -> list[str]:
 
 
 def _list_roots(config: ConnectorConfig) -> list[str]:
-    """Return the folder of a connector's hours, and the one of its merged days if it can have any."""
+    """Return the folder of a connector's hours, and the folder of its merged days if it can have any."""
     layout = config.layout
     if layout.is_envelope:
         return [layout.topics_dir, layout.daily_dir]

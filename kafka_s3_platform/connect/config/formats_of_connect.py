@@ -1,8 +1,8 @@
-"""The formats of Connect's sinks, DeviantArt's, Aiven's and Lenses', and their files' words for them.
+"""The formats of Connect's sinks, DeviantArt's, Aiven's and Lenses', and the words for them in their files.
 
-Sources: Confluent's kafka-connect-storage-cloud, the record writers of its formats; "Amazon S3 Sink Connector for
-Confluent Cloud" (JSON to AVRO does not work); DeviantArt's kafka-connect-s3; the READMEs of Aiven's S3 sink and S3
-source connectors; Lenses' stream-reactor.
+Sources: the record writers in Confluent's kafka-connect-storage-cloud; "Amazon S3 Sink Connector for Confluent Cloud"
+(JSON to AVRO does not work); DeviantArt's kafka-connect-s3; the READMEs of Aiven's S3 sink and S3 source connectors;
+Lenses' stream-reactor.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,10 +21,10 @@ from kafka_s3_platform.core.config.formats import (
 JSON_WITH_SCHEMA = "JSON with its schema"
 
 INPUTS = ("BYTES", "STRING", "JSON", JSON_WITH_SCHEMA, "JSON_SR", "AVRO", "PROTOBUF")
-"""The forms of values and keys in Kafka: Confluent Cloud's words, and the default of Connect's JsonConverter."""
+"""The forms that values and keys have in Kafka: Confluent Cloud's words, and the default of Connect's JsonConverter."""
 
 CODEC_KEYS = (LINES_KEY, "avro.codec", "parquet.codec")
-"""The keys for a codec. Each kind of format has a key of its own, as in Connect."""
+"""The keys that name a codec. Each kind of format has a key of its own, as in Connect."""
 
 _CONNECT = "io.confluent.connect.s3.format."
 
@@ -222,7 +222,7 @@ WRITTEN_FORMATS: Mapping[str, Format] = {name: row for name, row in FORMATS.item
 REFUSALS: Mapping[tuple[str, str], str] = {
     (name, row.name): reason for row in WRITTEN_FORMATS.values() for name, reason in row.refused_inputs.items()
 }
-"""The refused pairs of input and output, each with its reason. Every other pair is written."""
+"""The pairs of input and output that are refused, each with its reason. Every other pair can be written."""
 
 CLOUD_WORDS: Mapping[str, str] = {row.cloud_word: row.name for row in _ROWS if row.cloud_word}
 
@@ -231,14 +231,14 @@ LENSES_WORDS: Mapping[str, Format] = {row.lenses_word: row for row in _ROWS if r
 INPUT_WORDS: Mapping[str, str] = {row.input_word: row.name for row in _ROWS if row.input_word}
 
 AIVEN_WRITTEN: Mapping[str, str] = {row.aiven_word: row.name for row in _ROWS if row.aiven_word and row.is_written}
-"""Aiven's words for formats of values alone."""
+"""Aiven's words for the formats that hold values only."""
 
 AIVEN_ENVELOPES: Mapping[str, str] = {row.aiven_word: row.name for row in _ROWS if row.envelope == "aiven"}
-"""Aiven's words for formats of records' fields, as named in a file."""
+"""Aiven's words for the formats that hold several fields of a record, namely the fields that a connector file lists."""
 
 
 def find_lenses_endings(name: str) -> tuple[str, ...]:
-    """Return how Lenses' sink ends the names of objects of this format, with or without its envelope."""
+    """Return the endings that Lenses' sink gives the names of objects of this format, with or without its envelope."""
     kind = name.rpartition(".")[2]
     return find_format(kind).lenses_endings or (f".{kind}",)
 

@@ -1,7 +1,7 @@
-"""The keys of Lenses' S3 connectors, translated into the other connectors' keys, above all their KCQL.
+"""Translates the keys of Lenses' S3 connectors, above all their KCQL, into the keys of the other connectors.
 
-Source: Lenses' stream-reactor, `S3CommonConfigDef`, `S3SinkConfigDef`, `S3SourceConfigDef`, and of
-`kafka-connect-query-language` ConnectorLexer.g4 and ConnectorParser.g4.
+Source: Lenses' stream-reactor (`S3CommonConfigDef`, `S3SinkConfigDef`, `S3SourceConfigDef`), and the grammar of its
+`kafka-connect-query-language` (ConnectorLexer.g4, ConnectorParser.g4).
 """
 
 import re
@@ -36,7 +36,7 @@ _FORM = (
 
 @dataclass(frozen=True)
 class Statement:
-    """`INSERT INTO target SELECT * FROM source`. `partition_by` None: the default folders. Empty: no folders."""
+    """A statement of Lenses' KCQL. `partition_by` is None for the default folders, and empty for no folders."""
 
     target: str
     source: str
@@ -46,7 +46,7 @@ class Statement:
 
 
 def parse_statements(text: str) -> list[Statement]:
-    """Return the statements of a text. Semicolons separate them.
+    """Return the statements in a text, separated by semicolons.
 
     Raises:
         ValueError: the text holds no statement, or an unknown one.
@@ -61,7 +61,7 @@ def parse_statements(text: str) -> list[Statement]:
 
 
 def _parse_statement(pieces: Sequence[str]) -> Statement:
-    """Parse one statement of KCQL, given as words, names and signs."""
+    """Parse one statement of KCQL, given as a sequence of words, names and signs."""
     words = [piece.upper() for piece in pieces]
     if words[:2] != ["INSERT", "INTO"] or "SELECT" not in words or "FROM" not in words[words.index("SELECT") :]:
         raise ValueError(f"{' '.join(pieces)!r} is not understood; write {_FORM}")
@@ -75,7 +75,7 @@ def _parse_statement(pieces: Sequence[str]) -> Statement:
 
 
 def _join_name(pieces: Sequence[str]) -> str:
-    """Return a bucket and prefix, or a topic. Any part of it may be in backticks or quotes."""
+    """Return the bucket and prefix, or the topic, formed by the pieces. Any part may be in backticks or quotes."""
     name = "".join(_strip_quotes(piece) for piece in pieces)
     if not name or re.search(r"[\s=,();`']", name):
         raise ValueError(f"{' '.join(pieces)!r} is no name: {_FORM}")
@@ -88,7 +88,7 @@ def _strip_quotes(piece: str) -> str:
 
 
 def _parse_clauses(pieces: Sequence[str]) -> dict[str, Any]:
-    """Parse the clauses after the source of a statement, to fields of Statement. BATCH and LIMIT mean nothing here."""
+    """Parse the clauses after a statement's source into fields of Statement. BATCH and LIMIT have no effect here."""
     clauses: dict[str, Any] = {}
     starts = [at for at, piece in enumerate(pieces) if piece.upper() in _CLAUSES]
     for start, end in pairwise([*starts, len(pieces)]):
@@ -218,14 +218,14 @@ _OF_OBJECTS = (
 
 @dataclass(frozen=True)
 class Expansion:
-    """The entries of a file, with keys for each fact of its KCQL. `refusals` are the reasons why KCQL is refused."""
+    """The entries of a file, with keys added for its KCQL, and the reasons (`refusals`) if the KCQL is refused."""
 
     entries: Mapping[str, SecretStr]
     refusals: tuple[str, ...] = ()
 
 
 def expand_lenses(entries: Mapping[str, SecretStr], providers: ConfigProviders) -> Expansion:
-    """Translate Lenses' keys in the entries of a file. Files of other classes stay unchanged."""
+    """Translate Lenses' keys in the entries of a file. The entries of other classes' files stay unchanged."""
     try:
         settings = {
             name: providers.replace(entries[name].get_secret_value()).strip()
@@ -248,7 +248,7 @@ def expand_lenses(entries: Mapping[str, SecretStr], providers: ConfigProviders) 
 
 
 _EXPANDED = (KCQL, f"{_PREFIX}compression.codec", f"{_PREFIX}disable.flush.count", f"{_PREFIX}vhost.bucket")
-"""Keys of Lenses' with translations to other keys."""
+"""The keys of Lenses' connectors that are translated into other keys."""
 
 
 def _expand_source(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -266,7 +266,7 @@ def _expand_source(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     yield from _expand_place(statement.source, settings)
     yield "archive.key.layout", "lenses"
     yield from _expand_source_format(statement)
-    # In Connect, transforms get records that have the target's topic already. So this router is the first one.
+    # In Connect, the records that transforms get already have the target's topic. So this router comes first.
     yield "transforms", ",".join(filter(None, (_TRANSFORM, settings.get("transforms", ""))))
     yield f"transforms.{_TRANSFORM}.type", "org.apache.kafka.connect.transforms.RegexRouter"
     yield f"transforms.{_TRANSFORM}.regex", ".*"
@@ -274,7 +274,7 @@ def _expand_source(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _is_of_sink(statement: Statement, settings: Mapping[str, str]) -> bool:
-    """Return True if a statement in a source's file is its sink's: it writes a topic into a bucket."""
+    """Return True if a statement in a source's file is its sink's, which writes a topic into a bucket."""
     if ":" in statement.source:
         return False
     topics = [name.strip() for name in settings.get("topics", "").split(",")]
@@ -284,7 +284,7 @@ def _is_of_sink(statement: Statement, settings: Mapping[str, str]) -> bool:
 
 
 def _expand_sink_to_read(statements: list[Statement], settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the keys to read the objects of `INSERT INTO bucket:prefix SELECT * FROM topic`, with the same topics."""
+    """Yield the keys to read the objects of `INSERT INTO bucket:prefix SELECT * FROM topic` into the same topics."""
     first = _find_same(statements)
     _refuse_unknown_properties(first, (*_OF_SINKS, *_OF_NAMES, *_FIELDS, _ENVELOPE), _explain_unread)
     yield from _expand_place(first.target, settings)
@@ -302,9 +302,9 @@ def _find_same(statements: list[Statement]) -> Statement:
 
 
 def _expand_source_format(statement: Statement) -> Iterator[tuple[str, str]]:
-    """Yield the format's keys for a source's statement: the format of values alone, or of Lenses' envelope.
+    """Yield the format's keys for a source's statement: the format of the values alone, or of Lenses' envelope.
 
-    `format.output.fields` lists the fields of the envelope required in each record. Keys and headers may be missing.
+    `format.output.fields` lists the fields of the envelope each record must have. Keys and headers may be missing.
     """
     format_name = _find_format_word(statement)
     fields = {name: values.parse_boolean(statement.properties.get(name, "true")) for name in _FIELDS}
@@ -316,7 +316,7 @@ def _expand_source_format(statement: Statement) -> Iterator[tuple[str, str]]:
     if not fields[f"{_ENVELOPE}.fields.value"]:
         raise ValueError("envelopes without values hold no records")
     yield "input.format", f"lenses.{format_name.lower()}"
-    # Set in the connector file, a record without a value is an error. By the default, it is a tombstone.
+    # If the file sets the field, a record without a value is an error. By default, such a record is a tombstone.
     promised = ["value"] if f"{_ENVELOPE}.fields.value" in statement.properties else []
     has_metadata = fields[f"{_ENVELOPE}.fields.metadata"]
     yield "format.output.fields", ",".join([*promised, *(["offset", "timestamp"] if has_metadata else [])]) or "key"
@@ -344,7 +344,7 @@ def _expand_sink(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _expand_topics(statements: list[Statement], settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the topics of a sink's statements, unless the file names them. ValueError if it names others."""
+    """Yield the topics of a sink's statements, unless the file names them. Raise ValueError if it names others."""
     named = [statement.source for statement in statements]
     if "*" in named:
         return
@@ -357,7 +357,7 @@ def _expand_topics(statements: list[Statement], settings: Mapping[str, str]) -> 
 
 
 def _expand_sink_properties(statement: Statement, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the connector keys for the properties of a sink's statement: names, ends and codec of its objects."""
+    """Yield the connector keys for the properties of a sink's statement: its objects' names, bounds and codec."""
     of = statement.properties
     topic, number = (
         ("topic=", "partition=") if values.parse_boolean(of.get("partition.include.keys", "false")) else ("", "")
@@ -380,7 +380,7 @@ def _expand_sink_properties(statement: Statement, settings: Mapping[str, str]) -
 
 
 def _find_codec(format_name: str, settings: Mapping[str, str]) -> str:
-    """Return the codec of the objects of Lenses' sink, by this platform's name."""
+    """Return the codec in which Lenses' sink writes objects, by this platform's name for it."""
     written = settings.get(f"{_PREFIX}compression.codec", "UNCOMPRESSED").casefold()
     if written == "uncompressed":
         return "null" if format_name == "AVRO" else "none"
@@ -388,7 +388,7 @@ def _find_codec(format_name: str, settings: Mapping[str, str]) -> str:
 
 
 def _find_format_word(statement: Statement) -> str:
-    """Return a statement's word of STOREAS. ValueError if objects of this format are not read or written here."""
+    """Return the word after STOREAS. Raise ValueError if objects of this format cannot be read or written here."""
     kind = statement.format.partition("_")[0]
     if kind in {"CSV", "BYTES"}:
         raise ValueError(f"STOREAS {statement.format}: {_OF_LINES if kind == 'CSV' else _OF_OBJECTS}")
@@ -407,7 +407,7 @@ def _expand_place(text: str, settings: Mapping[str, str]) -> Iterator[tuple[str,
 
 
 def _refuse_unknown_properties(statement: Statement, allowed: tuple[str, ...], why: Callable[[str], str]) -> None:
-    """Raise ValueError for a property outside of `allowed`. `why` explains it by its name."""
+    """Raise ValueError if a property is not in `allowed`. `why` returns the explanation for a property's name."""
     for name in statement.properties:
         if name not in allowed and not name.startswith(_NO_MEANING):
             raise ValueError(f"'{name}': {why(name)}")

@@ -1,6 +1,6 @@
-"""Resolves a connector file and the worker's settings into one `ConnectorConfig`, by the table of all keys.
+"""Resolves a connector file and the worker's settings into one `ConnectorConfig`, using the table of all keys.
 
-The check report and `docs/connector-files.md` read this table, too.
+The check report and `docs/connector-files.md` are made from the same table.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ CONNECTOR_KEYS = KeyTable(ALL_KEYS)
 
 @dataclass(frozen=True)
 class Resolution:
-    """The result of a connector file. `config` is None if any key is refused."""
+    """The result of resolving a connector file. `config` is None if any key is refused."""
 
     name: str
     findings: tuple[KeyFinding, ...]
@@ -50,7 +50,7 @@ class Resolution:
 def resolve_connector(file: ConnectorFile, worker: Worker) -> Resolution:
     """Judge every key of a connector file. Refused keys are findings, not errors.
 
-    The config of a sink of another format than the native one also has the `reader` of its objects.
+    If a sink writes a format other than the native one, its config also has the `reader` of its objects.
     """
     expansion = expand_lenses(file.entries, worker.providers)
     config_file = ConfigFile(CONNECTOR_KEYS, expansion.entries, worker.providers)
@@ -69,7 +69,7 @@ def resolve_connector(file: ConnectorFile, worker: Worker) -> Resolution:
 
 
 def _explain_topics(config: ConnectorConfig) -> str:
-    """Explain why the topics in objects' names are unknown, if a transform decides them by record. Empty if not."""
+    """Explain why the topics in objects' names are unknown, if a transform makes them so. Return "" otherwise."""
     for step in config.records.transforms:
         by_record = routes_records(step.type, step.predicate.type if step.predicate else None)
         if by_record or (config.topics_regex and step.type == "RegexRouter"):
@@ -83,10 +83,10 @@ def _explain_topics(config: ConnectorConfig) -> str:
 def _resolve_reader(
     config: ConnectorConfig, dialect: Dialect, entries: Mapping[str, SecretStr], name: str, worker: Worker
 ) -> Resolution:
-    """Resolve the file of a sink as a source connector's, for reading this sink's objects and nothing else.
+    """Resolve the file of a sink as if it were a source's, for reading the sink's objects and nothing else.
 
-    The sink's transforms are left out: objects hold their results, and have their routers' names. So are keys of
-    sources: they have no meaning in the file of a sink.
+    The sink's transforms are left out, since the objects hold their results, under the topics they chose. Keys of
+    sources are left out as well, because they have no meaning in the file of a sink.
     """
     done = ("transforms", "predicates")
     source_names = {key.name for key in SOURCE_KEYS}.union(OF_HEADERS)
@@ -95,7 +95,7 @@ def _resolve_reader(
     resolution = _resolve(ConfigFile(CONNECTOR_KEYS, entries, worker.providers), source, name, worker)
     if resolution.config is None or resolution.config.source is None:
         return resolution
-    # A source knows the codec of lines alone: other objects tell theirs.
+    # A source only takes the codec of lines from its file: objects of other formats name theirs.
     codec = resolution.config.layout.codec
     changes = {
         "topics": tuple(route_topic(config.records.transforms, topic) for topic in config.topics),
@@ -107,7 +107,7 @@ def _resolve_reader(
 
 
 def _name_whole(layout: LayoutSettings) -> LayoutSettings:
-    """Return the layout for a source to read objects of this one: its template is the whole name."""
+    """Return the layout for a source that reads objects of this one. Its template is the whole name."""
     if layout.key_layout != "template" or layout.extension is not None:
         return layout
     extension = find_format(layout.format).extension(layout.codec, layout.bytes_extension)
@@ -115,7 +115,7 @@ def _name_whole(layout: LayoutSettings) -> LayoutSettings:
 
 
 def _resolve(file: ConfigFile, dialect: Dialect, unparsed_name: str, worker: Worker) -> Resolution:
-    """Read all settings of a connector file, judging key by key. Without refused keys, it has a config."""
+    """Read all settings of a connector file, judging each key. The result has a config if no key is refused."""
     name = _read_name(file, unparsed_name, worker)
     ignore_unused_keys(file, dialect)
     topics, regex = read_topics(file, dialect)
@@ -154,7 +154,7 @@ def _resolve(file: ConfigFile, dialect: Dialect, unparsed_name: str, worker: Wor
 def _judge_retention(
     file: ConfigFile, retention: RetentionSettings, topics: tuple[str, ...], regex: str | None
 ) -> None:
-    """Refuse rules and holds for topics outside of the connector: a misspelt hold would hold nothing."""
+    """Refuse rules and holds for topics that are not the connector's, since a misspelt hold would hold nothing."""
     pattern = compile_java_regex(regex) if regex else None
     for field, key in keys_by_field(RetentionSettings).items():
         items = getattr(retention, field)
@@ -167,7 +167,7 @@ def _judge_retention(
 
 
 def _read_name(file: ConfigFile, text: str, worker: Worker) -> str:
-    """Return the connector's name, with variables replaced. Refuse the key `name` if it is no usable one."""
+    """Return the connector's name, with variables replaced. Refuse the key `name` if the name cannot be used."""
     try:
         return values.parse_connector_name(worker.providers.replace(text).strip())
     except ValueError as err:

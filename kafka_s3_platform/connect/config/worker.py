@@ -27,8 +27,8 @@ from kafka_s3_platform.core.config.parse import read_properties
 class Worker:
     """The content of worker.properties. `properties` are librdkafka's, by scope; `common` is for every client.
 
-    `converters` are the keys of the default converters. They are judged when a connector uses
-    them. `providers` replace the variables of its connectors.
+    `converters` are the keys of the default converters. They are judged when a connector uses them. `providers` replace
+    the variables in the files of its connectors.
     """
 
     path: Path
@@ -109,7 +109,7 @@ class _WorkerKeys(KeyTable):
     """The worker's own keys. Every other key is a property of all clients."""
 
     def find(self, name: str) -> Key | None:
-        """Return the worker's own key. Any other is a client property's, if Kafka's clients have it."""
+        """Return the worker's own key of this name. Any other key is a client property, if Kafka's clients have it."""
         key = super().find(name)
         if key is None and CLIENT_KEYS.find(name) is not None:
             return Key(name, Support.HONOURED, "A property of every client.")
@@ -126,7 +126,7 @@ _CONVERTERS = ("key.converter", "value.converter", "header.converter")
 
 
 def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
-    """Read worker.properties. Without the file there is no cluster. Refused keys are findings, not errors.
+    """Read worker.properties. If there is no such file, no cluster is set. Refused keys are findings, not errors.
 
     Raises:
         ConfigError: the file cannot be read or parsed.
@@ -148,7 +148,7 @@ def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
 
 
 def _read_converters(file: ConfigFile) -> dict[str, SecretStr]:
-    """Read the default converters with their options, as they are: connectors judge the ones they use."""
+    """Read the default converters and their options without judging them, as each connector judges the ones it uses."""
     entries = {name: value for name, value in file.read_prefix("").items() if name.startswith(_CONVERTERS)}
     file.mark_known(name for name in entries if is_known_option(name.split(".converter.")[-1]))
     return {name: SecretStr(value) for name, value in entries.items()}
@@ -162,7 +162,7 @@ def read_scope(file: ConfigFile, scope: Scope, prefix: str) -> dict[str, SecretS
 
 
 def _read_common(file: ConfigFile) -> dict[str, SecretStr]:
-    """Read the properties of every client: keys without a prefix, other than the worker's own."""
+    """Read the properties of every client: the keys that have no prefix and are not the worker's own."""
     prefixes = (*_PREFIXES.values(), *_CONVERTERS, DECLARATION)
     entries = {
         name: value

@@ -34,17 +34,17 @@ _NO_COUNTERPART: Mapping[str, str] = {
 }
 _START = "the archive begins at archive.start.hour; `kafka-s3 take-over` begins where the service's group stands"
 
-# Those that the service itself has.
+# The codecs that the service itself has.
 _CODECS = ("gzip", "bzip2")
 REQUIRED = ("KAFKA_HOST", "SOURCE_KAFKA_TOPIC", "S3_BUCKET_NAME")
 
 
 @dataclass(frozen=True)
 class Converted:
-    """The keys of a connector file. Secrets stay in the environment.
+    """The keys of a connector file, converted from variables. Secrets stay in the environment.
 
-    `without_counterpart` are the variables without a key, each with advice. `notes` are about variables with keys that
-    do or need more than the service.
+    `without_counterpart` are the variables that have no key, each with advice. `notes` are about variables whose keys
+    do or need more than the service does.
     """
 
     keys: Mapping[str, str]
@@ -53,10 +53,10 @@ class Converted:
 
 
 def convert_environment(env: Mapping[str, str]) -> Converted:
-    """Return the connector file equivalent to Zooz's service with these variables. Others are ignored.
+    """Return the keys of the connector equivalent to Zooz's service with these variables. Others are ignored.
 
     Raises:
-        ValueError: a required variable is not set, or one has a value refused by the service.
+        ValueError: a required variable is not set, or one has a value that cannot be converted.
     """
     if missing := [name for name in REQUIRED if not env.get(name)]:
         raise ValueError(f"{', '.join(missing)} must be set, as for the service itself")
@@ -84,7 +84,7 @@ def convert_environment(env: Mapping[str, str]) -> Converted:
 
 
 def _convert_letters(topic: str) -> str:
-    """Return the note on the dead letter topic, in place of the service's skipping of bad messages."""
+    """Return the note on the dead letter topic that replaces the service's skipping of bad messages."""
     return (
         f"what cannot be written goes to the topic {topic}, with the reason as headers. It is created with 3 replicas"
         f" unless {DEAD_LETTER_TOPIC.removesuffix('name')}replication.factor says otherwise; the run needs the rights"
@@ -93,7 +93,7 @@ def _convert_letters(topic: str) -> str:
 
 
 def _convert_number(env: Mapping[str, str], name: str, default: int) -> int:
-    """Return a variable's whole number. Unset: the service's default."""
+    """Return the whole number in a variable, or the service's default if the variable is not set."""
     try:
         if env.get(name):
             return expect_integer(0, 2**31 - 1)(env[name].strip())
@@ -103,7 +103,7 @@ def _convert_number(env: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _convert_path_format(pattern: str) -> str:
-    """Convert a path: Zooz replaces its first `%s` by the date (its `YYYY-mm-dd`), and the second by the hour."""
+    """Convert a path. Zooz replaces its first `%s` by the date (its `YYYY-mm-dd`), and the second by the hour."""
     texts = pattern.split("%s")
     if len(texts) > 3:
         raise ValueError(
@@ -114,12 +114,12 @@ def _convert_path_format(pattern: str) -> str:
 
 
 def _quote_literal(text: str) -> str:
-    """Put words into quotes: without them, letters are fields of a time."""
+    """Put words into quotes, because letters without quotes are read as fields of a time."""
     return re.sub(r"[A-Za-z']+", lambda word: "'" + word[0].replace("'", "''") + "'", text)
 
 
 def _convert_extension(env: Mapping[str, str]) -> dict[str, str]:
-    """Convert codec and extension: Zooz appends the codec's extension to the file's."""
+    """Convert codec and extension. Zooz appends the codec's extension to the file's."""
     codec, extension = (env.get("COMPRESSION_TYPE") or "").casefold(), env.get("S3_EXTENSTION") or "json"
     if not codec:
         return {"archive.key.extension": extension}
@@ -129,7 +129,7 @@ def _convert_extension(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _convert_optional(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys for optional variables."""
+    """Return the keys for the optional variables, if these are set."""
     entries = {}
     if env.get("S3_ACCESS_KEY") and env.get("S3_SECRET_KEY"):
         entries["aws.access.key.id"] = "${env:S3_ACCESS_KEY}"

@@ -1,4 +1,4 @@
-"""Other writers' objects as external assets, the sensor for their counts, and the check reading each to its end."""
+"""Other writers' objects as external assets, the sensor that counts them, and the check that reads each to its end."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ _COLUMNS = ("kafka_partition", "objects", "object_bytes", "records", "first_offs
 
 
 class ReadConfig(dg.Config):
-    """Objects to read. Default: time folders of the look-back, and all folders without a time."""
+    """The objects to read. By default they are in time folders of the look-back, and in all folders without a time."""
 
     from_time: str | None = Field(
         default=None,
@@ -60,7 +60,7 @@ class ReadConfig(dg.Config):
 
 
 def make_readable_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
-    """Make the check of each topic's objects. One op evaluates the picked ones."""
+    """Make the check of each topic's objects. One op evaluates all picked checks."""
     connector = topics[0].config
 
     def readable(
@@ -88,12 +88,12 @@ def make_readable_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinit
 
 
 def name_readable_op(connector: str) -> str:
-    """Return the name of the op of a connector's checks."""
+    """Return the name of the op for a connector's checks."""
     return make_op_name("check", "readable", connector)
 
 
 def _make_check_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
-    """Describe the check reading the objects of a topic."""
+    """Describe the check that reads a topic's objects."""
     op = name_readable_op(topic.config.name)
     return dg.AssetCheckSpec(
         READABLE_CHECK,
@@ -107,7 +107,7 @@ def _make_check_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
 
 
 def _find_window(topic: TopicAssets, config: ReadConfig) -> tuple[datetime | None, datetime | None]:
-    """Return the window to read, None and None for everything."""
+    """Return the start and end of the window to read, or two Nones to read everything."""
     if config.everything and (config.from_time or config.to_time):
         raise ConfigError("everything, and from_time or to_time: set only one of both")
     if config.everything:
@@ -126,7 +126,7 @@ def _find_window(topic: TopicAssets, config: ReadConfig) -> tuple[datetime | Non
 def _make_result(
     topic: TopicAssets, report: "ReadableReport", start: datetime | None, end: datetime | None
 ) -> dg.AssetCheckResult:
-    """Make the result of the check from the report of reading the objects from `start` to `end`."""
+    """Make the result of the check from the report on the objects read from `start` to `end`."""
     gap_count = sum(group.gap_count for group in report.groups)
     problems = [
         *([f"There is no object to read: {report.searched}."] if not report.object_count else []),
@@ -173,14 +173,14 @@ def _make_result(
 
 INTERVAL_SECONDS = 300
 STATE = "/objects"
-"""The place of the inventory in the cursor."""
+"""The name under which the cursor holds the inventory."""
 
 MAX_FOLDERS = 100
-"""Rows of an observation's table of the newest folders."""
+"""The most rows in an observation's table of the newest folders."""
 
 
 def make_objects_specs(config: ConnectorConfig, topics: Iterable[str]) -> list[dg.AssetSpec]:
-    """Make `<connector>/objects/<topic>` of each topic of a source connector."""
+    """Make the asset `<connector>/objects/<topic>` for each topic of a source connector."""
     return [_make_spec(TopicAssets(config, topic)) for topic in topics]
 
 
@@ -199,7 +199,7 @@ def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
 def make_objects_sensor(
     config: ConnectorConfig, topics: Sequence[str], status: dg.DefaultSensorStatus
 ) -> dg.SensorDefinition:
-    """Make the folder sensor of a source connector with assets for `topics`. It requests no run."""
+    """Make the folder sensor of a source connector with assets for `topics`. The sensor requests no runs."""
     every = TopicAssets(config, EVERY_TOPIC)
 
     @dg.sensor(
@@ -227,7 +227,7 @@ def make_objects_sensor(
 
 
 def _define_new(context: dg.SensorEvaluationContext, config: ConnectorConfig, state: InventoryState) -> str:
-    """Have new topics defined. Return a sentence about the next step."""
+    """Have assets defined for new topics. Return a sentence about the next step."""
     try:
         remember_listed_topics(config, state.topics, find_topics_folder())
     except OSError as err:
@@ -237,7 +237,7 @@ def _define_new(context: dg.SensorEvaluationContext, config: ConnectorConfig, st
 
 
 def _read_state(tick: Tick) -> InventoryState:
-    """Read the counts in the cursor. Without valid ones, begin anew and warn."""
+    """Read the counts in the cursor. If there are no valid ones, start from zero and warn."""
     try:
         return msgspec.convert(tick.cursor.get(STATE, {}), InventoryState)
     except msgspec.ValidationError as err:
@@ -246,7 +246,7 @@ def _read_state(tick: Tick) -> InventoryState:
 
 
 def _update_inventory(config: ConnectorConfig, state: InventoryState, tick: Tick, place: str | None) -> None:
-    """Go on counting, and add observations of the topics with news to the tick."""
+    """Continue the count. Add an observation of each changed topic to the tick."""
     inventory = Inventory(config, state, tick.read_store, tick.is_over)
     try:
         inventory.update()
@@ -259,7 +259,7 @@ def _update_inventory(config: ConnectorConfig, state: InventoryState, tick: Tick
 def _observe_news(
     config: ConnectorConfig, state: InventoryState, walked: dict[str, WalkedTopic], place: str | None
 ) -> Iterator[dg.AssetObservation]:
-    """Make an observation of each topic with a change."""
+    """Make an observation of each changed topic."""
     for name, topic in state.topics.items():
         numbers = f"{topic.objects} {topic.size} {topic.fresh.newest and topic.fresh.newest[2]}"
         if numbers != topic.reported or topic.fewer:
@@ -298,7 +298,7 @@ def _make_metadata(
 
 
 def _describe_loss(topic: TopicInventory) -> str | None:
-    """Describe how many objects are gone since the last count. None if none is."""
+    """Describe how many objects are gone since the last count, or return None if none is."""
     if not topic.fewer:
         return None
     were = "object was" if topic.fewer == 1 else "objects were"
@@ -309,7 +309,7 @@ def _describe_loss(topic: TopicInventory) -> str | None:
 
 
 def _describe_progress(config: ConnectorConfig, state: InventoryState) -> Iterator[str]:
-    """Yield sentences about the counting for a person: missing topics, unreadable names, unfinished counts."""
+    """Yield sentences about the count for people: missing topics, unreadable names, unfinished counts."""
     if state.counted and (missing := [topic for topic in config.topics if topic not in state.topics]):
         yield f"there is no object of topic {', '.join(missing)}"
     if state.count is not None:
@@ -329,11 +329,11 @@ def _describe_progress(config: ConnectorConfig, state: InventoryState) -> Iterat
 
 
 def _find_place(context: dg.SensorEvaluationContext) -> str | None:
-    """Return the UI's name of this code location, None without a UI."""
+    """Return the UI's name of this code location, or None if there is no UI."""
     origin = context.code_location_origin
     return None if origin is None else f"{context.repository_name}@{origin.location_name}"
 
 
 def _read_time(ms: int) -> datetime:
-    """Return the moment of epoch milliseconds."""
+    """Return the time of epoch milliseconds."""
     return EPOCH + ms * ONE_MS

@@ -13,7 +13,10 @@ REGISTRY_TIME = "30 0 * * *"
 
 
 def define_registries(config: ConnectorConfig, status: dg.DefaultScheduleStatus) -> dg.Definitions:
-    """Define an asset for each registry, a job of all and its schedule. Nothing if the connector names no registry."""
+    """Define an asset for each registry of the connector, one job for all of them, and its schedule.
+
+    The definitions are empty if the connector names no registry.
+    """
     registries = config.records.registries
     if not registries:
         return dg.Definitions()
@@ -25,7 +28,7 @@ def define_registries(config: ConnectorConfig, status: dg.DefaultScheduleStatus)
 
 
 def _make_asset(config: ConnectorConfig, settings: RegistrySettings) -> dg.AssetsDefinition:
-    """Make the asset of one registry. A run archives it."""
+    """Make the asset of one registry. A run of it archives the registry."""
     name = name_registry(settings.url)
 
     @dg.asset(

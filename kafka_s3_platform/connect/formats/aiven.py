@@ -1,9 +1,9 @@
-"""Reads the records of Aiven's S3 sink: value, key, offset, timestamp, headers in csv, JSON, Avro or Parquet.
+"""Reads the records of Aiven's S3 sink: value, key, offset, timestamp and headers, in csv, JSON, Avro or Parquet.
 
-In csv, keys, header keys and header values are base64, and so is the value unless
-`format.output.fields.value.encoding` is `none`; timestamps are epoch ms; an empty key or value may have been null or
-empty. In JSON, timestamps are ISO 8601, and bytes are base64. In Avro and Parquet, headers are a map: no two of a
-record have one name. Each record has exactly the fields of `format.output.fields`. Source: the writers of Aiven's
+In csv, keys, header keys and header values are base64, and so is the value unless `format.output.fields.value.encoding`
+is `none`; timestamps are epoch ms; an empty key or value may have been null or empty. In JSON, timestamps are ISO 8601,
+and bytes are base64. In Avro and Parquet, headers are a map, so no two headers of a record have the same name. Each
+record has exactly the fields of `format.output.fields`. Source: the writers of Aiven's
 cloud-storage-connectors-for-apache-kafka, `commons`, package `output`.
 """
 
@@ -46,7 +46,7 @@ from kafka_s3_platform.core.model.connect import VALUE_ERRORS, Payload
 
 _decode = msgspec.json.Decoder(float_hook=read_number).decode
 
-# What msgspec takes for an element of an array, besides its bytes.
+# The memory that msgspec takes for an element of an array, besides its bytes.
 _ELEMENT_BYTES = 64
 _HINT = "set format.output.fields and format.output.envelope as the sink had them"
 _BARE_RECORD = "connector_records"
@@ -57,7 +57,7 @@ _ABSENT = msgspec.Raw()
 def _new_line_decoder(names: tuple[str, ...], takes_others: bool) -> msgspec.json.Decoder[Any]:
     """Return a decoder of records with these members, as attributes f0, f1 and so on.
 
-    Other members are refused, or with `takes_others` skipped. No objects are made of them: there may be millions.
+    Other members are refused or, if `takes_others`, skipped. No objects are made of them, since there may be millions.
     """
     members = {f"f{at}": name for at, name in enumerate(names)}
     fields = [(member, msgspec.Raw, _ABSENT) for member in members]
@@ -66,9 +66,10 @@ def _new_line_decoder(names: tuple[str, ...], takes_others: bool) -> msgspec.jso
 
 
 class AivenReader:
-    """Reads an object of csv, JSON, Avro or Parquet, by its format. The settings describe how the sink wrote it.
+    """Reads an object of csv, JSON, Avro or Parquet. The settings describe how the sink wrote it.
 
-    The field of an offset or a timestamp may be named as a path (`archive.source.offset.field`): it lies in others.
+    The field of an offset or a timestamp may be named by a path (`archive.source.offset.field`), if it lies inside
+    other fields.
     """
 
     def __init__(self, request: ReadRequest) -> None:
@@ -84,13 +85,13 @@ class AivenReader:
         self._members = tuple(dict.fromkeys([*plain_fields, *(path[0] for path in self._paths.values())]))
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches; unreadable ones are `bad`. IntegrityError if the object is damaged."""
+        """Return the records in batches; unreadable ones are `bad`. Raise IntegrityError if the object is damaged."""
         if self._kind in {"avro", "parquet"}:
             return map(self._read_columns, open_envelope_columns(self._request, self._kind).batches())
         return self._read_texts()
 
     def _read_texts(self) -> Iterator[ReadBatch]:
-        """Yield batches of csv or JSON. A text that is no record is `bad`."""
+        """Yield batches of csv or JSON. A text that is not a record is `bad`."""
         for texts in batch_values(self._split_texts()):
             rows = list[EnvelopeRow]()
             bad = dict[int, str]()
@@ -104,7 +105,7 @@ class AivenReader:
             yield build_envelope_batch(rows, value, key, bad)
 
     def _build_payload(self, name: str, texts: Sequence[bytes | None]) -> Payload:
-        """Build the payload of the values or keys (`name`) of csv or JSON: of bytes if the sink wrote bytes."""
+        """Build the payload of the values or keys (`name`) of csv or JSON. It holds bytes if the sink wrote bytes."""
         if self._kind == "csv" or name in self._settings.base64:
             return build_bytes_payload(pa.array(texts, pa.binary()))
         return build_json_payload(texts)
@@ -116,12 +117,12 @@ class AivenReader:
         if self._kind == "json":
             return self._split_array(pieces)
         if self._kind == "csv" and len(self._fields) == 1:
-            # Line breaks separate records and do not end them. So an empty text after the last one is a record too.
+            # Line breaks separate records, but do not end them. So an empty text after the last one is a record, too.
             pieces = chain(pieces, [LINE])
         return split_lines(pieces, LINE, request.key, self._limits, open_end=True)
 
     def _split_array(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Return the elements of one array of JSON, which is read as a whole, within the limits."""
+        """Return the elements of one JSON array, which is read as a whole, within the limits."""
         key = self._request.key
         body = bytearray()
         most = self._limits.block_bytes
@@ -139,14 +140,14 @@ class AivenReader:
         return map(bytes, elements)
 
     def _parse_text(self, text: bytes) -> EnvelopeRow:
-        """Parse the text of one record. Raise one of VALUE_ERRORS or MsgspecError if it is none."""
+        """Parse the text of one record. Raise one of VALUE_ERRORS, or MsgspecError, if it is not a record."""
         if self._kind == "csv":
             return _make_row(self._parse_csv(text))
         check_json(text, self._limits)
         return EnvelopeRow(value=self._decode_part("value", text)) if self._has_values_alone else self._parse_json(text)
 
     def _parse_json(self, line: bytes) -> EnvelopeRow:
-        """Parse a record of JSON with exactly the fields that the connector's file names."""
+        """Parse a JSON record, which must have exactly the fields the connector's file names."""
         try:
             record = _new_line_decoder(self._members, bool(self._paths)).decode(line)
         except msgspec.ValidationError as err:
@@ -182,7 +183,7 @@ class AivenReader:
         return value
 
     def _parse_csv(self, line: bytes) -> Mapping[str, Any]:
-        """Parse a line. A value that is not base64 may hold commas. The fields before and after it hold none."""
+        """Parse a line. A value that is not base64 may contain commas, but the fields before and after it must not."""
         names = self._fields
         at = names.index("value") if "value" in names else len(names)
         front = line.split(b",", at)
@@ -193,7 +194,7 @@ class AivenReader:
         return {name: self._parse_csv_field(name, text) for name, text in zip(names, texts, strict=True)}
 
     def _parse_csv_field(self, name: str, text: bytes) -> Any:
-        """Return the value of one field of csv, decoded by the field's name. ValueError if it has another form."""
+        """Return the value of one csv field, decoded by the field's name. Raise ValueError if it has another form."""
         if name == "offset":
             return int(text)
         if name == "timestamp":
@@ -209,9 +210,10 @@ class AivenReader:
         return text
 
     def _read_empty(self, name: str) -> bytes | None:
-        """Return what an empty key or value (`name`) of csv was, by `archive.source.csv.empty`: null or empty.
+        """Return what an empty key or value (`name`) of csv was, null or empty, by `archive.source.csv.empty`.
 
-        Raises ValueError if the setting refuses it, or an empty value has none: a tombstone would delete the key.
+        Raise ValueError if the setting refuses it. An empty value is also refused if there is no setting, because a
+        tombstone would delete the key.
         """
         meant = self._settings.csv_empty
         if meant == "refuse" or (meant is None and name == "value"):
@@ -221,7 +223,7 @@ class AivenReader:
         return b"" if meant == "empty" else None
 
     def _read_columns(self, batch: ReadBatch) -> ReadBatch:
-        """Take the records of Avro or Parquet apart: key and value keep their data, the rest is decoded."""
+        """Split Avro or Parquet records into their parts. Key and value stay encoded, and the rest is decoded."""
         fields = AvroFields(batch.value.schemas[0], self._limits)
         schemas = fields.schemas
         if self._has_values_alone and not (list(schemas) == ["value"] and fields.name == _BARE_RECORD):
@@ -249,7 +251,7 @@ class AivenReader:
         return build_envelope_batch(rows or [EnvelopeRow()] * len(batch), value, key, {})
 
     def _decode_row(self, fields: dict[str, Any], unit: int) -> EnvelopeRow:
-        """Make a record of its decoded fields. `unit` is how many units of a timestamp in a path are a millisecond."""
+        """Make a record of its decoded fields. `unit` is how many units of a timestamp in a path make a millisecond."""
         values = {name: self._follow_path(name, fields[path[0]]) for name, path in self._paths.items()}
         if "timestamp" in values:
             values["timestamp"] = convert_to_ms(values["timestamp"], unit)
@@ -268,7 +270,7 @@ class AivenReader:
 
 
 def _make_row(fields: Mapping[str, Any], *, are_base64: bool = False) -> EnvelopeRow:
-    """Make a record of its fields by name. `are_base64`: the values of its headers are texts of base64.
+    """Make a record of its fields by name. If `are_base64`, the values of its headers are base64 texts.
 
     Raise one of `VALUE_ERRORS` if a field cannot be part of a record.
     """

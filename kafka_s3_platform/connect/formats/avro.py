@@ -1,8 +1,8 @@
 """Writes and reads AvroFormat: values or keys of one schema in an Avro object container file.
 
-Each record is decoded as a check, and its bytes are returned unchanged. The fields of a record, too, keep their bytes,
-with the branches of unions. Sources: Avro specification, "Object Container Files" and "Required Codecs"; Confluent S3
-sink, `avro.codec`.
+Each record is decoded as a check, and its bytes are returned unchanged. If a record is split into its fields, they keep
+their bytes too, including the branches of unions. Sources: Avro specification, "Object Container Files" and "Required
+Codecs"; Confluent S3 sink, `avro.codec`.
 """
 
 import io
@@ -41,8 +41,7 @@ from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, ReadLimits
 class AvroFields:
     """Cuts out the fields of records of one schema.
 
-    `schemas` holds the schema of each field by the field's name, complete in itself. It is empty if values are no
-    records.
+    `schemas` maps each field's name to its schema, which is complete in itself. It is empty if values are not records.
     """
 
     def __init__(self, schema: Schema, limits: ReadLimits) -> None:
@@ -82,14 +81,14 @@ def decode_column(column: pa.BinaryArray, schema: Schema) -> list[Any]:
 
 @dataclass(frozen=True)
 class AvroReader:
-    """Reads values, keys or headers. `key` names the object in errors. The object holds the schema."""
+    """Reads values, keys or headers by the schema in the object. `key` names the object in errors."""
 
     source: IO[bytes]
     key: str
     limits: ReadLimits = DEFAULT_LIMITS
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. IntegrityError if the object is damaged; the source's errors pass through."""
+        """Return the records in batches. Raise IntegrityError for a damaged object. Pass on the source's own errors."""
         try:
             yield from self._read_batches()
         except PlatformError:
@@ -98,7 +97,7 @@ class AvroReader:
             raise build_damage_error(self.key, f"cannot be read as Avro: {type(err).__name__}: {err}") from err
 
     def _read_batches(self) -> Iterator[ReadBatch]:
-        """Yield batches of the container's records: a batch ends by bytes, records, or the objects that they become."""
+        """Yield batches of the container's records. A batch is bounded by bytes, records and objects after decoding."""
         container = AvroContainer(self.source, self.key, self.limits)
         schema = Schema(container.metadata["avro.schema"].decode())
         avro_records = AvroRecords(json.loads(schema.text), self.key, self.limits)
@@ -126,7 +125,7 @@ class AvroReader:
 
 
 def _cut_block(data: bytes, sizes: RecordSizes) -> Iterator[tuple[bytes, RecordSizes]]:
-    """Cut a block into portions for batches, each of at least one record."""
+    """Cut a block into portions for batches. Each has at least one record."""
     count = len(sizes.lengths)
     object_count = np.cumsum(sizes.objects)
     if count <= BATCH_RECORDS and object_count[-1:].sum() <= BATCH_OBJECTS:
@@ -151,7 +150,7 @@ def _build_batch(bodies: list[bytes], lengths: list[Int64s], schema: Schema) -> 
 
 
 class AvroWriter(AvroBlocks):
-    """Writes values, keys or headers of one schema. Data encoded by it are copied, not decoded and encoded again."""
+    """Writes values, keys or headers of one schema. Data already encoded by this schema are copied without decoding."""
 
     def __init__(
         self, sink: Sink, schema: Schema, codec: str, level: int | None = None, part: ObjectPart = "value"
@@ -174,19 +173,19 @@ class AvroWriter(AvroBlocks):
         )
 
     def _holds_schema_alone(self, payload: Payload) -> bool:
-        """Return whether all records hold data of exactly this schema."""
+        """Return True if all records hold data of exactly this schema."""
         if payload.raw is None or payload.avro_start is None or self._schema.schema_id is None:
             return False
         same = [code for code, s in enumerate(payload.schemas) if s.schema_id == self._schema.schema_id]
         return bool(np.isin(payload.codes, same).all())
 
     def _copy_data(self, payload: Payload) -> tuple[memoryview, Int64s]:
-        """Return the data of all records in a row, and the bytes of each, without the schema ids before them."""
+        """Return the joined data of all records, without schema ids in front, and the length of each in bytes."""
         strings = read_strings(_strip_prefixes(payload.raw, payload.avro_start or 0))
         return strings.data, strings.lengths
 
     def _encode_objects(self, batch: ConnectBatch, payload: Payload) -> tuple[memoryview, Int64s]:
-        """Encode each value. Return the data one after the other, and the bytes of each."""
+        """Encode each value. Return the joined data, and the length of each value in bytes."""
         body = io.BytesIO()
         ends = [0]
         reasons = {}
@@ -204,7 +203,7 @@ class AvroWriter(AvroBlocks):
 
 
 def _strip_prefixes(column: pa.BinaryArray, size: int) -> pa.BinaryArray:
-    """Return the values without their first bytes. No value may be null."""
+    """Return the values without their first `size` bytes. No value may be null."""
     if not len(column):
         return column
     bounds = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: len(column) + 1]
@@ -221,7 +220,7 @@ def _strip_prefixes(column: pa.BinaryArray, size: int) -> pa.BinaryArray:
 
 
 def _new_writer(request: WriteRequest) -> AvroWriter:
-    """Make the writer of an object. UnwritableSchemaError if a name in the schema is not allowed in Avro."""
+    """Make the writer of an object. Raise UnwritableSchemaError if a name in the schema is not allowed in Avro."""
     schema = request.required_schema
     if (name := find_invalid_name(schema.avro)) is not None:
         raise UnwritableSchemaError(

@@ -1,12 +1,13 @@
 """Writes Block-GZIP: lines in concatenated gzip members, and an index of them for range reads by offset.
 
 Source: DeviantArt kafka-connect-s3, README and BlockGZIPFileWriter. A block holds at most `compressed_block_size`
-uncompressed bytes. A record that does not fit begins the next block, and a larger record has a block of its own.
-A value with a line break at its end gets no second one. Unlike there, `first_record_offset` is the record's offset in
-Kafka also after a hole (compaction, transactions), sizes are bytes, not characters, and no block is empty.
+uncompressed bytes. A record that does not fit begins the next block, and a larger record has a block of its own. A
+value with a line break at its end gets no second one. Unlike in DeviantArt's files, `first_record_offset` is the
+record's offset in Kafka even after a hole (compaction, transactions), sizes are in bytes, not characters, and no block
+is empty.
 
-An object is read as lines, or by its index: only the selected blocks, each with its first offset. The docs show
-`read_from`, for programs of users.
+An object is read as lines or, by its index, in selected blocks, each with its first offset. The docs show users how to
+call `read_from` in their programs.
 """
 
 import io
@@ -43,7 +44,7 @@ from kafka_s3_platform.core.model.limits import DEFAULT_LIMITS, ReadLimits
 INDEX_SUFFIX = FORMATS["block_gzip"].index_suffix
 
 ReadRange = Callable[[int, int], bytes]
-"""Reads bytes of an object. The first number is where they begin, the second how many they are."""
+"""Reads bytes of an object. The arguments are the position of the first byte, and the number of bytes."""
 
 
 # Below 2**62, so that the sum of two is an integer of 64 bits.
@@ -79,11 +80,11 @@ class BlockGzipWriter:
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes of the open block that wait in memory to be compressed."""
+        """The number of bytes of the open block that wait in memory to be compressed."""
         return self._member.buffered_bytes if self._member else 0
 
     def write(self, batch: ConnectBatch) -> None:
-        """Append the records of a batch. None of their values is null, or holds a line break before its end."""
+        """Append the records of a batch. No value may be null, or hold a line break before its end."""
         lines = read_strings(end_lines(self._encode_texts(batch)))
         ends = np.cumsum(lines.lengths)
         offsets = batch.offsets
@@ -91,7 +92,7 @@ class BlockGzipWriter:
         while row < len(ends):
             room = self._block_size - (self._blocks[-1].byte_length_uncompressed if self._member else 0)
             last = int(np.searchsorted(ends, start + room, side="right"))
-            # The next record does not fit any more, so it begins a block. There it is written whatever its size is.
+            # The next record does not fit any more, so it begins a new block, whatever its size.
             if last <= row and self._member:
                 self._end_block()
                 continue
@@ -101,13 +102,13 @@ class BlockGzipWriter:
             start = int(ends[last - 1])
 
     def close(self, _: Mapping[str, str], /) -> None:
-        """Write the buffered lines, and build the index. The sink stays open. The file is lines and nothing else."""
+        """Write the buffered lines, and build the index. The sink stays open. The file holds nothing but lines."""
         self._end_block()
         chunks = [asdict(block) for block in self._blocks]
         self.sidecars = {INDEX_SUFFIX: json.dumps({"chunks": chunks}, separators=(",", ":")).encode()}
 
     def _append_lines(self, data: memoryview, records: int, first_offset: int) -> None:
-        """Add lines to the open block, or begin one with them. `first_offset` is the first record's."""
+        """Add lines to the open block, or begin one with them. `first_offset` is the offset of the first record."""
         if self._member is None:
             self._member = CompressedSink(self._sink, "gzip", self._level)
             self._blocks.append(Block(0, 0, 0, self._sink.written, first_offset))
@@ -124,7 +125,7 @@ class BlockGzipWriter:
 
 
 def read_index(body: bytes, key: str, object_size: int = 2**62) -> tuple[Block, ...]:
-    """Return the blocks of an index. Raise IntegrityError if it is none. `key` names the index in errors."""
+    """Return the blocks of an index. Raise IntegrityError if it is not an index. `key` names it in errors."""
     try:
         blocks = tuple(msgspec.json.decode(body, type=_Index)["chunks"])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
@@ -153,10 +154,10 @@ def read_from(
     may belong to records before `offset`, but none is missing.
 
     Args:
-        read_range: reads the object.
-        blocks: its index.
-        offset: offset of the first record to read.
-        end_offset: offset of the object's last record, plus 1.
+        read_range: reads bytes of the object.
+        blocks: the blocks in its index.
+        offset: the offset of the first record to read.
+        end_offset: the offset of the object's last record, plus 1.
         key: names the object in errors.
         limits: how much an object may ask for.
 
@@ -173,7 +174,7 @@ def read_from(
 
 
 def _read_lines(read_range: ReadRange, block: Block, key: str, limits: ReadLimits) -> Iterator[bytes]:
-    """Yield the values of a block. IntegrityError if it has not as many as its index says."""
+    """Yield the values of a block. Raise IntegrityError if their number differs from the number in the index."""
     if block.byte_length > limits.block_bytes:
         raise build_limit_error(key, f"has a block of {block.byte_length:,} bytes", "block.bytes")
     body = read_range(block.byte_offset, block.byte_length)
@@ -189,7 +190,7 @@ def _read_lines(read_range: ReadRange, block: Block, key: str, limits: ReadLimit
 
 
 class _CountingSink:
-    """A sink, with a count of its bytes."""
+    """A sink that counts its bytes."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -208,9 +209,9 @@ class _CountingSink:
 class BlockGzipReader:
     """Reads the blocks of the slice `selection`. `key` names the object in errors.
 
-    If the next block begins as many offsets later as this one has records, the offset of each record is known. If
-    offsets have holes, and in the last block, only the first record's is known. A line break at the end of a value
-    looks like its line's, and is lost.
+    If there are as many offsets up to the next block as this block has records, the offset of each record is known. If
+    there are holes, and in the last block, only the first record's offset is known. A line break at the end of a value
+    looks like the end of its line, and is lost.
     """
 
     read_range: ReadRange
@@ -220,7 +221,7 @@ class BlockGzipReader:
     limits: ReadLimits = DEFAULT_LIMITS
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return batches, none over two blocks. IntegrityError if a block is damaged, or contradicts the index."""
+        """Return batches, each from one block. Raise IntegrityError if a block is damaged, or contradicts the index."""
         ends = [*(block.first_record_offset for block in self.blocks[1:]), None]
         for block, end in list(zip(self.blocks, ends, strict=True))[self.selection]:
             yield from self._read_block(block, end)
@@ -241,7 +242,7 @@ class BlockGzipReader:
 
 
 def _new_reader(request: ReadRequest) -> BytesReader:
-    """Make the reader of a whole object, as lines in gzip without the index."""
+    """Make the reader of a whole object, which reads it as lines in gzip, without the index."""
     return BytesReader(request.source, request.key, "\n", "gzip", any_bytes=request.any_bytes, limits=request.limits)
 
 

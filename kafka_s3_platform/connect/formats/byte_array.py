@@ -1,6 +1,6 @@
 """Writes and reads ByteArrayFormat: the bytes of values or keys as they came.
 
-Each is ended by `format.bytearray.separator`. With our own value `length` of that setting, each value follows its
+Each value ends with `format.bytearray.separator`. If this setting has our own value `length`, each value follows its
 length, a 32-bit big-endian number, and nothing ends it. Values may then hold any bytes. Source: Confluent S3 sink,
 `format.bytearray.separator`. In Zooz's layout, a line break at the end of a value ends its line.
 """
@@ -44,10 +44,10 @@ LENGTH = "length"
 
 
 def new_framing(part: ObjectPart, layout: LayoutSettings) -> Callable[[ConnectBatch], memoryview]:
-    """Return a function to join the values, or keys, of a batch into one buffer.
+    """Return a function that joins the values, or keys, of a batch into one buffer.
 
     None of them may be null, or hold the separator in a place that `FORMAT_IO` finds unsafe. Raises ConfigError if the
-    separator is empty, and nothing would separate records.
+    separator is empty, because nothing would separate records.
     """
     separator = layout.bytes_separator
     if not separator:
@@ -62,7 +62,7 @@ def new_framing(part: ObjectPart, layout: LayoutSettings) -> Callable[[ConnectBa
 
 
 def _add_lengths(values: pa.BinaryArray) -> memoryview:
-    """Join values, each after its length as a big-endian number of 4 bytes."""
+    """Join the values, each after its length as a big-endian number of 4 bytes."""
     lengths = read_strings(values).lengths.astype(">u4")
     before = pa.Array.from_buffers(pa.binary(4), len(lengths), [None, pa.py_buffer(lengths.tobytes())])
     return read_strings(pc.binary_join_element_wise(before.cast(pa.binary()), values, b"")).data
@@ -83,9 +83,9 @@ _OPEN = (
 class BytesReader:
     """Reads an object with any compression. `key` names the object in errors.
 
-    The bytes between two separators are one value: separators inside of values cannot be recognized. Lengths (our own
-    value `length` of `format.bytearray.separator`) leave no such doubt. Without `any_bytes`, values have to be text: a
-    line break most likely ends a value there.
+    The bytes between two separators are one value, because a separator inside a value cannot be recognized. Lengths
+    (our own value `length` of `format.bytearray.separator`) leave no such doubt. Unless `any_bytes`, values have to be
+    text, in which a line break most likely ends a value.
     """
 
     source: IO[bytes]
@@ -98,7 +98,7 @@ class BytesReader:
     ends_open: Callable[[bool], None] = lambda _: None
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the values in batches. IntegrityError if damaged, or a separator may be part of a value."""
+        """Return the values in batches. Raise IntegrityError if damaged, or if a separator may be part of a value."""
         for batch in batch_values(self._values()):
             values = pa.array(batch, pa.binary())
             if not (self.any_bytes or self.separator == LENGTH or _are_text(values)):
@@ -113,7 +113,7 @@ class BytesReader:
         return self._read_by_length(pieces) if has_lengths else self._split_at_separators(pieces)
 
     def _split_at_separators(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the values between separators. An end of the object without one is damage, unless that was allowed."""
+        """Yield the values between separators. An object without one at its end is damaged, unless this is allowed."""
         ending = Ending(pieces, self.separator.encode())
         yield from split_lines(ending, self.separator.encode(), self.key, self.limits, open_end=True)
         if ending.is_open and not self.open_end:
@@ -122,9 +122,9 @@ class BytesReader:
             self.ends_open(ending.is_open)
 
     def _read_by_length(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the values after their lengths.
+        """Yield the values by the lengths before them.
 
-        IntegrityError if a length is too large, or the last value is cut off.
+        Raise IntegrityError if a length is too large, or the last value is cut off.
         """
         rest = bytearray()
         empty = 0
@@ -136,7 +136,7 @@ class BytesReader:
                 empty += not value
                 yield value
                 at = end
-            # Before more is read: a damaged length may claim gigabytes.
+            # This comes before more is read, because a damaged length may claim gigabytes.
             if end - at > self.limits.record_bytes:
                 raise build_limit_error(self.key, f"has a value of {end - at:,} bytes", "record.bytes")
             refuse_many_empty(empty, self.key, self.limits)
@@ -146,7 +146,7 @@ class BytesReader:
 
 
 def _are_text(values: pa.BinaryArray) -> bool:
-    """Return True if all values are UTF-8 without bytes that no text has."""
+    """Return True if all values are UTF-8, and hold no bytes that text never has."""
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -155,7 +155,7 @@ def _are_text(values: pa.BinaryArray) -> bool:
 
 
 def _find_end(data: bytearray, at: int) -> int:
-    """Return the end of the value at `at`, or the end of its length if that is not read yet."""
+    """Return the end of the value at `at`, or the end of its length if the length has not been read yet."""
     start = at + _LENGTH_BYTES
     if start > len(data):
         return start
@@ -186,7 +186,7 @@ def _new_reader(request: ReadRequest) -> BytesReader:
 
 
 def _find_unsafe(payload: Payload, layout: LayoutSettings) -> Mask:
-    """Mark values that would be read back as several, since they hold the separator."""
+    """Mark values that would be read back as several values, because they hold the separator."""
     if layout.bytes_separator == LENGTH:
         return np.zeros(len(payload), bool)
     if layout.ends_lines_once:

@@ -22,9 +22,9 @@ _IN_A_MILLISECOND = {"timestamp-micros": 1_000, "timestamp-nanos": 1_000_000}
 
 
 def convert_to_ms(value: Any, unit: int = 1) -> int | None:
-    """Return the epoch milliseconds of an ISO 8601 text or of a number since the epoch.
+    """Return the epoch milliseconds of an ISO 8601 text, or of a number since the epoch.
 
-    `unit` is how many units of the number are a millisecond. Raise ValueError for any other value.
+    `unit` is the number of units in a millisecond. Raise ValueError for any other value.
     """
     if value is None or isinstance(value, int):
         return None if value is None else value // unit
@@ -35,9 +35,9 @@ def convert_to_ms(value: Any, unit: int = 1) -> int | None:
 
 
 def find_time_unit(schema: Schema, path: Sequence[str]) -> int:
-    """Return how many units of an Avro field are a millisecond: 1 if the field has no smaller logical type.
+    """Return how many units of an Avro field make a millisecond, or 1 if it has no smaller logical type.
 
-    Raise ConfigError if the field's values may have several units.
+    Raise ConfigError if the field's values may have different units.
     """
     avro = AvroSchema(schema.avro)
     node: Any = avro.root
@@ -58,7 +58,7 @@ _MOST = 2**63 - 1
 
 
 def read_offset_fields(batches: Iterator[ReadBatch], settings: SourceSettings) -> Iterator[ReadBatch]:
-    """Add to records the offsets and timestamps in the fields of their values that the settings name.
+    """Add to records the offsets and timestamps that fields of their values hold, as the settings name them.
 
     Records without such a field become `bad`.
     """
@@ -75,7 +75,7 @@ def read_offset_fields(batches: Iterator[ReadBatch], settings: SourceSettings) -
 
 
 def _read_numbers(batch: ReadBatch, name: str, path: str, read: Callable[[Any], int], bad: dict[int, str]) -> Int64s:
-    """Read the numbers of a field. A record without one is added to `bad`, and has the number -1."""
+    """Read the numbers in a field. A record without one is added to `bad`, and gets the number -1."""
     numbers = np.full(len(batch), -1, np.int64)
     for row, value in enumerate(batch.value.field(path.split("."))):
         try:
@@ -91,6 +91,6 @@ def _read_numbers(batch: ReadBatch, name: str, path: str, read: Callable[[Any], 
 
 
 def _read_time(unit: int, value: Any) -> int:
-    """Return a time in epoch ms, NO_TIMESTAMP for a null. `unit` is how many units of a number are a millisecond."""
+    """Return a time in epoch ms, or NO_TIMESTAMP for a null. `unit` is the number of units in a millisecond."""
     time = convert_to_ms(value, unit)
     return NO_TIMESTAMP if time is None else time

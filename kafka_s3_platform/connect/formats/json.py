@@ -6,7 +6,7 @@ infinities as the strings "NaN", "Infinity" and "-Infinity"; a map with other ke
 union of several types as an object with a member for each, all null but one. No line break is ever written inside a
 record. Sources: Kafka Connect, JsonConverter; Confluent AvroData; Jackson's defaults.
 
-The bytes of each line come back unchanged, after a check of their syntax.
+When lines are read, their syntax is checked, and their bytes stay unchanged.
 """
 
 import re
@@ -43,12 +43,12 @@ _validate = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class JsonLinePayload(Payload):
-    """Lines of JSON, decoded at the first use of their values."""
+    """Lines of JSON, which are decoded when their values are first used."""
 
     raw_is_json = True
 
     def _decode(self) -> Sequence[Any]:
-        """Parse the lines. A null stays one."""
+        """Parse the lines. Nulls stay nulls."""
         return [None if line is None else decode_json(line) for line in pa.array(self.raw).to_pylist()]
 
 
@@ -61,8 +61,8 @@ def build_json_payload(lines: Sequence[bytes | None]) -> JsonLinePayload:
 class JsonReader:
     """Reads an object of lines, with any compression. `key` names the object in errors.
 
-    `open_end` allows a last line without a line break, as tools other than Connect leave it. A truncated line is then
-    not JSON, unless it is a number. A number there is therefore refused.
+    `open_end` allows a last line without a line break, as tools other than Connect write it. If such a line is cut off,
+    it is no longer JSON, except if it is a number. So a number is refused there.
     """
 
     source: IO[bytes]
@@ -72,7 +72,7 @@ class JsonReader:
     limits: ReadLimits = DEFAULT_LIMITS
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the lines in batches; those that are no JSON are `bad`. IntegrityError if the object is damaged."""
+        """Return the lines in batches; invalid JSON is `bad`. Raise IntegrityError if the object is damaged."""
         pieces = Ending(read_pieces(self.source, self.key, self.codec, self.limits))
         at = 0
         for lines in batch_values(split_lines(pieces, LINE, self.key, self.limits, open_end=self.open_end)):
@@ -89,7 +89,7 @@ class JsonReader:
 
 
 def find_faults(lines: Sequence[bytes], raw: pa.BinaryArray, depth: int) -> Iterator[tuple[int, str]]:
-    """Find the rows that are not JSON. They are checked one by one only if the check of all at once fails."""
+    """Find the rows that are not JSON. Rows are checked one by one only if a check of all together fails."""
     doubtful: Iterable[int] = range(len(lines))
     # All rows at once first: most batches have no fault, and UTF-8 takes a fifth of the time so.
     with suppress(msgspec.MsgspecError, pa.ArrowInvalid, RecursionError):
@@ -100,9 +100,9 @@ def find_faults(lines: Sequence[bytes], raw: pa.BinaryArray, depth: int) -> Iter
 
 
 def find_fault(line: bytes, depth: int) -> str:
-    """Return why a text cannot be read as JSON. Empty: it can.
+    """Return why a text cannot be read as JSON, or "" if it can.
 
-    Objects and arrays may lie `depth` inside each other. Without this limit Python's stack would be the limit, and it
+    Objects and arrays may be nested `depth` deep. Without this limit, Python's stack would be the limit, and its room
     depends on the caller.
     """
     if not line:
@@ -120,10 +120,10 @@ def find_fault(line: bytes, depth: int) -> str:
 def new_json_framing(
     part: ObjectPart, schema: Schema | None, decimal_format: DecimalFormat
 ) -> Callable[[ConnectBatch], bytes | memoryview]:
-    """Return a function to join the values, keys or headers of a batch into one buffer of lines.
+    """Return a function that joins the values, keys or headers of a batch into one buffer of lines.
 
-    A null is the line `null`. The headers of a record are the member `headers` of an object, as Connect's sink writes
-    them. Raises UnwritableRecordsError if some values cannot be JSON. Nothing was written.
+    A null becomes the line `null`. The headers of a record become the member `headers` of an object, as in Connect's
+    sink. The function raises UnwritableRecordsError if some values cannot be JSON. In this case nothing was written.
     """
     if part == "headers":
         return lambda batch: _encode([{"headers": o} for o in find_payload(batch, part).objects])
@@ -144,10 +144,11 @@ def end_raw_lines(values: pa.BinaryArray) -> memoryview:
 
 
 def new_text_encoder(schema: Schema | None, decimal_format: DecimalFormat) -> Callable[[ConnectBatch], pa.BinaryArray]:
-    """Return a function from a batch to the text of each value: text and bytes unchanged, all else JSON.
+    """Return a function from a batch to each value's text. Text and bytes stay unchanged, all else becomes JSON.
 
-    A text of a union with other types is JSON too, because it could look like a value of these. No value may be null.
-    A value's frame is never written. A null of a schema of text fails: it would look like the text `null`.
+    A text of a union with other types becomes JSON too, because it could look like a value of another type. No value
+    may be null. A value's frame is never written. A null of a text schema is an error, since it would look like the
+    text `null`.
     """
     plain = compile_plain_json(schema, decimal_format)
     is_text_alone = schema is not None and is_text(schema)
@@ -176,7 +177,7 @@ _encode = _ENCODER.encode_lines
 
 
 def _encode_objects(batch: ConnectBatch, objects: Sequence[Any], plain: Plain | None) -> bytes:
-    """Encode values as lines. UnwritableRecordsError names those that JSON cannot hold."""
+    """Encode values as lines. Raise UnwritableRecordsError, which names the values that JSON cannot hold."""
     try:
         return _encode(_make_plain(objects, plain))
     except VALUE_ERRORS as err:
@@ -184,7 +185,7 @@ def _encode_objects(batch: ConnectBatch, objects: Sequence[Any], plain: Plain | 
 
 
 def _make_plain(objects: Sequence[Any], plain: Plain | None) -> Sequence[Any]:
-    """Return values in the types that JSON has. `plain` converts one, None if all are so already."""
+    """Return values in JSON's types. `plain` converts one value, and is None if all have such types already."""
     if plain is None:
         return objects
     return [None if value is None else plain(value) for value in objects]

@@ -1,8 +1,8 @@
 """Reads the envelopes of Lenses' S3 sink: key, value, headers and metadata of a record, in JSON, Avro or Parquet.
 
-In JSON, keys and values of bytes are base64, and the member `keyIsArray` or `valueIsArray` is true then. In Avro and
-Parquet, the schema of an object has no field for a value (a key, headers) if its records lack it. Headers are a map.
-Source: Lenses' stream-reactor, `SchemalessEnvelopeTransformer` and `EnvelopeWithSchemaTransformer`.
+In JSON, keys and values of bytes are base64, and the member `keyIsArray` or `valueIsArray` is then true. In Avro and
+Parquet, the schema of an object has no field for a value (or key, or headers) if its records lack it. Headers are a
+map. Source: Lenses' stream-reactor, `SchemalessEnvelopeTransformer` and `EnvelopeWithSchemaTransformer`.
 """
 
 import base64
@@ -37,7 +37,7 @@ from kafka_s3_platform.core.formats.reading import (
 from kafka_s3_platform.core.model.connect import VALUE_ERRORS, Payload, Schema
 
 _BRANCH_BYTES = 1
-"""The bytes before a value that name its branch in a union of two."""
+"""The number of bytes before a value that name its branch in a union of two types."""
 _ABSENT = msgspec.Raw()
 
 
@@ -51,7 +51,7 @@ class _Metadata(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Line(msgspec.Struct, gc=False):
-    """A record as JSON. Members of other names are ignored."""
+    """A record as JSON. Members with other names are ignored."""
 
     key: msgspec.Raw = _ABSENT
     value: msgspec.Raw = _ABSENT
@@ -66,10 +66,10 @@ _header_map = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class LensesReader:
-    """Reads an object of JSON lines, Avro or Parquet. Its format is `lenses.` and one of json, avro or parquet.
+    """Reads an object of JSON lines, Avro or Parquet. Its format is `lenses.` followed by json, avro or parquet.
 
-    If the settings' `fields` name the value, the sink kept values. Then a record of Avro or Parquet without a value is
-    a tombstone.
+    If the settings' `fields` include the value, the sink stored values. Then an Avro or Parquet record without a value
+    is a tombstone.
     """
 
     def __init__(self, request: ReadRequest) -> None:
@@ -77,13 +77,13 @@ class LensesReader:
         self._kind = request.format_name.removeprefix("lenses.")
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches; unreadable ones are `bad`. IntegrityError if the object is damaged."""
+        """Return the records in batches; unreadable ones are `bad`. Raise IntegrityError if the object is damaged."""
         if self._kind == "json":
             return self._read_json_lines()
         return (self._read_columns(batch.value) for batch in open_envelope_columns(self._request, self._kind).batches())
 
     def _read_json_lines(self) -> Iterator[ReadBatch]:
-        """Yield batches of JSON lines. A line that is no envelope is `bad`."""
+        """Yield batches of JSON lines. A line that is not an envelope is `bad`."""
         request = self._request
         pieces = read_pieces(request.source, request.key, request.codec, request.limits)
         for lines in batch_values(split_lines(pieces, LINE, request.key, request.limits, open_end=True)):
@@ -99,7 +99,7 @@ class LensesReader:
             yield build_envelope_batch(rows, value, key, bad)
 
     def _parse_line(self, line: bytes) -> EnvelopeRow:
-        """Parse one envelope of JSON. Raise one of VALUE_ERRORS or MsgspecError if it is none."""
+        """Parse one JSON envelope. Raise one of VALUE_ERRORS, or MsgspecError, if the line is not an envelope."""
         check_json(line, self._request.limits)
         record = _line(line)
         if not bytes(record.value):
@@ -110,14 +110,14 @@ class LensesReader:
         return self._make_row(record.metadata, headers, key, value)
 
     def _parse_headers(self, text: bytes) -> list[dict[str, Any]] | None:
-        """Return the headers in a map of JSON, or None if there are none."""
+        """Return the headers in a JSON map, or None if there are none."""
         if text in {b"", b"null", b"{}"}:
             return None
         refuse_many_items("headers", text, b",", self._request.limits)
         return [{"key": name, "value": self._decode_header(bytes(raw))} for name, raw in _header_map(text).items()]
 
     def _decode_header(self, text: bytes) -> bytes | None:
-        """Return the bytes of a header: a text as UTF-8 or decoded from base64, and any other value as JSON."""
+        """Return the bytes of a header. A text is UTF-8 or decoded from base64, and any other value stays JSON."""
         if text == b"null":
             return None
         if not text.startswith(b'"'):
@@ -130,7 +130,7 @@ class LensesReader:
     def _make_row(
         self, metadata: _Metadata, headers: list[dict[str, Any]] | None, key: Any = None, value: Any = None
     ) -> EnvelopeRow:
-        """Make a record. Raise ValueError if its metadata contradict the object's name, or have impossible numbers."""
+        """Make a record. Raise ValueError if its metadata contradict the object's name, or hold impossible numbers."""
         origin = metadata.topic, metadata.partition
         named = self._request.topic, self._request.kafka_partition
         if any(mine is not None and mine != other for mine, other in zip(origin, named, strict=True)):
@@ -138,7 +138,7 @@ class LensesReader:
         return EnvelopeRow(key, value, metadata.offset, metadata.timestamp, headers)
 
     def _read_columns(self, payload: Payload) -> ReadBatch:
-        """Take the records of Avro or Parquet apart: key and value keep their data, the rest is decoded."""
+        """Split Avro or Parquet records into their parts. Key and value stay encoded, and the rest is decoded."""
         object_key = self._request.key
         fields = AvroFields(payload.schemas[0], self._request.limits)
         schemas = fields.schemas
@@ -162,7 +162,7 @@ class LensesReader:
         return build_envelope_batch(rows, value, key, {})
 
     def _decode_row(self, fields: Mapping[str, Any]) -> EnvelopeRow:
-        """Make a record of its fields `metadata` and `headers`, decoded. Either may be missing."""
+        """Make a record of its decoded fields `metadata` and `headers`. Either may be missing."""
         metadata = msgspec.convert(fields.get("metadata") or {}, _Metadata)
         header_map = fields.get("headers") or {}
         headers = [{"key": name, "value": encode_header_value(value)} for name, value in header_map.items()]
@@ -170,7 +170,7 @@ class LensesReader:
 
 
 def _read_json_part(raw: msgspec.Raw, is_array: bool) -> Any:
-    """Return the JSON of a member as bytes, or its decoded bytes as a bytearray, so the two differ."""
+    """Return a member's JSON as bytes. If it is an array, return its decoded bytes as a bytearray instead."""
     text = bytes(raw)
     if text in {b"", b"null"}:
         return None
@@ -180,7 +180,7 @@ def _read_json_part(raw: msgspec.Raw, is_array: bool) -> Any:
 
 
 def _build_json_payload(parts: Sequence[Any], bad: dict[int, str]) -> Payload:
-    """Build a payload of bytes, or of JSON if there are no bytes. JSON among bytes is `bad`."""
+    """Build a payload of bytes if any part is bytes, else of JSON. JSON among bytes is `bad`."""
     are_bytes = any(isinstance(part, bytearray) for part in parts)
     if not are_bytes:
         return build_json_payload(parts)
@@ -191,7 +191,7 @@ def _build_json_payload(parts: Sequence[Any], bad: dict[int, str]) -> Payload:
 
 
 def _decode_avro(column: pa.BinaryArray | None, schema: Schema | None, count: int) -> Payload:
-    """Return a payload of the schema of the data in Kafka. Lenses makes each schema a union with null."""
+    """Return a payload with the schema of the data in Kafka, without the union with null that Lenses adds."""
     if column is None or schema is None:
         return build_bytes_payload(pa.nulls(count, pa.binary()))
     branches = schema.avro

@@ -35,7 +35,8 @@ _write = msgspec.json.Encoder(decimal_format="number").encode
 def decode_text_bytes(line: bytes) -> bytes | None:
     """Decode a JSON string from base64. The line `null` becomes None.
 
-    Any other JSON is returned unchanged: no sink writes it for bytes. Raises ValueError if the string is no base64.
+    Any other JSON is returned unchanged, since no sink writes it for bytes. Raises ValueError if the string is not
+    base64.
     """
     if line == _NULL:
         return None
@@ -59,7 +60,7 @@ def encode_header_value(value: Any) -> bytes | None:
 
 
 def read_null_lines(batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
-    """Turn each line `null` of JSON into a null value: Aiven's sink writes tombstones so."""
+    """Turn each line `null` of JSON into a null value, because Aiven's sink writes tombstones in this way."""
     for batch in batches:
         raw = batch.value.raw
         nulls = pc.equal(raw, pa.scalar(_NULL, pa.binary()))
@@ -81,7 +82,7 @@ def parse_json_values(batches: Iterator[ReadBatch], depth: int) -> Iterator[Read
 
 
 def decode_base64_lines(batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
-    """Decode lines from base64, as which sinks write bytes in JSON. Lines that are not base64 are `bad`."""
+    """Decode lines from base64, in which sinks write bytes in JSON. Lines that are not base64 are `bad`."""
     at = 0
     for batch in batches:
         values = list[bytes | None]()
@@ -98,7 +99,7 @@ def decode_base64_lines(batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
 
 
 def decode_headers(batches: Iterator[ReadBatch], decode: Callable[[str], bytes]) -> Iterator[ReadBatch]:
-    """Decode an object of headers: `decode` makes bytes of the text of each. Texts that it refuses are `bad`.
+    """Decode an object of headers. `decode` turns the text of each into bytes. Texts that it refuses are `bad`.
 
     The values of the batches are the headers of records, or objects with the member `headers`.
     """
@@ -116,14 +117,14 @@ def decode_headers(batches: Iterator[ReadBatch], decode: Callable[[str], bytes])
 
 
 def _decode_header(value: Any, decode: Callable[[str], bytes]) -> bytes | None:
-    """Return the bytes of a header's value. TypeError if it is no text."""
+    """Return the bytes of a header's value. Raise TypeError if the value is not a text."""
     if not isinstance(value, str | None):
         raise TypeError(f"no texts: a value is of type {type(value).__name__}")
     return None if value is None else decode(value)
 
 
 def decode_base64_header(text: str) -> bytes:
-    """Decode the value of a header from the sink's ByteArrayConverter."""
+    """Decode the value of a header that the sink's ByteArrayConverter wrote."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as err:
@@ -131,7 +132,7 @@ def decode_base64_header(text: str) -> bytes:
 
 
 def encode_foreign_header(text: str) -> bytes:
-    """Return a text as UTF-8. Refuse one that only this platform writes: nothing proves its original bytes."""
+    """Return a text as UTF-8. Refuse one that only this platform writes, since nothing proves its original bytes."""
     if text.startswith(HEADER_DATA_URI):
         raise ValueError(
             f"not sure: the text {HEADER_DATA_URI}... is what this platform writes for bytes, and the object lacks the "
@@ -142,10 +143,10 @@ def encode_foreign_header(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeRow:
-    """A record read from another sink's envelope. None: it has no such part. The timestamp is in epoch ms.
+    """A record read from another sink's envelope. A part is None if the record lacks it. The timestamp is in epoch ms.
 
-    `key` and `value` are bytes or texts of JSON, and are None too if columns of the object hold them.
-    Raises ValueError if the offset or the timestamp is no integer of 64 bits.
+    `key` and `value` are bytes or JSON texts. They are None, too, if they are in columns of the object. Raises
+    ValueError if the offset or the timestamp is not a 64-bit integer.
     """
 
     key: Any = None
@@ -163,7 +164,7 @@ class EnvelopeRow:
 def build_envelope_batch(
     rows: Sequence[EnvelopeRow], value: Payload, key: Payload, bad: Mapping[int, str]
 ) -> ReadBatch:
-    """Build a batch of the records `rows`. `value` and `key` hold their values and keys, `bad` is row -> why."""
+    """Build a batch of the records `rows`. `value` and `key` hold their values and keys, `bad` maps rows to reasons."""
     offsets = [UNKNOWN_OFFSET if row.offset is None else row.offset for row in rows]
     times = [NO_TIMESTAMP if row.timestamp is None else row.timestamp for row in rows]
     headers = pa.array([row.headers for row in rows], HEADERS)
@@ -178,12 +179,12 @@ def open_envelope_columns(request: ReadRequest, kind: str) -> BatchReader:
 
 
 def check_json(line: bytes, limits: ReadLimits) -> None:
-    """Raise ValueError if a text is no JSON, or is nested deeper than the limits allow."""
+    """Raise ValueError if a text is not JSON, or is nested deeper than the limits allow."""
     if why := find_fault(line, limits.depth):
         raise ValueError(f"it {why}")
 
 
 def refuse_many_items(name: str, text: bytes, separator: bytes, limits: ReadLimits) -> None:
-    """Raise ValueError if a text may have more items than the limits allow: each takes some hundred bytes decoded."""
+    """Raise ValueError if a text may have more items than the limits allow. Decoded, each takes some hundred bytes."""
     if text.count(separator) > limits.items:
         raise ValueError(f"its {name} have more than archive.read.max.items={limits.items:,} items")

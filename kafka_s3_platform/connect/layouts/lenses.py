@@ -1,4 +1,4 @@
-"""Reads the keys of Lenses' sink. We do not write them: they hold the last offset, unknown until an object ends."""
+"""Reads the keys of Lenses' sink. None are written, since they hold the last offset, unknown until an object ends."""
 
 import re
 
@@ -19,9 +19,9 @@ _NAMES = (
 
 
 class LensesLayout(KeyReader):
-    """Lenses' S3 sink's: `.../<topic>/<kafka partition>/<last offset>_<earliest>_<latest>.<extension>`.
+    """The keys of Lenses' S3 sink: `.../<topic>/<kafka partition>/<last offset>_<earliest>_<latest>.<extension>`.
 
-    With PARTITIONBY or NOPARTITION it is `.../<topic>(<kafka partition>_<last offset>).<extension>`, in any folders.
+    With PARTITIONBY or NOPARTITION they are `.../<topic>(<kafka partition>_<last offset>).<extension>`, in any folders.
     Numbers may be padded. `earliest` and `latest` are the bounds of the records' timestamps.
     """
 
@@ -36,7 +36,7 @@ class LensesLayout(KeyReader):
         return note_envelope(self._layout)
 
     def read(self, key: str) -> ReadKey | Refusal:
-        """Return the facts in the key of an object, or the reason why it is none of the sink."""
+        """Return the facts in the key of an object, or the reason why the sink did not write the object."""
         # The whole key is matched, not what follows `root`: `root` may be the folder that names the topic.
         if _OWN_FOLDERS.match(key):
             return Refusal("index", "it is a document of Lenses' own")
@@ -57,7 +57,7 @@ class LensesLayout(KeyReader):
 
 
 def note_envelope(layout: LayoutSettings) -> tuple[str, ...]:
-    """Explain the losses of Lenses' envelopes. They are the same in every layout of keys."""
+    """Explain the losses of Lenses' envelopes. The losses are the same in every layout of keys."""
     row = find_format(layout.format)
     if row.envelope != "lenses":
         return ()

@@ -10,7 +10,7 @@ from kafka_s3_platform.core.partitioners.folders import Window
 class UsersLayout(SegmentLayout):
     """Wraps a user's layout, and refuses a key from which it does not read back the object's own facts.
 
-    So no two objects get one key.
+    So no two objects get the same key.
     """
 
     def __init__(self, layout: LayoutSettings, topic: str = "") -> None:
@@ -32,19 +32,19 @@ class UsersLayout(SegmentLayout):
         return self._users.notes
 
     def check_reading(self) -> None:
-        """Have the user's class check whether it can read keys. An error in it names the class."""
+        """Have the user's class check whether it can read keys. If this fails, the error names the class."""
         with name_fault(self.class_, "asked by archive.key.layout whether keys can be read"):
             self._users.check_reading()
 
     def check_writing(self) -> None:
-        """Have the user's class check whether it can write keys. ValueError if it only reads them."""
+        """Have the user's class check whether it can write keys. Raise ValueError if it only reads them."""
         writes = issubclass(self.class_, SegmentLayout)
         if not writes:
             raise ValueError(f"{self._layout.key_layout} only reads keys: to write them, extend SegmentLayout")
         self._users.check_writing()
 
     def key(self, segment: SegmentKey) -> str:
-        """Return the key that the user's class makes. ConfigError if it does not read it back as the same object."""
+        """Return the key made by the user's class. Raise ConfigError if the class does not read it back correctly."""
         with name_fault(self.class_, f"making the key of {segment}"):
             key = self._users.key(segment)
             parsed = self._users.parse(key)
@@ -57,17 +57,17 @@ class UsersLayout(SegmentLayout):
         return key
 
     def parse(self, key: str) -> SegmentKey | None:
-        """Parse a key that the user's class has written. An error in it names the class."""
+        """Parse a key that the user's class has written. If this fails, the error names the class."""
         with name_fault(self.class_, f"parsing the key {key!r}"):
             return self._users.parse(key)
 
     def read(self, key: str) -> ReadKey | Refusal:
-        """Read the facts in any key by the user's class. An error in it names the class."""
+        """Read the facts in any key by the user's class. If this fails, the error names the class."""
         with name_fault(self.class_, f"reading the key {key!r}"):
             return self._users.read(key)
 
     def find_span(self, folder: str) -> Window | None:
-        """Return the time of a folder by the user's class. An error in it names the class."""
+        """Return the time of a folder by the user's class. If this fails, the error names the class."""
         with name_fault(self.class_, f"reading the times of the folder {folder!r}"):
             return self._users.find_span(folder)
 

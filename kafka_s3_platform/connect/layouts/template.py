@@ -1,4 +1,4 @@
-"""Reads and writes keys by a template: Aiven's sink's, and others in the form of a template."""
+"""Reads and writes keys by a template, as Aiven's sink does. Keys of other tools may fit a template, too."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -34,9 +34,9 @@ _UNITS = ("yyyy", "MM", "dd", "HH")
 
 
 class TemplateLayout(SegmentLayout):
-    """Aiven's: `<topics.dir>/<file.name.template>.<extension>`. An empty folder or extension is left out.
+    """Aiven's layout, `<topics.dir>/<file.name.template>.<extension>`. An empty folder or extension is left out.
 
-    `{{timestamp}}` is the start of the records' hour in the layout's timezone, zeros if it is out of range.
+    `{{timestamp}}` is the start of the records' hour in the layout's timezone, or zeros if it is out of range.
     `{{start_offset}}` is the offset of the object's first record. A written key does not hold the encoded partition. In
     a read key, it is the folder. Facts without a variable in the template are unknown.
     """
@@ -54,7 +54,7 @@ class TemplateLayout(SegmentLayout):
         return (*_note_names(self._read_template.names, self._layout), *note_envelope(self._layout))
 
     def key(self, segment: SegmentKey) -> str:
-        """Fill in the template for an object to be written."""
+        """Return the key of an object to be written, by filling in the template."""
         template = self._written_template
         zone = ZoneInfo(self._layout.timezone)
         local = None if segment.hour_ms is None else (EPOCH + segment.hour_ms * ONE_MS).astimezone(zone)
@@ -84,7 +84,7 @@ class TemplateLayout(SegmentLayout):
         return refuse_ending([ending])
 
     def find_span(self, folder: str) -> Window | None:
-        """Return the time of a folder below the root. None if the template shows none."""
+        """Return the time of a folder below the root, or None if the template shows none."""
         depth = folder.count("/") + 1
         pattern = self._folder_patterns[depth - 1] if depth <= len(self._folder_patterns) else None
         groups = None if pattern is None else pattern.read(folder)
@@ -130,7 +130,7 @@ class TemplateLayout(SegmentLayout):
 
     @cached_property
     def _folder_patterns(self) -> "list[_Pattern | _LinearPattern]":
-        """The patterns of the folders by depth, beginning directly below the root."""
+        """The patterns of the folders by depth. The first is directly below the root."""
         folders = complete_template(self._layout).split("/")[:-1]
         # A key may hold slashes, so no folder is known behind it.
         count = next((n for n, folder in enumerate(folders) if "key" in folder), len(folders))
@@ -149,10 +149,10 @@ class _Pattern:
 
 
 class _LinearPattern:
-    """Reads names by RE2. Its time grows with the name alone, however many texts of any length a template has.
+    """Reads names by RE2. Its time grows with the name only, however many texts of any length a template has.
 
-    Arrow has RE2. It takes 70 times as long as Python's for a usual name, so it is for such templates only. A repeated
-    variable has the same text in both places.
+    Arrow has RE2. It takes 70 times as long as Python's expressions for a usual name, so it is used only for templates
+    with many such texts. A repeated variable has the same text in both places.
     """
 
     def __init__(self, template: NameTemplate) -> None:
@@ -160,14 +160,14 @@ class _LinearPattern:
         self._repeats = template.list_again()
 
     def read(self, name: str) -> Groups | None:
-        """Return the texts of the variables in a name. None if it does not match."""
+        """Return the texts of the variables in a name, or None if the name does not match."""
         groups = self._match(name, {})
         if groups is not None and any(groups[repeated] != groups[first] for repeated, first in self._repeats):
             groups = self._match(name, {first: groups[first] or "" for _, first in self._repeats})
         return groups
 
     def _match(self, name: str, values: Mapping[str, str]) -> Groups | None:
-        """Match a name, with the given texts in place of variables. None if it does not match."""
+        """Match a name, with the given texts in place of variables. Return None if it does not match."""
         pattern = rf"\A{self._template.linear_pattern(values)}\z"
         groups: Groups | None = pc.extract_regex(pa.scalar(name), pattern).as_py()
         # RE2 gives an empty text for a number that is not there
@@ -181,7 +181,7 @@ def _new_pattern(template: str) -> "_Pattern | _LinearPattern":
 
 
 def _write_variable(variable: Variable, segment: SegmentKey, local: datetime | None) -> str:
-    """Return the text of a variable in a key. `local` is the hour of the records, None if it is out of range."""
+    """Return the text of a variable in a key. `local` is the hour of the records, or None if it is out of range."""
     width = variable.width
     match variable.name:
         case "topic":
@@ -197,7 +197,7 @@ def _write_variable(variable: Variable, segment: SegmentKey, local: datetime | N
 
 
 def _list_names(layout: LayoutSettings) -> Iterator[tuple[ObjectPart, str, str]]:
-    """List the part, ending and template of keys and headers first. The template of values may match their names."""
+    """List the part, ending and template of names. Values come last, since their template may match the other names."""
     template = complete_template(layout)
     stem = template.removesuffix(_find_ending(template))
     for part in list_parts(layout):
@@ -229,7 +229,7 @@ def complete_template(layout: LayoutSettings) -> str:
 
 
 def _compile_read_template(template: str) -> NameTemplate:
-    """Compile a template for reading keys. ConfigError if it cannot be used."""
+    """Compile a template for reading keys. Raise ConfigError if it cannot be used."""
     try:
         return compile_read_template(template)
     except ValueError as err:

@@ -1,4 +1,7 @@
-"""The layouts of DeviantArt's and Zooz's sinks: folders of times, and no folder of the topic. Lists those of others."""
+"""The layouts of DeviantArt's and Zooz's sinks: folders of times, and no folder of the topic.
+
+It also lists the layouts of all sinks other than Confluent's.
+"""
 
 import re
 from collections.abc import Mapping
@@ -38,12 +41,12 @@ class TimeFolderLayout(SegmentLayout):
         return self._spans.find_span(folder)
 
     def _join_key(self, segment: SegmentKey, name: str) -> str:
-        """Return the key of an object of this name, without the extension."""
+        """Return the key of an object with this name, given without the extension."""
         return f"{self.root}{segment.encoded_partition}/{segment.with_extension(name)}"
 
 
 class BlockGzipLayout(TimeFolderLayout):
-    """DeviantArt's: `<s3.prefix>/<YYYY-MM-DD>/<topic>-<5 digits>-<12 digits>.gz`; the date is the encoded partition."""
+    """DeviantArt's `<s3.prefix>/<YYYY-MM-DD>/<topic>-<5 digits>-<12 digits>.gz`. The date is the encoded partition."""
 
     # Numbers may be longer than their padding, but not shorter: a shorter one is in the name of another tool.
     name_pattern = rf"(?P<topic>{TOPIC})-(?P<partition>\d{{5,}})-(?=\d{{12}}){OFFSET}"
@@ -53,7 +56,7 @@ class BlockGzipLayout(TimeFolderLayout):
 
 
 class ZoozLayout(TimeFolderLayout):
-    """Zooz's: `<root>/date=<date>/hour=<hour>/<kafka partition>_<first offset>.<extension>`.
+    """Zooz's layout, `<root>/date=<date>/hour=<hour>/<kafka partition>_<first offset>.<extension>`.
 
     The folders are the encoded partition. Keys do not hold the topic, so all objects belong to one topic.
     """
@@ -75,4 +78,4 @@ KEY_LAYOUTS: Mapping[str, type[KeyReader]] = {
     "template": TemplateLayout,
     "zooz": ZoozLayout,
 }
-"""The layouts of other sinks than Confluent's, by their names in `archive.key.layout`."""
+"""The layouts of sinks other than Confluent's, by their names in `archive.key.layout`."""

@@ -1,7 +1,7 @@
 """The archive of a Schema Registry: numbered documents beside the index, a new one whenever something has changed.
 
-They are no rows of the index: those are read with the plan of each hour, and a registry has many schemas without
-records (docs/adr/0064).
+They are not rows of the index, because its rows are read with the plan of each hour, and a registry has many schemas
+that no record names (docs/adr/0064).
 """
 
 import hashlib
@@ -31,11 +31,11 @@ _NAME = re.compile(r"(\d{6,})\.json")
 
 @dataclass(frozen=True)
 class RegistryDocument:
-    """A registry as it was first seen at `observed_at`, and not otherwise until the next document.
+    """A registry as it was first seen at `observed_at`. It did not change until the next document.
 
-    `gone` are versions of earlier documents missing in this one, even as deleted ones, each with the number of its last
-    document. The reason is unknown: somebody deleted them permanently, the login sees fewer subjects, or the registry
-    has lost them.
+    `gone` are versions of earlier documents that this one lacks, even as deleted versions, each with the number of the
+    last document that has it. The reason is unknown: somebody deleted them permanently, the login sees fewer subjects,
+    or the registry has lost them.
     """
 
     key: str
@@ -48,7 +48,7 @@ class RegistryDocument:
 class RegistryArchive:
     """The documents of one registry of a connector, in a folder beside the connector's index.
 
-    `url` is the registry's address, now or at the time of its documents; or its name in their keys.
+    `url` is the registry's address, now or when its documents were written, or its name in their keys.
     """
 
     def __init__(self, config: ConnectorConfig, url: str) -> None:
@@ -57,7 +57,7 @@ class RegistryArchive:
         self.folder = f"{self._parent}{name_registry(url)}/"
 
     def list_names(self) -> list[str]:
-        """List the names of all registries with documents of the connector."""
+        """List the names of all registries whose documents the connector has."""
         return [prefix.removeprefix(self._parent).rstrip("/") for prefix in self._store.list_prefixes(self._parent)]
 
     def list_numbers(self) -> list[int]:
@@ -77,16 +77,16 @@ class RegistryArchive:
             try:
                 self._store.put_new(document.key, _encode(document))
             except PreconditionError:
-                # Another run was quicker, and may have seen the same.
+                # Another run was quicker, and may have seen the same contents.
                 continue
             return document, True
 
     def read(self, number: int) -> RegistryDocument:
-        """Return the document of this number.
+        """Return the document with this number.
 
         Raises:
-            NotFoundError: there is none.
-            IntegrityError: somebody has changed it, or another version of the platform wrote it.
+            NotFoundError: there is no such document.
+            IntegrityError: somebody has changed it, or it was written by another version of the platform.
         """
         key = self._key(number)
         try:
@@ -109,16 +109,16 @@ class RegistryArchive:
 
 
 def archive_registry(config: ConnectorConfig, settings: RegistrySettings) -> tuple[RegistryDocument, bool]:
-    """Read a registry, and archive its contents. Raises as `read_contents` and the store do."""
+    """Read a registry, and archive its contents. Raise the errors of `read_contents` and of the store."""
     registry = open_registry(settings)
     return RegistryArchive(config, registry.url).write(read_contents(registry))
 
 
 def choose_registry(config: ConnectorConfig, url: str | None) -> RegistrySettings:
-    """Return the registry of a connector, the one with this URL if it has several.
+    """Return the registry of a connector, or the one at this URL if the connector names several.
 
     Raises:
-        ConfigError: it names none, or several, or none with this URL.
+        ConfigError: the connector names none, none at this URL, or several and `url` is None.
     """
     registries: dict[str, RegistrySettings] = {
         open_registry(settings).url: settings for settings in config.records.registries
@@ -136,10 +136,10 @@ def choose_registry(config: ConnectorConfig, url: str | None) -> RegistrySetting
 
 
 def read_registry_file(path: Path, env: Mapping[str, str]) -> RegistrySettings:
-    """Read the address of a registry, and its login and TLS, from a properties file: the keys are a converter's.
+    """Read the address of a registry, its login and TLS, from a properties file with the keys of a converter.
 
     Raises:
-        ConfigError: it cannot be read, names a missing variable, has another key, or no address.
+        ConfigError: the file cannot be read, names a missing variable, has another key, or has no address.
     """
     properties = replace_variables(path, read_properties(path), env)
     settings, outcome = read_converter("AVRO", properties, schemas_enable=False)
@@ -150,7 +150,7 @@ def read_registry_file(path: Path, env: Mapping[str, str]) -> RegistrySettings:
 
 
 def _find_gone(newest: RegistryDocument, contents: RegistryContents) -> tuple[tuple[str, int, int], ...]:
-    """Return the versions of the newest document, and of those before it, missing in the contents."""
+    """Return the versions of the newest document, or of earlier ones, that the contents lack."""
     numbers = {(subject, version): number for subject, version, number in newest.gone}
     numbers |= dict.fromkeys(newest.contents.versions, newest.number)
     present = contents.versions.keys() | {*contents.unreadable}

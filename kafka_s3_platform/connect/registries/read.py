@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class _Scope:
-    """A subject with its versions, `live` those not deleted, and its own settings.
+    """A subject with its versions and its own settings. `live` are the versions without the deleted ones.
 
     A context, and the whole registry, are scopes without versions.
     """
@@ -48,11 +48,11 @@ class _Scope:
 
 
 def read_contents(registry: Registry) -> RegistryContents:
-    """Read all subjects, versions and settings. The lists from before and after the reading of schemas are compared.
+    """Read all subjects, versions and settings. Lists from before and after the schemas are read have to be equal.
 
     Raises:
-        RegistryUnavailableError: it does not answer, or has changed each time while it was read.
-        AuthorizationError, ConfigError: it refuses, or is no registry.
+        RegistryUnavailableError: the registry does not answer, or has changed each time while it was read.
+        AuthorizationError, ConfigError: the registry refuses, or is no registry.
     """
     for _ in range(ATTEMPTS):
         scopes = _list_scopes(registry)
@@ -95,7 +95,7 @@ def _join_versions(
     answers: Mapping[tuple[str, int], ArchivedSchema | None],
     settings: Mapping[str, ScopeSettings],
 ) -> tuple[ArchivedSchema, ...]:
-    """Put the versions of one schema together. Each context has ids of its own."""
+    """Combine the versions with the same schema. Contexts stay apart, because each of them has its own ids."""
     schemas: dict[ArchivedSchema, list[SubjectVersion]] = defaultdict(list)
     for (subject, version), schema in answers.items():
         if schema is not None:
@@ -115,12 +115,12 @@ def _join_versions(
 def _find_id(
     reference: SchemaReference, referrer: str, answers: Mapping[tuple[str, int], ArchivedSchema | None]
 ) -> SchemaReference:
-    """Return a reference of the subject `referrer` with the id of its schema, 0 if the registry does not give that."""
+    """Return a reference in a schema of `referrer` with its schema's id, or 0 if the registry does not give it."""
     schema = answers.get((qualify_subject(reference.subject, referrer), reference.version))
     return replace(reference, schema_id=schema.schema_id if schema else 0)
 
 
 def _map_all(read_item: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Call `read_item` for all items in a few threads. Return the results in their order."""
+    """Call `read_item` for all items in a few threads. Return the results in the order of the items."""
     with ThreadPoolExecutor(THREADS) as threads:
         return list(threads.map(read_item, items))

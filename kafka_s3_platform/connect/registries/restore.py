@@ -1,7 +1,7 @@
 """Restores an archived Schema Registry into an empty or a filled one, reads it back and compares.
 
-If the target knows the mode IMPORT, as Confluent's does, schemas get their old ids and versions. Otherwise, and if one
-of the ids is in use by another schema, the target gives new ones: restores of records map these.
+If the target knows the mode IMPORT, as Confluent's does, schemas get their old ids and versions. If it does not, or if
+one of the ids is used by another schema, the target gives new ids, and restores of records map the old ones to them.
 """
 
 import logging
@@ -29,16 +29,16 @@ MOST_SENTENCES = 20
 REPORT_EACH = 500
 
 Version = tuple[str, int]
-"""A subject and the number of a version."""
+"""A subject, and the number of one of its versions."""
 
 
 @dataclass(frozen=True)
 class RegistryReport:
-    """The outcome of a restore, compared by reading the target back.
+    """The outcome of a restore, after the target was read back and compared.
 
-    `registered` versions were missing; on a dry run, they would be registered. `new_ids` maps, for each context, ids
-    that are others in the target. `differences` are sentences: what the target does not hold as it was archived. On a
-    dry run, `obstacle` is why ids would not stay as they are.
+    `registered` is the number of missing versions that were registered or, on a dry run, would be. `new_ids` maps, for
+    each context, archived ids to different ids in the target. `differences` are sentences about everything different in
+    the target. On a dry run, `obstacle` is the reason why ids would not stay as they are.
     """
 
     subjects: int
@@ -50,7 +50,7 @@ class RegistryReport:
 
 
 def choose_subjects(contents: RegistryContents, subjects: Collection[str]) -> RegistryContents:
-    """Return the contents of these subjects, and of those referred to by their schemas, without wider settings."""
+    """Return the contents of these subjects and of the versions their schemas refer to, without wider settings."""
     versions = contents.versions
     chosen_places = {place for place in versions if place[0] in subjects}
     pending = list(chosen_places)
@@ -73,7 +73,7 @@ def choose_subjects(contents: RegistryContents, subjects: Collection[str]) -> Re
 
 
 def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: bool) -> RegistryReport:
-    """Register missing versions and settings, and compare. Present versions stay, so it may run again.
+    """Register missing versions and settings, and compare. Versions already there stay, so this may run again.
 
     Raises:
         PreflightError: a subject of the target has another schema. Nothing was written.
@@ -97,12 +97,12 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
         obstacle = _find_clash(archived, present) if missing else None
         return RegistryReport(len(archived.subjects), len(archived.versions), len(missing), obstacle=obstacle)
     places = _register(archived, present, target, missing)
-    # A registry deletes no version that one which is not deleted refers to.
+    # A registry does not delete a version as long as one that is not deleted refers to it.
     for version in reversed([*_order(archived, archived.deleted)]):
         place = places.get(version)
         if place is not None and place not in present.deleted:
             target.delete_version(*place)
-    # Told by the subjects, not by emptiness: a killed restore has registered some.
+    # The subjects decide this, not emptiness, because a killed restore has already registered some.
     is_alone = {*present.subjects} <= {*archived.subjects}
     _write_settings(archived, read_contents(target), target, is_alone=is_alone)
     registered = {*places.values()} - present.versions.keys()
@@ -110,7 +110,7 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
 
 
 def _list_conflicts(archived: RegistryContents, target: RegistryContents) -> Iterator[str]:
-    """List the target's versions of archived subjects with a schema in no archived version of the subject."""
+    """List target versions of archived subjects whose schema occurs in no archived version of the subject."""
     described: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for (subject, _), schema in archived.versions.items():
         described[subject].append(_describe(schema))
@@ -120,7 +120,7 @@ def _list_conflicts(archived: RegistryContents, target: RegistryContents) -> Ite
 
 
 def _describe(schema: ArchivedSchema) -> Mapping[str, Any]:
-    """Return the facts of a schema common to all registries: no ids and no versions, since others may number anew."""
+    """Return the facts of a schema without its ids and versions, because another registry may number anew."""
     referrer = schema.subjects[0].subject
     return {
         "type": schema.schema_type,
@@ -131,7 +131,7 @@ def _describe(schema: ArchivedSchema) -> Mapping[str, Any]:
 
 
 def _list_references(schema: ArchivedSchema) -> list[Version]:
-    """Return the versions that a schema refers to, with the whole names of their subjects."""
+    """Return the versions that a schema refers to, with the full names of their subjects."""
     referrer = schema.subjects[0].subject
     return [(qualify_subject(r.subject, referrer), r.version) for r in schema.schema_references]
 
@@ -139,7 +139,7 @@ def _list_references(schema: ArchivedSchema) -> list[Version]:
 def _register(
     archived: RegistryContents, present: RegistryContents, target: Registry, missing: Collection[Version]
 ) -> dict[Version, Version]:
-    """Register the missing versions. Return the place in the target of each archived version."""
+    """Register the missing versions. Return the subject and version in the target of each archived version."""
     if not missing:
         return {place: place for place in archived.versions}
     obstacle = _find_obstacle(archived, present, target, next(iter(missing))[0])
@@ -153,7 +153,7 @@ def _register(
 
 
 def _number_schemas(archived: RegistryContents) -> dict[int, ArchivedSchema]:
-    """Return the schemas by numbers of all contexts together, also in references: ids are of one context each."""
+    """Return the schemas, numbered across all contexts, also in references. Ids are unique within one context only."""
     numbers: dict[Version, int] = {}
     for number, schema in enumerate(archived.schemas, 1):
         numbers |= dict.fromkeys(((place.subject, place.version) for place in schema.subjects), number)
@@ -168,7 +168,7 @@ def _number_schemas(archived: RegistryContents) -> dict[int, ArchivedSchema]:
 
 
 def _find_clash(archived: RegistryContents, present: RegistryContents) -> str | None:
-    """Return why schemas cannot have the ids that they had, as far as what is there shows it."""
+    """Return why schemas cannot have their old ids, as far as the target's contents show it. None: nothing does."""
     if not any(scope.mode for scope in present.settings):
         return f"it knows no mode {IMPORT}"
     schemas_by_id = {_name_id(schema): schema for schema in present.schemas}
@@ -184,7 +184,7 @@ def _find_clash(archived: RegistryContents, present: RegistryContents) -> str | 
 
 
 def _find_obstacle(archived: RegistryContents, present: RegistryContents, target: Registry, subject: str) -> str | None:
-    """Return why schemas cannot have the ids that they had. None: they can, and the subject has the mode IMPORT now."""
+    """Return why schemas cannot have their old ids, or None if they can. If so, the subject now has the mode IMPORT."""
     if clash := _find_clash(archived, present):
         return clash
     try:
@@ -209,12 +209,12 @@ def _import(archived: RegistryContents, target: Registry, missing: Collection[Ve
 
 
 def _name_id(schema: ArchivedSchema) -> tuple[str, int]:
-    """Return the context and the id of a schema: each context numbers schemas by itself."""
+    """Return the context and the id of a schema, since each context has its own ids."""
     return find_context(schema.subjects[0].subject), schema.schema_id
 
 
 def _order(archived: RegistryContents, missing: Collection[Version]) -> Iterator[Version]:
-    """Order versions by their number in their subject, each behind those referred to by its schema."""
+    """Order versions by their number in their subject, each after the versions that its schema refers to."""
     visited: set[Version] = set()
 
     def visit(place: Version, outer: tuple[Version, ...]) -> Iterator[Version]:
@@ -235,7 +235,7 @@ def _order(archived: RegistryContents, missing: Collection[Version]) -> Iterator
 
 
 def _write_settings(archived: RegistryContents, now: RegistryContents, target: Registry, *, is_alone: bool) -> None:
-    """Give each subject its settings, and the registry and its contexts theirs if it has no other subjects."""
+    """Give each subject its settings and, if there are no others (`is_alone`), the registry and its contexts theirs."""
     there = {scope.subject: scope for scope in now.settings}
     has_modes = any(scope.mode for scope in now.settings)
     wider = _list_wider_scopes(archived) if is_alone else []
@@ -251,13 +251,13 @@ def _write_settings(archived: RegistryContents, now: RegistryContents, target: R
 
 
 def _list_subject_scopes(archived: RegistryContents) -> list[ScopeSettings]:
-    """Return the settings of each archived subject. One without settings of its own has empty ones."""
+    """Return the settings of each archived subject. A subject without settings of its own gets empty ones."""
     scopes = {scope.subject: scope for scope in archived.settings}
     return [_find_scope(scopes, subject) for subject in archived.subjects]
 
 
 def _list_wider_scopes(archived: RegistryContents) -> list[ScopeSettings]:
-    """Return the settings of the contexts, and last the registry's. None of them, of chosen subjects."""
+    """Return the settings of the contexts and, last, the registry's. There are none if subjects were chosen."""
     wider = [scope for scope in archived.settings if not scope.subject or scope.subject.endswith(":")]
     return sorted(wider, key=lambda scope: not scope.subject)
 
@@ -303,7 +303,7 @@ def _compare_versions(
 
 
 def _compare_settings(archived: RegistryContents, target: RegistryContents) -> Iterator[str]:
-    """Yield a sentence for each archived compatibility or mode with another value in the target."""
+    """Yield a sentence for each archived compatibility or mode that has another value in the target."""
     there = {scope.subject: scope for scope in target.settings}
     has_modes = any(scope.mode for scope in target.settings)
     for was in [*_list_subject_scopes(archived), *_list_wider_scopes(archived)]:
@@ -316,5 +316,5 @@ def _compare_settings(archived: RegistryContents, target: RegistryContents) -> I
 
 
 def _find_scope(scopes: Mapping[str, ScopeSettings], subject: str) -> ScopeSettings:
-    """Return the settings of a subject, without any if it has none of its own."""
+    """Return the settings of a subject, empty ones if it has none of its own."""
     return scopes.get(subject, ScopeSettings(subject, None, None))

@@ -1,7 +1,8 @@
-"""The objects described by the file of an S3 source connector, as the source of a restore. No index has them.
+"""The objects described by an S3 source connector's file, as the source of a restore. No index lists them.
 
-There is one stream for each topic and source kafka partition. A plan has the objects in the bucket at its time. Later
-objects need another restore id. Their records are tried before anything is created or sent, and counted in a dry run.
+There is one stream for each topic and source kafka partition. A plan lists the objects in the bucket at the time it is
+made. Later objects need another restore id. Records are tried before anything is created or sent, and counted in a dry
+run.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -47,16 +48,16 @@ from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.core.store.objects import ObjectStore
 
 MOST_BYTES = 67_108_864
-"""The largest object to read completely only to try its first records."""
+"""The largest object that is read as a whole just to try its first records."""
 
 MAX_TARGETS = 100
-"""Transforms may send one topic's records to so many topics at most: each is a reading of its own."""
+"""The most topics to which transforms may send one topic's records. For each, the records are read again."""
 
 
 def check_times(
     config: ConnectorConfig, objects: Sequence[ForeignObject], times: Sequence[Window]
 ) -> Iterator[PreflightFinding]:
-    """Refuse a time window over objects without record times, and doubt one exceeded by them."""
+    """Refuse a time window if objects have no times, and doubt it if objects are only partly inside."""
     if not times or has_record_times(config):
         return
     without_time = sorted(o.key for o in objects if o.window is None)
@@ -76,15 +77,15 @@ def check_times(
 
 @dataclass(frozen=True)
 class TrialTask:
-    """A stream, and how its records would be changed before they are sent."""
+    """A stream, and the settings by which its records would be changed before they are sent."""
 
     stream: ForeignStreamTask
     sent: SentSettings
 
     def outgoing(self, on_error: OnError | None = None) -> OutgoingStream:
-        """Make a stream to encode the records as for sending, without registering schemas.
+        """Make a stream that encodes the records as for sending, but registers no schemas.
 
-        `on_error` is the handling of failing records, None: the restore's.
+        `on_error` decides how failing records are handled. None stands for the restore's own setting.
         """
         values = self.sent.values and replace(self.sent.values, registers=False)
         behavior = on_error or self.sent.behavior_on_error
@@ -96,8 +97,8 @@ class TrialTask:
 def count_foreign(task: TrialTask, _: Attempt) -> StreamCount:
     """Read all objects of a task, and encode their records for sending.
 
-    The count is of the records in the windows, before filters and transforms. Without a target, all are routed
-    elsewhere: so it finds the targets.
+    The count is of the records in the windows, before filters and transforms. If the task has no target, all records
+    count as routed elsewhere, and so show the targets.
 
     Raises:
         IntegrityError: an object is bad, and `behavior.on.error` is `fail`.
@@ -132,10 +133,10 @@ def _check_number(topic: str, targets: Collection[str]) -> None:
 
 
 def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begun: bool) -> Iterator[PreflightFinding]:
-    """Find topics with first records unfit to be written, or in conflict with the connector's file.
+    """Find topics whose first records cannot be written, or contradict the connector's file.
 
-    For each topic, the first stream with a small first object is tried. A restore begun before (`is_begun`) has passed
-    the trial of writing.
+    For each topic, the first stream with a small first object is tried. If the restore was begun before (`is_begun`),
+    it has already passed the trial of writing.
     """
     looked_at = set[str]()
     for task in tasks:
@@ -155,14 +156,14 @@ def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begu
 
 
 def _is_soon_read(stream: ForeignStreamTask) -> bool:
-    """Return True if the first object holds decoded values, is small and needs no thawing."""
+    """Return True if the first object holds decoded values, is small and does not need to be thawed."""
     first = stream.group.sets[0]
     return stream.facts.is_decoded and first.size <= MOST_BYTES and not any(o.is_cold for o in first.objects)
 
 
 def _try_writing(task: TrialTask, batch: ConnectBatch) -> str:
-    """Encode records as they would be sent. Return why they cannot be, or an empty text."""
-    # First with failures ignored: if every record fails, the converter is the wrong one.
+    """Encode records as they would be sent. Return the reason why this fails, or "" if it does not."""
+    # First ignore failures: if every record fails, the converter is the wrong one.
     lenient = task.outgoing("ignore")
     lenient.encode(batch)
     failure = lenient.first_failure
@@ -182,13 +183,13 @@ def _try_writing(task: TrialTask, batch: ConnectBatch) -> str:
 
 @dataclass(frozen=True)
 class ForeignSource:
-    """Objects of a source connector.
+    """The objects of a source connector.
 
-    `request` has all options, but its `topic` and `to_topic` are not used. Instead `topics` are restored: by default
-    the file's topics, else every topic found. `rename` makes the names of the targets. Without it, routers of the file
-    or of `request.outgoing` make them: routers by the contents of records may send one topic to several. Else a target
-    has the name of its source. `after` is the id of a finished restore of the same connector: objects sent by it or an
-    earlier one are left out.
+    `request` has all options, but its `topic` and `to_topic` are not used. Instead `topics` are restored, by default
+    the file's topics, or every topic found if the file names none. `rename` makes the names of the targets. Without it,
+    routers of the file or of `request.outgoing` make them; routers that look at the contents of records may send one
+    topic to several targets. If there are no routers, a target has the name of its source. `after` is the id of a
+    finished restore of the same connector. Objects sent by it or by earlier restores are left out.
     """
 
     request: RestoreRequest
@@ -208,9 +209,10 @@ class ForeignSource:
         return plan
 
     def make_plan(self, runner: TaskRunner) -> NewPlan[ForeignPlan]:
-        """Plan the restore of the bucket's present objects, without those sent by the restore `after` or earlier ones.
+        """Plan the restore of the objects now in the bucket, without those sent by `after` or earlier restores.
 
-        Claiming the plan makes this restore the only successor of `after`. PreflightError if it cannot be.
+        Claiming the plan makes this restore the only successor of `after`. If this is impossible, PreflightError is
+        raised.
         """
         request = self.request
         documents = ObjectStore(request.config.restore_store)
@@ -222,7 +224,7 @@ class ForeignSource:
             plan = self._add_targets(plan, runner)
 
         def claim() -> None:
-            """Store the objects sent before, and this restore as the successor of `after`."""
+            """Store the objects sent before, and record this restore as the successor of `after`."""
             save_sent(request, sent, documents)
             claim_successor(request, self.after, documents)
 
@@ -230,11 +232,11 @@ class ForeignSource:
 
     @property
     def _routes_records(self) -> bool:
-        """True if only the records name the targets."""
+        """True if the targets are known only from the records."""
         return name_targets(self.request, self.rename, ()) is None
 
     def _add_targets(self, plan: ForeignPlan, runner: TaskRunner) -> ForeignPlan:
-        """Read all objects, and return the plan with the targets named by their records."""
+        """Read all objects, and return the plan with the targets that their records name."""
         request = self.request
         if not request.dry_run:
             thaw_objects(request, _list_cold(plan, ObjectStore(request.config.store)))
@@ -268,7 +270,7 @@ class ForeignSource:
         return list(runner.run_grouped(count_foreign, trials, tasks_max, lambda t: t.stream.facts.size))
 
     def plan_targets(self, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
-        """Return a plan for each target topic. There is none if there is no object."""
+        """Return a plan for each target topic. There are none if there are no objects."""
         return make_foreign_targets(self.request, plan)
 
     def check(self, plan: ForeignPlan, goals: Sequence[Goal], _: TaskRunner) -> Checked:
@@ -287,7 +289,7 @@ class ForeignSource:
         return Checked(tuple(findings), _list_cold(plan, ObjectStore(config.store)))
 
     def count(self, plan: ForeignPlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
-        """Read every object: count its records, try to write them, and find bad ones."""
+        """Read every object to count its records, try to write them, and find bad objects."""
         try:
             counts = self._count(self._make_trials(plan, goals), runner)
         except RecordError as err:
@@ -302,11 +304,11 @@ class ForeignSource:
         return DryRunCount(tuple(counts), is_exact=not is_filtered(self.request.records), findings=findings)
 
     def make_value_settings(self, goal: Goal, topic: str) -> ValueSettings | None:
-        """Return how keys and values of a source topic are encoded for the target. None: they are sent as read."""
+        """Return how a source topic's keys and values are encoded for the target, or None to send them as read."""
         return self._choose_value_settings(topic, goal.plan.to_topic)
 
     def _choose_value_settings(self, topic: str, to_topic: str) -> ValueSettings | None:
-        """Return the settings for writing keys and values anew. None if nothing changes them."""
+        """Return the settings for writing keys and values anew, or None if nothing changes them."""
         outgoing = self.request.outgoing
         if not (outgoing.key or outgoing.value or outgoing.transforms):
             return None
@@ -331,7 +333,7 @@ class ForeignSource:
         return streams
 
     def _make_trials(self, plan: ForeignPlan, goals: Sequence[Goal]) -> list[TrialTask]:
-        """Make a task for each stream to encode its records as for sending, without sending them."""
+        """Make a task for each stream that encodes its records as for sending, but sends nothing."""
         goal_of = map_goals(goals)
         trials = []
         for stream in self.make_streams(plan):
@@ -346,12 +348,12 @@ class ForeignSource:
 
 
 def _list_cold(plan: ForeignPlan, store: ObjectStore) -> tuple[tuple[ObjectStore, str], ...]:
-    """Return the objects of a plan in cold storage, each with its store."""
+    """Return the objects of a plan that are in cold storage, each with its store."""
     return tuple((store, o.key) for o in plan.objects if o.is_cold)
 
 
 def _find_other_targets(sent: SentObjects, goals: Sequence[Goal], *, routes: bool) -> Iterator[PreflightFinding]:
-    """Find targets without the records of earlier restores: these went to another topic."""
+    """Find targets that lack the records of earlier restores, because these went to another topic."""
     for goal in goals:
         description = goal.target.description
         target = (goal.plan.to_topic, description.topic_id if description else "")
@@ -366,7 +368,7 @@ def _find_other_targets(sent: SentObjects, goals: Sequence[Goal], *, routes: boo
 
 
 def _check_objects(config: ConnectorConfig, plan: ForeignPlan) -> Iterator[PreflightFinding]:
-    """Yield the findings about the objects of a plan before any is read."""
+    """Yield the findings about a plan's objects that are known before any object is read."""
     if not plan.objects:
         yield make_remark("there are no objects to restore")
     yield from describe_cold([item.key for item in plan.objects if item.is_cold])
@@ -399,7 +401,7 @@ def _complete_request(request: RestoreRequest) -> RestoreRequest:
 def _choose_converter(
     outgoing: Outgoing, requested: ConverterSettings | None, file_converter: ConverterSettings
 ) -> ConverterSettings:
-    """Return the requested converter, else the file's, with the target's registry if the restore names one."""
+    """Return the requested converter, or else the file's, with the target's registry if the restore names one."""
     if requested is not None or outgoing.target_registry is None or file_converter.registry is None:
         return requested or file_converter
     return file_converter.model_copy(update={"registry": outgoing.target_registry})

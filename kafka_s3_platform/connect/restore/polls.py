@@ -1,7 +1,7 @@
-"""Consecutive restores of a source connector: each sends the new objects since the one before it.
+"""Consecutive restores of a source connector. Each sends the objects that are new since the one before it.
 
-Beside its plan, a restore stores the objects sent by earlier ones. Neither changes once the restore is finished, so the
-next one finds everything in these two documents, however many restores there were.
+Besides its plan, a restore stores the objects sent by earlier ones. Neither document changes once the restore is
+finished, so the next one finds everything in these two, however many restores there were.
 """
 
 import json
@@ -31,19 +31,18 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 
 @dataclass(frozen=True)
 class Successor:
-    """The document with the one successor of a restore. Two successors would send the same objects."""
+    """The document that names the one restore to follow another. Two successors would send the same objects."""
 
     restore_id: str
 
 
 def read_sent(request: RestoreRequest, after: str | None, store: ObjectStore) -> SentObjects | None:
-    """Read the objects sent by the restore `after` and earlier ones. None if `after` is None.
+    """Read the objects sent by the restore `after` and earlier ones. Return None if `after` is None.
 
     Raises:
-        PreflightError: the restore is not finished, cannot be followed by this one, or has another successor
-            already.
+        PreflightError: the restore is not finished, cannot be followed by this one, or already has another successor.
         ConfigError: `after` is no restore id, or it is the id of the request itself.
-        IntegrityError: its documents were changed.
+        IntegrityError: the documents of `after` were changed.
     """
     if after is None:
         return None
@@ -67,7 +66,7 @@ def read_sent(request: RestoreRequest, after: str | None, store: ObjectStore) ->
 def _collect_sent(plan: ForeignPlan, report: RestoreReport) -> SentObjects:
     """Return the objects sent by a finished restore.
 
-    These are neither bad objects, nor the objects with the keys, values or headers of their records.
+    Bad objects are not among them, nor are the other objects with keys, values or headers of the same records.
     """
     left_out = set(report.left_out)
     objects: list[ForeignObject] = []
@@ -84,7 +83,7 @@ def _collect_sent(plan: ForeignPlan, report: RestoreReport) -> SentObjects:
 
 
 def _read_finished(earlier: RestoreRequest, store: ObjectStore) -> tuple[ForeignPlan, RestoreReport]:
-    """Read the plan and the report of an earlier restore. PreflightError if none can come after it."""
+    """Read the plan and the report of an earlier restore. Raise PreflightError if no restore can follow it."""
     after = earlier.restore_id
     connector = earlier.config.name
     try:
@@ -108,10 +107,10 @@ def _read_finished(earlier: RestoreRequest, store: ObjectStore) -> tuple[Foreign
 
 
 def check_same_records(request: RestoreRequest, after: str | None, store: ObjectStore) -> None:
-    """Check that this restore filters records as the restore `after` did: otherwise some would never be sent.
+    """Check that this restore filters records as the restore `after` did. Otherwise some would never be sent.
 
     Raises:
-        PreflightError: its filter, or its transforms that may drop records, differ.
+        PreflightError: the filters differ, or the transforms if they may drop records.
     """
     if after is None:
         return
@@ -136,7 +135,7 @@ class _Choice:
 
 
 def _find_choice(facts: RequestFacts) -> _Choice | None:
-    """Return the filter, and the transforms if one of them may drop records. None: nothing is left out."""
+    """Return the filter, and the transforms if one of them may drop records, or None if nothing is left out."""
     drops = any(map(_may_drop, facts.transforms))
     if not drops and facts.records is None:
         return None
@@ -159,7 +158,7 @@ def claim_successor(request: RestoreRequest, after: str | None, store: ObjectSto
     """Store this restore as the successor of `after`.
 
     Raises:
-        PreflightError: it has another successor already.
+        PreflightError: `after` already has another successor.
     """
     if after is None:
         return
@@ -171,7 +170,7 @@ def claim_successor(request: RestoreRequest, after: str | None, store: ObjectSto
 
 
 def _check_only_one(request: RestoreRequest, earlier: RestoreRequest, store: ObjectStore) -> None:
-    """Raise PreflightError if another restore than this one comes after `earlier`."""
+    """Raise PreflightError if a restore other than this one follows `earlier`."""
     key = earlier.documents.successor
     try:
         successor = parse_document(store.get(key), Successor, key).restore_id
@@ -186,10 +185,10 @@ def _check_only_one(request: RestoreRequest, earlier: RestoreRequest, store: Obj
 
 
 def save_sent(request: RestoreRequest, sent: SentObjects | None, store: ObjectStore) -> None:
-    """Store the sent objects before the plan is stored. A run killed in between has stored the same.
+    """Store the sent objects, before the plan is stored. If a run is killed in between, the next one stores the same.
 
     Raises:
-        PreflightError: the document exists and has other objects.
+        PreflightError: the document already exists and lists other objects.
     """
     if sent is None:
         return
@@ -205,18 +204,18 @@ def save_sent(request: RestoreRequest, sent: SentObjects | None, store: ObjectSt
 
 
 class Polls:
-    """The restores of new objects of a source connector: `poll.<connector>.1`, `.2`, `.3` and so on."""
+    """The restores that send new objects of a source connector: `poll.<connector>.1`, `.2`, `.3` and so on."""
 
     def __init__(self, config: ConnectorConfig) -> None:
         self._config = config
         self._store = ObjectStore(config.restore_store)
 
     def restore_id(self, number: int) -> str:
-        """Return the id of the restore `number`."""
+        """Return the id of the restore with this number."""
         return f"poll.{self._config.name}.{number}"
 
     def newest(self, begun: int = 0) -> int:
-        """Return the number of the newest begun restore, 0 before the first. `begun` is the number of a begun one."""
+        """Return the number of the newest restore begun, or 0. `begun` is the number of one known to have begun."""
         number = begun or max(self._listed(), default=0)
         while self._store.head(self._request(number + 1).documents.plan) is not None:
             number += 1
@@ -227,13 +226,13 @@ class Polls:
         return self._store.head(self._request(number).documents.report) is not None
 
     def new_objects(self, number: int) -> Unsent:
-        """Find the objects in the bucket not sent by any restore up to `number`.
+        """Find the objects in the bucket that no restore up to `number` has sent.
 
-        Objects left out as bad by the restore `number` are none, as long as they and the file's reading are the same:
-        they are tried again beside new ones.
+        Objects that the restore `number` left out as bad do not count, as long as they and the way to read them are
+        unchanged. They are tried again together with new ones.
 
         Raises:
-            PlatformError: planning the next restore would raise it too.
+            PlatformError: planning the next restore would raise the same error.
         """
         sent = read_sent(self._request(number + 1), self.restore_id(number) if number else None, self._store)
         listing = SourceListing(self._config, preferred=sent.etags if sent else ())
@@ -245,7 +244,7 @@ class Polls:
         return self._without_tried(number, unsent) if number else unsent
 
     def _without_tried(self, number: int, unsent: Unsent) -> Unsent:
-        """Leave out objects found bad by the restore `number`, as long as they are read as then."""
+        """Leave out objects that the restore `number` found bad, as long as they would be read as then."""
         request = self._request(number)
         plan, _ = _read_finished(request, self._store)
         if plan.terms.get("read_as") != collect_foreign_terms(request, (), None, None)["read_as"]:
@@ -257,7 +256,7 @@ class Polls:
         return Unsent(new, (*unsent.notes, *(what,) * bool(count)), unsent.skipped)
 
     def _listed(self) -> set[int]:
-        """Return the numbers of the restores of the connector with a stored plan."""
+        """Return the numbers of the connector's restores with a stored plan."""
         # There is no restore 0. The key of its plan shows the common prefix of all these plans.
         prefix = self._request(0).documents.plan.removesuffix("0.json")
         numbers = set[int]()
@@ -267,5 +266,5 @@ class Polls:
         return numbers
 
     def _request(self, number: int) -> RestoreRequest:
-        """Return a request with the id of the restore `number`. It serves to find documents."""
+        """Return a request with the id of the restore `number`, for finding its documents."""
         return RestoreRequest(self._config, topic="", to_topic="", restore_id=self.restore_id(number), run_id="")

@@ -1,4 +1,4 @@
-"""Converts and transforms records, and refuses those unfit for their format."""
+"""Converts and transforms records, and refuses the ones their format cannot hold."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,10 +20,10 @@ from kafka_s3_platform.core.segments.writers import build_put_failures
 def list_record_steps(
     layout: LayoutSettings, records: RecordSettings, topic: str, notes: Notes
 ) -> Iterator[Callable[[ConnectBatch], Outcome]]:
-    """Yield the steps for each batch of a topic's records, in this order, before they are written to objects.
+    """Yield the steps for each batch of a topic's records, in order, before the batch is written to objects.
 
-    They are converted, transformed, and checked, if the format does not hold whole records as they are. `notes` gets
-    the losses of conversion.
+    The records are converted, transformed, and checked if the format does not hold whole records as they are. `notes`
+    gets the losses of conversion.
     """
     yield _Conversion(layout, records, topic, notes).apply
     if records.transforms:
@@ -33,7 +33,7 @@ def list_record_steps(
 
 
 class _Conversion:
-    """Convert the values, and also the keys if something reads them."""
+    """Converts the values, and also the keys if anything reads them."""
 
     def __init__(self, layout: LayoutSettings, records: RecordSettings, topic: str, notes: Notes) -> None:
         # An envelope keeps the bytes, so it lacks nothing.
@@ -43,7 +43,7 @@ class _Conversion:
         self._key: RecordConverter | None = RecordConverter(records.key, topic, "key") if reads_keys else None
 
     def apply(self, batch: ConnectBatch) -> Outcome:
-        """Return the batch with converted values and keys, and failures for the records left out."""
+        """Return the batch with converted values and keys, and a failure for each record left out."""
         values = self._value.convert(batch.records)
         self._notes.join(values.notes)
         batch = replace(batch.take(values.positions), value=values.payload)
@@ -55,7 +55,7 @@ class _Conversion:
 
 
 class _WritableCheck:
-    """Refuse or leave out records unfit for the sink. This step checks the results of the transforms."""
+    """Refuses or leaves out records that the sink cannot write. This step checks the results of the transforms."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         self._layout = layout
@@ -63,7 +63,7 @@ class _WritableCheck:
         self._with_schema: bool | None = None
 
     def apply(self, batch: ConnectBatch) -> Outcome:
-        """Return the batch without nulls to be ignored, and failures for unwritable records."""
+        """Return the batch without nulls to be ignored, and failures for records that cannot be written."""
         nulls = batch.value.is_null
         if self._layout.null_values == "ignore" and nulls.any():
             batch = batch.take(np.flatnonzero(~nulls))
@@ -73,7 +73,7 @@ class _WritableCheck:
         return Outcome(batch, tuple(chain.from_iterable(failures)))
 
     def _find_refusals(self, batch: ConnectBatch, nulls: Mask) -> Iterator[tuple[Mask, str]]:
-        """Yield the rows unfit for the object format, once for each reason."""
+        """Yield the rows that the object format cannot hold, once for each reason."""
         if self._layout.null_values == "fail":
             yield nulls, "the value is null; behavior.on.null.values=ignore or write lets such records pass"
         yield (
@@ -94,7 +94,7 @@ class _WritableCheck:
             yield find_unsafe_keys(batch, self._layout) & ~no_key, "the key holds the separator of records"
 
     def _find_mixed_schemas(self, values: Payload, nulls: Mask) -> Mask:
-        """Mark records with a schema if the first value of the range had none, or the other way round."""
+        """Mark records with a schema if the range's first value had none, and the other way round."""
         if find_format(self._layout.format).needs_schema:
             # the writer of such a format refuses every record without a schema, the first one too
             return np.zeros(len(nulls), bool)

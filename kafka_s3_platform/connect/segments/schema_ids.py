@@ -1,4 +1,4 @@
-"""Archives the schemas of ids in records, so readers do not need the registry."""
+"""Archives the schemas whose ids are in records, so readers do not need the registry."""
 
 import logging
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def collect_schema_ids(records: pa.RecordBatch, side: Side) -> set[int | str]:
-    """Collect the schema ids at the start of keys or values, and the ids and GUIDs in headers."""
+    """Collect the schema ids at the start of keys or values, and the schema ids and GUIDs in their headers."""
     column = records.column(side)
     names = read_schema_names(records.column("headers"), side)
     if names is None:
@@ -34,7 +34,7 @@ def collect_schema_ids(records: pa.RecordBatch, side: Side) -> set[int | str]:
 
 
 def collect_wire_schema_ids(column: pa.BinaryArray) -> set[int]:
-    """Collect the schema ids in keys or values of Confluent's wire format. No Python runs per record."""
+    """Collect the schema ids in keys or values of Confluent's wire format. No Python code runs for each record."""
     ids = read_schema_ids(column)
     # most records have the id of the record before: comparing neighbours is cheaper than a sort
     firsts = ids[:1].tolist() + ids[1:][ids[1:] != ids[:-1]].tolist()
@@ -44,8 +44,9 @@ def collect_wire_schema_ids(column: pa.BinaryArray) -> set[int]:
 def fetch_archived_schemas(state: IndexState, ids: Iterable[int | str], records: RecordSettings) -> FetchedSchemas:
     """Fetch the schemas with these ids and GUIDs, and their references, as rows to add to the index.
 
-    A silent registry delays no commit: retention deletes records meanwhile, and their bytes can be archived without the
-    schemas. The result names the missing ids. The next run fetches them: they are among the ids of the live segments.
+    A registry that does not answer delays no commit, because retention deletes records meanwhile, and their bytes can
+    be archived without the schemas. The result names the missing ids. The next run fetches them, since it finds them
+    among the ids of the live segments.
     """
     archived = {(s.registry_url, name) for s in state.schemas for name in (s.schema_id, s.schema_guid) if name}
     requested: set[int | str] = set(ids)
@@ -67,7 +68,7 @@ def fetch_archived_schemas(state: IndexState, ids: Iterable[int | str], records:
 
 
 class _SchemaFetch:
-    """Fetches schemas not in `archived_ids` from one registry. Each comes after all its references, or not at all."""
+    """Fetches schemas not in `archived_ids` from one registry. A schema follows all its references, or is left out."""
 
     def __init__(self, registry: Registry, archived_ids: set[int | str]) -> None:
         self._registry = registry
@@ -78,7 +79,7 @@ class _SchemaFetch:
     def fetch_all(self, ids: Iterable[int | str]) -> str | None:
         """Fetch schemas by their ids or GUIDs, and stop at the first error of the registry.
 
-        Return the error's text, else the reason why a schema was left out, or None.
+        Return the error's text, or else the reason why a schema was left out, or None.
         """
         for schema_id in ids:
             try:
@@ -91,7 +92,7 @@ class _SchemaFetch:
         return self._omission
 
     def _fetch_by_guid(self, guid: str) -> None:
-        """Fetch the schema with this GUID by its id in the registry. A GUID unknown there is left out."""
+        """Fetch the schema with this GUID by its id in the registry. Leave it out if the registry does not know it."""
         try:
             schema_id = self._registry.find_id(guid)
         except BadRecordError as err:
@@ -102,7 +103,7 @@ class _SchemaFetch:
         self._fetch_one(schema_id)
 
     def _fetch_one(self, schema_id: int, referrers: tuple[int, ...] = ()) -> bool:
-        """Fetch a schema after its references. False if any of these is missing, or `referrers` lead in a circle."""
+        """Fetch a schema after its references. Return False if one is missing, or `referrers` lead in a circle."""
         if schema_id in self.archived_ids:
             return True
         if flaw := find_references_flaw(referrers, schema_id):

@@ -1,10 +1,10 @@
 """Chooses the schema to write each record with, by Connect's `schema.compatibility`, and projects values to it.
 
-Each scanned range starts without a schema, and the Registry's versions order the schemas. So hours can be archived in
-any order. Versions have a meaning within one subject: each subject of a range has a schema of its own. A record with
-another schema than its object is projected (Confluent S3 sink, "Schema Evolution"). If this fails, it keeps its own
-schema, as under NONE: the order of records in a range decides the newest schema so far, and no record may wait for ever
-because of others.
+Each scanned range starts without a schema, and schemas are ordered by the Registry's versions, so hours can be archived
+in any order. Versions have a meaning within one subject only, so each subject of a range has a schema of its own. If a
+record has another schema than its object, it is projected (Confluent S3 sink, "Schema Evolution"). If this fails, it
+keeps its own schema, as under NONE. This is because the order of records in a range decides the newest schema so far,
+and no record may wait for ever because of others.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,15 @@ from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int32s, Int64s, Payl
 from kafka_s3_platform.core.model.notes import Notes
 
 Targets = tuple[Sequence[Schema | None], Int32s]
-"""The schemas to write with, None for records without one, and for each record its index among them."""
+"""The schemas to write with, None for records that have no schema, and for each record its index among the schemas."""
 
 
 class SchemaTargets:
     """Chooses the schema to write each record of one range with.
 
-    NONE: the record's own schema. Each schema has its own open objects, so two alternating schemas do not start a new
-    object at each change. BACKWARD and FULL: the newest schema so far of its subject. FORWARD: the oldest so far.
+    Under NONE it is the record's own schema. Each schema has its own open objects, so two alternating schemas do not
+    start a new object at each change. Under BACKWARD and FULL it is the newest schema so far of the subject, under
+    FORWARD the oldest so far.
     """
 
     def __init__(self, compatibility: Compatibility, notes: Notes | None = None) -> None:
@@ -33,7 +34,7 @@ class SchemaTargets:
         self._notes = Notes() if notes is None else notes
 
     def project(self, values: Payload) -> Payload:
-        """Return the next batch's values as they are written, each with its schema."""
+        """Return the values of the next batch as they are to be written, each with its schema."""
         schemas, schema_codes = self.choose(values)
         has_other_schema = (values.codes != NO_SCHEMA) & (schema_codes != values.codes)
         if not has_other_schema.any():
@@ -53,7 +54,7 @@ class SchemaTargets:
         return Payload(None, codes, [s for s in schemas if s is not None], objects)
 
     def _note_unprojected(self, source: Schema, target: Schema, err: ProjectionError) -> None:
-        """Count a record kept in its own schema, because its value does not fit the chosen one."""
+        """Count a record kept in its own schema because its value does not fit the chosen one."""
         self._notes.note(
             f"of version {source.version} of subject {source.subject} keep their own schema, apart from version"
             f" {target.version}, which schema.compatibility={self._compatibility} chose for them",
@@ -61,7 +62,7 @@ class SchemaTargets:
         )
 
     def _note_missing_fields(self, source: Schema, target: Schema, records: int) -> None:
-        """Count records written without fields, because the chosen schema lacks these."""
+        """Count records written without fields because the chosen schema lacks them."""
         fields = list_lacking_fields(source, target) if records else ()
         if fields:
             self._notes.note(
@@ -78,7 +79,7 @@ class SchemaTargets:
         return self._choose_by_version(values)
 
     def find_versionless(self, values: Payload) -> np.ndarray:
-        """Mark the records with a schema without a version, if versions are needed to order schemas."""
+        """Mark the records whose schema has no version, if versions are needed to order schemas."""
         if self._compatibility == "NONE":
             return np.zeros(len(values), bool)
         versionless = np.array([*(s.version is None for s in values.schemas), False])
@@ -102,10 +103,10 @@ class SchemaTargets:
         return [*schemas, None], schema_codes
 
     def _find_sources(self, values: Payload, rows: Int64s, earlier_schema: Schema | None) -> Int64s:
-        """Return, for each of `rows` of one subject, the number (from 1) of the row to take its schema from.
+        """Return for each of the `rows`, all of one subject, the number (from 1) of the row to take its schema from.
 
-        It is the last row so far of the newest (FORWARD: oldest) version. 0: the schema is from an earlier batch. A
-        transform may make several schemas of one version: so a record of this version is written with its own.
+        This is the last row so far of the newest (FORWARD: oldest) version. 0 means a schema from an earlier batch. A
+        transform may make several schemas of one version, so a record of this version is written with its own.
         """
         forward = self._compatibility == "FORWARD"
         versions = np.array([s.version or 0 for s in values.schemas], np.int64)[values.codes[rows]]

@@ -1,1 +1,1 @@
-"""Tells people of incidents, and of their end, by a webhook and by email."""
+"""Tells people about incidents and their end, by a webhook and by email."""

@@ -1,7 +1,8 @@
 """Finds the subjects of alerts: failed work of connectors without a later success, and failed checks.
 
-Failed work is tracked topic by topic: the failure of one topic does not end because a run of another topic succeeds.
-Failed checks of one connector's topics are one finding, and so are all connectors of a silent server.
+Failed work is tracked topic by topic, so the failure of one topic does not end because a run of another topic succeeds.
+Failed checks of one connector's topics are one finding. A server that does not answer is one finding for all its
+connectors.
 """
 
 import math
@@ -40,15 +41,15 @@ from kafka_s3_platform.operate.alerts.incidents import Finding
 from kafka_s3_platform.operate.status.concerns import CONDITIONS
 
 MOST_TITLE = 200
-"""Longest quotation of an error in a title, the subject of a mail."""
+"""The longest quotation of an error in a title, which is the subject of a mail."""
 
 
 @dataclass(frozen=True)
 class FailedCheck:
-    """A failed check. `silent_server` names the unresponsive server behind the failure, empty for other causes.
+    """A failed check. `silent_server` names the server that did not answer, or is empty if that was not the reason.
 
-    From `lost_at` on, in seconds since the epoch, Kafka may delete unarchived records. Infinite if no such time is
-    near.
+    From `lost_at` on, in seconds since the epoch, Kafka may delete unarchived records. It is infinite if no such time
+    is near.
     """
 
     key: dg.AssetCheckKey
@@ -63,7 +64,7 @@ class FailedCheck:
 
 
 def read_failed_checks(instance: dg.DagsterInstance, defined: Collection[dg.AssetCheckKey]) -> list[FailedCheck]:
-    """Return the failures among the `defined` checks, ordered by name. Warnings wake nobody."""
+    """Return the failures among the `defined` checks, ordered by name. Mere warnings are left out."""
     failed_checks = []
     for evaluation, at in list_failed_checks(instance):
         if evaluation.severity == ERROR and evaluation.asset_check_key in defined:
@@ -92,7 +93,7 @@ def make_check_findings(checks: Sequence[FailedCheck]) -> Iterator[Finding]:
 
 
 def _make_check_finding(key: str, group: Sequence[FailedCheck]) -> Finding:
-    """Make the finding of failed checks with the same `key`. The check with the nearest loss is first."""
+    """Make the finding of failed checks with the same `key`. The check with the nearest loss comes first."""
     first = group[0]
     connector = None
     names: tuple[str, ...] = ()
@@ -128,7 +129,7 @@ def _make_check_finding(key: str, group: Sequence[FailedCheck]) -> Finding:
 
 
 def _join_descriptions(group: Sequence[FailedCheck]) -> str:
-    """Join the checks' descriptions, each with its topics: an equal description once, the nearest loss first."""
+    """Join the checks' descriptions, each with its topics. Equal ones are joined once, the nearest loss first."""
     topics_by_description: dict[str, list[str]] = {}
     for check in group:
         topics_by_description.setdefault(check.description, []).append(check.key.asset_key.path[-1])
@@ -143,7 +144,7 @@ def _name_topics(topics: Sequence[str]) -> str:
 
 
 def name_check_finding(key: dg.AssetCheckKey) -> str:
-    """Return the key of a failed check's finding. All topics of a connector have one."""
+    """Return the key of a failed check's finding, which is the same for all topics of a connector."""
     connector = "" if key.asset_key == FILES_KEY else key.asset_key.path[0]
     return f"check {connector} {key.name}"
 
@@ -155,20 +156,20 @@ _OTHER = (
 
 
 OVERLAP = timedelta(minutes=2)
-"""Time before the last run's end in which a tick looks for runs again: the clocks of two machines may differ."""
+"""The time before the last run's end for which a tick looks for runs again, since two machines' clocks may differ."""
 
 FIRST_LOOKBACK = timedelta(days=1)
-"""Longest time since the end of a run that the first tick looks at."""
+"""The longest time since a run's end at which the first tick still considers the run."""
 
 _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
 
 
 @dataclass(frozen=True)
 class OpenFailure:
-    """A failed run, and the part of its work left undone by all later runs.
+    """A failed run, and the part of its work that no later run has done.
 
-    The part is given as digests of 12 characters, of assets or of the whole work. Those in `failed_once` may heal by
-    themselves and have not failed twice in a row. Those in `failing` need an alert.
+    The part is given as digests of 12 characters, of assets or of the whole work. The digests in `failed_once` may heal
+    by themselves, and have not failed twice in a row. The digests in `failing` need an alert.
     """
 
     connector: str
@@ -182,9 +183,10 @@ class OpenFailure:
 
 @dataclass(frozen=True)
 class EndedRuns:
-    """The outcome of all runs ended up to `until`.
+    """The outcome of all runs that ended up to `until`.
 
-    `recent_ids` are the runs of the last two minutes before, `failures` those not made good by a later run.
+    `recent_ids` are the runs that ended in the last two minutes before it. `failures` are those not made good by a
+    later run.
     """
 
     until: datetime
@@ -201,8 +203,8 @@ def add_ended_runs(
 ) -> EndedRuns:
     """Add the runs ended since `last_ended`.
 
-    `silent` are the connectors with an unresponsive cluster or store. The outage is a finding of its own, so their
-    self-healing failures do not count.
+    `silent` are the connectors whose cluster or store does not answer. The outage is a finding of its own, so failures
+    of these connectors do not count if they may heal by themselves.
     """
     previous = last_ended or EndedRuns(now - FIRST_LOOKBACK)
     since = previous.until - OVERLAP
@@ -221,7 +223,7 @@ def add_ended_runs(
 
 
 def make_run_findings(instance: dg.DagsterInstance, ended: EndedRuns, subjects: Subjects) -> Iterator[Finding]:
-    """Make one finding for each failing work, with the error of its last failed run."""
+    """Make one finding for each kind of failing work, with the error of its last failed run."""
     by_work: dict[Work, list[OpenFailure]] = {}
     for failure in ended.failures:
         if failure.failing:
@@ -249,7 +251,7 @@ def make_run_findings(instance: dg.DagsterInstance, ended: EndedRuns, subjects: 
 
 
 def name_run_finding(connector: str, kind: str) -> str:
-    """Return the key of the finding for failures of this work of the connector."""
+    """Return the key of the finding for failures of this kind of a connector's work."""
     return f"run {connector} {kind}"
 
 
@@ -268,10 +270,11 @@ def _add_run(
     names: Mapping[str, str],
     silent: Collection[str],
 ) -> list[OpenFailure]:
-    """Return the failures still open after one more run.
+    """Return the failures that are still open after one more run.
 
-    All assets of the run leave earlier failures, and its failed ones are added. `names` is the topic of each asset, by
-    its digest; `silent` are connectors with an unresponsive server: their failures may heal.
+    All assets of the run are removed from earlier failures, and its failed ones are added. `names` maps each asset's
+    digest to its topic. `silent` are the connectors whose server does not answer, so their failures may heal by
+    themselves.
     """
     connector, kind = work
     picked_digests = {digest_key(key) for key in list_picked_keys(run, connector)}
@@ -292,7 +295,7 @@ def _add_run(
 
 
 def _drop_undefined(failure: OpenFailure, subjects: Subjects) -> OpenFailure:
-    """Return the failure without assets and work no longer defined in any file."""
+    """Return the failure without the assets and work no longer defined in any file."""
     names = subjects.get((failure.connector, failure.kind), {})
     return _remove_digests(
         failure, {*split_digests(failure.failed_once), *split_digests(failure.failing)} - names.keys()
@@ -300,12 +303,12 @@ def _drop_undefined(failure: OpenFailure, subjects: Subjects) -> OpenFailure:
 
 
 def _remove_digests(failure: OpenFailure, digests: Collection[str]) -> OpenFailure:
-    """Return the failure without these assets: a later run has done them, or they are gone."""
+    """Return the failure without these assets, because a later run has done them or they are gone."""
     texts = failure.failed_once, failure.failing
     failed_once, failing = ("".join(d for d in split_digests(text) if d not in digests) for text in texts)
     return replace(failure, failed_once=failed_once, failing=failing)
 
 
 def _find_end(record: dg.RunRecord) -> datetime:
-    """Return the end of the run, or its creation if Dagster does not know the end."""
+    """Return the time when the run ended, or when it was created if Dagster does not know its end."""
     return datetime.fromtimestamp(record.end_time or record.create_timestamp.timestamp(), timezone.utc)

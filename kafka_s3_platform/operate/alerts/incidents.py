@@ -1,7 +1,7 @@
-"""Incidents: each lasts from the first tick with its finding until all receivers know of its end.
+"""Incidents. Each lasts from the first tick with its finding until all receivers know about its end.
 
-They are kept in the sensor's cursor, so they survive restarts. An incident known to receivers keeps its text: an outage
-with 200 red topics is one incident of one server.
+They are kept in the sensor's cursor, so they survive restarts. An incident that receivers know keeps its text, so an
+outage that turns 200 topics red is one incident of one server.
 """
 
 import hashlib
@@ -12,32 +12,33 @@ from datetime import datetime
 from typing import Literal
 
 MOST_NAMES = 5
-"""Most topics or connectors named in a message. Of the others it has the number."""
+"""The most topics or connectors named in a message. The others are only counted."""
 
 MOST_CHARACTERS = 1_000
-"""Longest text of an error: the cursor is stored with each tick."""
+"""The longest text of an error in an incident, because the cursor is stored with each tick."""
 
 IncidentStage = Literal["began", "nearer", "over", "gone"]
-"""The kind of message due.
+"""The kind of message that is due.
 
-`nearer`: the incident goes on, and the time until Kafka deletes unarchived records has halved. `gone`: nobody watches
-it any more, since its connector, topic or file is not defined any more.
+With `nearer`, the incident continues, and the time until Kafka deletes unarchived records has halved. With `gone`,
+nobody watches the incident any more, because its connector, topic or file is no longer defined.
 """
 
 NEAREST_SECONDS = 900.0
-"""With less time left until the loss, the next message comes only when no time is left."""
+"""If less time than this is left until the loss, the next message comes only when no time is left."""
 
 CALM_SECONDS = 3_600.0
-"""Time after a message in which a longer time left is ignored, so ups and downs are no news."""
+"""The time after a message in which a longer time left is ignored, so ups and downs are no news."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong at the moment.
+    """Something that is wrong at the moment.
 
-    `key` identifies it: one for a server, for a check of a connector, for a kind of run of a connector. `names` are the
-    affected topics or connectors. `is_healing`: nobody has to act, the platform tries again. From `lost_at` on, in
-    seconds since the epoch, Kafka may delete unarchived records. None: no such time is near.
+    `key` identifies it: there is one for a server, for a check of a connector, and for a kind of a connector's runs.
+    `names` are the affected topics or connectors. If `is_healing`, nobody has to act, because the platform tries again.
+    From `lost_at` on, in seconds since the epoch, Kafka may delete unarchived records. It is None if no such time is
+    near.
     """
 
     key: str
@@ -55,10 +56,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Incident:
-    """A finding, and the state of its notifications. `ended_at` is None until it is over.
+    """A finding, and the state of its notifications. `ended_at` is None until the incident is over.
 
-    `notified_of_start` are the receivers with the message of its start, or of the `approaches`-th halving of its time
-    left; `notified_of_end` those with the message of its end. `seconds_left` is the time until the loss as noted at
+    `notified_of_start` are the receivers that got the message of its start, or of the `approaches`-th halving of its
+    time left; `notified_of_end` got the message of its end. `seconds_left` is the time until the loss as noted at
     `noted_at`, for comparison.
     """
 
@@ -81,18 +82,18 @@ class Incident:
         return "gone" if self.is_gone else "over"
 
     def is_notified(self, receiver: str) -> bool:
-        """Return True if the receiver has the message due now."""
+        """Return True if the receiver has already got the message due now."""
         return receiver in (self.notified_of_start if self.ended_at is None else self.notified_of_end)
 
     def mark_notified(self, receiver: str) -> "Incident":
-        """Return the incident after the receiver got the message due now."""
+        """Return the incident as it is after the receiver has got the message due now."""
         if self.ended_at is None:
             return replace(self, notified_of_start=(*self.notified_of_start, receiver))
         return replace(self, notified_of_end=(*self.notified_of_end, receiver))
 
 
 Incidents = Mapping[str, Incident]
-"""By the keys of their findings."""
+"""Incidents by the keys of their findings."""
 
 
 def update_incidents(
@@ -100,7 +101,7 @@ def update_incidents(
 ) -> dict[str, Incident]:
     """Return the incidents after a tick's findings: continued, new and ended ones.
 
-    `is_defined` is True for an incident's key if its connector, topic or file is still defined.
+    `is_defined` maps the key of an incident to True if its connector, topic or file is still defined.
     """
     findings_by_key = {finding.key: finding for finding in findings}
     updated = {}
@@ -118,7 +119,7 @@ def update_incidents(
 
 
 def drop_notified(incidents: Incidents, receivers: Collection[str]) -> dict[str, Incident]:
-    """Return the open incidents, and ended ones until all receivers know of the end."""
+    """Return the open incidents, and the ended ones whose end has not been reported to all receivers."""
     return {
         key: incident
         for key, incident in incidents.items()
@@ -129,7 +130,7 @@ def drop_notified(incidents: Incidents, receivers: Collection[str]) -> dict[str,
 def _note_time_left(incident: Incident, finding: Finding, now: float) -> Incident:
     """Note the time left until Kafka deletes records. When it has halved, all receivers are due a message.
 
-    This happens a few times at most, since a longer time left is not noted before CALM_SECONDS are over.
+    This happens only a few times, because a longer time left is not noted before CALM_SECONDS are over.
     """
     noted_left = math.inf if incident.seconds_left is None else incident.seconds_left
     left_now = math.inf if finding.lost_at is None else max(0.0, finding.lost_at - now)
@@ -144,23 +145,23 @@ def _note_time_left(incident: Incident, finding: Finding, now: float) -> Inciden
 
 
 def _continue_incident(incident: Incident, finding: Finding, now: float) -> Incident:
-    """Continue an incident with news of its finding. It begins anew if somebody has to act now."""
+    """Continue an incident with news of its finding. It starts anew if somebody has to act now, but did not before."""
     if incident.finding.is_healing and not finding.is_healing:
         # receivers were told to do nothing, so they need a new message
         return _start_incident(finding, now)
     incident = _note_time_left(incident, finding, now)
     if len(finding.names) > incident.name_count:
-        # for the message that it is over
+        # for the message at the end
         widest = replace(incident.finding, names=finding.names[:MOST_NAMES])
         incident = replace(incident, finding=widest, name_count=len(finding.names))
-    # An incident that comes back before all receivers know its end goes on. Those that know its end get its start
+    # An incident that comes back before all receivers know its end continues. Receivers that know its end get its start
     # again.
     receivers = tuple(name for name in incident.notified_of_start if name not in incident.notified_of_end)
     return replace(incident, notified_of_start=receivers, notified_of_end=(), ended_at=None, is_gone=False)
 
 
 def _start_incident(finding: Finding, now: float) -> Incident:
-    """Make the incident of a new finding. The same finding gets the same id, if a tick is repeated."""
+    """Make the incident of a new finding. If a tick is repeated, the same finding gets the same id."""
     identity = f"{finding.key} {finding.since.isoformat()} {finding.is_healing}"
     digest = hashlib.sha256(identity.encode()).hexdigest()
     seconds = None if finding.lost_at is None else max(0.0, finding.lost_at - now)
@@ -168,6 +169,6 @@ def _start_incident(finding: Finding, now: float) -> Incident:
 
 
 def _shorten(finding: Finding) -> Finding:
-    """Return the finding with less text and fewer names, for the cursor."""
+    """Return the finding with less text and fewer names, to fit into the cursor."""
     error = finding.error if len(finding.error) <= MOST_CHARACTERS else finding.error[:MOST_CHARACTERS] + " ..."
     return replace(finding, names=finding.names[:MOST_NAMES], error=error)

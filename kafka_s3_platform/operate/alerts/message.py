@@ -1,4 +1,4 @@
-"""Makes the message about an incident: a text for people and a document for programs."""
+"""Makes the message about an incident, with a text for people and a document for programs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,15 @@ from kafka_s3_platform.core.text import escape_unprintable
 from kafka_s3_platform.operate.alerts.incidents import Incident
 
 DOCS = "docs/operating.md#alerts"
-"""Place of the documentation about alerts, as a path in the project and behind the status page's address."""
+"""The place of the documentation about alerts, as a path in the project and after the status page's address."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message. `subject` is one line, and the first one of `text`. `document` can be written as JSON.
+    """One message. `subject` is one line, and the first line of `text`. `document` can be written as JSON.
 
-    `id` is the incident's id. A message sent twice has the same id and the same stage: `nearer` is numbered.
+    `id` is the incident's id. A message that is sent twice has the same id and stage. For this the stage `nearer` is
+    numbered.
     """
 
     id: str
@@ -66,7 +67,7 @@ def make_message(incident: Incident, dagster_url: str | None) -> Message:
 
 
 def make_test_message(now: datetime) -> Message:
-    """Make the message for a test of the receivers."""
+    """Make the message for testing the receivers."""
     subject = "This is a test: alerts arrive here."
     text = f"{subject}\nsent: {_format_time(now)}\nmore: {DOCS}"
     return Message(f"test-{now:%Y%m%d%H%M%S}", "test", subject, text, {"id": "test", "event": "test"})
@@ -86,7 +87,7 @@ def _describe_present(incident: Incident) -> dict[str, str]:
 
 
 def _describe_end(incident: Incident, ended_at: datetime) -> dict[str, str]:
-    """Return the lines about a finished incident, or one no longer watched."""
+    """Return the lines about an incident that is over, or no longer watched."""
     lasted = describe_time((ended_at - incident.finding.since).total_seconds())
     ended = f"{_format_time(ended_at)}, after {lasted}"
     if incident.is_gone:

@@ -1,6 +1,7 @@
-"""Sends messages to a webhook and by email. An error names the receiver, and never its URL or password.
+"""Sends messages to a webhook and by email. An error names the receiver, but never its URL or password.
 
-Nor does it quote a server's words, since they may repeat the URL or the login: only the numbers of an answer.
+It quotes none of a server's words either, because they may repeat the URL or the login. It only tells the numbers of an
+answer.
 """
 
 import http.client
@@ -23,12 +24,12 @@ from kafka_s3_platform.operate.alerts.message import Message
 from kafka_s3_platform.operate.alerts.settings import AlertSettings
 
 SEND_SECONDS = 10.0
-"""Longest wait for an answer. Without one, a message counts as undelivered."""
+"""The longest wait for an answer. If there is none by then, the message counts as not delivered."""
 
 
 @dataclass(frozen=True)
 class Receiver:
-    """A webhook or mailboxes. `send` raises TransientError if the message may not have arrived."""
+    """A webhook, or mailboxes. `send` raises TransientError if the message may not have arrived."""
 
     name: str
     send: Callable[[Message], None]
@@ -46,20 +47,20 @@ def make_receivers(settings: AlertSettings) -> tuple[Receiver, ...]:
 
 
 def _send_in_time(name: str, send: Callable[[], None]) -> None:
-    """Call `send`, for at most SEND_SECONDS: the time limit of a socket starts again with each piece of an answer."""
+    """Call `send`, for at most SEND_SECONDS. A socket's own limit would start again with each piece of an answer."""
     if not Waiting(send).ended_within(SEND_SECONDS):
         raise TransientError(f"{name}: no answer after {SEND_SECONDS:g} s; it is tried again")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: a redirected POST becomes a GET and delivers no message."""
+    """Refuses redirects, because a redirected POST becomes a GET and delivers no message."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
 def _post(url: str, message: Message) -> None:
-    """Send the message to a webhook, as Slack reads it. TransientError, without the URL, if it may not have arrived."""
+    """Send the message to a webhook, in Slack's form. Raise TransientError, without the URL, if it may be lost."""
     # as Slack wants it; Mattermost shows the same, and obeys mentions and links unless something is inside of them
     text = message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"(?<!\w)@(?=\w)|\](?=[(\[:])", "\\g<0>\N{WORD JOINER}", text)
@@ -84,7 +85,7 @@ def _post(url: str, message: Message) -> None:
 
 
 def _mail(settings: AlertSettings, message: Message) -> None:
-    """Send the message by SMTP. TransientError, without the login, if it may not have arrived."""
+    """Send the message by SMTP. Raise TransientError, without the login, if it may be lost."""
     server_name = f"SMTP server {settings.smtp_host}:{settings.choose_port()}"
     try:
         with _connect(settings) as server:
@@ -102,7 +103,7 @@ def _mail(settings: AlertSettings, message: Message) -> None:
 
 
 def _connect(settings: AlertSettings) -> smtplib.SMTP:
-    """Connect to the SMTP server: with TLS from the start, by STARTTLS, or without."""
+    """Connect to the SMTP server, with TLS from the start, by STARTTLS, or without TLS."""
     host = settings.smtp_host or ""
     port = settings.choose_port()
     if settings.smtp_security == "tls":
@@ -118,7 +119,7 @@ def _connect(settings: AlertSettings) -> smtplib.SMTP:
 
 
 def _make_email(settings: AlertSettings, message: Message) -> EmailMessage:
-    """Make the email of a message. Later ones about an incident answer the first one."""
+    """Make the email of a message. Later emails about an incident are replies to the first one."""
     email = EmailMessage()
     email["Subject"] = f"[kafka-s3] {message.subject}"
     email["From"] = settings.email_from
@@ -134,7 +135,7 @@ def _make_email(settings: AlertSettings, message: Message) -> EmailMessage:
 
 
 def _read_status(code: int, answer: bytes | str) -> str:
-    """Return the code of an answer, and the enhanced one (RFC 3463) if the text begins with it."""
+    """Return the code of an answer, and the enhanced code (RFC 3463) if its text begins with one."""
     text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
     enhanced = re.match(r"[245]\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9])", text)
     return f"{code} {enhanced[0]}" if enhanced else str(code)

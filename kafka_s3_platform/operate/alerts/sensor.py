@@ -1,4 +1,4 @@
-"""The alert sensor: reads checks and runs from Dagster's storage, and reports each incident once, and once its end.
+"""The alert sensor. It reads checks and runs from Dagster's storage, and reports each incident and its end once.
 
 It asks neither Kafka nor a store, so no outage holds it up.
 """
@@ -33,12 +33,12 @@ from kafka_s3_platform.operate.alerts.settings import read_alert_settings, selec
 
 INTERVAL_SECONDS = 30
 SENDING_SECONDS = 25.0
-"""A tick begins to send no further message after this time. Dagster ends a tick after 60 seconds."""
+"""The time after which a tick does not start to send another message. Dagster ends a tick after 60 seconds."""
 
 
 @dataclass(frozen=True)
 class AlertState:
-    """The sensor's cursor. `silent` are the connectors with an unresponsive cluster or store at the last tick."""
+    """The sensor's cursor. `silent` are the connectors whose cluster or store did not answer at the last tick."""
 
     runs: EndedRuns | None = None
     incidents: Mapping[str, Incident] = field(default_factory=dict)
@@ -49,7 +49,7 @@ _STATE = TypeAdapter(AlertState)
 
 
 def make_alert_sensor(connectors: Sequence[str], status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
-    """Make the code location's one sensor of alerts. It requests no run."""
+    """Make the code location's one sensor of alerts. The sensor requests no runs."""
 
     @dg.sensor(
         name="alerts",
@@ -60,7 +60,7 @@ def make_alert_sensor(connectors: Sequence[str], status: dg.DefaultSensorStatus)
         "KAFKA_S3_ALERT_EMAIL_TO is set.",
     )
     def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Update the incidents, and send each receiver its due messages."""
+        """Update the incidents, and send each receiver the messages due to it."""
         receivers = make_receivers(read_alert_settings(os.environ))
         if not receivers:
             return dg.SensorResult(skip_reason="no receiver is set", cursor=context.cursor)
@@ -75,7 +75,7 @@ def make_alert_sensor(connectors: Sequence[str], status: dg.DefaultSensorStatus)
         incidents, errors = _notify_receivers(state.incidents, receivers, read_dagster_url())
         cursor = _STATE.dump_json(replace(state, incidents=incidents)).decode()
         if errors and cursor == context.cursor:
-            # nothing is new to be stored, so the tick may fail: from now on the sensor itself is red
+            # there is nothing new to be stored, so the tick may fail, which turns the sensor itself red
             raise errors[0]
         for error in errors:
             context.log.warning("%s", error)
@@ -85,7 +85,7 @@ def make_alert_sensor(connectors: Sequence[str], status: dg.DefaultSensorStatus)
 
 
 def choose_alert_status(env: Mapping[str, str]) -> dg.DefaultSensorStatus:
-    """Return RUNNING if any variable of alerts is set, else STOPPED."""
+    """Return RUNNING if any variable for alerts is set, else STOPPED."""
     return dg.DefaultSensorStatus.RUNNING if select_alert_variables(env) else dg.DefaultSensorStatus.STOPPED
 
 
@@ -96,7 +96,7 @@ def _update_state(
     now = datetime.now(timezone.utc)
     failed_checks = read_failed_checks(instance, checks)
     silent = tuple(sorted({check.connector for check in failed_checks if check.silent_server}))
-    # what failed a moment before the end of an outage has failed in it
+    # work that failed a moment before the end of an outage has failed because of it
     runs = add_ended_runs(instance, last_state.runs, subjects, {*silent, *last_state.silent}, now)
     findings = [*make_check_findings(failed_checks), *make_run_findings(instance, runs, subjects)]
     watched = {name_check_finding(key) for key in checks} | {name_run_finding(*work) for work in subjects}
@@ -111,7 +111,7 @@ def _update_state(
 def _notify_receivers(
     incidents: Incidents, receivers: Sequence[Receiver], dagster_url: str | None
 ) -> tuple[dict[str, Incident], list[TransientError]]:
-    """Send each receiver its due messages, the oldest first, until one fails or the time is over.
+    """Send each receiver its due messages, oldest first, until sending fails or the time is over.
 
     Return the incidents as `drop_notified` leaves them, and the receivers' errors.
     """
@@ -133,7 +133,7 @@ def _notify_receivers(
 
 
 def _read_state(cursor: str | None, log: logging.Logger) -> AlertState:
-    """Read the sensor's cursor. One of another version counts as none."""
+    """Read the sensor's cursor. A cursor of another version counts as none."""
     if not cursor:
         return AlertState()
     try:
@@ -144,7 +144,7 @@ def _read_state(cursor: str | None, log: logging.Logger) -> AlertState:
 
 
 def _describe(incidents: Incidents, errors: Sequence[TransientError]) -> str:
-    """Return the sensor's text for its tick: the open incidents, and undelivered messages."""
+    """Return the sensor's text for its tick, about the open incidents and undelivered messages."""
     titles = [incident.finding.title for incident in incidents.values() if incident.ended_at is None]
     summary = f"{count_noun(len(titles), 'open incident')}: {'; '.join(titles)}" if titles else "no open incident"
     return "; ".join([summary, *(f"not delivered, and tried again: {error}" for error in errors)])

@@ -1,4 +1,4 @@
-"""The receivers of alerts, as set in the environment."""
+"""The receivers of alerts, as they are set in the environment."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -30,7 +30,7 @@ _Address = Annotated[str, AfterValidator(_check_address)]
 
 
 class AlertSettings(BaseModel):
-    """Settings of alerts in the environment. The URL of the webhook is a secret: who knows it can post there."""
+    """The settings of alerts in the environment. A webhook's URL is a secret, since whoever knows it can post there."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=lambda name: f"{environment.ALERT_PREFIX}{name.upper()}"
@@ -46,7 +46,7 @@ class AlertSettings(BaseModel):
     smtp_password: SecretStr | None = None
 
     def choose_port(self) -> int:
-        """Return the port of the settings, or the usual one of the security."""
+        """Return the port in the settings, or the usual port for the chosen security."""
         return self.smtp_port or _PORTS[self.smtp_security]
 
 
@@ -54,7 +54,7 @@ def read_alert_settings(env: Mapping[str, str]) -> AlertSettings:
     """Read the settings. An empty variable counts as not set.
 
     Raises:
-        ConfigError: a variable is unknown or unusable, or its companion is missing. No secret is quoted.
+        ConfigError: a variable is unknown or unusable, or another one it needs is missing. No secret is quoted.
     """
     try:
         settings = AlertSettings.model_validate(select_alert_variables(env))
@@ -69,12 +69,12 @@ def read_alert_settings(env: Mapping[str, str]) -> AlertSettings:
 
 
 def select_alert_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of alerts, without empty ones."""
+    """Return the variables for alerts, without empty ones."""
     return {name: value for name, value in env.items() if name.startswith(environment.ALERT_PREFIX) and value}
 
 
 def _check_email(settings: AlertSettings) -> None:
-    """Raise ConfigError if the settings of email are incomplete, or would send the password in clear text."""
+    """Raise ConfigError if the settings for email are incomplete, or would send the password in clear text."""
     problem = ""
     if settings.email_to and not settings.smtp_host:
         problem = f"set {environment.ALERT_SMTP_HOST} to the server that takes emails"

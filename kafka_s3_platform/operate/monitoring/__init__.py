@@ -1,1 +1,1 @@
-"""Looks at connectors from outside of their runs: late topics, records at risk, failed runs."""
+"""Looks at connectors from outside of their runs, for late topics, records at risk, and failed runs."""

@@ -1,4 +1,4 @@
-"""The health checks behind `/health` besides the concerns of connectors: the lag, and classes of users."""
+"""The health checks behind `/health` other than the concerns of connectors: the lag, and users' own classes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -14,17 +14,17 @@ FindReasons = Callable[[Sequence[ConnectorHealth]], Iterable[str]]
 
 
 class HealthCheck(Protocol):
-    """A check of a user's own. It is created once, without arguments, and asked after each look."""
+    """A user's own check. It is created once, without arguments, and asked each time the connectors were looked at."""
 
     def find_reasons(self, connectors: Sequence[ConnectorHealth]) -> Iterable[str]:
-        """Return why something is not well, a sentence for each. Nothing: all is well."""
+        """Return why something is not well, one sentence for each problem. Return none if all is well."""
         ...
 
 
 def make_checks(healthy_lag: int | None, classes: Sequence[str]) -> dict[str, FindReasons]:
-    """Return the checks by their names: the lag's, and one of each named class.
+    """Return the checks by their names: the check of the lag, and one for each named class.
 
-    A topic may be `healthy_lag` offsets behind its latest one, None for any number.
+    A topic may be `healthy_lag` offsets behind its latest offset. None allows any number.
 
     Raises:
         ConfigError: a class is not allowed here, cannot be loaded, or is no check.
@@ -34,7 +34,7 @@ def make_checks(healthy_lag: int | None, classes: Sequence[str]) -> dict[str, Fi
 
 
 def run_checks(checks: Mapping[str, FindReasons], connectors: Sequence[ConnectorHealth]) -> tuple[Concern, ...]:
-    """Ask each check. An error of one is a concern by itself, and stops no other."""
+    """Ask each check. If one raises an error, this is a concern of its own, and the others are still asked."""
     concerns = []
     for name, find_reasons in checks.items():
         try:
@@ -46,7 +46,7 @@ def run_checks(checks: Mapping[str, FindReasons], connectors: Sequence[Connector
 
 
 def _load_check(dotted: str) -> FindReasons:
-    """Load a user's check, and return its function. An error of it names the class."""
+    """Load a user's check, and return its function. If it fails, the error names the class."""
     class_ = load_class(dotted, HEALTH_CHECK)
     with name_fault(class_, "creating it"):
         check: HealthCheck = class_()
@@ -59,7 +59,7 @@ def _load_check(dotted: str) -> FindReasons:
 
 
 def _find_lag(healthy_lag: int, connectors: Sequence[ConnectorHealth]) -> Iterator[str]:
-    """Yield a sentence for each topic with more lag than allowed, or an unknown lag."""
+    """Yield a sentence for each topic whose lag is unknown, or larger than allowed."""
     for health in connectors:
         for topic in health.topics:
             if topic.lag is None:

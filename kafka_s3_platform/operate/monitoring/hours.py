@@ -1,4 +1,4 @@
-"""Reads the hours of one topic on request: one read at a time, with the answers kept for a while."""
+"""Reads the hours of one topic on request, one read at a time, and keeps the answers for a while."""
 
 import threading
 import time
@@ -13,18 +13,18 @@ from kafka_s3_platform.core.waits import Waiting
 from kafka_s3_platform.operate.monitoring.hours_page import HoursOfTopic
 
 READ_SECONDS = 20.0
-"""For so long a page waits for the store."""
+"""The time that a page waits for the store."""
 
 KEPT_PAGES = 32
 
 MOST_PAGES = 4
-"""So many pages may wait for the store. They share the threads of the server with the health check and metrics."""
+"""The most pages that may wait for the store. They share the server's threads with the health check and metrics."""
 
 AtRisk = tuple[datetime, datetime] | None
 
 
 class HoursReader:
-    """Reads hours. Answers younger than `seconds` are given again, so many readers cost as much as one."""
+    """Reads hours. Answers younger than `seconds` are given again, so many readers cost no more than one."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -34,7 +34,7 @@ class HoursReader:
         self._reading: Waiting[HoursOfTopic] | None = None
 
     def read(self, config: ConnectorConfig, topic: str, day_count: int, at_risk: AtRisk) -> HoursOfTopic:
-        """Return the hours of the topic's last `day_count` days. Raises PlatformError."""
+        """Return the hours of the topic's last `day_count` days. Raise PlatformError if they cannot be read."""
         archived = ArchivedTopic(config, topic)
         place = (config.name, topic, day_count)
         if not self._places.acquire(blocking=False):
@@ -57,7 +57,7 @@ class HoursReader:
             self._places.release()
 
     def _read_in_time(self, name: str, read_hours: Callable[[], HoursOfTopic]) -> HoursOfTopic:
-        """Read in a thread. If an earlier one hangs, no other begins."""
+        """Read in a thread. If an earlier read hangs, no other begins."""
         if self._reading is not None and self._reading.is_under_way:
             raise StoreUnavailableError(f"{name}: the store has not answered another page yet; try again")
         self._reading = Waiting(read_hours)
@@ -67,7 +67,7 @@ class HoursReader:
 
 
 def _read_hours(topic: ArchivedTopic, day_count: int, at_risk: AtRisk) -> HoursOfTopic:
-    """Read the state of each hour in the topic's last days from the index."""
+    """Read from the index the state of each hour in the topic's last days."""
     now = datetime.now(timezone.utc)
     snapshot = topic.index.peek()
     if snapshot is None or snapshot.is_empty:

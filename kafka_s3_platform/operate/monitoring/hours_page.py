@@ -1,4 +1,7 @@
-"""Renders the hours of a topic as a page: a row a day, a cell an hour, each with a colour and a mark."""
+"""Renders the hours of a topic as a page with a row for each day and a cell for each hour.
+
+Each cell has a colour and a mark.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +21,7 @@ MAX_DAYS = 366
 
 @dataclass(frozen=True)
 class HoursOfTopic:
-    """The days of a topic, as the index had them at `read_at`."""
+    """The days of a topic, as they were in the index at `read_at`."""
 
     topic: ArchivedTopic
     days: Sequence[GridDay]
@@ -27,9 +30,9 @@ class HoursOfTopic:
 
 @dataclass(frozen=True)
 class HoursPage:
-    """The hours, and the other contents of their page, for all kafka partitions or for one.
+    """The hours of a topic and the rest of their page, for all kafka partitions or for one.
 
-    `status_link` is the status page as a link on this page, `dagster` the address of Dagster.
+    `status_link` is a link from this page to the status page, `dagster` the address of Dagster.
     """
 
     hours: HoursOfTopic
@@ -40,12 +43,12 @@ class HoursPage:
 
     @cached_property
     def kafka_partitions(self) -> list[int]:
-        """The kafka partitions with hours."""
+        """The kafka partitions that have hours."""
         return sorted({*chain.from_iterable(hour.kafka_partitions for hour in self._hours)})
 
     @cached_property
     def counts(self) -> Counter[HourState]:
-        """Number of hours in each state."""
+        """The number of hours in each state."""
         return Counter(map(self.name_state, self._hours))
 
     @property
@@ -65,7 +68,7 @@ class HoursPage:
         return sum(self.name_state(hour) in {"complete", "late", "empty", "in doubt", "expired"} for hour in day.hours)
 
     def describe_hour(self, hour: DescribedHour) -> list[str]:
-        """Describe an hour, and its incomplete kafka partitions."""
+        """Describe an hour, and the kafka partitions in which it is incomplete."""
         report = hour.report
         lines = [
             f"{self._windows.key(report.hour)}: {self.name_state(hour)}",
@@ -76,7 +79,7 @@ class HoursPage:
         return [*lines, *(f"kafka partition {p}: {state}" for p, state in lacking)]
 
     def link_hour(self, hour: DescribedHour) -> str:
-        """Link the page of an hour in Dagster."""
+        """Link to the page of an hour in Dagster."""
         topic = self.hours.topic
         asset = [topic.config.name, "hourly", topic.topic]
         return link_window(self.dagster, asset, self._windows.key(hour.report.hour))

@@ -1,4 +1,4 @@
-"""Looks at all connectors again and again, in a thread. Callers get the last report at once."""
+"""Looks at all connectors again and again, in a thread, so that callers get the last report at once."""
 
 import logging
 import threading
@@ -20,9 +20,10 @@ TakeLook = Callable[[], Sequence[ConnectorHealth]]
 
 @dataclass(frozen=True)
 class HealthReport:
-    """The result of the last look at all connectors. `error`: why there is none, or why it is too old to be relied on.
+    """The result of the last look at all connectors.
 
-    `good` has the last complete result of each connector, by its name.
+    `error` tells why there is none, or why it is too old to be relied on. `good` has the last complete result of each
+    connector, by its name.
     """
 
     connectors: tuple[ConnectorHealth, ...] = ()
@@ -34,17 +35,17 @@ class HealthReport:
 
     @property
     def is_well(self) -> bool:
-        """True if there was a look, and no check fails."""
+        """True if there was a look, and no check failed in it."""
         return not self.error and not any(concern.check for concern in self.concerns)
 
     @cached_property
     def concerns(self) -> list[Concern]:
-        """The concerns of all connectors: the nearest loss first, those of users' own checks last."""
+        """The concerns of all connectors, the nearest loss first, and the concerns of users' own checks last."""
         return [*list_concerns(self.connectors), *self.own_concerns]
 
 
 class Lookout:
-    """Looks every `interval` seconds. A look still under way after `patience` seconds more counts as failed."""
+    """Looks every `interval` seconds. If a look is still under way `patience` seconds later, it counts as failed."""
 
     def __init__(
         self, take_look: TakeLook, checks: Mapping[str, FindReasons], interval: float, patience: float
@@ -58,7 +59,7 @@ class Lookout:
         self._thread = threading.Thread(target=self._run, name="lookout", daemon=True)
 
     def start(self) -> None:
-        """Begin. The first look is under way when this returns."""
+        """Start looking. The first look is under way when this returns."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -66,7 +67,7 @@ class Lookout:
         self._ended.set()
 
     def read(self) -> HealthReport:
-        """Return the report of the last look. If it is too old, return an error and `good` alone."""
+        """Return the report of the last look. If it is too old, return only an error and `good`."""
         report = self._report
         if report.looked_at is None:
             return report
@@ -77,14 +78,14 @@ class Lookout:
         return HealthReport(looked_at=report.looked_at, good=report.good, error=error)
 
     def _run(self) -> None:
-        """Look at the connectors every `interval` seconds, until `stop`."""
+        """Look at the connectors every `interval` seconds, until `stop` is called."""
         while True:
             self._look_once()
             if self._ended.wait(self._interval):
                 return
 
     def _look_once(self) -> None:
-        """Look at all connectors, and keep the result as the report. After a failure, the report says why."""
+        """Look at all connectors, and keep the result as the report. If the look fails, the report says why."""
         started = time.monotonic()
         good = dict(self._report.good)
         connectors: tuple[ConnectorHealth, ...] = ()
@@ -100,7 +101,7 @@ class Lookout:
             logger.exception("a look at the connectors failed")
             error = f"the check failed: {type(err).__name__}"
         if not error:
-            # connectors that are no more are forgotten
+            # forget connectors that no longer exist
             good = {health.connector: good[health.connector] for health in connectors if health.connector in good}
         good |= {health.connector: health for health in connectors if health.is_known and not health.is_removed}
         now = datetime.now(timezone.utc)

@@ -1,4 +1,4 @@
-"""The results of the last look, as metrics of Prometheus. Unknown numbers are absent: a 0 would look healthy."""
+"""The results of the last look as metrics for Prometheus. Unknown numbers are absent, since a 0 would look healthy."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MetricOf(Generic[T]):
-    """A metric of each connector, topic, total or run. `find` returns None for an unknown value."""
+    """A metric of each connector, topic, total or run. `find` returns None if the value is unknown."""
 
     name: str
     text: str
@@ -31,7 +31,7 @@ class MetricOf(Generic[T]):
     is_counter: bool = False
 
     def make(self, labels: Sequence[str], subjects: Iterable[tuple[tuple[str, ...], T]]) -> Metric:
-        """Make the family with a sample of each subject with a known value. Subjects come with their labels' values."""
+        """Make the family of samples, one for each subject with a known value. Subjects come with values of labels."""
         family_class = CounterMetricFamily if self.is_counter else GaugeMetricFamily
         family = family_class(f"{NAMESPACE}_{self.name}", self.text, labels=labels)
         for names, subject in subjects:
@@ -42,7 +42,7 @@ class MetricOf(Generic[T]):
 
 
 def _find_ratio(topic: TopicHealth) -> Number:
-    """Return the share of the topic's hours restored by a rehearsal within the period."""
+    """Return the share of the topic's hours that a rehearsal (a trial restore) has restored within the period."""
     turns = topic.turns
     return turns.count_proven(datetime.now(timezone.utc)) / turns.hour_count if turns and turns.hour_count else None
 
@@ -188,7 +188,7 @@ BUILD_INFO = MetricOf[int]("build_info", "The version of the platform.", lambda 
 
 
 def render_metrics(report: HealthReport, accept: str) -> tuple[bytes, str]:
-    """Return the exposition in the scraper's preferred format, and its content type."""
+    """Return the metrics in the scraper's preferred format, and their content type."""
     registry = CollectorRegistry()
     registry.register(_Collector(report))
     encode, content_type = choose_encoder(accept)
@@ -200,7 +200,7 @@ class _Collector:
         self._report = report
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of the report, for Prometheus' client."""
+        """Yield the metrics of the report, for Prometheus's client."""
         report = self._report
         connectors = [((c.connector,), c) for c in report.connectors if not c.is_removed]
         topics = [((*names, topic.topic), topic) for names, c in connectors for topic in c.topics]
@@ -218,7 +218,7 @@ class _Collector:
 
 
 def _sum_restores(health: ConnectorHealth, name: str) -> Number:
-    """Sum over the restores with a known number. None if there are none."""
+    """Return the sum of a number over the restores for which it is known, or None if there are none."""
     counts = [getattr(restore, name) for restore in (health.history.restores if health.history else ())]
     counts = [count for count in counts if count is not None]
     return sum(counts) if counts else None

@@ -23,20 +23,20 @@ logger = logging.getLogger(__name__)
 _Reading = Waiting[Mapping[str, RunHistory]]
 
 PROGRESS_SECONDS = 5.0
-"""How long a look waits for the stores to tell how far restores have come."""
+"""The time that a look waits for the stores to tell how far restores have come."""
 
 
 def load_all() -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
-    """Load all connectors. Return the loaded ones, and the health of the broken ones, with the reasons.
+    """Load all connectors. Return the loaded ones, and the health of the broken ones, which has the reasons.
 
-    ConfigError if the folder of connector files is not there.
+    Raise ConfigError if the folder of connector files does not exist.
     """
     files = load_connectors(find_connectors_folder(os.environ), os.environ)
     now = datetime.now(timezone.utc)
     loaded = {config.name for config in files.connectors}
     problems: dict[str, list[str]] = {}
     for path, problem in files.broken.items():
-        # what cannot be parsed may guess the name of another
+        # the name guessed for a file that cannot be parsed may be another connector's
         name = guess_name(path)
         problems.setdefault(f"{name} ({path.name})" if name in loaded else name, []).append(problem)
     broken = [
@@ -47,7 +47,7 @@ def load_all() -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
 
 
 def load_named(names: Sequence[str]) -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
-    """Return the named connectors, and why others of the names cannot be looked at."""
+    """Return the connectors with these names, and why others of them cannot be looked at."""
     now = datetime.now(timezone.utc)
     configs: list[ConnectorConfig] = []
     failures: list[ConnectorHealth] = []
@@ -60,9 +60,10 @@ def load_named(names: Sequence[str]) -> tuple[list[ConnectorConfig], list[Connec
 
 
 class Overviews:
-    """Looks at connectors and at their runs, again and again. What one look learns makes the next one cheap.
+    """Looks at connectors and their runs, again and again. Facts learned in one look make the next one cheap.
 
-    With `watches`, it also counts the archived records, and grants topics new to it their first minutes.
+    If it `watches`, it also counts the archived records, and gives a new topic its first minutes before its late hours
+    are an alarm.
     """
 
     def __init__(self, seconds: float, *, watches: bool = False) -> None:
@@ -80,9 +81,10 @@ class Overviews:
         broken: Sequence[ConnectorHealth] = (),
         declared: Collection[str] | None = None,
     ) -> list[ConnectorHealth]:
-        """Return the health of the connectors and their runs, in about so many seconds, and of `broken` ones.
+        """Return the health of the connectors and their runs, after about the given seconds, and of `broken` ones.
 
-        With `declared`, the names of all loaded files, other connectors known to Dagster count as removed.
+        `declared` are the names of all loaded files. If it is given, other connectors known to Dagster count as
+        removed.
         """
         if self._first_looks is not None:
             began = datetime.now(timezone.utc)
@@ -95,7 +97,7 @@ class Overviews:
         healths = look_at_connectors(configs, self._seconds, self._first_looks)
         why = _find_why_unread(reading, self._seconds)
         histories = {} if why else self._add_progress(configs, reading.answer)
-        # of others, only their topics are known
+        # of other connectors, only the topics are known
         read_histories = {name: histories[name] for name in histories.keys() & self._read_names}
         looked = [_add_history(health, read_histories, why) for health in healths]
         if declared is not None:
@@ -107,7 +109,7 @@ class Overviews:
     def _add_progress(
         self, configs: Sequence[ConnectorConfig], histories: Mapping[str, RunHistory]
     ) -> Mapping[str, RunHistory]:
-        """Add how far restores have come. If a store does not answer in time, it is unknown."""
+        """Add how far restores have come. It stays unknown if a store does not answer in time."""
         if self._restores is not None and self._restores.is_under_way:
             return histories
 
@@ -122,19 +124,19 @@ class Overviews:
 
 
 def _find_why_unread(reading: _Reading, seconds: float) -> str:
-    """Wait for histories. Return why they are not known, or an empty text."""
+    """Wait for histories. Return the reason why they are unknown, or "" if they are known."""
     try:
         return "" if reading.ended_within(seconds) else f"Dagster's storage did not answer in {seconds:g} s"
     except NoInstanceError as err:
         return escape_unprintable(str(err))
     except Exception as err:
-        # of whichever storage it is: its text may hold what its address does
+        # this is an error of any kind of storage, and its text may hold what the address holds
         logger.debug("Dagster's storage", exc_info=err)
         return f"Dagster's storage does not answer ({type(err).__name__})"
 
 
 def _add_history(health: ConnectorHealth, histories: Mapping[str, RunHistory], why: str) -> ConnectorHealth:
-    """Add the connector's runs to its health, or why they are not known, and topics no longer archived."""
+    """Add to a connector's health its runs, or why they are unknown, and the topics that it no longer archives."""
     if why or health.connector not in histories:
         return replace(health, history_error=why or "it was read before this connector was there")
     history = histories[health.connector]
@@ -145,7 +147,7 @@ def _add_history(health: ConnectorHealth, histories: Mapping[str, RunHistory], w
 def _find_removed(
     present: Collection[tuple[str, str]], declared: Collection[str], histories: Mapping[str, RunHistory]
 ) -> Iterator[ConnectorHealth]:
-    """Find connectors known to Dagster, but declared in no file. `present`: all connectors' topics."""
+    """Find connectors that Dagster knows, but no file declares. `present` are the topics of all connectors."""
     now = datetime.now(timezone.utc)
     for name in histories.keys() - declared:
         topics = histories[name].topics

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Planned:
-    """The facts of a restore's plan. They do not change after it is stored."""
+    """The facts in a restore's plan. They do not change after the plan is stored."""
 
     topic: str
     to_topic: str
@@ -23,7 +23,7 @@ class _Planned:
 
 
 class RestoreProgress:
-    """Reads the plans of restores once, and their checkpoints at each look."""
+    """Reads the plan of each restore once, and the checkpoints at each look."""
 
     def __init__(self) -> None:
         self._plans: dict[tuple[str, str], _Planned] = {}
@@ -33,7 +33,7 @@ class RestoreProgress:
         return tuple(self._look_at(config, restore) for restore in restores)
 
     def _look_at(self, config: ConnectorConfig, restore: RunningRestore) -> RunningRestore:
-        """Return the restore with its planned and sent records, unchanged if these are unknown."""
+        """Return the restore with the numbers of planned and sent records, or unchanged if these are unknown."""
         # only where a restore is under way
         from kafka_s3_platform.core.restore.replay.checkpoint import read_positions
 
@@ -45,7 +45,7 @@ class RestoreProgress:
             plan = self._plans[place]
             positions = read_positions(store, plan.checkpoints)
         except PlatformError as err:
-            # it has no plan yet, or one of foreign objects; a silent store is told elsewhere
+            # it has no plan yet, or one of foreign objects; a store that does not answer is reported elsewhere
             logger.debug("restore %s: %s", restore.restore_id, err)
             return restore
         sent_count = sum(position.record_count for position in positions if position is not None)
@@ -55,7 +55,7 @@ class RestoreProgress:
 
 
 def _read_plan(config: ConnectorConfig, store: ObjectStore, restore_id: str) -> _Planned:
-    """Read a restore's plan from the bucket: its topics, its records, and the keys of its checkpoints."""
+    """Read a restore's plan from the bucket, for its topics, its records, and the keys of its checkpoints."""
     from kafka_s3_platform.core.restore.documents import RestoreDocuments
     from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 

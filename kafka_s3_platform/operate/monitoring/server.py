@@ -31,7 +31,7 @@ from kafka_s3_platform.operate.monitoring.overview import load_named
 from kafka_s3_platform.operate.monitoring.status_page import StatusPage, render_status_page
 
 MOST_FILTER = 249
-"""Kafka has no longer names of topics."""
+"""The most characters of a filter. No topic in Kafka has a longer name."""
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -47,7 +47,7 @@ MOST_CONNECTIONS = 200
 
 @dataclass(frozen=True)
 class ServerPaths:
-    """The paths of the three answers."""
+    """The paths of the server's three answers."""
 
     page: str
     health: str
@@ -55,13 +55,13 @@ class ServerPaths:
 
     @property
     def hours(self) -> str:
-        """Below it are the hours of topics: `<connector>/<topic>`."""
+        """The path above the hours of topics, which are at `<connector>/<topic>` below it."""
         return f"{self.page.rstrip('/')}/hours"
 
     def relate(self, path: str, page: str | None = None) -> str:
-        """Return the path as a link on a page, the status page if none is told.
+        """Return the path as a link on a page, by default the status page.
 
-        A proxy may lead here by any prefix, so no link of this server begins at the root.
+        A proxy may forward requests here from any prefix, so no link of this server begins at the root.
         """
         folder = posixpath.relpath(posixpath.dirname(path), posixpath.dirname(page or self.page))
         return f"{folder}/{posixpath.basename(path)}"
@@ -70,17 +70,14 @@ class ServerPaths:
 def make_app(
     lookout: Lookout, paths: ServerPaths, dagster: str, interval: float, *, names: Collection[str] | None
 ) -> Starlette:
-    """Make the application. Answers come from reports of `lookout`: none waits for Kafka, hours alone for the store.
-
-    With `names`, it answers only requests for these, localhost and addresses: a page of others could read it else.
-    """
+    """Make the application. It answers from `lookout`'s reports, without waiting for Kafka. Only hours need a store."""
 
     def show_page(report: HealthReport, request: Request) -> Response:
         name_filter = request.query_params.get("topic", "")[:MOST_FILTER]
         opened = request.query_params.getlist("open") if "open" in request.query_params else None
         now = datetime.now(timezone.utc)
         facts = StatusPage(report, dagster, paths.relate(paths.hours), now, interval, name_filter, opened)
-        # as a whole: a name is no more to be trusted than an error
+        # the page as a whole, since a name is to be trusted no more than an error
         return HTMLResponse(escape_unprintable(render_status_page(facts)))
 
     def tell_health(report: HealthReport, request: Request) -> Response:  # noqa: ARG001
@@ -113,7 +110,7 @@ def make_app(
 def _show_hours(
     report: HealthReport, request: Request, reader: HoursReader, paths: ServerPaths, dagster: str
 ) -> Response:
-    """Answer with the hours of a topic found by a look. They are read now: looks read no hours."""
+    """Answer with the hours of a topic that a look has found. The hours are read now, since looks do not read them."""
     connector = request.path_params["connector"]
     topic = request.path_params["topic"]
     topics_by_name = {(c.connector, t.topic): t for c in (*report.good.values(), *report.connectors) for t in c.topics}
@@ -134,7 +131,7 @@ def _show_hours(
 
 
 def _read_asked(request: Request) -> tuple[int, int | None] | None:
-    """Return the requested days and kafka partition of a page of hours. None if they are out of range or no numbers."""
+    """Return the requested days and kafka partition, or None if they are out of range or not numbers."""
     days = request.query_params.get("days", "31")
     number = request.query_params.get("kafka_partition")
     if not re.fullmatch(r"[0-9]{1,3}", days) or not 1 <= int(days) <= MAX_DAYS:
@@ -145,7 +142,7 @@ def _read_asked(request: Request) -> tuple[int, int | None] | None:
 
 
 def describe_health(report: HealthReport) -> dict[str, object]:
-    """Return the JSON of `/health`: well or not, the reasons, and when everything was known last."""
+    """Return the JSON of `/health`: whether all is well, the reasons, and when everything was last known."""
     reasons = [{"check": c.check, "reason": c.text} for c in report.concerns if c.check]
     if report.error:
         reasons.insert(0, {"check": "look", "reason": report.error})
@@ -158,7 +155,7 @@ def describe_health(report: HealthReport) -> dict[str, object]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only this machine reaches the address."""
+    """Return True if the address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -166,7 +163,7 @@ def is_loopback(host: str) -> bool:
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Listen on the address. Port 0 is any free one. ConfigError if the address cannot be had."""
+    """Listen on the address. Port 0 stands for any free port. Raise ConfigError if the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -180,13 +177,14 @@ def open_socket(host: str, port: int) -> socket.socket:
 class FewConnections(H11Protocol):
     """Ends an earlier connection when there are too many: the oldest idle one, or else the oldest.
 
-    So whoever opens many, and asks nothing or reads no answer, takes neither this process's files nor others' places.
+    So a client that opens many, but asks nothing or reads no answer, uses up neither this process's files nor the
+    places of other clients.
     """
 
     began = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection."""
+        """Accept the connection."""
         super().connection_made(transport)
         self.began = time.monotonic()
         others = [c for c in self.connections if isinstance(c, FewConnections) and c is not self]
@@ -196,12 +194,12 @@ class FewConnections(H11Protocol):
 
     @property
     def is_asked(self) -> bool:
-        """True while a request of it is being answered."""
+        """True while a request on the connection is being answered."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
 
 def run_server(app: Starlette, listening: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT. The latter is raised as KeyboardInterrupt."""
+    """Serve until SIGTERM or SIGINT. SIGINT is raised as KeyboardInterrupt."""
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, http=FewConnections)
     uvicorn.Server(config).run(sockets=[listening])

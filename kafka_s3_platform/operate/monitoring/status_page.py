@@ -25,19 +25,19 @@ from kafka_s3_platform.operate.monitoring.lookout import HealthReport
 
 UNKNOWN = "not known"
 MOST_TEXT = 2_000
-"""Characters of an error shown on the page. Dagster's page of the run has the rest."""
+"""The most characters of an error on the page. Dagster's page of the run has the rest."""
 
 MOST_OPEN = 60
-"""Up to so many topics, the tables of all connectors are open, unless the address names the open ones."""
+"""The most topics for which all connectors' tables are open, unless the address names the open ones."""
 
 
 @dataclass(frozen=True)
 class StatusPage:
-    """A health report, and the other contents of its page, of the topics with `name_filter` in their names.
+    """A health report and the rest of its page, for the topics that have `name_filter` in their names.
 
-    `hours_link` is a link on the page: below it are the hours of topics. A browser loads the page again each `interval`
-    seconds. `opened` are the connectors with open tables, None if nobody has opened or closed one: they are in the
-    page's address, so loading it again closes none.
+    `hours_link` is a link on the page, below which are the hours of topics. A browser loads the page again every
+    `interval` seconds. `opened` are the connectors with open tables, or None if nobody has opened or closed one. They
+    are in the page's address, so loading the page again closes none.
     """
 
     report: HealthReport
@@ -54,7 +54,7 @@ class StatusPage:
 
     @property
     def verdict(self) -> tuple[str, str]:
-        """The colour and the words of the whole."""
+        """The colour and the words for the state of the whole."""
         if self.report.error:
             return "bad", UNKNOWN
         ranks = [_rank(topic) for topic in self.topics]
@@ -69,7 +69,7 @@ class StatusPage:
         return ("bad" if ranks.count(3) or unknown else "part"), "; ".join(texts)
 
     def describe_last_check(self, connector: str) -> str:
-        """Say when everything about the connector was known last."""
+        """Return a sentence about the time when everything about the connector was last known."""
         good = self.report.good.get(connector)
         if good is None:
             return "Not one full check of it since this server began."
@@ -88,7 +88,7 @@ class StatusPage:
 
     @cached_property
     def tiles(self) -> list[tuple[str, str]]:
-        """The figures of the archive. Topics without known figures are counted, and not added as 0."""
+        """The figures of the archive. Topics whose figures are unknown are counted, but not added as 0."""
         totals = [topic.totals for topic in self.topics if topic.totals is not None]
         proofs = [topic.proof.at for topic in self.topics if topic.proof is not None]
         if not totals and not proofs:
@@ -101,7 +101,7 @@ class StatusPage:
         ]
 
     def _describe_archived(self, totals: Sequence[ArchivedTotals]) -> list[tuple[str, str]]:
-        """Return how many records and bytes are archived."""
+        """Return the numbers of archived records and bytes."""
         # of a topic without an index, it is known that nothing is archived
         unknown_count = sum(not topic.is_index_known for topic in self.topics)
         is_known = unknown_count < len(self.topics)
@@ -119,13 +119,13 @@ class StatusPage:
         ]
 
     def _describe_runs(self) -> tuple[str, str]:
-        """Return how many runs failed lately."""
+        """Return the number of runs that failed in the last 24 hours."""
         histories = [health.history for health in self.report.connectors if health.history is not None]
         runs = f"{sum(h.day_failures for h in histories):,} of {sum(h.day_runs for h in histories):,}"
         return runs if histories else UNKNOWN, "runs of the last 24 hours failed"
 
     def _describe_proofs(self, proofs: Sequence[datetime]) -> list[tuple[str, str]]:
-        """Return how many topics were proven to come back, and how long ago, by the times of their last proofs."""
+        """Return how many topics were proven to be restorable, and the oldest of their last proofs (`proofs`)."""
         failed_count = sum(bool(topic.turns and topic.turns.failed) for topic in self.topics)
         lacking = f", but not all hours of {failed_count:,}" if failed_count else ""
         oldest = f"{min(proofs):%Y-%m-%d}" if proofs else "never"
@@ -140,7 +140,7 @@ class StatusPage:
         ]
 
     def _describe_return(self) -> list[tuple[str, str]]:
-        """Return how much came back in rehearsals, and how long a restore of all takes. Nothing without rehearsals."""
+        """Return how much was restored in rehearsals, and how long a restore of all takes, or [] without rehearsals."""
         rehearsed = [topic for topic in self.topics if topic.turns is not None]
         if not rehearsed:
             return []
@@ -159,7 +159,7 @@ class StatusPage:
 
     @cached_property
     def tables(self) -> list[tuple[ConnectorHealth, list[TopicHealth]]]:
-        """The connectors to show, also without topics, the worst first. So are their topics."""
+        """The connectors to show, even without topics, the worst first, each with its topics in the same order."""
         part = self.name_filter.casefold()
         tables = [(health, self._find_topics(health)) for health in self.report.connectors if not health.is_removed]
         shown = (table for table in tables if table[1] or part in table[0].connector.casefold())
@@ -167,7 +167,7 @@ class StatusPage:
 
     @cached_property
     def open_tables(self) -> frozenset[str]:
-        """The connectors with open tables. Of few topics, all tables are open at first."""
+        """The connectors with open tables. If there are few topics, all tables are open at first."""
         if self.opened is not None:
             return frozenset(self.opened)
         is_small = bool(self.name_filter) or sum(len(topics) for _, topics in self.tables) <= MOST_OPEN
@@ -180,7 +180,7 @@ class StatusPage:
         return {"RUNNING": "good", "PAUSED": "plan"}.get(health.state.name, "bad"), health.state.name
 
     def describe_work(self, health: ConnectorHealth) -> str:
-        """Describe the connector's state: its start, its lag, its last run and its turned-off triggers."""
+        """Describe the connector's state: since when it lasts, its lag, its last run, and its turned-off triggers."""
         run = health.last_run
         lag = "" if not health.topics else f"lag {UNKNOWN if health.lag is None else f'{health.lag:,}'}"
         since = f"since {self.describe_age(health.state.since)}" if health.state and health.state.since else ""
@@ -189,9 +189,9 @@ class StatusPage:
         return "; ".join(filter(None, ("source" if health.is_source else "", since, lag, last, off)))
 
     def describe_metadata(self, health: ConnectorHealth) -> str:
-        """Say how old the archived offsets of consumer groups are, and how the registry's last run ended.
+        """Describe the age of consumer groups' archived offsets, and the outcome of the registry's last run.
 
-        Empty for a connector without topics and runs.
+        Return "" for a connector without topics and runs.
         """
         totals = [topic.totals for topic in health.topics if topic.totals is not None]
         groups = [pair for of_topic in totals for pair in of_topic.groups.items()]
@@ -209,11 +209,11 @@ class StatusPage:
         return "; ".join(texts)
 
     def count_bad(self, topics: Sequence[TopicHealth]) -> int:
-        """Count the topics with a problem."""
+        """Count the topics that have a problem."""
         return sum(_rank(topic) > 0 for topic in topics)
 
     def _find_topics(self, health: ConnectorHealth) -> list[TopicHealth]:
-        """Return the connector's topics with the filter in their names, the worst first."""
+        """Return the connector's topics that have the filter in their names, the worst first."""
         part = self.name_filter.casefold()
         topics = [t for t in health.topics if part in f"{health.connector}/{t.topic}".casefold()]
         return sorted(
@@ -222,12 +222,12 @@ class StatusPage:
 
     @cached_property
     def last_complete(self) -> dict[tuple[str, str], datetime | None]:
-        """The newest complete hours of connectors and topics when everything was known last."""
+        """The newest complete hour of each connector's topics, as of the time when everything was last known."""
         good = self.report.good.values()
         return {(c.connector, topic.topic): topic.newest_complete for c in good for topic in c.topics}
 
     def link(self, toggled: str | None = None) -> str:
-        """Return a link to the page with these topics and tables, or with one more table or less."""
+        """Return a link to the page with these topics and tables, with one table (`toggled`) opened or closed."""
         opened = self.opened
         if toggled is not None:
             opened = (self.open_tables & {health.connector for health, _ in self.tables}) ^ {toggled}
@@ -258,7 +258,7 @@ def render_status_page(page: StatusPage) -> str:
 
 
 def _rank(topic: TopicHealth) -> int:
-    """Order topics by how soon somebody has to look at them."""
+    """Return a number that orders topics by how soon somebody has to look at them."""
     if (topic.risk is not None and topic.risk.level is Level.FAIL) or (topic.turns and topic.turns.failed):
         return 3
     return 2 if not topic.is_known or topic.risk is None else int(topic.risk.level)

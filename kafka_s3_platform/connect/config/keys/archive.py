@@ -1,6 +1,6 @@
 """The platform's own keys, all with the prefix `archive.`: how a topic is archived, and limits of reading an object.
 
-The folders of documents are among them. A limit is one of a reader's memory and time.
+They include the folders of documents. The limits bound the memory and time that reading takes.
 """
 
 import re
@@ -102,15 +102,15 @@ START_HOUR = declare_key(
     shown="2020-01-01T00:00",
     for_sinks=True,
 )
-"""A file without it starts at the default hour in its own timezone."""
+"""The first hour of the archive. A file that does not set it starts at the default hour in its own timezone."""
 
 
 _NO_INDEX_FOLDER = re.compile(r"[^A-Za-z0-9!$&'()+,./:;=@_-]")
-"""Characters cut off or escaped by delta-rs in some requests: it takes the folder as a part of a URL."""
+"""Characters that delta-rs cuts off or escapes in some requests, because it takes the folder as a part of a URL."""
 
 
 def _parse_index_folder(text: str) -> str:
-    """Parse the folder of the index. It may have only characters kept by the index's library in each request."""
+    """Parse the folder of the index. It may have only characters that the index's library keeps in every request."""
     folder = values.parse_folder(text)
     if refused := _NO_INDEX_FOLDER.search(folder):
         raise ValueError(
@@ -286,7 +286,8 @@ ARCHIVE_KEYS = (START_HOUR, *_FIELD_KEYS, *RETENTION_KEYS)
 def read_archive(file: ConfigFile, zone: ZoneInfo, folders: Mapping[str, str]) -> ArchiveSettings:
     """Read how the topics of a connector are archived.
 
-    Refuse an index or restores inside of the objects' `folders` (key -> folder), and the other way round.
+    Refuse a folder of the index or of restores if it lies in one of the objects' `folders` (key -> folder), or holds
+    one.
     """
     retention = file.fill(RetentionSettings)
     settings = file.fill(ArchiveSettings, start_hour=_read_start_hour(file, zone), retention=retention)
@@ -301,7 +302,7 @@ def read_archive(file: ConfigFile, zone: ZoneInfo, folders: Mapping[str, str]) -
 
 
 def _read_start_hour(file: ConfigFile, zone: ZoneInfo) -> datetime:
-    """Read the first hour of the archive. Refuse a timezone if its clocks later change by other than whole hours."""
+    """Read the first hour of the archive. Refuse a timezone whose clocks later change by other than whole hours."""
     start = file.read(START_HOUR.name, values.expect_hour(zone), START_HOUR.unset.replace(tzinfo=zone))
     if broken := values.find_broken_hour(zone, start):
         day, change = broken
@@ -316,7 +317,7 @@ def _read_start_hour(file: ConfigFile, zone: ZoneInfo) -> datetime:
 
 
 def _keep_apart(file: ConfigFile, name: str, folder: str, others: Mapping[str, str]) -> None:
-    """Refuse a folder of documents if one of the others holds it, or lies in it (key -> folder)."""
+    """Refuse the folder of documents if it holds one of the `others` (key -> folder), or lies in one of them."""
     for other_name, other in others.items():
         if values.is_nested(folder, other):
             file.refuse(name, f"the folder {folder} and {other_name}, {other}, must not hold each other")

@@ -1,7 +1,7 @@
 """Translates the properties of Kafka's Java clients into librdkafka's, by a table of their counterparts.
 
 A property is passed on under librdkafka's name, accepted without meaning, or refused with a reason. A property of
-librdkafka alone is written by its own name. librdkafka judges the values passed to it.
+librdkafka alone is written under its own name. librdkafka itself judges the values passed to it.
 """
 
 import os
@@ -38,7 +38,7 @@ ALL_SCOPES: frozenset[Scope] = frozenset({"common", "consumer", "producer", "adm
 
 @dataclass(frozen=True)
 class ClientProperty(Key):
-    """A property passed on as `target`. `parse` makes librdkafka's text of the same meaning as Java's."""
+    """A property passed on as `target`. `parse` makes librdkafka's text with the same meaning as Java's."""
 
     scopes: frozenset[Scope] = ALL_SCOPES
     target: str = ""
@@ -46,9 +46,9 @@ class ClientProperty(Key):
 
 
 def _pass_on(parse: Parser[str], names: str, *scopes: Scope) -> tuple[ClientProperty, ...]:
-    """Declare properties passed to librdkafka, for these clients or for all.
+    """Declare properties to be passed to librdkafka, for these clients or for all.
 
-    `names` are separated by blanks. One of Java's is followed by `=` and librdkafka's name.
+    Blanks separate the `names`. A name of Java's clients is followed by `=` and librdkafka's name.
     """
 
     def declare(name: str, target: str) -> ClientProperty:
@@ -67,13 +67,13 @@ def _parse_text(text: str) -> str:
 
 
 def _parse_path(text: str) -> str:
-    """Make a path absolute: a task may run in another directory, or in a renamed one."""
+    """Make a path absolute, because a task may run in another directory, or in a renamed one."""
     # librdkafka's own word for the places where systems keep authorities
     return text if text == "probe" else os.path.abspath(_parse_text(text))  # noqa: PTH100 - no link is resolved
 
 
 def _expect_number(low: int = -(2**63), high: int = 2**63 - 1) -> Parser[str]:
-    """Return a parser of decimal numbers: librdkafka takes 1e3 for 1, and 010 for 8."""
+    """Return a parser of decimal numbers. Without it, librdkafka would take 1e3 for 1, and 010 for 8."""
     return lambda text: str(expect_integer(low, high)(text))
 
 
@@ -82,7 +82,7 @@ def _parse_truth(text: str) -> str:
 
 
 def _parse_acks(text: str) -> str:
-    """Return `all`: a restore takes no other value of `acks`."""
+    """Return `all`, the only value of `acks` a restore takes."""
     if text.casefold() not in {"all", "-1"}:
         raise ValueError("a restore is acknowledged by all in-sync replicas; remove the key or say all")
     return "all"
@@ -103,7 +103,7 @@ CLIENT_PROPERTIES = (
         expect_match(r"\w[\w./@-]*", f"principal such as me/host.example.com@EXAMPLE.COM{_PLAIN}"),
         "sasl.kerberos.principal",
     ),
-    # A relative path would bring the name of the working directory along.
+    # A relative path would bring the name of the working directory into the command line.
     *_pass_on(expect_match(r"/[\w./@-]*", f"path such as /etc/kafka.keytab{_PLAIN}"), "sasl.kerberos.keytab"),
     *_pass_on(_expect_number(), "sasl.kerberos.min.time.before.relogin"),
     *_pass_on(str.casefold, "sasl.oauthbearer.method"),
@@ -165,7 +165,7 @@ CLIENT_PROPERTIES = (
 )
 
 [PRODUCER_REQUEST_TIMEOUT] = _pass_on(_expect_number(), "request.timeout.ms", "producer")
-"""The only scope in which librdkafka has a property of this name. It means the same as in Java."""
+"""The scope `producer`, the only one in which librdkafka has a property of this name. It means the same as in Java."""
 
 WITHOUT_MEANING_PROPERTIES = (
     *declare_without_meaning(
@@ -274,16 +274,16 @@ PAIRED_PROPERTIES = (
     declare_honoured("ssl.keystore.password", _KEYSTORE),
     declare_honoured("ssl.key.password", "Password of the private key, in a keystore or as PEM."),
 )
-"""Properties read together, or translated to several properties of librdkafka."""
+"""Properties that are read together, or translated to several properties of librdkafka."""
 
 CLIENT_KEYS = KeyTable((*CLIENT_PROPERTIES, *WITHOUT_MEANING_PROPERTIES, *REFUSED_PROPERTIES, *PAIRED_PROPERTIES))
 
 
 @dataclass
 class ClientOutcome:
-    """The judgement of each client property, or option of a converter, with its reason; and librdkafka's properties.
+    """The judgement, with its reason, of each client property or converter option; and the properties for librdkafka.
 
-    Messages call each of them `what`. The values of `unknown` ones may be secret.
+    `what` is the noun for one of them in messages. The values of the `unknown` ones may be secret.
     """
 
     what: str = "client property"
@@ -323,7 +323,7 @@ class ClientOutcome:
 
 
 def translate_properties(entries: Mapping[str, str], scope: Scope) -> ClientOutcome:
-    """Translate the properties of one scope. `common` has the properties of every client, without prefix."""
+    """Translate the properties of one scope. The scope `common` has the properties of every client, without prefix."""
     outcome = ClientOutcome()
     paired: dict[str, str] = {}
     for name, value in entries.items():
@@ -352,7 +352,7 @@ def select_security(properties: Mapping[str, T]) -> dict[str, T]:
 def _set_properties(
     outcome: ClientOutcome, entries: Mapping[str, str], translate: Callable[[Mapping[str, str]], Mapping[str, str]]
 ) -> None:
-    """Set librdkafka's properties for these entries of a file. If one of them is set already, refuse the entries."""
+    """Set librdkafka's properties for these entries of a file. Refuse the entries if one is already set."""
     try:
         properties = translate(entries)
         if twice := [name for name in properties if name in outcome.properties]:
@@ -365,7 +365,7 @@ def _set_properties(
 
 
 def _translate_property(key: ClientProperty, scope: Scope, entries: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's property for one of a file. ValueError if it is not for this kind of client."""
+    """Return librdkafka's property for a file's. Raise ValueError if it is not for this kind of client."""
     if scope not in key.scopes:
         raise ValueError(f"is a property of the {' and the '.join(key.scopes)} only, which is its prefix")
     value = key.parse(*entries.values())
@@ -374,7 +374,7 @@ def _translate_property(key: ClientProperty, scope: Scope, entries: Mapping[str,
 
 
 def _ask_librdkafka(name: str, value: str) -> None:
-    """Raise ValueError if librdkafka does not accept the value. No client starts: none has the second property."""
+    """Raise ValueError if librdkafka does not accept the value. No client starts, since none has `_UNKNOWN`."""
     from confluent_kafka import KafkaException, Producer
 
     try:
@@ -386,7 +386,7 @@ def _ask_librdkafka(name: str, value: str) -> None:
 
 
 def _translate_truststore(entries: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's properties for the trusted certificates of a Java truststore."""
+    """Return librdkafka's properties for the trusted certificates in a Java truststore."""
     location = entries.get("ssl.truststore.location")
     if not location:
         return {}
@@ -425,7 +425,7 @@ def _read_type(entries: Mapping[str, str], name: str) -> str:
 
 
 def _translate_login(entries: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of a JAAS entry. No error may quote the entry: it holds the password."""
+    """Return the properties for a JAAS entry. No error may quote the entry, because it holds the password."""
     [text] = entries.values()
     module, options = _parse_jaas(text)
     names = _LOGIN_MODULES.get(module)
@@ -444,7 +444,7 @@ def _translate_login(entries: Mapping[str, str]) -> dict[str, str]:
 
 
 def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """Return the login module of a JAAS entry, and its options after a flag such as `required`."""
+    """Return the login module of a JAAS entry, and the options that follow a flag such as `required`."""
     try:
         words = shlex.split(text.strip().removesuffix(";"))
     except ValueError:
@@ -456,7 +456,7 @@ def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _translate_handler(entries: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's counterpart of a Java class for getting tokens."""
+    """Return librdkafka's counterpart of a Java class that fetches tokens."""
     [handler] = entries.values()
     return {"sasl.oauthbearer.method": _HANDLERS(handler)} if handler else {}
 
@@ -480,7 +480,7 @@ _LOGIN_MODULES: Mapping[str, Mapping[str, str]] = {
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": _OAUTH,
     "software.amazon.msk.auth.iam.IAMLoginModule": _MSK,
 }
-"""The options of each login module, and their properties of librdkafka. Empty: nothing reads the option."""
+"""The options of each login module, and the librdkafka properties they become, or "" if nothing reads an option."""
 
 _HANDLERS = expect_class(
     {
@@ -496,4 +496,4 @@ _PAIRS = {
     ("sasl.jaas.config",): _translate_login,
     ("sasl.login.callback.handler.class",): _translate_handler,
 }
-"""Prefixes of properties read together, with their readers."""
+"""The prefixes of properties that are read together, and the function that reads them."""

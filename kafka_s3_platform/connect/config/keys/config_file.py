@@ -23,19 +23,19 @@ _SECRET = re.compile(
     r"|(access|api)[._]?key|key[._]?id|\.pem$|keystore\.key$|private|customer\.key|external\.id|proxy\.user$"
 )
 _OF_CREDENTIALS = re.compile(r"credentials\.(source|provider|provider\.class)$")
-"""Keys like secrets in name, but only about the source of credentials."""
+"""Keys whose names look secret, but whose values only tell where credentials come from."""
 
 _AFTER_USER = re.compile(r"(?<=[^\s/,]):(?!//)")
 
 _QUERY = re.compile(r"[?#]")
-"""The start of a URL's query or fragment: either may hold a secret."""
+"""The start of a URL's query or fragment, which may hold a secret."""
 
 _QUOTED = re.compile(r"""'([^']+)'|"([^"]+)\"""")
 
 
 @dataclass(frozen=True)
 class KeyFinding:
-    """A key of a file: its judgement, its value as written (with secrets masked), and its effect or why it has none."""
+    """A key of a file: its judgement, its value as written (secrets are masked), and its effect or why it has none."""
 
     key: str
     support: Support
@@ -45,11 +45,13 @@ class KeyFinding:
 
 
 class ConfigFile:
-    """The keys of a connector file or of worker.properties: judged by a table first, then by their readers.
+    """The keys of a connector file or of worker.properties.
 
-    A refused key has no value from then on, so all errors of the file are reported together (`findings`). An alias is
-    read, and refused, by the name of its key. Findings show it as in the file. If the table does not list a key by its
-    full name, its value may be a secret: the key may be mistyped, or belong to a plug-in. Findings mask it.
+    Each key is judged by a table first, then by the code that reads it. A refused key has no value from then on.
+    Reading continues, so all errors of the file are reported together (`findings`). An alias is read and refused under
+    the name of the key it stands for. Findings show the alias as it is written in the file. If the table does not list
+    a key by its full name, its value may be a secret, since the key may be mistyped or belong to a plug-in. Findings
+    mask it.
     """
 
     def __init__(self, table: KeyTable, entries: Mapping[str, SecretStr], providers: ConfigProviders) -> None:
@@ -64,7 +66,7 @@ class ConfigFile:
             self._judge(name, written.get_secret_value(), providers)
 
     def _judge(self, name: str, written: str, providers: ConfigProviders) -> None:
-        """Judge a key by the table, with the variables in its value `written` replaced."""
+        """Judge a key by the table, after replacing the variables in `written`, its value in the file."""
         key = self._table.find(name)
         if key is None or key.is_family:
             self._hidden.add(name)
@@ -82,7 +84,7 @@ class ConfigFile:
                 self.refuse(name, str(err))
 
     def _judge_value(self, key: Key, name: str, value: str) -> None:
-        """Keep the value of an honoured key. Refuse one without support, unless the value asks for nothing."""
+        """Keep the value of an honoured key. Refuse an unsupported key, unless its value asks for nothing."""
         if key.support is Support.HONOURED:
             self._judged[name] = (Support.HONOURED, key.doc)
             self._set_value(key.alias_of or name, name, value)
@@ -92,7 +94,7 @@ class ConfigFile:
             self.refuse(name, f"{NOT_YET}: {key.doc}" if key.support is Support.NOT_YET else key.doc)
 
     def _set_value(self, name: str, written: str, value: str) -> None:
-        """Set the value of the key `name`, called `written` in the file. Refuse a second name of the same key."""
+        """Set the value of the key `name`, which is `written` in the file. Refuse a second name of the same key."""
         if value and name in self:
             self._judged[written] = (Support.REFUSED, f"{self.name_in_file(name)} sets the same; keep one")
         elif value or name not in self._values:
@@ -103,11 +105,11 @@ class ConfigFile:
         return bool(self.text(name))
 
     def name_in_file(self, name: str) -> str:
-        """Return the name of a key in the file: its own or an alias."""
+        """Return the name of a key in the file: its own name or an alias."""
         return self._aliases.get(name, name)
 
     def text(self, name: str) -> str:
-        """Return the value of an honoured key. Empty: it is not set."""
+        """Return the value of an honoured key, or "" if it is not set."""
         if name in self._values:
             return self._values[name].get_secret_value()
         return ""
@@ -121,7 +123,7 @@ class ConfigFile:
         return self.read(key.name, key.parse, default)
 
     def fill(self, settings: type[Filled], **fields: object) -> Filled:
-        """Return settings with these `fields`, and every other field from its key, if it has one."""
+        """Return settings with these `fields`. Every other field is read from its key, if it has one."""
         values_by_field = dict(fields)
         for name, key in keys_by_field(settings).items():
             if name not in fields:
@@ -139,7 +141,7 @@ class ConfigFile:
             return default
 
     def require(self, name: str, what: str, own_names: Collection[str] = ()) -> None:
-        """Refuse the file if the key is unset or empty. Name the key's alias in `own_names`, if there is one."""
+        """Refuse the file if the key is unset or empty. Name the key by its alias in `own_names`, if there is one."""
         if name not in self and not self.is_refused(name):
             keys = filter(None, map(self._table.find, own_names))
             self.refuse(next((key.name for key in keys if key.alias_of == name), name), f"required: {what}")
@@ -152,21 +154,21 @@ class ConfigFile:
                 self.refuse(absent, f"required: {self.name_in_file(present)} is set, and is of no use without it")
 
     def read_prefix(self, prefix: str) -> dict[str, str]:
-        """Return the values of all honoured keys with a prefix, by their names without it."""
+        """Return the values of all honoured keys with a prefix, by their names without the prefix."""
         return {name.removeprefix(prefix): self.text(name) for name in self._values if name.startswith(prefix)}
 
     def add_outcome(self, prefix: str, outcome: ClientOutcome, bare: Collection[str] = ()) -> None:
-        """Take over the judgements of client properties or options, with keys of this prefix, but for the `bare`."""
+        """Take over the judgements of properties or options whose keys have this prefix, except for the `bare` ones."""
         names = {name: name if name in bare else prefix + name for name in outcome.judgements}
         self._judged.update({names[name]: judgement for name, judgement in outcome.judgements.items()})
         self.mark_known(names[name] for name in names.keys() - outcome.unknown)
 
     def refuse(self, name: str, reason: str) -> None:
-        """Refuse a key, and with it the file. `reason` follows its name in the report."""
+        """Refuse a key, and with it the file. In the report, `reason` follows the key's name."""
         self._judged[self.name_in_file(name)] = (Support.REFUSED, reason)
 
     def refuse_if_set(self, names: Iterable[str], reason: str) -> None:
-        """Refuse each of these keys, if the file sets it."""
+        """Refuse each of these keys that the file sets."""
         for name in names:
             if name in self:
                 self.refuse(name, reason)
@@ -181,28 +183,28 @@ class ConfigFile:
         self._values.pop(name, None)
 
     def ignore_if_set(self, names: Iterable[str], reason: str) -> None:
-        """Accept each of these keys without effect, if the file sets it."""
+        """Accept each of these keys that the file sets, without effect."""
         for name in names:
             if name in self:
                 self.ignore(name, reason)
 
     def ignore_sink_keys(self) -> None:
-        """Accept keys about the writing of objects, without effect, in the file of a source connector."""
+        """Accept the keys that concern the writing of objects, without effect, in the file of a source connector."""
         self.ignore_if_set(self._table.for_sinks, "Belongs to writing: a source connector reads objects as they are.")
 
     def mark_known(self, names: Iterable[str]) -> None:
-        """Mark keys as known, though the table has only their family: findings show their values."""
+        """Mark keys as known, though the table has only their family. Findings then show their values."""
         self._hidden.difference_update(names)
 
     def is_refused(self, name: str) -> bool:
-        """Return True if a key is refused so far."""
+        """Return True if a key has been refused so far."""
         judgement = self._judged.get(self.name_in_file(name))
         return judgement is not None and judgement[0] is Support.REFUSED
 
     def try_reading(self, read: Callable[[], T]) -> tuple[T, dict[str, str]]:
-        """Call `read`. Return its result, and the keys refused by it, with the reasons.
+        """Call `read`. Return its result, and the keys it refused, with the reasons.
 
-        If it refuses any, all its judgements are taken back: the file is as it was.
+        If it refused any, all its judgements are taken back, and the file is as it was before.
         """
         judged_before = dict(self._judged)
         values_before = dict(self._values)
@@ -218,7 +220,7 @@ class ConfigFile:
         return result, refused
 
     def findings(self) -> Iterator[KeyFinding]:
-        """Return a finding for every key of the file, in its order, then for the required keys it lacks."""
+        """Yield a finding for every key of the file, in its order, then for the required keys it lacks."""
         for name, (support, effect) in self._judged.items():
             written = self._entries[name].get_secret_value() if name in self._entries else ""
             is_known = name not in self._hidden
@@ -230,13 +232,13 @@ class ConfigFile:
 
 
 def is_secret(name: str) -> bool:
-    """Return True if a key's name marks its value as secret."""
+    """Return True if a key's value is secret, judging by its name."""
     folded = name.casefold()
     return _SECRET.search(folded) is not None and _OF_CREDENTIALS.search(folded) is None
 
 
 def mask_shown(name: str, value: str) -> str:
-    """Return the value as it may be shown, with secrets and the credentials and queries of URLs masked."""
+    """Return the value as it may be shown. Secrets, and the credentials and queries of URLs, are masked."""
     if value and is_secret(name):
         return MASK
     if "://" in value or name.endswith(("url", "endpoint")):
@@ -247,10 +249,10 @@ def mask_shown(name: str, value: str) -> str:
 
 
 def _mask_user_info(value: str) -> str:
-    """Mask the credentials before a host, also if a password has characters not allowed in a URL.
+    """Mask the credentials before a host, even if a password has characters not allowed in a URL.
 
-    They begin after `//`, or with the user's name before a colon, and end at the last `@`. No regex does this in linear
-    time.
+    The credentials begin after `//`, or with the user's name before a colon, and end at the last `@`. No regex finds
+    them in linear time.
     """
     end = value.rfind("@")
     slashes = value.find("//", 0, max(end, 0))

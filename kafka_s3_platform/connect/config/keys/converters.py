@@ -1,7 +1,7 @@
-"""The options of a converter: its own, and its Schema Registry client's.
+"""The options of a converter: its own, and the ones for its Schema Registry client.
 
-Sources: Kafka's JsonConverter, Confluent's AbstractKafkaSchemaSerDeConfig and SchemaRegistryClientConfig; the names of
-confluent-kafka's `SchemaRegistryClient`.
+Sources: Kafka's JsonConverter, Confluent's AbstractKafkaSchemaSerDeConfig and SchemaRegistryClientConfig, and the names
+in confluent-kafka's `SchemaRegistryClient`.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ DECIMAL_FORMAT = "decimal.format"
 REPLACE_NULLS = "replace.null.with.default"
 _PREFIX = "schema.registry."
 _IMPLIED = ("ssl.endpoint.identification.algorithm",)
-"""Properties that need no translation: the registry's client always checks the names of servers."""
+"""Properties that need no translation, since the registry's client always checks the names of servers."""
 
 _URL = "schema.registry.url"
 _SOURCE = "basic.auth.credentials.source"
@@ -140,7 +140,7 @@ _KEYS = KeyTable(OPTION_KEYS)
 def read_converter(
     format_name: str, options: Mapping[str, str], *, schemas_enable: bool
 ) -> tuple[ConverterSettings, ClientOutcome]:
-    """Return the settings of a converter, and the outcome for each of its options.
+    """Return the settings of a converter, and the judgement of each of its options.
 
     Args:
         format_name: the format of the bytes, such as AVRO, or the dotted name of a user's class.
@@ -175,7 +175,7 @@ def read_converter(
 
 
 def _read_plugin(outcome: ClientOutcome, class_name: str, options: Mapping[str, str]) -> ConverterSettings:
-    """Pass all options to a user's class. Any may be secret."""
+    """Pass all options to a user's class. Any of them may be secret."""
     outcome.judgements.update(dict.fromkeys(options, (Support.HONOURED, "Passed to the class.")))
     outcome.unknown.update(options)
     secrets = {name: SecretStr(value) for name, value in options.items()}
@@ -183,7 +183,7 @@ def _read_plugin(outcome: ClientOutcome, class_name: str, options: Mapping[str, 
 
 
 def _ignore_options_of_others(outcome: ClientOutcome, accepted: Mapping[str, str], format_name: str) -> None:
-    """Mark options of JsonConverter and of JsonSchemaConverter as without meaning to other converters."""
+    """Mark the options of JsonConverter and of JsonSchemaConverter as without meaning for other converters."""
     if PRESERVE_OTHERS in accepted and format_name != "JSON_SR":
         outcome.ignore(PRESERVE_OTHERS, "Belongs to JsonSchemaConverter.")
     for name in {DECIMAL_FORMAT, REPLACE_NULLS} & accepted.keys() if format_name != "JSON" else ():
@@ -191,7 +191,7 @@ def _ignore_options_of_others(outcome: ClientOutcome, accepted: Mapping[str, str
 
 
 def is_known_option(name: str) -> bool:
-    """Return True if an option, without its converter's prefix, is known by its full name. Others may hold a secret."""
+    """Return True if an option, without its converter's prefix, is known by its full name. Others may be secret."""
     short_name = name.removeprefix(_PREFIX)
     client_key = CLIENT_KEYS.find(short_name) if short_name.startswith("ssl.") else None
     keys = (_KEYS.find(name), _KEYS.find(short_name), client_key)
@@ -199,7 +199,7 @@ def is_known_option(name: str) -> bool:
 
 
 def is_registry_option(name: str) -> bool:
-    """Return True if an option sets the address of a registry or the login. It may have its converter's prefix."""
+    """Return True if an option sets a registry's address, login or TLS. It may have its converter's prefix."""
     return name.rsplit(".converter.", maxsplit=1)[-1].startswith((_PREFIX, "basic.auth.", "bearer.auth.", "ssl."))
 
 
@@ -214,9 +214,9 @@ def _judge_option(outcome: ClientOutcome, name: str, value: str) -> bool:
 def _read_registry(
     outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]
 ) -> RegistrySettings | None:
-    """Read the address of a registry, and its login and TLS. None if it is refused.
+    """Read the address of a registry, and its login and TLS. Return None if the address is refused.
 
-    `written` has the file's names of the options, with or without `schema.registry.`.
+    `written` maps the options to their names in the file, with or without the prefix `schema.registry.`.
     """
     urls = [url.strip() for url in options.get(_URL, "").split(",") if url.strip()]
     if not urls:
@@ -235,7 +235,7 @@ def _read_registry(
 
 
 def _split_login(url: str) -> tuple[str, str]:
-    """Split a URL into itself without credentials, and its credentials as `user:password`."""
+    """Split a URL into the URL without credentials, and its credentials as `user:password`."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -253,7 +253,7 @@ def _split_login(url: str) -> tuple[str, str]:
 
 
 def _read_user_info(outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]) -> str:
-    """Read the login `user:password`. Empty if none is set."""
+    """Read the login `user:password`. Return "" if none is set."""
     source = options.get(_SOURCE, "").upper()
     if source not in {"", "URL", "USER_INFO"}:
         outcome.refuse(written[_SOURCE], f"{source} is not honoured; say USER_INFO with {_USER_INFO}, or URL")
@@ -264,7 +264,7 @@ def _read_user_info(outcome: ClientOutcome, options: Mapping[str, str], written:
 
 
 def _read_tls(outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]) -> dict[str, str]:
-    """Read the TLS properties under the common names of librdkafka and the registry's client."""
+    """Read the TLS properties under the names that librdkafka and the registry's client share."""
     translated = translate_properties({n: value for n, value in options.items() if n.startswith("ssl.")}, "common")
     unusable = translated.properties.keys() - {*_SSL_PROPERTIES, *_IMPLIED}
     for name, (support, reason) in translated.judgements.items():

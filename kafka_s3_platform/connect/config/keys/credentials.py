@@ -46,7 +46,7 @@ _CHAIN_OF: Mapping[str, tuple[str, ...]] = {
     f"{_V2}ContainerCredentialsProvider": ("container-role",),
     f"{_V2}InstanceProfileCredentialsProvider": ("iam-role",),
 }
-"""The classes of AWS's chain and of its members, each with the names of its members in botocore. Empty: all members."""
+"""The classes of AWS's chain and of its members, each with its members' names in botocore, or () for all members."""
 
 _KNOWN = {
     alias: name
@@ -63,7 +63,7 @@ _SESSION_NAME = values.expect_match(r"[\w+=,.@-]{2,64}", "session name: 2 to 64 
 
 
 def parse_endpoint(text: str) -> str:
-    """Parse an endpoint. As in Confluent's sink, its scheme is `https` if it names none."""
+    """Parse an endpoint. As in Confluent's sink, an endpoint without a scheme gets `https`."""
     return values.parse_endpoint_url(text if "://" in text else f"https://{text}")
 
 
@@ -172,7 +172,7 @@ CREDENTIALS_KEYS: tuple[Key, ...] = (
 
 
 def read_role(file: ConfigFile, region: str) -> RoleSettings | None:
-    """Read the role to assume. None: the file names none."""
+    """Read the role to assume. Return None if the file names none."""
     if _find_class(file) == _ASSUME_ROLE:
         file.require("sts.role.arn", "s3.credentials.provider.class assumes a role, so name it")
     if "sts.role.arn" not in file:
@@ -189,12 +189,12 @@ def read_role(file: ConfigFile, region: str) -> RoleSettings | None:
 
 
 def read_chain(file: ConfigFile) -> tuple[str, ...]:
-    """Read the members of AWS's default chain to ask, by botocore's names. Empty: all of them."""
+    """Read the members of AWS's default chain to ask, by botocore's names. Return () if all are to be asked."""
     return _CHAIN_OF.get(_find_class(file), ())
 
 
 def read_provider(file: ConfigFile) -> ProviderSettings | None:
-    """Read the user's own provider. None: the file names none."""
+    """Read the user's own provider. Return None if the file names none."""
     options = file.read_prefix(PROVIDER_PREFIX)
     name = options.pop("class", "")
     if not name or _find_class(file) in _KNOWN.values():
@@ -234,13 +234,13 @@ def refuse_two_methods(
 
 
 def _find_class(file: ConfigFile) -> str:
-    """Return the full Java name of the credentials provider, or the name as it is if it is no known one."""
+    """Return the full Java name of the credentials provider, or the name as it is if it is not a known one."""
     name = file.text("s3.credentials.provider.class")
     return _KNOWN.get(name, name)
 
 
 def _check_python_class(name: str) -> str:
-    """Return the name of a class. Raise ValueError, with advice, if it looks like one of Java."""
+    """Return the name of a class. Raise ValueError, with advice, if it looks like a Java class."""
     if _SYSTEM_PROPERTIES.fullmatch(name):
         raise ValueError(
             f"{name} reads the system properties of a Java process, and there is none; set AWS_ACCESS_KEY_ID and"

@@ -1,6 +1,6 @@
 """The keys of every connector: its name, its class, its topics, its number of tasks, and its Kafka cluster.
 
-Its own connections override those of worker.properties.
+Its own properties of connections override those in worker.properties.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ KAFKA_KEYS: tuple[Key, ...] = (
 
 
 def find_cluster(worker: Worker) -> KafkaSettings:
-    """Return the cluster of worker.properties alone. Admin clients connect like consumers."""
+    """Return the cluster as worker.properties alone describes it. Admin clients connect like consumers."""
     properties = worker.properties
     return KafkaSettings(
         bootstrap_servers=worker.bootstrap_servers,
@@ -86,7 +86,7 @@ def read_kafka(file: ConfigFile, worker: Worker) -> KafkaSettings:
 
 
 def _read_api_key(file: ConfigFile) -> dict[str, SecretStr]:
-    """Return the login by Confluent Cloud's API key. Empty: the file has none."""
+    """Return the login with Confluent Cloud's API key, or an empty one if the file has no such key."""
     file.require_both("kafka.api.key", "kafka.api.secret")
     if "kafka.api.key" not in file:
         return {}
@@ -100,7 +100,7 @@ def _read_api_key(file: ConfigFile) -> dict[str, SecretStr]:
 
 
 def _drop_login(properties: Mapping[str, SecretStr]) -> dict[str, SecretStr]:
-    """Return the properties without login and security protocol: an API key replaces both."""
+    """Return the properties without the login and the security protocol, because an API key replaces both."""
     return {name: value for name, value in properties.items() if not name.startswith(("sasl.", "security."))}
 
 
@@ -174,7 +174,7 @@ GENERAL_KEYS: tuple[Key, ...] = (
 
 
 def read_topics(file: ConfigFile, dialect: Dialect) -> tuple[tuple[str, ...], str | None]:
-    """Read the topics, or the pattern of their names. As in Connect, a sink needs one of them. A source needs none."""
+    """Read the topics, or the pattern of their names. As in Connect, a sink needs one of the two, a source neither."""
     if TOPICS.name in file and TOPICS_REGEX.name in file:
         file.refuse(TOPICS_REGEX.name, "topics names the topics; keep one")
     elif TOPICS_REGEX.name not in file and not dialect.is_source:

@@ -1,4 +1,4 @@
-"""The keys of the folders, the bounds and the bytes of objects. Together they make the layout."""
+"""The keys for the folders, the bounds and the bytes of objects. Together they make up the layout."""
 
 import re
 from collections.abc import Mapping
@@ -32,13 +32,13 @@ ZOOZ_PATH = "'date'=YYYY-MM-dd/'hour'=HH"
 
 _TIME_INTERVALS: Mapping[str, str] = {"HOURLY": "Hourly", "DAILY": "Daily"}
 _OF_LAYOUTS: Mapping[str, str] = {"block_gzip": "Daily", "zooz": "Hourly"}
-"""The partitioner for the folders of each of these layouts."""
+"""The partitioner that makes the folders of each of these layouts."""
 
 _TIMESTAMP_SOURCES: Mapping[str, str] = {"WALLCLOCK": "Wallclock", "EVENT": "Record"}
 
 
 def _expect_rotation(lowest_ms: int) -> values.Parser[int | None]:
-    """Return a parser of an interval in ms, at least `lowest_ms`. It returns None for -1 and 0: never."""
+    """Return a parser of an interval in ms, at least `lowest_ms`. It returns None (never) for -1 and 0."""
 
     def parse(text: str) -> int | None:
         if text in {"-1", "0"}:
@@ -239,7 +239,7 @@ LAYOUT_KEYS: tuple[Key, ...] = (
 
 
 def read_layout(file: ConfigFile, dialect: Dialect) -> LayoutSettings:
-    """Read the layout of a connector file. A refused key has its default."""
+    """Read the layout of a connector file. A refused key gets its default."""
     output = read_output(file, dialect)
     naming = read_names(file, dialect, output)
     default = "Hourly" if find_format(output["format"]).is_envelope else "Default"
@@ -257,12 +257,12 @@ def read_layout(file: ConfigFile, dialect: Dialect) -> LayoutSettings:
         schema_compatibility=_read_compatibility(file, output["format"]),
     )
     _check_out_of_range_folder(file, layout)
-    # Its default, where it has no meaning.
+    # It has its default in layouts in which it has no meaning.
     return layout.model_copy(update={"out_of_range_folder": file.value(OUT_OF_RANGE_FOLDER)})
 
 
 def _check_out_of_range_folder(file: ConfigFile, layout: LayoutSettings) -> None:
-    """Refuse a folder for records out of range if other records could have it, or if it is no plain name."""
+    """Refuse a folder for records out of range if it is no plain name, or if other records could get it."""
     encode = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
     folders = [encode(datetime(2024, month, 1, tzinfo=timezone.utc)) for month in range(1, 13)]
     taken = {layout.tombstone_partition, *(folder.split(layout.directory_delim)[0] for folder in folders)}
@@ -275,7 +275,7 @@ def _check_out_of_range_folder(file: ConfigFile, layout: LayoutSettings) -> None
 
 
 def _read_compatibility(file: ConfigFile, format_name: str) -> Compatibility:
-    """Read when a new schema begins a new object. The envelope has one schema: there it means nothing."""
+    """Read when a new schema begins a new object. The envelope has one schema, so the key has no meaning there."""
     compatibility = file.value(COMPATIBILITY)
     if find_format(format_name).is_envelope and COMPATIBILITY.name in file:
         file.ignore(COMPATIBILITY.name, "The envelope has one schema, whatever the values are.")
@@ -284,7 +284,7 @@ def _read_compatibility(file: ConfigFile, format_name: str) -> Compatibility:
 
 
 def _read_partitioner(file: ConfigFile, default: str) -> str:
-    """Read how records are grouped into folders, by its class or by Confluent Cloud's word."""
+    """Read the partitioner, by its class or by Confluent Cloud's word. It groups records into folders."""
     by_class = file.value_or(PARTITIONER, None)
     interval = file.value(TIME_INTERVAL)
     if by_class and interval:
@@ -293,7 +293,7 @@ def _read_partitioner(file: ConfigFile, default: str) -> str:
 
 
 def _read_partition_fields(file: ConfigFile, partitioner: str) -> tuple[str, ...]:
-    """Read the fields to group by. Only FieldPartitioner, and a user's own, have some."""
+    """Read the fields to group by. Only FieldPartitioner and users' own partitioners have any."""
     if partitioner == "Field":
         file.require(PARTITION_FIELDS.name, "FieldPartitioner groups by it")
     elif PARTITION_FIELDS.name in file and "." not in partitioner:
@@ -303,7 +303,7 @@ def _read_partition_fields(file: ConfigFile, partitioner: str) -> tuple[str, ...
 
 
 def _read_path_format(file: ConfigFile, partitioner: str, naming: Mapping[str, Any]) -> str:
-    """Read the pattern of time folders. A partitioner without times has the default, and does not use it."""
+    """Read the pattern of time folders. A partitioner that makes none gets the default, but does not use it."""
     default = DAY_PATH if partitioner == "Daily" else HOUR_PATH
     default = {"block_gzip": BLOCK_GZIP_PATH, "zooz": ZOOZ_PATH}.get(naming["key_layout"], default)
     if partitioner == "TimeBased":
@@ -316,7 +316,7 @@ def _read_path_format(file: ConfigFile, partitioner: str, naming: Mapping[str, A
 
 
 def _read_duration(file: ConfigFile, partitioner: str) -> int:
-    """Read the time span of a folder, in ms. Only TimeBasedPartitioner, and a user's own, may choose it."""
+    """Read the time span of a folder, in ms. Only TimeBasedPartitioner and users' own partitioners can set it."""
     if partitioner == "TimeBased":
         file.require(PARTITION_DURATION.name, "TimeBasedPartitioner has no span of its own")
         return file.value(PARTITION_DURATION)
@@ -334,7 +334,7 @@ def _find_span(partitioner: str) -> int:
 
 
 def _read_time(file: ConfigFile, dialect: Dialect, partitioner: str, naming: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the kind of time for a record's folder, and the field with the time, if any."""
+    """Read the kind of time that decides a record's folder, and the field that holds it, if any."""
     extractor = _read_extractor(file, dialect)
     if extractor == "RecordField" and partitioner in {"Default", "Field"} and naming["key_layout"] != "template":
         reason = f"{partitioner}Partitioner makes no time folders."
@@ -344,7 +344,7 @@ def _read_time(file: ConfigFile, dialect: Dialect, partitioner: str, naming: Map
 
 
 def _read_extractor(file: ConfigFile, dialect: Dialect) -> str:
-    """Read the kind of time for the folder, by its class or by Aiven's word."""
+    """Read the kind of time that decides the folder, by its class or by Aiven's word."""
     by_source = file.value(TIMESTAMP_SOURCE)
     if by_source and EXTRACTOR.name in file:
         file.refuse(TIMESTAMP_SOURCE.name, "timestamp.extractor says which time counts; keep one")
@@ -356,7 +356,7 @@ def _read_extractor(file: ConfigFile, dialect: Dialect) -> str:
 
 
 def _read_timestamp_field(file: ConfigFile, extractor: str) -> str | None:
-    """Read the field of a record's time. None: there is none."""
+    """Read the field with a record's time. Return None if there is none."""
     if extractor in {"Record", "Wallclock"}:
         file.ignore_if_set((TIMESTAMP_FIELD.name,), f"The extractor {extractor} reads no field.")
         return None
@@ -364,7 +364,7 @@ def _read_timestamp_field(file: ConfigFile, extractor: str) -> str | None:
 
 
 def _read_rotation(file: ConfigFile, dialect: Dialect, partitioner: str) -> dict[str, Any]:
-    """Read the limits of an object: its number of records, and its spans of time."""
+    """Read the limits after which an object ends: its number of records, and its spans of time."""
     interval_ms = _read_rotation_key(file, dialect, ROTATION)
     # S3_SINK ends objects with its `time.interval` by default.
     if dialect.name == "cloud" and ROTATION.name not in file:
@@ -380,5 +380,5 @@ def _read_rotation(file: ConfigFile, dialect: Dialect, partitioner: str) -> dict
 
 
 def _read_rotation_key(file: ConfigFile, dialect: Dialect, key: TypedKey[int | None]) -> int | None:
-    """Read an interval in ms, None if it is off. `S3_SINK` does not allow short ones."""
+    """Read an interval in ms. Return None if it is off. `S3_SINK` does not allow short ones."""
     return file.read(key.name, _expect_rotation(dialect.lowest_rotation_ms), key.unset)

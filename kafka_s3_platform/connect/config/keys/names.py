@@ -1,8 +1,8 @@
-"""The keys of the names of objects, and their templates and delimiters.
+"""The keys of the names of objects, with their templates and delimiters.
 
 A variable is `{{variable}}` or `{{variable:parameter=value}}`, as in "File name format" of the README of Aiven's S3
-sink. A template for keys to write has to name topic, kafka partition and first offset, to read them back from the key.
-A template for existing keys need not name them all. It may also use `end_offset`, `key` and `any`.
+sink. A template for keys to write has to name the topic, the kafka partition and the first offset, for these are read
+back from the key. A template for existing keys need not name them all. It may also use `end_offset`, `key` and `any`.
 """
 
 import re
@@ -58,18 +58,18 @@ class Variable:
 
     @property
     def width(self) -> int:
-        """The number of its digits. 0: as many as the number has."""
+        """The number of digits of the variable, or 0 if it has as many as its number needs."""
         if not self.form:
             return 0
         return len(self.form) if self.name == "timestamp" else _WIDTHS[self.name]
 
     @property
     def group(self) -> str:
-        """The name of its group in a pattern: the unit of a timestamp, else its own name."""
+        """The name of the variable's group in a pattern: the unit of a timestamp, else the variable's own name."""
         return self.form if self.name == "timestamp" else self.name
 
     def pattern(self, *, is_exact: bool) -> str:
-        """Return the regular expression of its text. A padded number has its width if `is_exact`, else any."""
+        """Return the regular expression of its text. A padded number has its width if `is_exact`, else any width."""
         if self.name == "timestamp" or (self.form and is_exact):
             return rf"\d{{{self.width}}}"
         return _TEXTS[self.name]
@@ -80,7 +80,7 @@ TemplatePart = str | Variable
 _ANY = Variable("any")
 
 _REWRITE: tuple[TemplatePart, ...] = ("@", Variable("ordinal"), "+", Variable("epoch"))
-"""The parts of a template matching REWRITTEN."""
+"""The parts of a template that match REWRITTEN."""
 
 
 @dataclass(frozen=True)
@@ -91,35 +91,36 @@ class NameTemplate:
 
     @property
     def names(self) -> frozenset[str]:
-        """The groups of its patterns, without those of REWRITTEN."""
+        """The groups of the template's patterns, without those of REWRITTEN."""
         return frozenset(part.group for part in self.parts if isinstance(part, Variable) and part.name != "any")
 
     @property
     def last_offset(self) -> int:
-        """The index of the last `start_offset`. -1: there is none."""
+        """The index of the last `start_offset`, or -1 if there is none."""
         offsets = [i for i, part in enumerate(self.parts) if isinstance(part, Variable) and part.name == "start_offset"]
         return offsets[-1] if offsets else -1
 
     @property
     def prefix(self) -> str:
-        """The common start of all keys."""
+        """The beginning of all keys."""
         if self.parts and isinstance(self.parts[0], str):
             return self.parts[0]
         return ""
 
     def pattern(self, *, is_exact: bool) -> str:
-        """Return the regular expression of the names. It has a group for each of `names`, and those of REWRITTEN.
+        """Return the regular expression of the names. It has a group for each of `names`, and the groups of REWRITTEN.
 
-        `is_exact`: padded numbers have their width in Aiven's sink. Other sinks may use another width. So
-        without `is_exact`, only padded numbers next to another variable have it: else their end would be unknown.
+        If `is_exact`, padded numbers have the width they have in Aiven's sink. Other sinks may use another width. So
+        without `is_exact`, only padded numbers next to another variable have this width, because otherwise their end
+        would be unknown.
         """
         touching = self._touching()
         pieces: list[str] = []
         named: set[str] = set()
         for at, part in enumerate(self.parts):
             if isinstance(part, str):
-                # Where the text between two `any` is found first, it is found for good: the second `any` takes what
-                # else the first could take. A pattern that tried all places, for many `any`, would never end.
+                # The first place at which the text between two `any` is found is kept: the second `any` takes what
+                # the first could take otherwise. With many `any`, a pattern that tried all places would never end.
                 if self.parts[at - 1 : at] == (_ANY,) and self.parts[at + 1 : at + 2] == (_ANY,):
                     pieces[-1] = f"(?>{pieces[-1]}?{re.escape(part)})"
                 else:
@@ -135,14 +136,15 @@ class NameTemplate:
 
     @property
     def is_wide(self) -> bool:
-        """True if `pattern` may take minutes to refuse a long name: it has too many texts of any length."""
+        """True if `pattern` may take minutes to refuse a long name, because it has too many texts of any length."""
         wide = [part for part in self.parts if isinstance(part, Variable) and part.name in _WIDE]
         return len(wide) > _MAX_WIDE and wide != [_ANY] * len(wide)
 
     def linear_pattern(self, texts: Mapping[str, str]) -> str:
         """Return `pattern` as a regular expression without references, for RE2.
 
-        A variable in `texts` (group -> text) matches its text only. `list_again` names the groups of repeated ones.
+        A variable in `texts` (group -> text) matches this text only. `list_again` names the groups of repeated
+        variables.
         """
         touching = self._touching()
         pieces: list[str] = []
@@ -162,7 +164,7 @@ class NameTemplate:
         return "".join(pieces)
 
     def list_again(self) -> tuple[tuple[str, str], ...]:
-        """List repeated groups of `linear_pattern`, each with the earlier group of the same text."""
+        """List the repeated groups of `linear_pattern`, each with the earlier group that has the same text."""
         repeated: list[tuple[str, str]] = []
         named: set[str] = set()
         for at, part in enumerate(self.parts):
@@ -172,7 +174,7 @@ class NameTemplate:
         return tuple(repeated)
 
     def _touching(self) -> set[int]:
-        """Find the indexes of variables of any length with nothing but digits between them."""
+        """Find the indexes of variables of any length that have nothing but digits between them."""
         indexes: set[int] = set()
         run: list[int] = []
         for at, part in enumerate((*self.parts, "/")):
@@ -185,7 +187,7 @@ class NameTemplate:
 
 
 def _in_group(variable: Variable, text: str, named: set[str]) -> str:
-    """Put the text into a group with the variable's name. A repeated variable has the same text again."""
+    """Put the text into a group with the variable's name. A repeated variable has to have the same text again."""
     if variable.name == "any":
         return text
     if variable.group not in named:
@@ -232,7 +234,7 @@ def compile_read_template(text: str) -> NameTemplate:
 
 
 def _parse(text: str, names: frozenset[str], listed: str) -> Iterator[TemplatePart]:
-    """Parse a template with variables of these names. `listed` lists them for messages."""
+    """Parse a template that may use variables of these names. `listed` lists them for messages."""
     start = 0
     for match in _VARIABLE.finditer(text):
         yield from _parse_literal(text[start : match.start()])
@@ -245,7 +247,7 @@ def _parse(text: str, names: frozenset[str], listed: str) -> Iterator[TemplatePa
 
 
 def _parse_literal(text: str) -> Iterator[str]:
-    """Yield the text between variables, if there is any. ValueError if it has braces of no variable."""
+    """Yield the text between variables, if there is any. Raise ValueError if it has stray braces."""
     if "{{" in text or "}}" in text:
         raise ValueError(f"{text!r} is no variable such as {{{{topic}}}} or {{{{start_offset:padding=true}}}}")
     if text:
@@ -253,7 +255,7 @@ def _parse_literal(text: str) -> Iterator[str]:
 
 
 def _parse_variable(match: re.Match[str]) -> Variable | None:
-    """Return the variable in `{{...}}`, None if it is not known or has another parameter."""
+    """Return the variable in `{{...}}`, or None if the variable or its parameter is not known."""
     name, parameter, value = match.groups()
     if name in _TEXTS and parameter is None:
         return Variable(name)
@@ -265,7 +267,7 @@ def _parse_variable(match: re.Match[str]) -> Variable | None:
 
 
 def _split_folders(parts: Sequence[TemplatePart]) -> list[list[TemplatePart]]:
-    """Split the parts at slashes. The value of a variable holds none."""
+    """Split the parts at slashes. The value of a variable holds no slash."""
     folders: list[list[TemplatePart]] = [[]]
     for part in parts:
         first, *others = part.split("/") if isinstance(part, str) else [part]
@@ -275,10 +277,10 @@ def _split_folders(parts: Sequence[TemplatePart]) -> list[list[TemplatePart]]:
 
 
 def _check_folder(folder: list[TemplatePart]) -> None:
-    """Refuse the name of a folder without visible bounds of its variables.
+    """Refuse the name of a folder if one cannot tell where its variables begin or end.
 
-    The part before the topic is read from the left, the part after it from the right. So each number of unknown length
-    has to end, or begin, at a character other than a digit.
+    The part before the topic is read from the left, and the part after it from the right. So each number of unknown
+    length has to end, or begin, next to a character other than a digit.
     """
     if folder in ([], ["."], [".."]):
         raise ValueError("a folder or the file's name is empty, '.' or '..'")
@@ -298,9 +300,9 @@ def _check_folder(folder: list[TemplatePart]) -> None:
 
 
 def _runs_into(part: TemplatePart, neighbour: TemplatePart, edge: int) -> TypeGuard[Variable]:
-    """Return True if a part is a number that runs into its neighbour: another variable, or a digit.
+    """Return True if a part is a number whose end cannot be told from its neighbour: another variable, or a digit.
 
-    `edge` is the index of the neighbour's character beside it: 0, or -1.
+    `edge` is the index of the neighbour's character next to the part: 0 or -1.
     """
     if isinstance(part, str) or part.name == "topic" or part.form:
         return False
@@ -308,13 +310,13 @@ def _runs_into(part: TemplatePart, neighbour: TemplatePart, edge: int) -> TypeGu
 
 
 def _ends_in_topic_and_extension(folder: Sequence[TemplatePart]) -> bool:
-    """Return True if a file's name ends with the topic and a text like an extension."""
+    """Return True if a file's name ends with the topic and something like an extension."""
     tail = folder[-1]
     return folder[-2:-1] == [Variable("topic")] and isinstance(tail, str) and tail.startswith(".")
 
 
 def _parse_prefix(text: str) -> str:
-    """Parse the beginning of all object keys. It may have no variables."""
+    """Parse the beginning of all object keys. It must not have variables."""
     if "{{" in text:
         raise ValueError("holds a placeholder; write it into file.name.template")
     folders = [folder for folder in text.split("/") if folder]
@@ -431,9 +433,9 @@ def read_names(file: ConfigFile, dialect: Dialect, output: Mapping[str, Any]) ->
 
 
 def _find_default_extension(file: ConfigFile, dialect: Dialect, output: Mapping[str, Any]) -> str | None:
-    """Return the extension of objects in Aiven's names. None: the extension of the format.
+    """Return the extension of objects in Aiven's names, or None for the extension of the format.
 
-    Aiven's template is the whole name. Its default ends with the codec's extension, and with `avro` before it for Avro.
+    Aiven's template is the whole name. Its default ends with the codec's extension, preceded by `avro` for Avro.
     """
     if dialect.name != "aiven":
         return None
@@ -445,7 +447,7 @@ def _find_default_extension(file: ConfigFile, dialect: Dialect, output: Mapping[
 
 
 def _read_delimiters(file: ConfigFile) -> dict[str, Any]:
-    """Read the separators of folders and of parts of names. Refused ones have their defaults."""
+    """Read the separators of folders and of parts of names. If one of the two is refused, both get their defaults."""
     folders = file.value(DIRECTORY_DELIM)
     parts = file.value(FILE_DELIM)
     try:
@@ -459,7 +461,8 @@ def _read_delimiters(file: ConfigFile) -> dict[str, Any]:
 def _read_folder(file: ConfigFile, dialect: Dialect, layout: str, source_template: str) -> dict[str, Any]:
     """Read the folder of objects, and the template of their names if `layout` has one.
 
-    Aiven's prefix sets both: its part after the last slash begins the name. `source_template` goes before the file's.
+    Aiven's prefix sets both, since its part after the last slash begins the name. `source_template` takes precedence
+    over the file's template.
     """
     parse = values.parse_folder if layout == "connect" and not dialect.is_source else values.parse_folder_or_root
     folder = file.read(TOPICS_DIR.name, parse, dialect.topics_dir)

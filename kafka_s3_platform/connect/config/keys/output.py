@@ -1,4 +1,4 @@
-"""The keys of the content of objects: formats, keys and headers beside values, nulls, and codecs.
+"""The keys for the content of objects: formats, keys and headers beside values, nulls, and codecs.
 
 Each kind of format has a key of its own for its codec, as in Connect.
 """
@@ -65,7 +65,7 @@ COMPRESSION_KEYS: tuple[Key, ...] = (
 def read_codecs(
     file: ConfigFile, dialect: Dialect, format_name: str, parts: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    """Read the codec of values, and the codecs of keys and headers if their format has another key for its codec."""
+    """Read the codecs of values, and of keys and headers if their format has another key for its codec."""
     row = find_format(format_name)
     # Aiven's sink compresses with gzip if its file names no codec.
     default = "gzip" if dialect.name == "aiven" and "gzip" in row.codecs else row.default_codec
@@ -85,7 +85,7 @@ def read_codecs(
 
 
 def read_source_codecs(file: ConfigFile, dialect: Dialect, format_name: str) -> dict[str, Any]:
-    """Read the codec of objects of lines, for names without it. Other objects hold their codec."""
+    """Read the codec of objects of lines, for names that do not show it. Other objects hold their codec."""
     file.ignore_if_set(("avro.codec", "parquet.codec", LEVEL.name), "Each object shows how it is compressed.")
     row = find_format(format_name)
     if row.names_its_codec:
@@ -98,7 +98,7 @@ def read_source_codecs(file: ConfigFile, dialect: Dialect, format_name: str) -> 
 
 
 def _read_codec(file: ConfigFile, row: Format, default: str | None = None) -> str:
-    """Read the codec by the format's own key. `default` counts if this is not set."""
+    """Read the codec from the format's own key. `default` counts if the file does not set this key."""
     key = row.codec_key
     word = (file.text(key) or default or row.default_codec).casefold()
     codec = next((codec.name for codec in (row.codecs or READ_CODECS).values() if word in codec.words), word)
@@ -111,7 +111,7 @@ def _read_codec(file: ConfigFile, row: Format, default: str | None = None) -> st
 
 
 def _read_cloud_codec(file: ConfigFile, row: Format) -> str | None:
-    """Read the codec of a value such as `JSON - gzip`: Confluent Cloud's word for the format, then the codec."""
+    """Read the codec in a value such as `JSON - gzip`: Confluent Cloud's word for the format, followed by the codec."""
 
     def parse(text: str) -> str:
         word, dash, codec = (part.strip() for part in text.partition("-"))
@@ -130,8 +130,8 @@ def _read_cloud_codec(file: ConfigFile, row: Format) -> str | None:
 def _ignore_other_codecs(file: ConfigFile, used: Collection[str], key: str) -> None:
     """Report the keys of unused codecs.
 
-    As in Connect, a file may set the codecs of formats it does not write. It may not set `s3.compression.type` for a
-    format with its own compression.
+    As in Connect, a file may set the codecs of formats it does not write. It may not set `s3.compression.type` if the
+    format has its own compression.
     """
     if LINES_KEY not in used and file.text(LINES_KEY).casefold() not in {"", "none"}:
         file.refuse(LINES_KEY, f"the format compresses by itself; set {key} instead")
@@ -142,7 +142,7 @@ def _ignore_other_codecs(file: ConfigFile, used: Collection[str], key: str) -> N
 
 
 def _read_level(file: ConfigFile, row: Format, codec: str) -> int | None:
-    """Read the level of compression. None: the codec's own."""
+    """Read the level of compression. Return None for the codec's own level."""
     if row.codec_key != LINES_KEY:
         file.ignore_if_set((LEVEL.name,), "Belongs to JSON and bytes. This format uses its own level.")
         return None
@@ -350,9 +350,10 @@ def read_output(file: ConfigFile, dialect: Dialect) -> dict[str, Any]:
 
 
 def _read_format(file: ConfigFile, dialect: Dialect) -> str:
-    """Read the name of the format of objects, and refuse a second key for it.
+    """Read the name of the format of objects, and refuse a second key that sets it.
 
-    It is set by `format.class`, by Confluent Cloud's word, or by Aiven's keys. Else it is the dialect's own.
+    It is set by `format.class`, by Confluent Cloud's word, or by Aiven's keys. If none of them is set, it is the
+    dialect's own.
     """
     written = [key.name for key in (FORMAT, CLOUD_FORMAT, AIVEN_TYPE) if key.name in file]
     for other in written[1:]:
@@ -374,7 +375,7 @@ def _read_format(file: ConfigFile, dialect: Dialect) -> str:
 
 
 def _read_aiven_format(file: ConfigFile) -> str:
-    """Read the format in a file of Aiven's sink. Only its formats of values alone are written here."""
+    """Read the format in a file of Aiven's sink. Only formats that hold nothing but values are written here."""
     kind = file.read(AIVEN_TYPE.name, values.expect_one_of(AIVEN_WRITTEN), "csv")
     if file.value(AIVEN_FIELDS) != AIVEN_FIELDS.unset:
         file.refuse(
@@ -392,7 +393,7 @@ def _read_aiven_format(file: ConfigFile) -> str:
 def _read_source_format(file: ConfigFile) -> str:
     """Read the format of objects in Aiven's words.
 
-    Objects of values alone have the name of a format. Others have `aiven.` and the type, as in `aiven.jsonl`.
+    Objects of nothing but values have the name of a format. Others have `aiven.` and the type, as in `aiven.jsonl`.
     """
     if INPUT_FORMAT.name in file:
         file.ignore_if_set((AIVEN_TYPE.name,), "`input.format` names the format of the objects.")
@@ -412,12 +413,12 @@ def _read_source_format(file: ConfigFile) -> str:
 
 
 def read_aiven_fields(file: ConfigFile) -> tuple[str, ...]:
-    """Read the fields in each record of Aiven's sink, in their order."""
+    """Read the fields that Aiven's sink wrote for each record, in their order."""
     return file.read(AIVEN_FIELDS.name, _parse_aiven_fields, AIVEN_FIELDS.unset)
 
 
 def _parse_aiven_fields(text: str) -> tuple[str, ...]:
-    """Parse names of fields in records of Aiven's sink. ValueError for others."""
+    """Parse the names of fields in records of Aiven's sink. Raise ValueError if a name is not one of them."""
     fields = values.parse_fields(text)
     if unknown := [name for name in fields if name not in _AIVEN_RECORD]:
         raise ValueError(f"{', '.join(unknown)}: the fields are {', '.join(_AIVEN_RECORD)}")
@@ -425,7 +426,7 @@ def _parse_aiven_fields(text: str) -> tuple[str, ...]:
 
 
 def _read_parts(file: ConfigFile, *, is_envelope: bool) -> dict[str, Any]:
-    """Read the formats of the objects of keys and of headers. None: there are no such objects."""
+    """Read the formats of the objects of keys and of headers. A format is None if there are no such objects."""
     if is_envelope:
         file.ignore_if_set(_PART_KEYS, "The envelope holds keys and headers.")
         return {"keys_format": None, "headers_format": None}
@@ -438,7 +439,7 @@ def _read_parts(file: ConfigFile, *, is_envelope: bool) -> dict[str, Any]:
 
 
 def _read_part(file: ConfigFile, store: TypedKey[bool], by_class: TypedKey[str], by_word: TypedKey[str]) -> str | None:
-    """Read the format of the separate objects of keys, or of headers. None: the file asks for none."""
+    """Read the format of the separate objects of keys, or of headers. Return None if the file asks for none."""
     if not file.value(store):
         file.ignore_if_set((by_class.name, by_word.name), f"Belongs to `{store.name}`.")
         return None
@@ -449,7 +450,7 @@ def _read_part(file: ConfigFile, store: TypedKey[bool], by_class: TypedKey[str],
 
 
 def _read_nulls(file: ConfigFile, *, is_envelope: bool) -> Nulls:
-    """Read the handling of records without a value. Refuse one impossible in the format."""
+    """Read how records without a value are handled. Refuse a way that is impossible in the format."""
     nulls = file.value_or(NULL_VALUES, NULL_VALUES.unset if is_envelope else "fail")
     if is_envelope and nulls != "write":
         file.refuse(NULL_VALUES.name, "an envelope archives records without a value, which is `write`")

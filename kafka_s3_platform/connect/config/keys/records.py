@@ -1,4 +1,4 @@
-"""The keys of the way from Kafka to objects: converters, transforms, errors.
+"""The keys for the way from Kafka to objects: converters, transforms and the handling of errors.
 
 Inputs are matched with outputs, as in Connect, when a file is loaded.
 """
@@ -49,18 +49,18 @@ if TYPE_CHECKING:
     from kafka_s3_platform.core.model.connect import Side
 
 FIELDLESS = ("BYTES", "STRING")
-"""Inputs without fields."""
+"""Inputs that have no fields."""
 
 
 def find_input(converter: ConverterSettings) -> str:
-    """Return a converter's input, by its name in the tables of inputs and formats."""
+    """Return the input that a converter reads, by its name in the tables of inputs and formats."""
     if converter.format == "JSON" and converter.schemas_enable:
         return JSON_WITH_SCHEMA
     return converter.format
 
 
 def explain_refusal(converter: ConverterSettings, output: str) -> str | None:
-    """Return why the format `output` cannot hold the values of a converter. None: it can."""
+    """Return the reason why the format `output` cannot hold the values of a converter, or None if it can."""
     row = find_input(converter)
     reason = find_format(output).refused_inputs.get(row)
     return reason and f"{row} cannot be written as {output}: {reason}"
@@ -188,7 +188,7 @@ RECORD_KEYS: tuple[Key, ...] = (
 def read_records(
     file: ConfigFile, worker: Worker, layout: LayoutSettings, dialect: Dialect, connector: str
 ) -> RecordSettings:
-    """Read the converters, transforms and error settings of a connector file. A refused key has its default."""
+    """Read the converters, transforms and error settings of a connector file. A refused key gets its default."""
     is_source = dialect.is_source
     transforms = _read_transforms(file, layout, is_source=is_source)
     envelope = find_format(layout.format).envelope
@@ -210,7 +210,7 @@ def read_records(
 
 
 def _looks_at_values(layout: LayoutSettings) -> bool:
-    """Return True if the folders of records depend on their values, so these are decoded."""
+    """Return True if the folders of records depend on their values, so these have to be decoded."""
     has_clock = layout.timestamp_extractor in {"Record", "Wallclock"}
     return layout.partitioner == "Field" or "." in layout.partitioner or not has_clock
 
@@ -218,10 +218,10 @@ def _looks_at_values(layout: LayoutSettings) -> bool:
 def _read_converter(
     file: ConfigFile, worker: Worker, side: "Side", layout: LayoutSettings, *, needed: bool
 ) -> ConverterSettings | None:
-    """Read the converter of one side. If it is not `needed` to archive, it is for restores with changes of records.
+    """Read the converter of one side. If it is not `needed` to archive, it is for restores that change records.
 
-    Such restores decode an envelope's content, and a converter's registry has the schemas to archive. So it is read
-    too, but its errors do not refuse the file.
+    Such restores decode an envelope's content, and the schemas in a converter's registry are to be archived. So the
+    converter is read too, but its errors do not refuse the file.
     """
     if needed:
         return _read_named_converter(file, worker, side)
@@ -236,13 +236,13 @@ def _read_converter(
 
 
 def _names_a_registry(file: ConfigFile, side: "Side") -> bool:
-    """Check if the file names a converter and its registry. Then schemas are archived with any objects."""
+    """Return True if the file names a converter and its registry. If so, schemas are archived with any objects."""
     named = f"{side}.converter" in file or CLOUD_FORMATS[side] in file
     return named and f"{side}.converter.schema.registry.url" in file
 
 
 def _read_named_converter(file: ConfigFile, worker: Worker, side: "Side") -> ConverterSettings | None:
-    """Read the file's own converter, else the worker's with the worker's options, as in Connect."""
+    """Read the file's own converter. If it names none, read the worker's with the worker's options, as in Connect."""
     name, word = f"{side}.converter", CLOUD_FORMATS[side]
     if name in file and word in file:
         file.refuse(word, f"{name} says the same; keep one")
@@ -270,7 +270,7 @@ def _read_own_converter(
 
 
 def _read_worker_converter(file: ConfigFile, worker: Worker, side: "Side") -> ConverterSettings | None:
-    """Read the default converter of worker.properties. None: it names none."""
+    """Read the default converter of worker.properties. Return None if it names none."""
     prefix = f"{side}.converter."
     entries = {name: secret.get_secret_value() for name, secret in worker.converters.items()}
     if not (class_name := entries.get(f"{side}.converter")):
@@ -292,7 +292,7 @@ def _read_shared(file: ConfigFile) -> dict[str, str]:
 
 
 def _ignore_shared_registry(file: ConfigFile, converters: Iterable[ConverterSettings | None]) -> None:
-    """Report the shared keys of a registry as without effect, if no converter of the file asks a registry."""
+    """Report that the shared keys of a registry have no effect, if no converter of the file asks a registry."""
     shared = _read_shared(file)
     file.mark_known(name for name in shared if is_known_option(name))
     if not any(converter and converter.registry for converter in converters):
@@ -301,7 +301,7 @@ def _ignore_shared_registry(file: ConfigFile, converters: Iterable[ConverterSett
 
 
 def _ignore_converter(file: ConfigFile, side: "Side", why: str, refused: Mapping[str, str] = {}) -> None:
-    """Report the converter of this side as without effect. `refused` is key -> reason for restores."""
+    """Report that the converter of this side has no effect. `refused` maps keys to the reasons, for restores."""
     names = [
         name for name in file.read_prefix("") if name.startswith(f"{side}.converter") or name == CLOUD_FORMATS[side]
     ]
@@ -315,7 +315,7 @@ def _ignore_converter(file: ConfigFile, side: "Side", why: str, refused: Mapping
 def _judge_pairs(
     file: ConfigFile, layout: LayoutSettings, key: ConverterSettings | None, value: ConverterSettings | None
 ) -> None:
-    """Refuse settings sure to fail for every record: an input unfit for the output, or fields of plain values."""
+    """Refuse settings that fail for every record: an input unfit for the output, or fields of plain values."""
     _judge_part(file, "value", layout.format, value)
     if layout.keys_format is not None:
         _judge_part(file, "key", layout.keys_format, key)
@@ -329,7 +329,7 @@ def _judge_pairs(
 
 
 def _judge_part(file: ConfigFile, side: "Side", output: str, converter: ConverterSettings | None) -> None:
-    """Refuse a converter with values unfit for the format `output`, or the lack of a necessary one."""
+    """Refuse a converter whose values the format `output` cannot hold, or a file without a converter it needs."""
     name = f"{side}.converter"
     if converter is not None:
         if reason := explain_refusal(converter, output):
@@ -345,7 +345,7 @@ def _judge_part(file: ConfigFile, side: "Side", output: str, converter: Converte
 
 
 def _read_transforms(file: ConfigFile, layout: LayoutSettings, *, is_source: bool) -> tuple[TransformSettings, ...]:
-    """Read the transforms in their order. Refuse those impossible in a sink."""
+    """Read the transforms in their order. Refuse those a sink cannot run."""
     entries = {
         name: value for name, value in file.read_prefix("").items() if name.startswith(("transforms", "predicates"))
     }
@@ -365,7 +365,7 @@ def _read_transforms(file: ConfigFile, layout: LayoutSettings, *, is_source: boo
 
 
 def _judge_routes(file: ConfigFile, steps: tuple[TransformSettings, ...]) -> None:
-    """Refuse routers with one name for two topics: their objects would get the same keys."""
+    """Refuse routers that give two topics the same name, because their objects would get the same keys."""
     topics: dict[str, list[str]] = {}
     for topic in file.value(TOPICS):
         topics.setdefault(route_topic(steps, topic), []).append(topic)
@@ -379,7 +379,7 @@ def _judge_routes(file: ConfigFile, steps: tuple[TransformSettings, ...]) -> Non
 
 
 def _judge_step(file: ConfigFile, layout: LayoutSettings, step: TransformSettings) -> None:
-    """Refuse a transform with results unfit for the sink's format."""
+    """Refuse a transform whose results the sink's format cannot hold."""
     if layout.is_envelope and not keeps_content(step):
         file.refuse(
             f"transforms.{step.alias}.type",
@@ -395,7 +395,7 @@ def _judge_step(file: ConfigFile, layout: LayoutSettings, step: TransformSetting
 
 
 def _read_errors(file: ConfigFile, layout: LayoutSettings, letters: str | None) -> ErrorSettings:
-    """Read the error settings. `letters` is the dead letter topic of a connector without one in its file."""
+    """Read the error settings. `letters` is the dead letter topic of a connector whose file names none."""
     tolerance: ErrorsTolerance = file.value_or(TOLERANCE, "all" if letters else "none")
     is_by_itself = letters is not None and tolerance == "all"
     settings = file.fill(

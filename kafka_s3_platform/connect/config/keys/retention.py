@@ -1,4 +1,4 @@
-"""The keys of retention: the rules for removals from an archive, and the holds against them."""
+"""The keys of retention: the rules for removing data from an archive, and the holds that override them."""
 
 from datetime import date
 
@@ -10,7 +10,7 @@ _PER_TOPIC = "A number for all topics, and `topic:number` for single ones, separ
 
 
 def _parse_per_topic(text: str) -> PerTopic:
-    """Parse a number for all topics, and `topic:number` for single ones, separated by commas."""
+    """Parse a number for all topics, and items `topic:number` for single ones, separated by commas."""
     # as many ms as a difference of times can hold
     parse_number = values.expect_integer(-1, 2**53)
     numbers: dict[str, int] = {}
@@ -33,7 +33,7 @@ def _parse_day(text: str) -> date:
 
 
 def _parse_holds(text: str) -> tuple[tuple[str, date, date], ...]:
-    """Parse topics, or `topic:first/end`, to triples of topic, first day, and the day after the last one."""
+    """Parse topics, or `topic:first/end`, into triples of the topic, the first day, and the day after the last one."""
     holds = []
     for item in filter(None, map(str.strip, text.split(","))):
         topic, colon, days = item.partition(":")

@@ -1,4 +1,4 @@
-"""The keys of source connectors' files: the reading of other tools' objects.
+"""The keys of source connectors' files, for reading other tools' objects.
 
 Sources: Confluent's "Amazon S3 Source Connector Configuration Properties", the README of Aiven's S3 source connector.
 """
@@ -63,11 +63,11 @@ CLOUD_FORMATS: Mapping[str, str] = {"key": "input.key.format", "value": "input.d
 """Confluent Cloud's keys for the converters of keys and values."""
 _HEADER_WORDS: Mapping[str, str] = {"BYTES": "ByteArrayConverter", "STRING": "StringConverter"}
 OF_HEADERS = ("header.converter", "input.header.format")
-"""The keys about the written form of headers, for a source. A sink writes them as they are."""
+"""The keys that tell a source how headers were written. A sink writes headers as they are."""
 
 
 def _parse_path(text: str) -> str:
-    """Parse the path of a field: names with dots between."""
+    """Parse the path of a field: names separated by dots."""
     if not all(text.split(".")):
         raise ValueError(f"{text!r} is no names with dots between")
     return text
@@ -190,7 +190,7 @@ _OF_FOLDERS = (PARTITIONER.name, TIME_INTERVAL.name, PARTITION_FIELDS.name, PATH
 
 
 def ignore_unused_keys(file: ConfigFile, dialect: Dialect) -> None:
-    """Accept keys without meaning for a sink, or for a source, before any is read."""
+    """Accept the keys that have no meaning for a sink, or for a source, before any key is read."""
     if not dialect.is_source:
         file.ignore_if_set(OF_HEADERS, "No converter reads header values: each comes back with its bytes.")
         source_keys = (key.name for key in SOURCE_KEYS if key.support is Support.HONOURED)
@@ -202,7 +202,7 @@ def ignore_unused_keys(file: ConfigFile, dialect: Dialect) -> None:
 
 
 def read_source(file: ConfigFile, dialect: Dialect, layout: LayoutSettings, worker: Worker) -> SourceSettings | None:
-    """Read how to read objects. None for the file of a sink."""
+    """Read how objects are read back. Return None if the file is a sink's."""
     if not dialect.is_source:
         return None
     _judge_template(file, layout)
@@ -222,7 +222,7 @@ def read_source(file: ConfigFile, dialect: Dialect, layout: LayoutSettings, work
 
 
 def _judge_parts(file: ConfigFile, layout: LayoutSettings) -> None:
-    """Refuse objects of keys and headers in layouts with names of values alone."""
+    """Refuse objects of keys and headers in layouts that name objects of values only."""
     if layout.key_layout not in {"block_gzip", "zooz"}:
         return
     for store, format_name in ((STORE_KEYS, layout.keys_format), (STORE_HEADERS, layout.headers_format)):
@@ -231,14 +231,14 @@ def _judge_parts(file: ConfigFile, layout: LayoutSettings) -> None:
 
 
 def needs_topic_key(file: ConfigFile, layout: LayoutSettings) -> bool:
-    """Return True if the keys of objects do not name their topic: then the file has to."""
+    """Return True if the keys of objects do not name their topic, so the file has to."""
     if layout.key_layout == "template" and not file.is_refused(_find_template_key(file)):
         return "topic" not in compile_read_template(layout.file_name_template or "").names
     return layout.key_layout == "zooz"
 
 
 def _read_bare(file: ConfigFile, layout: LayoutSettings) -> AivenType | None:
-    """Read the output type of Aiven's sink if it wrote values alone. None: it wrote records, or is another sink."""
+    """Read the output type of Aiven's sink if it wrote values only. Return None if it did not, or for other sinks."""
     is_aivens = AIVEN_TYPE.name in file or AIVEN_ENVELOPE.name in file or layout.key_layout == "template"
     if not is_aivens or any(key.name in file for key in (FORMAT, CLOUD_FORMAT, INPUT_FORMAT)):
         return None
@@ -252,7 +252,7 @@ def _read_bare(file: ConfigFile, layout: LayoutSettings) -> AivenType | None:
 
 
 def _read_header_converter(file: ConfigFile, worker: Worker) -> str:
-    """Read the sink's class for headers, by its short name: the connector's, else the worker's."""
+    """Read the class of header converter the sink used, by its short name: the connector's, else the worker's."""
     word = file.text("input.header.format").strip().upper()
     class_name = file.text("header.converter") or _HEADER_WORDS.get(word, word)
     return (class_name or _find_worker_class(worker, "header.converter") or "SimpleHeaderConverter").rpartition(".")[2]
@@ -261,7 +261,7 @@ def _read_header_converter(file: ConfigFile, worker: Worker) -> str:
 def _find_bytes(
     file: ConfigFile, worker: Worker, layout: LayoutSettings
 ) -> Iterator[Literal["key", "value", "headers"]]:
-    """Yield the parts of objects with ByteArrayConverter in the file or worker.properties."""
+    """Yield the parts of objects written by ByteArrayConverter, according to the file or worker.properties."""
     sides: tuple[Literal["key", "value"], ...] = ("key", "value") if _find_keys_format(file, layout) else ("value",)
     for side in sides:
         name = f"{side}.converter"
@@ -273,7 +273,7 @@ def _find_bytes(
 
 
 def _find_keys_format(file: ConfigFile, layout: LayoutSettings) -> str | None:
-    """Return the format of objects' keys, None if they hold none."""
+    """Return the format of objects' keys, or None if the objects hold no keys."""
     envelope = find_format(layout.format).envelope
     if envelope == "lenses" or (envelope == "aiven" and "key" in read_aiven_fields(file)):
         return layout.format
@@ -281,7 +281,7 @@ def _find_keys_format(file: ConfigFile, layout: LayoutSettings) -> str | None:
 
 
 def _find_worker_class(worker: Worker, name: str) -> str:
-    """Return the class of a converter in worker.properties, empty if it names none."""
+    """Return the class named for a converter in worker.properties, or "" if it names none."""
     if name in worker.converters:
         return worker.converters[name].get_secret_value()
     return ""
@@ -316,7 +316,7 @@ def judge_converters(
 def _judge_schemas(
     file: ConfigFile, layout: LayoutSettings, converters: Mapping[str, ConverterSettings | None]
 ) -> None:
-    """Refuse converters in need of a schema if objects hold none: no record could be written to Kafka."""
+    """Refuse converters that need a schema if objects hold none, because no record could be written to Kafka."""
     formats = {"key": _find_keys_format(file, layout), "value": layout.format}
     for side, converter in converters.items():
         format_name = formats[side]
@@ -339,7 +339,7 @@ def _judge_schemas(
 
 
 def _require_converter(file: ConfigFile, side: str, why: str, named: ConverterSettings | None) -> None:
-    """Refuse a file without a converter for the records of objects, or with an unfit one (`named`)."""
+    """Refuse a file without a converter for the objects' records, or with one (`named`) that cannot write them."""
     required = "" if named else "required, here or in worker.properties: "
     name = file.find_first_set(f"{side}.converter", CLOUD_FORMATS[side])
     if not file.is_refused(name):
@@ -347,7 +347,7 @@ def _require_converter(file: ConfigFile, side: str, why: str, named: ConverterSe
 
 
 def _read_fields(file: ConfigFile, format_name: str) -> tuple[str, ...]:
-    """Read the fields of an envelope of Aiven or Lenses. For Lenses, these are the fields promised by the file."""
+    """Read the fields of Aiven's or Lenses' envelope. For Lenses, these are the fields promised by the file."""
     envelope = find_format(format_name).envelope
     if envelope == "lenses":
         if AIVEN_FIELDS.name in file:
@@ -357,12 +357,12 @@ def _read_fields(file: ConfigFile, format_name: str) -> tuple[str, ...]:
 
 
 def _find_template_key(file: ConfigFile) -> str:
-    """Return the name of the key with the template of object keys."""
+    """Return the name of the key for the template of object keys."""
     return SOURCE_TEMPLATE.name if SOURCE_TEMPLATE.name in file else TEMPLATE.name
 
 
 def _judge_template(file: ConfigFile, layout: LayoutSettings) -> None:
-    """Refuse an unreadable template, or one without a fact needed by another key of the file."""
+    """Refuse a template that cannot be read, and other keys of the file that contradict it."""
     if layout.key_layout != "template":
         return
     key = _find_template_key(file)
@@ -372,7 +372,7 @@ def _judge_template(file: ConfigFile, layout: LayoutSettings) -> None:
         file.refuse(key, str(err))
         return
     for store in (STORE_KEYS, STORE_HEADERS):
-        # The text, not the value: in formats without such objects, any text is accepted without meaning.
+        # The text and not the value, since formats that have no such objects accept any text without meaning.
         if file.text(store.name).casefold() == "true" and not names & {"start_offset", "end_offset"}:
             file.refuse(store.name, f"{key} tells no offset, by which they are told to belong to values")
     if SOURCE_TOPIC.name in file and "topic" in names:

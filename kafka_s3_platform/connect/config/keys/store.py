@@ -1,4 +1,4 @@
-"""The keys of the object store: the bucket, the connection to it, and the options of writes."""
+"""The keys of the object store: the bucket, the connection to it, and the options for writing."""
 
 import base64
 import re
@@ -42,7 +42,7 @@ _ACLS = (
     "bucket-owner-full-control",
 )
 _MAX_TAGS = 7
-"""S3 allows an object ten tags; three are the offsets and the count."""
+"""The most tags of a file's own. S3 allows an object ten tags; three of them are the offsets and the count."""
 
 # S3's own rules for tags.
 _TAG_KEY = re.compile(r"[\w +\-=._/@]{1,128}")
@@ -50,7 +50,7 @@ _TAG_VALUE = re.compile(r"[\w +\-=._:/@]{0,256}")
 
 
 def _parse_proxy_url(text: str) -> str:
-    """Parse the URL of an HTTP proxy: `http://` unless it names a scheme."""
+    """Parse the URL of an HTTP proxy. A URL without a scheme gets `http://`."""
     parts = urlsplit(text if "://" in text else f"http://{text}")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/") or parts.query:
         raise ValueError("is no proxy such as http://proxy.example.com:3128")
@@ -58,7 +58,7 @@ def _parse_proxy_url(text: str) -> str:
 
 
 def _parse_customer_key(text: str) -> SecretStr:
-    """Parse a key for encryption: 32 bytes in base64."""
+    """Parse an encryption key: 32 bytes in base64."""
     try:
         key = base64.b64decode(text, validate=True)
     except ValueError:
@@ -295,7 +295,7 @@ def _read_accelerate(file: ConfigFile, bucket: str) -> bool:
 
 
 def _read_proxy(file: ConfigFile) -> SecretStr | None:
-    """Read the URL of the proxy, with its login in it. None: there is no proxy."""
+    """Read the URL of the proxy, including its login. Return None if there is no proxy."""
     user = file.value(PROXY_USER)
     password = file.value(PROXY_PASSWORD)
     if PROXY_URL.name not in file:

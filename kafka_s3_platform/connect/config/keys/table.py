@@ -1,7 +1,7 @@
-"""Declares keys: the effect of each, its parser, and its field of the settings.
+"""Declares keys: the effect of each, its parser, and the field of the settings it fills.
 
-A key is declared once, with its parser and its meaning. Its default is its field's. The check report, `kafka-s3
-describe` and `docs/connector-files.md` take them from there.
+A key is declared once, with its parser and its meaning. Its default is the default of its field. The check report,
+`kafka-s3 describe` and `docs/connector-files.md` take them from here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,9 +30,9 @@ class Support(Enum):
 class Key:
     """A key, or a family of keys if `name` ends in `.*`.
 
-    `neutral` are the values without effect of an unsupported key. They are accepted, so a file with Connect's defaults
-    loads. `alias_of` is the key of an alias: its value is read under this key's name. A key `for_sinks` concerns the
-    writing of objects, and means nothing to a source connector.
+    `neutral` are the values of an unsupported key that have no effect. They are accepted, so a file with Connect's
+    defaults loads. `alias_of` is the key an alias stands for; the alias's value is read under this key's name. If
+    `for_sinks`, the key concerns the writing of objects, and means nothing to a source connector.
     """
 
     name: str
@@ -62,7 +62,7 @@ class TypedKey(Key, Generic[T]):
 
 
 _KEYS_OF: dict[type[Settings], dict[str, TypedKey[Any]]] = {}
-"""The key of each field of settings, as `declare_setting` declares it."""
+"""The key of each field of settings, as it was declared by `declare_setting`."""
 
 
 def keys_by_field(settings: type[Settings]) -> Mapping[str, TypedKey[Any]]:
@@ -72,7 +72,7 @@ def keys_by_field(settings: type[Settings]) -> Mapping[str, TypedKey[Any]]:
 
 
 class KeyTable:
-    """Finds keys by exact name, else by the longest family they belong to."""
+    """Finds a key by its exact name, else by the longest family the name belongs to."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._exact = {key.name: key for key in keys}
@@ -80,18 +80,18 @@ class KeyTable:
         self._families = sorted((key.name for key in self._exact.values() if key.is_family), key=len, reverse=True)
 
     def find(self, name: str) -> Key | None:
-        """Return the key, or the longest family it belongs to. None: it is not known."""
+        """Return the key, or the longest family the name belongs to, or None if the name is not known."""
         if name in self._exact:
             return self._exact[name]
         family = next((family for family in self._families if name.startswith(family[:-1])), None)
         return None if family is None else self._exact[family]
 
     def nearest(self, name: str) -> str | None:
-        """Return the known key nearest to `name`, None if no key is close."""
+        """Return the known key nearest to `name`, or None if no key is close."""
         return find_nearest(name, (exact for exact in self._exact if not exact.endswith(".*")))
 
     def explain_unknown(self, name: str, what: str = "key") -> str:
-        """Return the reason to refuse an unknown name, with the nearest known one."""
+        """Return the reason to refuse an unknown name. It suggests the nearest known one."""
         near = self.nearest(name)
         return f"unknown {what}" + (f"; did you mean {near}?" if near else "")
 
@@ -101,7 +101,7 @@ def declare_key(
 ) -> TypedKey[T]:
     """Declare a key with its parser and its meaning. `shown` describes its default in the docs, in place of the value.
 
-    `for_sinks`: it concerns the writing of objects, and means nothing to a source connector.
+    If `for_sinks`, the key concerns the writing of objects, and means nothing to a source connector.
     """
     text = _render_default(default) if shown is None else shown
     return TypedKey(name, Support.HONOURED, doc, text, for_sinks=for_sinks, parse=parse, unset=default)
@@ -117,7 +117,7 @@ def declare_setting(
     shown: str | None = None,
     for_sinks: bool = False,
 ) -> TypedKey[T]:
-    """Declare the key of a field of settings, with the field's default. `ConfigFile.fill` reads it."""
+    """Declare the key of a field of settings. It has the field's default. `ConfigFile.fill` reads it."""
     default = settings.model_fields[field].default
     key = declare_key(name, parse, doc, default=default, shown=shown, for_sinks=for_sinks)
     _KEYS_OF.setdefault(settings, {})[field] = key
@@ -125,7 +125,7 @@ def declare_setting(
 
 
 def _render_default(default: object) -> str | None:
-    """Return a default as the docs show it, None if there is nothing to show."""
+    """Return a default as the docs show it, or None if there is nothing to show."""
     if isinstance(default, bool):
         return "true" if default else "false"
     if isinstance(default, tuple):
@@ -134,23 +134,23 @@ def _render_default(default: object) -> str | None:
 
 
 def declare_honoured(name: str, doc: str, default: str | None = None) -> Key:
-    """Declare a key with an effect. Its value is read elsewhere. `default` describes its default in the docs."""
+    """Declare a key that has an effect, but is read elsewhere. `default` describes its default in the docs."""
     return Key(name, Support.HONOURED, doc, default)
 
 
 def declare_aliases(whose: str, names: str) -> tuple[Key, ...]:
-    """Declare the names of keys in the tool `whose`, each as `name=key`, separated by blanks."""
+    """Declare the names of keys in the tool `whose`. They are given as `name=key`, separated by blanks."""
     pairs = (pair.partition("=") for pair in names.split())
     return tuple(Key(name, Support.HONOURED, f"{whose} name for `{of}`.", alias_of=of) for name, _, of in pairs)
 
 
 def declare_without_meaning(doc: str, names: str) -> tuple[Key, ...]:
-    """Declare keys accepted without effect, for the reason `doc`. `names` are separated by blanks."""
+    """Declare keys that are accepted without effect, for the reason `doc`. Blanks separate the `names`."""
     return tuple(Key(name, Support.WITHOUT_MEANING, doc) for name in names.split())
 
 
 def declare_not_yet(name: str, doc: str, *neutral: str) -> Key:
-    """Declare a key for later versions. Any value but the `neutral` ones refuses the file."""
+    """Declare a key that later versions may honour. Any value but the `neutral` ones refuses the file."""
     return Key(name, Support.NOT_YET, doc, neutral=neutral)
 
 
@@ -160,4 +160,4 @@ def declare_refused(name: str, doc: str, *neutral: str) -> Key:
 
 
 REQUIRED = "required"
-"""The `default` of a key required in every file."""
+"""The `default` of a key that every file has to set."""

@@ -1,6 +1,6 @@
 """The table of Connect's single message transforms and predicates: their names, options and defaults.
 
-The options are parsed as Kafka parses their texts. Source: the `ConfigDef` of each class of Apache Kafka 4.3's
+The texts of options are parsed as Kafka parses them. Source: the `ConfigDef` of each class of Apache Kafka 4.3's
 `org.apache.kafka.connect.transforms`, and for ExtractTopic Confluent's page "ExtractTopic SMT Usage Reference".
 """
 
@@ -25,7 +25,7 @@ class Inserted:
 
 
 def _expect_exactly(*allowed: str) -> Callable[[str], str]:
-    """Return a parser of the `allowed` words only, in their very spelling, as Kafka does."""
+    """Return a parser that takes the `allowed` words only, in exactly their spelling, as Kafka does."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -36,14 +36,14 @@ def _expect_exactly(*allowed: str) -> Callable[[str], str]:
 
 
 def parse_filled(text: str) -> str:
-    """Return the text. It must not be empty."""
+    """Return the text. Raise ValueError if it is empty."""
     if not text:
         raise ValueError("must not be empty")
     return text
 
 
 def parse_list(text: str) -> tuple[str, ...]:
-    """Parse names separated by commas. An empty text has none."""
+    """Parse names separated by commas. Return () if the text is empty."""
     if text.strip():
         return tuple(re.split(r"\s*,\s*", text.strip()))
     return ()
@@ -66,7 +66,7 @@ def parse_renames(text: str) -> dict[str, str]:
 
 
 def parse_casts(text: str) -> dict[str | None, str]:
-    """Parse Cast's `spec`: pairs of a field and its type. A single type belongs to the field None, the whole value."""
+    """Parse Cast's `spec`: pairs of a field and its type. A single type is for the field None, the whole value."""
     pairs = [[part.strip() for part in spec.split(":")] for spec in parse_names(text)]
     casts: dict[str | None, str] = {(pair[0] if pair[1:] else None): pair[-1].lower() for pair in pairs}
     if any(len(pair) > 2 for pair in pairs) or not set(casts.values()) <= set(CAST_TYPES):
@@ -77,7 +77,7 @@ def parse_casts(text: str) -> dict[str | None, str]:
 
 
 def parse_inserted(text: str) -> Inserted:
-    """Parse a field to add. `!` after its name makes it required. With `?`, or without both, it is optional."""
+    """Parse a field to add. `!` after its name makes it required. With `?`, or neither of the two, it is optional."""
     name = text.removesuffix("!") if text.endswith("!") else text.removesuffix("?")
     return Inserted(parse_filled(name), text.endswith("!"))
 
@@ -103,7 +103,7 @@ def split_field_path(text: str, syntax: str) -> tuple[str, ...]:
 
 
 def _split_quoted_step(text: str, at: int) -> tuple[str, int]:
-    r"""Return the name between backticks. A backtick closes before a dot or the end, if no backslash precedes it."""
+    r"""Return the name between backticks. A backtick closes before a dot or the end, unless a backslash precedes it."""
     for closing in re.finditer(r"`(?=\.|$)", text[at + 1 :]):
         end = at + 1 + closing.start()
         if text[end - 1] != "\\":
@@ -139,7 +139,7 @@ UNIX_PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
 class Option:
     """An option of a class. `parse` turns its text into a value, or raises ValueError with the allowed values.
 
-    An `is_secret` option holds content of records, and is not shown.
+    If `is_secret`, the option holds content of records, and is not shown.
     """
 
     name: str
@@ -152,7 +152,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Declared:
-    """A transform or a predicate. `sided`: it exists as `$Key` and as `$Value`. `headed`: as `$Header` too.
+    """A transform or a predicate. If `sided`, it exists as `$Key` and as `$Value`; if `headed`, as `$Header` too.
 
     `check` raises ValueError if the values of all options, by name, do not fit together.
     """
@@ -168,7 +168,7 @@ class Declared:
     package: str = PACKAGE
 
     def types(self) -> tuple[str, ...]:
-        """Return the short names of its classes: one for each side, such as `Cast$Key`."""
+        """Return the short names of its classes. A `sided` one has one for each side, such as `Cast$Key`."""
         if not self.sided:
             return (self.name,)
         sides = ("Key", "Value", "Header") if self.headed else ("Key", "Value")

@@ -24,7 +24,7 @@ from kafka_s3_platform.core.text import find_nearest
 
 
 def parse_transforms(entries: Mapping[str, str]) -> tuple[TransformSettings, ...]:
-    """Parse the keys `transforms`, `transforms.<alias>.*` and the predicates' into steps, in their order.
+    """Parse the keys `transforms`, `transforms.<alias>.*` and the keys of predicates into steps, in their order.
 
     Other keys are ignored.
 
@@ -39,7 +39,7 @@ def parse_transforms(entries: Mapping[str, str]) -> tuple[TransformSettings, ...
 
 
 def check_transform(settings: TransformSettings) -> None:
-    """Build a step on trial. Raise ValueError with the fault and the allowed values if this fails."""
+    """Build a step, as a trial. If this fails, raise ValueError with the fault and the allowed values."""
     key = f"transforms.{settings.alias}"
     if is_python_class(settings):
         try:
@@ -53,7 +53,7 @@ def check_transform(settings: TransformSettings) -> None:
 
 
 def find_public_options(type_: str) -> frozenset[str]:
-    """Return the public options of a transform or predicate, as declared by its class."""
+    """Return the options of a transform or predicate whose values may be shown, as its class declares them."""
     if "." in type_:
         try:
             declared = getattr(load_class(type_, MAPPER), "public_options", ())
@@ -67,7 +67,7 @@ def find_public_options(type_: str) -> frozenset[str]:
 
 
 def find_public_keys(entries: Mapping[str, str]) -> Iterator[str]:
-    """Yield the keys of transforms and predicates with public values, even if `parse_transforms` fails."""
+    """Yield the keys of transforms and predicates whose values may be shown, even if `parse_transforms` fails."""
     for prefix, package, types in (
         ("transforms", PACKAGE, TRANSFORM_TYPES),
         ("predicates", PREDICATE_PACKAGE, PREDICATE_TYPES),
@@ -87,7 +87,7 @@ def keeps_content(settings: TransformSettings) -> bool:
 
 
 def route_topic(steps: Iterable[TransformSettings], topic: str) -> str:
-    """Return a topic's name after the routers, with `${timestamp}` in it. If records decide, it stays."""
+    """Return a topic's name after the routers, with `${timestamp}` in it. If records decide it, return `topic`."""
     routed = topic
     for step in steps:
         if is_python_class(step) or step.type.startswith("ExtractTopic"):
@@ -137,7 +137,7 @@ def parse_options(settings: TransformSettings | PredicateSettings) -> dict[str, 
 
 
 def _refuse_unknown(key: str, declared: Declared, options: Iterable[str]) -> None:
-    """Raise ValueError if a transform or predicate has an option unknown to its class."""
+    """Raise ValueError if a transform or predicate has an option its class does not have."""
     allowed_names = [option.name for option in declared.options]
     for name in options:
         if name not in allowed_names:
@@ -148,7 +148,7 @@ def _refuse_unknown(key: str, declared: Declared, options: Iterable[str]) -> Non
 
 
 def _parse_option(key: str, type_: str, option: Option, options: Mapping[str, SecretStr]) -> Any:
-    """Return the value of an option, or its default. ValueError if it is required and missing, or not allowed."""
+    """Return an option's value, or its default. Raise ValueError if it is required and missing, or not allowed."""
     if option.name not in options:
         if option.required:
             raise ValueError(f"{key}.{option.name}: {type_} needs it. {option.doc}")
@@ -173,7 +173,7 @@ def _parse_predicates(entries: Mapping[str, str]) -> Iterator[PredicateSettings]
 def _parse_transform(
     alias: str, options: dict[str, str], predicates: Mapping[str, PredicateSettings]
 ) -> TransformSettings:
-    """Return the transform of this alias. Keys other than its class's options are taken out of `options`."""
+    """Return the transform of this alias. Keys that are no options of its class are removed from `options`."""
     key = f"transforms.{alias}"
     type_ = _take_type(key, options, PACKAGE, TRANSFORM_TYPES)
     if type_ not in TRANSFORM_TYPES and not _may_be_python(type_):
@@ -192,7 +192,7 @@ def _hide_options(options: Mapping[str, str]) -> dict[str, SecretStr]:
 
 
 def _may_be_python(type_: str) -> bool:
-    """Return True if the name of a transform's class can be a user's Python class."""
+    """Return True if a transform's class may be a user's Python class, judging by its name."""
     return "." in type_ and "$" not in type_ and not type_.startswith("org.apache.kafka.")
 
 
@@ -217,7 +217,7 @@ def _explain_unknown_type(key: str, type_: str, what: str, types: Iterable[str])
 def _take_predicate(
     key: str, options: dict[str, str], predicates: Mapping[str, PredicateSettings]
 ) -> PredicateSettings | None:
-    """Remove the predicate's alias from a transform's options, and return the predicate. None: it has none."""
+    """Remove the predicate's alias from a transform's options, and return the predicate, or None if there is none."""
     alias = options.pop("predicate", "").strip()
     if alias and alias not in predicates:
         listed = f"predicates lists {', '.join(predicates)}" if predicates else "predicates lists none"
@@ -228,7 +228,7 @@ def _take_predicate(
 
 
 def _take_negate(key: str, options: dict[str, str], predicate: PredicateSettings | None) -> bool:
-    """Remove `negate` from a transform's options, and return it: True turns the predicate round."""
+    """Remove `negate` from a transform's options, and return its value. If True, the predicate is negated."""
     if "negate" not in options:
         return False
     if predicate is None:
@@ -240,7 +240,7 @@ def _take_negate(key: str, options: dict[str, str], predicate: PredicateSettings
 
 
 def _group_by_alias(entries: Mapping[str, str], prefix: str) -> dict[str, dict[str, str]]:
-    """Return the options of each alias in the list `prefix`, in order."""
+    """Return the options of each alias in the list under the key `prefix`, in its order."""
     aliases = parse_list(entries.get(prefix, ""))
     if len(set(aliases)) < len(aliases) or not all(aliases):
         raise ValueError(f"{prefix}: '{entries[prefix]}' holds an alias twice, or an empty one")
@@ -253,7 +253,7 @@ def _group_by_alias(entries: Mapping[str, str], prefix: str) -> dict[str, dict[s
 
 
 def _find_alias(key: str, prefix: str, aliases: tuple[str, ...]) -> str:
-    """Return the alias in a key. An alias may have dots, so the longest match counts."""
+    """Return the alias that a key belongs to. An alias may have dots, so the longest match is chosen."""
     rest = key.removeprefix(f"{prefix}.")
     fitting = [alias for alias in aliases if rest.startswith(f"{alias}.")]
     if not fitting:

@@ -65,7 +65,7 @@ def _parse_number(text: str) -> float:
 
 
 def expect_match(pattern: str, what: str) -> Parser[str]:
-    """Return a parser of the texts of an ASCII pattern. Errors about other texts read: it is no `what`."""
+    """Return a parser of texts that match an ASCII pattern. The error for any other text is that it is no `what`."""
 
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text, re.ASCII):
@@ -100,7 +100,7 @@ def parse_boolean(text: str) -> bool:
 
 
 def expect_one_of(words: Collection[Word]) -> Parser[Word]:
-    """Return a parser of `words`, in any case, to their spelling there."""
+    """Return a parser of `words`, in any case. It returns them in their own spelling."""
     by_fold = {name.casefold(): name for name in words}
 
     def parse(text: str) -> Word:
@@ -118,8 +118,8 @@ def expect_class(
     """Return a parser of class names, full or short.
 
     Args:
-        honoured: the classes, each with the parser's result.
-        refused: refused classes, or packages such as `com.acme.*`, each with advice.
+        honoured: the classes, each with the parser's result for it.
+        refused: the refused classes, or packages such as `com.acme.*`, each with advice.
         plugin: any other dotted name is a plug-in of this kind. It must load, and the parser returns its name.
     """
     names = _add_short_names(refused) | _add_short_names(honoured)
@@ -148,7 +148,7 @@ def load_plugin(dotted: str, kind: Kind) -> str:
 
 
 def _add_short_names(classes: Mapping[str, object]) -> dict[str, str]:
-    """Return all names of the classes, full and short. If two classes have one short name, it means the first one."""
+    """Return all names of the classes, full and short. A short name of two classes stands for the first one."""
     short = {re.split(r"[.$]", full)[-1]: full for full in reversed(list(classes))}
     return short | {full: full for full in classes}
 
@@ -159,7 +159,7 @@ def is_topic_name(text: str) -> bool:
 
 
 def expect_names(parse: Callable[[str], object]) -> Parser[tuple[str, ...]]:
-    """Return a parser of names separated by commas, each accepted by `parse`. It returns each once, in order."""
+    """Return a parser of names separated by commas, all accepted by `parse`. It returns each once, in order."""
 
     def parse_names(text: str) -> tuple[str, ...]:
         names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
@@ -183,13 +183,13 @@ def parse_topics(text: str) -> tuple[str, ...]:
 
 
 def parse_java_regex(text: str) -> str:
-    """Return the text if it is a regular expression of Java supported here. Raise ValueError if not."""
+    """Return the text if it is a Java regular expression supported here. Raise ValueError if not."""
     compile_java_regex(text)
     return text
 
 
 parse_groups = expect_names(compile_java_regex)
-"""Parses names and patterns of consumer groups, as in `groups` of MirrorMaker 2."""
+"""Parses names and patterns of consumer groups, as MirrorMaker 2 has them in `groups`."""
 
 # Dagster's own rule.
 parse_owners = expect_names(
@@ -203,12 +203,12 @@ parse_connector_name = expect_match(
     r"(?!\.\.?\Z)[a-zA-Z0-9._-]{1,200}",
     "usable name: 1 to 200 letters, digits, '.', '_' and '-', and not '.' or '..'",
 )
-"""Parses a name usable unchanged in object keys and asset keys."""
+"""Parses a name that can be used unchanged in object keys and asset keys."""
 
 parse_bucket = expect_match(
     r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,253}[a-zA-Z0-9]", "bucket name: 3 to 255 letters, digits, '.', '_' and '-'"
 )
-"""Parses the name of a bucket. Only its length and its characters are checked: stores have their own rules."""
+"""Parses the name of a bucket. Only its length and its characters are checked, because stores have their own rules."""
 
 
 def parse_folder(text: str) -> str:
@@ -220,7 +220,7 @@ def parse_folder(text: str) -> str:
 
 
 def parse_folder_or_root(text: str) -> str:
-    """Parse a folder of the bucket. Slashes at its ends are removed. Empty: the bucket's root."""
+    """Parse a folder of the bucket. Slashes at its ends are removed. Return "" for the bucket's root."""
     folder = text.strip("/")
     if not folder:
         return ""
@@ -230,7 +230,7 @@ def parse_folder_or_root(text: str) -> str:
 
 
 def is_nested(one: str, other: str) -> bool:
-    """Return True if one folder is the other, or holds it."""
+    """Return True if the two folders are the same, or one of them holds the other."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
@@ -250,7 +250,7 @@ def parse_endpoint_url(text: str) -> str:
 
 
 def parse_bootstrap_servers(text: str) -> str:
-    """Parse pairs `host:port` separated by commas. The protocol of a listener before them is removed."""
+    """Parse pairs `host:port` separated by commas. If a listener's protocol precedes a pair, it is removed."""
     servers = [server.strip().rpartition("://")[2] for server in text.split(",") if server.strip()]
     if "@" in text:
         raise ValueError("holds credentials; set sasl.username and sasl.password instead")
@@ -264,7 +264,7 @@ def parse_bootstrap_servers(text: str) -> str:
 
 
 def _is_host(text: str) -> bool:
-    """Return True if the text has no blanks, control characters or characters changing the direction of text."""
+    """Return True if the text has no blanks, control characters, or characters that change the direction of text."""
     return text.isprintable() and " " not in text
 
 
@@ -287,7 +287,7 @@ parse_locale = expect_match(r"[a-zA-Z]{2,8}([_-][a-zA-Z0-9]{1,8})*", "locale id 
 
 
 def expect_path_format(locale: str = "en", directory_delim: str = "/") -> Parser[str]:
-    """Return a parser of patterns of time folders for `locale`. It removes delimiters at the end of a pattern."""
+    """Return a parser of patterns of time folders, in the language `locale`. It removes delimiters at their end."""
 
     def parse(text: str) -> str:
         pattern = text.rstrip(directory_delim)
@@ -300,7 +300,7 @@ def expect_path_format(locale: str = "en", directory_delim: str = "/") -> Parser
 
 
 def parse_fields(text: str) -> tuple[str, ...]:
-    """Parse names of fields separated by commas, in the order of the text. None may be empty or occur twice."""
+    """Parse names of fields separated by commas, in the order of the text. No name may be empty or occur twice."""
     fields = tuple(name.strip() for name in text.split(","))
     if not all(fields) or len(set(fields)) < len(fields):
         raise ValueError(f"{text!r} names a field twice, or an empty one")
@@ -329,10 +329,10 @@ def parse_extension(text: str) -> str:
 
 @cache
 def find_broken_hour(zone: ZoneInfo, start: datetime) -> tuple[date, timedelta] | None:
-    """Return the first week after `start` with a clock change by no whole hours, and the change. None: never.
+    """Return the end of the first week after `start` in which clocks change by other than whole hours, and the change.
 
-    Dagster names hours by the clock. After such a change, the hours it names no longer follow each other. The
-    search ends ten years from now.
+    Return None if there is no such week within ten years. Dagster names hours by the clock. After such a change, the
+    hours it names no longer follow each other.
     """
     moment, end = start.astimezone(timezone.utc), datetime.now(timezone.utc) + YEARS_AHEAD
     offset = moment.astimezone(zone).utcoffset() or timedelta()
@@ -371,7 +371,7 @@ FORMAT_CLASS: Parser[str] = expect_class(FORMATS, plugin=plugins.FORMAT)
 PART_FORMAT_CLASS: Parser[str] = expect_class(
     {row.class_name: row.name for row in WRITTEN_FORMATS.values() if "key" in row.parts}
 )
-"""Parses the format of objects of keys or headers."""
+"""Parses the class name of the format for objects that hold keys or headers."""
 
 PARTITIONER_CLASS: Parser[str] = expect_class(
     {_PARTITIONERS + f"{name}Partitioner": name for name in ("Default", "Field", "Hourly", "Daily", "TimeBased")},

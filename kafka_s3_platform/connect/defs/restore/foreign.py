@@ -1,4 +1,4 @@
-"""Assets for replaying objects of other writers to topics, and the sensor requesting runs for newer objects."""
+"""Assets for replaying other writers' objects to topics, and the sensor that requests runs for newer objects."""
 
 import json
 import os
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from kafka_s3_platform.connect.restore.polls import Polls
 
 SHARE = 2 / 3
-"""The share of Dagster's time for a tick. After it, the tick waits for no further answer."""
+"""The share of Dagster's time for a tick. When it is over, the tick waits for no further answer."""
 
 
 def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
-    """Make a connector's sensor: it requests runs of its restore job. A person turns it on, as its runs send."""
+    """Make a connector's sensor. It requests runs of its restore job. A person turns it on, since its runs send."""
     topics = TopicAssets(config, EVERY_TOPIC)
     name = config.name
     interval_ms = (config.source or SourceSettings()).poll_interval_ms
@@ -67,9 +67,9 @@ def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
 
 
 def request_poll(instance: dg.DagsterInstance, topics: TopicAssets, job_name: str, tick: Tick) -> None:
-    """Request the newest restore if it is not finished, else the next one if there is anything new.
+    """Request the newest restore if it is not finished, or else the next one if there is anything new.
 
-    The cursor only saves a listing: the restores' documents are the record of the sent objects.
+    The cursor only saves a listing. The restores' own documents record the sent objects.
     """
     # what restores is not needed to load definitions
     from kafka_s3_platform.connect.restore.polls import Polls
@@ -102,7 +102,7 @@ def request_poll(instance: dg.DagsterInstance, topics: TopicAssets, job_name: st
 
 
 def _is_anything_new(polls: "Polls", newest: int, tick: Tick) -> bool:
-    """Return True if there are objects to send. Else add the reason to the tick."""
+    """Return True if there are objects to send. If not, add the reason to the tick."""
     unsent = tick.read_store("which objects there are", lambda: polls.new_objects(newest))
     if not unsent.objects:
         since = f"no new object since restore {polls.restore_id(newest)}" if newest else "there are no objects"
@@ -111,23 +111,24 @@ def _is_anything_new(polls: "Polls", newest: int, tick: Tick) -> bool:
 
 
 EVERY_TOPIC = "every topic"
-"""Takes the place of a topic's name for all topics of a source connector."""
+"""Stands in for a topic's name to mean all topics of a source connector."""
 
 
 def make_foreign_key(connector: str) -> dg.AssetKey:
-    """Return the key of the asset for restores by the file of a connector: `<connector>/restored`."""
+    """Return the key of the asset for restores by a connector's file: `<connector>/restored`."""
     return dg.AssetKey([connector, "restored"])
 
 
 def name_poll_sensor(connector: str) -> str:
-    """Return the name of the sensor for the asset."""
+    """Return the name of the sensor that requests the asset."""
     return make_op_name("poll", connector)
 
 
 def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg.AssetsDefinition:
-    """Make the asset `<connector>/restored`: one run restores the objects described by the file of a connector.
+    """Make the asset `<connector>/restored`. A run of it restores the objects described by the connector's file.
 
-    `sensor` is the name of the sensor requesting later runs. None: the file is a sink's, read back.
+    `sensor` is the name of the sensor that requests later runs. It is None if the file is a sink's, whose objects are
+    read back.
     """
     key = make_foreign_key(config.name)
     topics = TopicAssets(config, EVERY_TOPIC)
@@ -170,7 +171,7 @@ def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg
 
 
 def _make_after_metadata(report: "RestoreReport") -> Metadata:
-    """Return the id of the restore `after`, if this one follows any, as metadata."""
+    """Return the id of the restore `after` as metadata, or nothing if this restore follows none."""
     previous_id = report.terms.get("after")
     if previous_id is None:
         return {}
@@ -178,9 +179,9 @@ def _make_after_metadata(report: "RestoreReport") -> Metadata:
 
 
 def can_select_foreign(topic: TopicAssets, hours: Sequence[str]) -> bool:
-    """Return True if a restore by these hours, or days, sends just the records in the objects of these hours.
+    """Return True if a restore by these hours, or days, sends exactly the records in these hours' objects.
 
-    `topic` is of a sink of objects other than our own archive.
+    `topic` belongs to a sink of objects in other formats than our own archive's.
     """
     # what restores is not needed to load definitions
     from kafka_s3_platform.connect.sources.objects import has_record_times
@@ -199,7 +200,7 @@ def can_select_foreign(topic: TopicAssets, hours: Sequence[str]) -> bool:
 
 
 def _has_folders(topic: TopicAssets, hour: str) -> bool:
-    """Return True if records of this hour lie in folders without others."""
+    """Return True if the records of this hour lie in folders that hold no others."""
     from kafka_s3_platform.connect.sources.sample import Sample, make_sample_keys
     from kafka_s3_platform.core.layouts.new_layout import new_key_reader
     from kafka_s3_platform.core.layouts.segment_key import ReadKey

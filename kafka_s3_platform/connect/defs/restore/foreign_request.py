@@ -1,4 +1,4 @@
-"""Makes the request of a restore of a source connector's objects, from the config of a run."""
+"""Makes the request to restore a source connector's objects from the config of a run."""
 
 from kafka_s3_platform.connect.restore.foreign_source import ForeignSource
 from kafka_s3_platform.core.defs.restore.config import ForeignRestoreConfig
@@ -9,7 +9,7 @@ from kafka_s3_platform.core.defs.topic import TopicAssets
 def make_foreign_request(
     topics: TopicAssets, config: ForeignRestoreConfig, restore_id: str, run_id: str
 ) -> ForeignSource:
-    """Return the request of a config for a source connector; `topics` stands for all of its topics.
+    """Return the request for a source connector by a config. `topics` stands for all of the connector's topics.
 
     Raises:
         ConfigError: a value cannot be used, or nothing selects the records; the message names the field's path.

@@ -1,11 +1,11 @@
-"""Reads ParquetFormat. Columns become Avro data, by the schema of the file or of its columns.
+"""Reads ParquetFormat. Columns become Avro data, by the schema in the file or one made from its columns.
 
-ParquetFormat keeps the Avro schema in the file, as parquet-avro and so Confluent's and Aiven's sinks do
-(`parquet.avro.schema`, in older ones `avro.schema`). Without one, the schema is made from the columns: it has no names
-of types, no fixed and no enum (they come back as bytes and string), and no defaults.
+ParquetFormat keeps the Avro schema in the file, as parquet-avro does, and so Confluent's and Aiven's sinks
+(`parquet.avro.schema`, in older files `avro.schema`). If there is none, it is made from the columns. It then has no
+names of types, no fixed and no enum (they come back as bytes and string), and no defaults.
 
 The Avro schema decides the type of each value. Parquet knows less than Avro: an enum is bytes, a decimal in a fixed is
-a number, a union is a struct of numbered members, and a field of nulls alone has no column. Source: parquet-avro,
+a number, a union is a struct of numbered members, and a field that is always null has no column. Source: parquet-avro,
 AvroSchemaConverter and AvroWriteSupport.
 """
 
@@ -43,15 +43,15 @@ _UUID_BYTES = 16
 
 
 class ParquetValues:
-    """Encodes columns as Avro data of `schema`."""
+    """Encodes columns as Avro data, by the schema `schema`."""
 
     def __init__(self, schema: Schema) -> None:
         self._avro = AvroSchema(schema.avro)
         self._objects = AvroObjects(schema.avro)
 
     def encode(self, column: pa.Array) -> pa.BinaryArray:
-        """Encode each value; a null stays null. Raise one of `VALUE_ERRORS` if a value does not fit the schema."""
-        # All into one buffer, which becomes the array's: large values are copied once.
+        """Encode each value. A null stays null. Raise one of `VALUE_ERRORS` if a value does not fit the schema."""
+        # All values go into one buffer, which becomes the array's, so large values are copied only once.
         body = io.BytesIO()
         values = self._convert(column, self._avro.root)
         ends = np.zeros(len(values) + 1, np.int32)
@@ -80,7 +80,7 @@ class ParquetValues:
         return [None if null else value for null, value in zip(nulls, values, strict=True)]
 
     def _convert_by_type(self, column: pa.Array, kind: str, node: Any) -> list[Any]:
-        """Return a column's values as Python objects, as the Avro type of this kind (`node`) has them."""
+        """Return a column's values as the Python objects of an Avro type (`node`) of this kind."""
         match kind:
             case "null":
                 return [None] * len(column)
@@ -93,7 +93,7 @@ class ParquetValues:
         return _convert_scalars(column, kind, node["size"] if kind == "fixed" else None)
 
     def _convert_union(self, column: pa.Array, union: Sequence[Any]) -> list[Any]:
-        """Convert a column of a union: of one type and null, or of a struct of members, all null but one."""
+        """Convert a column of a union, either of one type and null, or a struct of members, all null but one."""
         others, _ = self._avro.members(union)
         if len(others) == 1:
             return self._convert(column, others[0])
@@ -107,7 +107,7 @@ class ParquetValues:
         return [None if null else value for null, value in zip(column.is_null().to_pylist(), picked, strict=True)]
 
     def _convert_records(self, column: pa.StructArray, fields: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Convert a column of structs to dicts. ValueError if its fields are not those of the schema."""
+        """Convert a column of structs to dicts. Raise ValueError if its fields and the schema's fields differ."""
         if not _is_struct(column):
             raise ValueError(f"a column of type {column.type} is no record")
         children = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
@@ -137,13 +137,13 @@ def _is_struct(column: pa.Array) -> bool:
 
 
 def _slice_rows(column: pa.Array, values: list[Any]) -> list[Any]:
-    """Return for each row of lists or maps its part of `values`, which are those of all rows."""
+    """Return, for each row of lists or maps, its part of `values`, which holds the values of all rows."""
     bounds = column.offsets.to_pylist()
     return [values[start:end] for start, end in pairwise(bounds)]
 
 
 def _convert_scalars(column: pa.Array, kind: str, size: int | None) -> list[Any]:
-    """Convert a column without inner columns to values of Avro's type `kind`, of `size` bytes if that is fixed."""
+    """Convert a column without inner columns to values of Avro's type `kind`, of `size` bytes if it is fixed."""
     arrow = column.type
     if pa.types.is_decimal(arrow):
         return [None if v is None else encode_unscaled(int(v.scaleb(arrow.scale)), size) for v in column.to_pylist()]
@@ -164,7 +164,7 @@ def _is_bytes(arrow: pa.DataType) -> bool:
 
 
 def _convert_to_physical(column: pa.Array) -> pa.Array:
-    """Return dates and times as the numbers that Avro has for them. Other columns stay."""
+    """Return dates and times as the numbers that Avro has for them. Other columns stay as they are."""
     kind = column.type
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return column.cast(pa.int32())
@@ -175,12 +175,15 @@ def _convert_to_physical(column: pa.Array) -> pa.Array:
 
 _KEPT = (KEPT_SCHEMA.encode(), b"avro.schema")
 _TEXTS = {"ENUM", "JSON"}
-"""The logical types that hold text, but that pyarrow reads as bytes."""
+"""The logical types that hold text although pyarrow reads them as bytes."""
 
 
 @dataclass(frozen=True)
 class ParquetReader:
-    """Reads an object. `key` names it in errors. `wrapped`: a column `value` without others holds the value itself."""
+    """Reads an object. `key` names the object in errors.
+
+    If `wrapped`, a file whose only column is `value` holds the values themselves.
+    """
 
     source: Any
     key: str
@@ -196,7 +199,7 @@ class ParquetReader:
             raise build_damage_error(self.key, f"cannot be read as Parquet: {type(err).__name__}: {err}") from err
 
     def _read_batches(self) -> Iterator[ReadBatch]:
-        """Yield the records as Avro data, by the schema in the file or one made of its columns."""
+        """Yield the records as Avro data, by the schema in the file or one made from its columns."""
         checked = open_checked(self.source, self.key, self.limits)
         file = checked.file
         _check_types(checked)
@@ -245,7 +248,7 @@ class ParquetReader:
 
 
 def _is_wrapper(schema_text: str | None) -> bool:
-    """Return True if a schema is of a record that was made around a value alone."""
+    """Return True if a schema is of a record that only wraps a value."""
     root = None if schema_text is None else json.loads(schema_text)
     return isinstance(root, dict) and root.get("name") == WRAPPER
 
@@ -267,7 +270,7 @@ def _count_values(column: pa.Array) -> int:
 def _check_types(checked: CheckedFile) -> None:
     """Raise ValueError if a column of the type null holds values.
 
-    A footer has no checksum: if damage changes a type to null, Arrow reads the values as nulls.
+    A footer has no checksum. If damage changes a type to null, Arrow reads the values as nulls.
     """
     schema = checked.file.schema
     for at in range(len(schema)):
@@ -284,14 +287,14 @@ def _find_kept_schema(file: pq.ParquetFile) -> str | None:
 
 
 def _build_schema_text(file: pq.ParquetFile) -> str:
-    """Return the Avro schema in the file, or one made of its columns."""
+    """Return the Avro schema in the file, or one made from its columns."""
     return _find_kept_schema(file) or json.dumps(
         _SchemaMaker(_list_texts(file)).make_type(pa.struct(list(file.schema_arrow)), "ConnectDefault")
     )
 
 
 def _list_texts(file: pq.ParquetFile) -> frozenset[int]:
-    """List the positions of leaf columns with text, of the types that Arrow reads as bytes."""
+    """List the positions of leaf columns that hold text although Arrow reads them as bytes."""
     return frozenset(at for at in range(len(file.schema)) if file.schema.column(at).logical_type.type in _TEXTS)
 
 
@@ -310,7 +313,7 @@ _UNITS = {"s": "millis", "ms": "millis", "us": "micros", "ns": "nanos"}
 
 
 class _SchemaMaker:
-    """Makes Avro schemas of Arrow types. A record is named as its field. `texts` are positions of text columns."""
+    """Makes Avro schemas of Arrow types. A record gets its field's name. `texts` are the positions of text columns."""
 
     def __init__(self, texts: frozenset[int]) -> None:
         self._used: dict[str, int] = {}
@@ -318,7 +321,7 @@ class _SchemaMaker:
         self._column = 0
 
     def make_field_type(self, field: pa.Field, type_name: str | None = None) -> Any:
-        """Return the schema of a field: a union with null if the field may be null."""
+        """Return the schema of a field, which is a union with null if the field may be null."""
         schema = self.make_type(field.type, type_name or field.name)
         if not field.nullable or schema == "null":
             return schema
@@ -339,7 +342,7 @@ class _SchemaMaker:
         return _find_scalar_type(kind)
 
     def _make_record(self, kind: pa.StructType, name: str) -> Any:
-        """Return a record, or a union if the struct's fields are all members of one."""
+        """Return a record, or a union if the struct's fields are all members of one union."""
         fields = [
             self._make_field(field, f"{name}_{field.name}" if _is_member(field) else field.name) for field in kind
         ]
@@ -355,7 +358,7 @@ class _SchemaMaker:
         return {"type": "record", "name": unique_name, "fields": fields}
 
     def _make_field(self, field: pa.Field, type_name: str) -> Mapping[str, Any]:
-        """Return the field of a record. One that may be null is so by default."""
+        """Return the field of a record. If it may be null, its default is null."""
         definition = {"name": field.name, "type": self.make_field_type(field, type_name)}
         return {**definition, "default": None} if field.nullable else definition
 
@@ -366,7 +369,7 @@ def _is_member(field: pa.Field) -> bool:
 
 
 def _find_scalar_type(kind: pa.DataType) -> Any:
-    """Return the Avro type of a column without inner columns. ValueError if Avro has none."""
+    """Return the Avro type of a column without inner columns. Raise ValueError if Avro has no such type."""
     if pa.types.is_decimal(kind):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     if pa.types.is_fixed_size_binary(kind):
@@ -377,7 +380,7 @@ def _find_scalar_type(kind: pa.DataType) -> Any:
 
 
 def _find_logical_type(kind: pa.DataType) -> Any:
-    """Return the Avro type of a column of dates, times or timestamps. ValueError for another column."""
+    """Return the Avro type of a column of dates, times or timestamps. Raise ValueError for any other column."""
     if pa.types.is_date(kind):
         return {"type": "int", "logicalType": "date"}
     if pa.types.is_time(kind):

@@ -1,8 +1,8 @@
 """Writes ParquetFormat: decoded values (or keys, or headers) as columns, typed by their Avro schema.
 
-Types are as in parquet-avro, but lists have Parquet's three levels: a union of several types is a struct
-`member0`, `member1` ..., all null but one; enums are strings; decimals, dates, times and timestamps have their logical
-types. A value other than a record becomes the column `value`; keys are the column `key`, headers `headers`.
+Types are as in parquet-avro, except that lists have Parquet's three levels. A union of several types is a struct of
+`member0`, `member1` ..., all null but one. Enums are strings. Decimals, dates, times and timestamps have their logical
+types. A value other than a record becomes the column `value`, keys become the column `key`, and headers `headers`.
 Sources: Confluent S3 sink, ParquetFormat; Apache parquet-avro, AvroSchemaConverter.
 """
 
@@ -36,7 +36,7 @@ Convert = Callable[[Any], Any]
 
 
 class ColumnType(NamedTuple):
-    """The Arrow type of a column for values of an Avro type. `convert` is None if Arrow takes them as they are."""
+    """The Arrow type of a column for values of an Avro type. `convert` is None if Arrow takes them unchanged."""
 
     arrow: pa.DataType
     convert: Convert | None = None
@@ -44,7 +44,7 @@ class ColumnType(NamedTuple):
 
 
 class ArrowColumns:
-    """Builds Arrow columns from values of an Avro schema. `type` is their Arrow type.
+    """Builds Arrow columns from values of an Avro schema. `type` is the Arrow type of the columns.
 
     Raises UnwritableSchemaError if there are no such columns: a type contains itself, a record has no fields, a decimal
     has more than 76 digits, or there are more than a hundred thousand columns.
@@ -65,7 +65,7 @@ class ArrowColumns:
         return columns
 
     def _map_type(self, node: Any) -> ColumnType:
-        """Return the column for an Avro type (`node`). A named type is written out wherever it is used."""
+        """Return the column for an Avro type (`node`). Named types are written out wherever they are used."""
         self._count += 1
         if self._count > MAX_SCHEMA_PLACES:
             raise UnwritableSchemaError(
@@ -88,7 +88,7 @@ class ArrowColumns:
         return _convert_primitive(definition)
 
     def _map_record(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Convert | None]:
-        """Return the type of the columns for a record, and how its values are converted. None: they are not."""
+        """Return the column type for a record, and the function that converts its values, or None if none is needed."""
         if name in self._open:
             raise UnwritableSchemaError(
                 f"the type {name} holds itself ({' > '.join(self._open)} > {name}): Parquet has no such columns"
@@ -103,7 +103,7 @@ class ArrowColumns:
         return struct, _convert_fields(converters)
 
     def _map_union(self, union: Sequence[Any]) -> ColumnType:
-        """Return the column for a union: that of its one type besides null, or else a struct of members."""
+        """Return the column for a union: the column of its one type besides null, or else a struct of members."""
         members, nullable = self._avro.members(union)
         if not members:
             return ColumnType(pa.null(), is_nullable=True)
@@ -114,7 +114,7 @@ class ArrowColumns:
         return ColumnType(struct, self._convert_union(members, [column.convert for column in columns]), nullable)
 
     def _convert_union(self, members: Sequence[Any], converters: Sequence[Convert | None]) -> Convert:
-        """Return a function to make a struct of a union's value: one field `member<n>`, by the value's type."""
+        """Return a function that makes a struct of a union's value: one field `member<n>`, by the value's type."""
         choose = self._avro.compile_choice(members)
 
         def convert_value(value: Any) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _convert_primitive(node: Mapping[str, Any]) -> ColumnType:
 
 
 def _convert_decimal(precision: int, scale: int) -> pa.DataType:
-    """Return the type of a decimal. UnwritableSchemaError if Arrow has none of so many digits."""
+    """Return the type of a decimal. Raise UnwritableSchemaError if Arrow has no decimals with so many digits."""
     if not 1 <= precision <= _MAX_PRECISION_256:
         raise UnwritableSchemaError(f"a decimal of {precision} digits: columns have 1 to {_MAX_PRECISION_256}")
     if precision <= _MAX_PRECISION_128:
@@ -169,11 +169,11 @@ def _convert_decimal(precision: int, scale: int) -> pa.DataType:
 
 
 def _refuse_nulls(column: pa.Array, name: str, *, nullable: bool = False) -> None:
-    """Raise ValueError for a null that the schema does not allow: Arrow takes every missing value for a null."""
+    """Raise ValueError for a null the schema does not allow, because Arrow takes every missing value for a null."""
     if not nullable and column.null_count:
         raise ValueError(f"{name} is null or missing, and its schema allows neither")
     if pa.types.is_struct(column.type):
-        # `flatten` makes a member null if its struct is null, which is no fault of the member.
+        # `flatten` makes a member null if its struct is null, in which case the member is not at fault.
         present = column.drop_null() if column.null_count else column
         for field, child in zip(column.type, present.flatten(), strict=True):
             _refuse_nulls(child, field.name, nullable=field.nullable)
@@ -196,7 +196,7 @@ def convert_type(column: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _fill_required(child: pa.Array, field: pa.Field, around: pa.StructArray) -> pa.Array:
-    """Drop the nulls of a required field in records that are null themselves: Parquet refuses these."""
+    """Drop the nulls that a required field has in null records, because Parquet refuses them."""
     if field.nullable or child.null_count != around.null_count or not child.null_count:
         return child
     if pa.types.is_struct(child.type):
@@ -210,7 +210,7 @@ def _keep_null(convert: Convert) -> Convert:
 
 
 def _convert_items(convert: Convert | None) -> Convert | None:
-    """Return a function that converts the items of a list by `convert`. None if that is None."""
+    """Return a function that converts the items of a list by `convert`, or None if `convert` is None."""
     if convert is None:
         return None
     item = _keep_null(convert)
@@ -218,7 +218,7 @@ def _convert_items(convert: Convert | None) -> Convert | None:
 
 
 def _convert_map(convert: Convert | None) -> Convert | None:
-    """Return a function that makes pairs of a map, with its values converted by `convert`. None if that is None."""
+    """Return a function that makes pairs of a map, its values converted by `convert`, or None if `convert` is None."""
     if convert is None:
         return None
     item = _keep_null(convert)
@@ -226,7 +226,7 @@ def _convert_map(convert: Convert | None) -> Convert | None:
 
 
 def _convert_fields(converters: Mapping[str, Convert]) -> Convert | None:
-    """Return a function that converts these fields of a record. None if there are none."""
+    """Return a function that converts these fields of a record, or None if there are no fields to convert."""
     if not converters:
         return None
     changed = {name: _keep_null(convert) for name, convert in converters.items()}
@@ -236,7 +236,7 @@ def _convert_fields(converters: Mapping[str, Convert]) -> Convert | None:
 KEPT_SCHEMA = "parquet.avro.schema"
 """The metadata in which parquet-avro, and so Confluent's sink, keeps the Avro schema."""
 WRAPPER = "KafkaS3PlatformWrapper"
-"""The record around a value that is none: its one field is the value. Types inside would get a namespace of it."""
+"""The record around a value that is no record. It has no namespace, because types inside would inherit it."""
 
 
 class ParquetWriter(RowGroupWriter):
@@ -263,17 +263,17 @@ class ParquetWriter(RowGroupWriter):
         super().__init__(request.sink, arrow_schema, request.codec, request.level, {KEPT_SCHEMA: text})
 
     def write(self, batch: ConnectBatch) -> None:
-        """Append records, none of them null. UnwritableRecordsError if some values do not fit the schema."""
+        """Append records, none of them null. Raise UnwritableRecordsError if some values do not fit the schema."""
         rows = pa.RecordBatch.from_struct_array(self._build_columns(batch))
         self.write_rows(rows, count_record_bytes(batch.records))
 
     def _build_columns(self, batch: ConnectBatch) -> pa.StructArray:
-        """Return the batch's values as columns. UnwritableRecordsError names those that do not fit the schema."""
+        """Return the batch's values as columns. Raise UnwritableRecordsError, which names the unfit values."""
         payload = require_no_null(batch, find_payload(batch, self._part))
         columns = getattr(payload, "columns", None)
         decoded = columns() if columns is not None and not self._is_wrapped else None
         if decoded is not None:
-            # if something does not fit, the slower way below finds the records that it belongs to
+            # if a value does not fit, the slower way below finds its record
             with suppress(*VALUE_ERRORS):
                 return convert_type(decoded, self._columns.type)
         objects = [{self._part: o} for o in payload.objects] if self._is_wrapped else payload.objects

@@ -1,4 +1,4 @@
-"""Parses the changes of records before they are sent, from the keys of Connect of a source connector."""
+"""Parses the changes of records before they are sent, from keys as in a source connector's file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,10 +21,10 @@ _REGISTERED = {"auto.register.schemas": "true", "use.latest.version": "false", "
 
 
 def read_outgoing_file(path: Path, env: Mapping[str, str]) -> dict[str, str]:
-    """Read the keys of a properties file, and replace variables.
+    """Read the keys of a properties file, and replace their variables.
 
     Raises:
-        ConfigError: it cannot be read, names a missing variable, or has another key.
+        ConfigError: the file cannot be read, names a missing variable, or has another key.
     """
     entries = read_properties(path)
     if unknown := [name for name in entries if not _is_key(name)]:
@@ -35,10 +35,10 @@ def read_outgoing_file(path: Path, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_outgoing(file: Path | None, entries: Mapping[str, str], env: Mapping[str, str]) -> Outgoing:
-    """Return the changes of records by a properties file and by the `entries` of a run. These have precedence.
+    """Return the changes of records set by a properties file and by a run's `entries`. The latter take precedence.
 
     Raises:
-        ConfigError: a key cannot be used, or only the file may have it.
+        ConfigError: a key cannot be used, or only the file may set it.
     """
     entries_of_file = {} if file is None else read_outgoing_file(file, env)
     _refuse_trusted(entries, entries_of_file)
@@ -46,7 +46,7 @@ def read_outgoing(file: Path | None, entries: Mapping[str, str], env: Mapping[st
 
 
 def _refuse_trusted(entries_of_run: Mapping[str, str], entries: Mapping[str, str]) -> None:
-    """Refuse keys reserved for the file, so a run cannot send the file's secrets to another place."""
+    """Refuse keys that only the file may set, so a run cannot send the file's secrets to another place."""
     steps = {find_step(name) for name in entries} - {None}
     for name in entries_of_run:
         if name.endswith(".location"):
@@ -67,7 +67,7 @@ def _refuse_trusted(entries_of_run: Mapping[str, str], entries: Mapping[str, str
 
 
 def find_step(name: str) -> str | None:
-    """Return the transform or predicate of a key, such as `transforms.mask`; None for another key."""
+    """Return the transform or predicate that a key belongs to, such as `transforms.mask`, or None for other keys."""
     kind, _, rest = name.partition(".")
     if kind in STEPS and rest:
         return f"{kind}.{rest.partition('.')[0]}"
@@ -80,7 +80,7 @@ def parse_outgoing(entries: Mapping[str, str]) -> Outgoing:
     The registry is the target's. Converters without a registry use it.
 
     Raises:
-        ConfigError: a key is unknown, or its value cannot be used; names the key.
+        ConfigError: a key is unknown, or its value cannot be used. The error names the key.
     """
     for name in entries:
         if not _is_key(name):
@@ -98,18 +98,18 @@ def parse_outgoing(entries: Mapping[str, str]) -> Outgoing:
 
 
 def _is_key(name: str) -> bool:
-    """Return True if a key is about changes of records."""
+    """Return True if a key sets changes of records."""
     return name.split(".", maxsplit=1)[0] in STEPS or name.startswith((*CONVERTERS, REGISTRY))
 
 
 def _explain_unknown(name: str) -> str:
-    """Explain an unknown key, with the nearest known one."""
+    """Explain an unknown key, and suggest the nearest known one."""
     near = find_nearest(name, (*STEPS, *CONVERTERS, f"{REGISTRY}url"))
     return f"no key of what becomes of records{f'; did you mean {near}?' if near else ''}"
 
 
 def _parse_converter(entries: Mapping[str, str], side: Literal["key", "value"]) -> ConverterSettings | None:
-    """Parse the converter of keys or values for the target. None if no entry names one."""
+    """Parse the converter of keys or values for the target. Return None if no entry names one."""
     name = f"{side}.converter"
     prefix = f"{name}."
     if name not in entries:
@@ -122,7 +122,7 @@ def _parse_converter(entries: Mapping[str, str], side: Literal["key", "value"]) 
 
 
 def _refuse_registering(prefix: str, options: Mapping[str, str]) -> None:
-    """Refuse options against registering schemas, or for registering them under other subjects."""
+    """Refuse options that would prevent schemas from being registered, or register them under other subjects."""
     for name, value in options.items():
         usual = _REGISTERED.get(name.removeprefix(REGISTRY))
         usual = "topicnamestrategy" if name.endswith("subject.name.strategy") else usual
@@ -134,7 +134,7 @@ def _refuse_registering(prefix: str, options: Mapping[str, str]) -> None:
 
 
 def _parse_registry(entries: Mapping[str, str]) -> RegistrySettings | None:
-    """Parse the Schema Registry of the target. None if no entry names one."""
+    """Parse the Schema Registry of the target. Return None if no entry names one."""
     shared = _select_registry_keys(entries)
     if shared:
         return _parse_settings("", "AVRO", shared).registry
@@ -142,12 +142,12 @@ def _parse_registry(entries: Mapping[str, str]) -> RegistrySettings | None:
 
 
 def _select_registry_keys(entries: Mapping[str, str]) -> dict[str, str]:
-    """Return the entries about the Schema Registry of the target."""
+    """Return the entries about the target's Schema Registry."""
     return {name: value for name, value in entries.items() if name.startswith(REGISTRY)}
 
 
 def _parse_settings(prefix: str, format_name: str, options: Mapping[str, str]) -> ConverterSettings:
-    """Parse the options of a converter. ConfigError names each unusable option, after `prefix`."""
+    """Parse the options of a converter. Raise ConfigError with each unusable option and its `prefix`."""
     _refuse_registering(prefix, options)
     settings, outcome = read_converter(format_name, options, schemas_enable=True)
     if outcome.refused:

@@ -18,7 +18,7 @@ from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference,
 from kafka_s3_platform.core.restore.outgoing.sent import SchemaMapping
 
 ANY_SCHEMA = "NONE"
-"""The compatibility mode without any check."""
+"""The compatibility mode that checks nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +37,22 @@ def map_schemas(
     topic: str,
     to_topic: str,
 ) -> SchemaMapping:
-    """Register archived schemas in the target's registry, as they were in the source's.
+    """Register archived schemas in the target's registry as they were in the source's registry.
 
     Subjects named after the topic get the new topic's name, others keep theirs. References and earlier versions are
-    registered first. Registered schemas stay as they are, so this may be done again. A subject gets its mode at the
-    source. If the target has versions of its own in it, its mode stays, with a note.
+    registered first. Registered schemas stay as they are, so this may be done again. A subject gets the mode it had at
+    the source. If it has versions of the target's own, it keeps its mode, and a note says so.
 
     Args:
         target: the registry to register in.
         archived: the index's schemas.
-        source: the converters of the archived records. Their registries gave the ids.
+        source: the converters of the archived records, whose registries assigned the ids.
         topic: the archived topic.
-        to_topic: the topic of the restored records.
+        to_topic: the topic to restore the records to.
 
     Raises:
         PreflightError: a subject of the target does not allow an archived schema.
-        IntegrityError: a schema refers to an unarchived one.
+        IntegrityError: a schema refers to one that was not archived.
         RegistryUnavailableError, AuthorizationError: the registry does not answer, or refuses.
     """
     registry = open_registry(target)
@@ -73,14 +73,14 @@ def map_schemas(
 
 
 def _index_schemas(archived: Sequence[ArchivedSchema], url: str) -> dict[int, ArchivedSchema]:
-    """Index schemas by id. Those of the registry at `url` win. Others count too, because a registry may move."""
+    """Index schemas by id. Those of the registry at `url` win. Others count too, since a registry may move."""
     others = {s.schema_id: s for s in archived if s.registry_url != url}
     return others | {s.schema_id: s for s in archived if s.registry_url == url}
 
 
 @dataclass
 class SchemaRegistrar:
-    """Registers the schemas of one source registry. Subjects of `topic`, unless it is empty, get `to_topic`'s name."""
+    """Registers the schemas of one source registry. If there is a `topic`, its subjects get the name of `to_topic`."""
 
     registry: Registry
     schemas: Mapping[int, ArchivedSchema]
@@ -109,12 +109,12 @@ class SchemaRegistrar:
             self._restore_settings(subject)
 
     def _choose_subjects(self, schema: ArchivedSchema) -> Sequence[SubjectVersion]:
-        """Return its subjects of the topic, else all: subjects of many topics may have one text."""
+        """Return the schema's subjects of this topic, or else all its subjects. Many topics may share a schema."""
         subjects = schema.subjects or (SubjectVersion(f"{self.topic}-value", 1, None),)
         return [s for s in subjects if _is_of_topic(s.subject, self.topic)] or subjects
 
     def _add_references(self, schemas: Iterable[ArchivedSchema]) -> None:
-        """Add the schemas referred to by these, directly or through others, to those to be registered."""
+        """Add the schemas these refer to, directly or indirectly, to the ones to be registered."""
         pending = list(schemas)
         while pending:
             schema = pending.pop()
@@ -125,7 +125,7 @@ class SchemaRegistrar:
                     pending.append(other)
 
     def _find_reference(self, schema: ArchivedSchema, reference: SchemaReference) -> ArchivedSchema:
-        """Return the archived schema of a reference. IntegrityError if it was not archived."""
+        """Return the archived schema of a reference. Raise IntegrityError if it was not archived."""
         if reference.schema_id not in self.schemas:
             raise IntegrityError(
                 f"schema {schema.schema_id} of {schema.registry_url} refers to {reference.name} (version "
@@ -162,7 +162,7 @@ class SchemaRegistrar:
         return done
 
     def _register_references(self, subject: str, version: int, schema: ArchivedSchema) -> tuple[SchemaReference, ...]:
-        """Register the schemas referred to by a schema, and return the references to them at the target."""
+        """Register the schemas a schema refers to, and return the references to them at the target."""
         if flaw := find_references_flaw(self._under_way, (subject, version)):
             raise IntegrityError(
                 f"schema {schema.schema_id} of {schema.registry_url} (version {version} of {subject}) {flaw}: no "
@@ -177,9 +177,9 @@ class SchemaRegistrar:
         return tuple(references)
 
     def _register_schema(self, subject: str, target: str, new: NewSchema) -> Registration:
-        """Register a schema, without the subject's compatibility mode if it refuses the schema.
+        """Register a schema. If the subject's compatibility mode refuses it, switch the mode off.
 
-        The source has accepted the schema once, so it had another mode then, or none.
+        The source accepted the schema, so the subject must have had another mode then, or none.
         """
         try:
             return self.registry.register(target, new)
@@ -194,13 +194,13 @@ class SchemaRegistrar:
         return self.registry.register(target, new)
 
     def _holds_archive_alone(self, subject: str) -> bool:
-        """Return True if the subject of the target holds only schemas of this archive."""
+        """Return True if the subject at the target holds only schemas of this archive."""
         target = self._name_target_subject(subject)
         mine = {s.version for s in self.versions.values() if s.subject == target}
         return set(self.registry.list_versions(target)) <= mine
 
     def _restore_settings(self, subject: str) -> None:
-        """Give the subject its settings at the time of its latest archived version."""
+        """Give the subject the settings it had when its latest archived version was archived."""
         target = self._name_target_subject(subject)
         latest = self._places[subject][max(self._places[subject])]
         was = next((s for s in latest.subjects if s.subject == subject), None)
@@ -219,16 +219,17 @@ class SchemaRegistrar:
             )
 
     def _name_target_subject(self, subject: str) -> str:
-        """Return the name of a subject at the target: with the new topic's name in place of the old one."""
+        """Return the name of a subject at the target, with the new topic's name in place of the old one."""
         if _is_of_topic(subject, self.topic):
             return self.to_topic + subject[len(self.topic) :]
         return subject
 
 
 def _is_of_topic(subject: str, topic: str) -> bool:
-    """Return True if TopicNameStrategy or TopicRecordNameStrategy made the subject for the topic. No topic has none.
+    """Return True if TopicNameStrategy or TopicRecordNameStrategy made the subject for the topic (never for "").
 
-    `a-b-value` belongs to the topic `a-b`, never to `a`. `a-Order` belongs to `a`: `Order` is the name of a record.
+    `a-b-value` belongs to the topic `a-b`, never to `a`. `a-Order` belongs to `a`, since `Order` is the name of a
+    record.
     """
     rest = subject.removeprefix(f"{topic}-")
     return bool(topic) and rest != subject and (rest in {"key", "value"} or not rest.endswith(("-key", "-value")))

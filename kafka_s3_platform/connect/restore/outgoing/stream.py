@@ -26,7 +26,7 @@ def check_decoding(name: str, source: RecordSettings, outgoing: Outgoing) -> Non
     """Check that the converters of connector `name` can decode everything the restore changes.
 
     Raises:
-        ConfigError: a converter of its file cannot be used here.
+        ConfigError: a converter of the connector's file cannot be used here.
     """
     sees_all = any(map(_sees_values, outgoing.transforms))
     for side, converter, requested in (("key", source.key, outgoing.key), ("value", source.value, outgoing.value)):
@@ -42,15 +42,16 @@ def check_decoding(name: str, source: RecordSettings, outgoing: Outgoing) -> Non
 class OutgoingStream(OutgoingRecords):
     """Makes the records to send from batches of one source kafka partition, by kafka partition of the target.
 
-    The same batch always gives the same result, since a resumed restore and the verification run it again. With
-    `values` in the settings, keys and values are decoded before the transforms and encoded after them, as converters
-    do in Connect. Without, they are bytes.
+    The same batch always gives the same result, because a resumed restore and the verification repeat it. If the
+    settings have `values`, keys and values are decoded before the transforms and encoded after them, as Connect's
+    converters do. Otherwise they are bytes.
 
-    If transforms route records, only those for `to_topic` are sent, or with an unchanged topic. With `to_topics`, only
-    those for `to_topic`, and the stream of the first one counts those for none of them.
+    If transforms route records, only those for `to_topic` or with an unchanged topic are sent. If there are
+    `to_topics`, only records for `to_topic` are sent, and the stream of the first of them counts the records for none
+    of them.
 
-    A failure in a transform raises RecordError. With `behavior_on_error` ignore or log its record is left out, and the
-    first one is `first_failure`.
+    A failure in a transform raises RecordError. If `behavior_on_error` is ignore or log, the failing record is left out
+    instead, and the first failure is kept as `first_failure`.
 
     Raises:
         ConfigError: the settings cannot be used, or the transforms send the whole topic elsewhere than to `to_topic`.
@@ -74,7 +75,7 @@ class OutgoingStream(OutgoingRecords):
         self.first_failure: RecordFailure | None = None
 
     def apply(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        """Decode, transform and encode records, and return those to send by kafka partition of the target."""
+        """Decode, transform and encode records, and return the ones to send by kafka partition of the target."""
         changes = self._chain is not None or (self._values is not None and not self._values.changes_nothing)
         if batch.num_rows and changes:
             moved = self._values.decode(batch, self._sees_values) if self._values else Outcome(ConnectBatch.of(batch))
@@ -83,7 +84,7 @@ class OutgoingStream(OutgoingRecords):
         return self.distribute(batch)
 
     def encode(self, batch: ConnectBatch) -> pa.RecordBatch:
-        """Transform decoded records, and write their keys and values as they are sent."""
+        """Transform decoded records, and write their keys and values as they are to be sent."""
         if self._chain is not None:
             moved = self._keep_own(self._transform(self._chain, batch), batch.records.column("topic"))
             self._note_failures(moved.failures if self.counts_all else ())
@@ -96,7 +97,7 @@ class OutgoingStream(OutgoingRecords):
         return done.batch
 
     def _transform(self, chain: Transform, batch: ConnectBatch) -> Outcome:
-        """Run the transforms, and count the records dropped by them."""
+        """Run the transforms, and count the records they drop."""
         moved = chain.apply(batch)
         # By offset: a mapper may make several records from one.
         if self.counts_all:
@@ -104,9 +105,9 @@ class OutgoingStream(OutgoingRecords):
         return moved
 
     def _keep_own(self, moved: Outcome, source_topics: pa.StringArray) -> Outcome:
-        """Keep the records for the target: those sent there by transforms, or left in their source topic.
+        """Keep the records that transforms have sent to the target, or left in their source topic.
 
-        Records left in their topic are no target's if transforms name the targets (`to_topics`).
+        If transforms name the targets (`to_topics`), records left in their source topic belong to no target.
         """
         topics = moved.batch.records.column("topic")
         unchanged = [] if self._to_topics else source_topics.unique().to_pylist()
@@ -134,7 +135,7 @@ class OutgoingStream(OutgoingRecords):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about headers with schema names, losses of re-encoded values, and failed records."""
+        """Sentences about headers with schema names, losses in re-encoded values, and failed records."""
         sentences = (*(self._values.notes if self._values else ()), *self._loss_notes.sentences)
         if self.first_failure is None:
             return sentences
@@ -142,7 +143,7 @@ class OutgoingStream(OutgoingRecords):
         return (*sentences, f"{self.failed_count:,} records cannot be written and are left out. First, {first}")
 
     def _describe_failure(self, failure: RecordFailure) -> str:
-        """Return the message of a restore ended by a failed record, with the remedy."""
+        """Return the error message of a restore that a failed record has ended, including the remedy."""
         to_topic = self._to_topic or "the topics that its records name"
         return (
             f"restore of {self._topic}-{self._kafka_partition} to {to_topic}: {_describe_record(failure)}. The same "
@@ -151,7 +152,7 @@ class OutgoingStream(OutgoingRecords):
 
 
 def _describe_record(failure: RecordFailure) -> str:
-    """Describe the place and the reason of a record's failure, for a sentence."""
+    """Describe, as part of a sentence, where and why a record failed."""
     return (
         f"the record of source offset {failure.offset} fails in {failure.executing_class} ({failure.stage}): "
         f"{failure.exception}: {failure.message}"
@@ -159,17 +160,17 @@ def _describe_record(failure: RecordFailure) -> str:
 
 
 def _write_bytes(batch: ConnectBatch) -> pa.RecordBatch:
-    """Write keys and values without a converter: bytes stay, text becomes UTF-8.
+    """Write keys and values without a converter. Bytes stay as they are, and text becomes UTF-8.
 
     Raises:
-        ConfigError: a transform made another type of them.
+        ConfigError: a transform turned them into another type.
     """
     records = replace_column(batch.records, "key", _encode_bytes(batch.key, "key"))
     return replace_column(records, "value", _encode_bytes(batch.value, "value"))
 
 
 def _build_chain(transforms: Sequence[TransformSettings], topic: str, to_topic: str) -> Transform | None:
-    """Make one transform of all. ConfigError if they cannot be used, or send all of the topic elsewhere."""
+    """Combine all transforms into one. Raise ConfigError if they cannot be used, or send all of the topic elsewhere."""
     if not transforms:
         return None
     try:
@@ -192,7 +193,7 @@ def _sees_values(step: TransformSettings) -> bool:
 
 
 def _encode_bytes(payload: Payload, side: str) -> pa.BinaryArray:
-    """Return keys or values (`side`) as bytes, text as UTF-8. ConfigError if some are neither bytes nor text."""
+    """Return keys or values (`side`) as bytes, text as UTF-8. Raise ConfigError if any are neither bytes nor text."""
     if payload.raw is not None:
         return payload.raw
     values = [value.encode() if isinstance(value, str) else value for value in map(strip_branch, payload.objects)]

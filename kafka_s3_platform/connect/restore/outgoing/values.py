@@ -1,4 +1,4 @@
-"""Makes the keys and values to send: maps their schema ids, or re-encodes them."""
+"""Makes the keys and values to send, by mapping their schema ids or by re-encoding them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -33,9 +33,9 @@ SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The records to send, with their keys and values, and the failures of others.
+    """The records to send, with their keys and values, and the failures of the other records.
 
-    `losses` are the parts lost by re-encoding keys and values, by source offset.
+    `losses` describes the losses in re-encoded keys and values, by source offset.
     """
 
     batch: pa.RecordBatch
@@ -44,10 +44,10 @@ class Rewritten:
 
 
 class Values:
-    """Makes the keys and values to send. The result does not depend on the batches.
+    """Makes the keys and values to send. The result does not depend on how records are batched.
 
     Raises:
-        ConfigError: writing the bytes needs a registry, and none is named.
+        ConfigError: a registry is needed to write the bytes, but none is named.
     """
 
     def __init__(self, settings: ValueSettings) -> None:
@@ -80,7 +80,7 @@ class Values:
 
     @property
     def registered(self) -> tuple[Registration, ...]:
-        """The schemas registered or found in the target's registry for re-encoded values so far."""
+        """The schemas registered, or found in the target's registry, for the values re-encoded so far."""
         key, value = self._sides
         return (*key.registered, *value.registered)
 
@@ -108,7 +108,7 @@ class Values:
 
 
 class _Side:
-    """Decodes and encodes the keys of records, or their values.
+    """Decodes and encodes either the keys of records or their values.
 
     `ids` maps schema ids of the source to the target's. It is None if ids stay as they are.
     """
@@ -128,7 +128,7 @@ class _Side:
         self._converter: RecordConverter | None = None
         self._loss_notes: Mapping[int, Notes] = {}
         self.framed_count = 0
-        """Values read as bytes and written as something else, with the beginning of a registry's serializer."""
+        """The number of values read as bytes and written as something else, though they begin with a schema id."""
 
     @property
     def encodes(self) -> bool:
@@ -137,7 +137,7 @@ class _Side:
 
     @property
     def registered(self) -> tuple[Registration, ...]:
-        """The schemas registered by the encoder, or found in the target's registry."""
+        """The schemas that the encoder has registered, or found in the target's registry."""
         return self._encoder.registered if self._encoder else ()
 
     def decode(self, batch: ConnectBatch) -> Outcome:
@@ -151,7 +151,7 @@ class _Side:
         return Outcome(passed, done.failures)
 
     def encode(self, batch: ConnectBatch, records: pa.RecordBatch) -> Rewritten:
-        """Write the keys or values of `batch` into `records`. These are the same records, with none left out."""
+        """Write the keys or values of `batch` into `records`, which are the same records, with none left out."""
         payload: Payload = batch.key if self._is_key else batch.value
         names = read_schema_names(records.column("headers"), self.name)
         if self._requested is None and payload.bytes_read is not None:
@@ -176,7 +176,7 @@ class _Side:
                 (offset, self._loss_notes[offset]) for offset in dict.fromkeys(offsets) if offset in self._loss_notes
             )
             if names is not None:
-                # Confluent's readers believe such a header rather than the bytes.
+                # Confluent's readers trust such a header more than the bytes.
                 removed = pc.and_(done.column.is_valid(), names.is_valid())
                 records = self._write_header(records, None, removed)
                 what = f"{self._header}, and come without it: the {self.name} was written anew"
@@ -187,9 +187,9 @@ class _Side:
     def _keep_bytes(
         self, batch: ConnectBatch, records: pa.RecordBatch, raw: pa.BinaryArray, names: pa.BinaryArray | None
     ) -> Rewritten:
-        """Write the bytes `raw` into the records, with the target's ids of their schemas if these are mapped.
+        """Write the bytes `raw` into the records. If schema ids are mapped, replace them with the target's.
 
-        `names` are the names of schemas in headers. Bytes with such a header begin with no id.
+        `names` are the schema names in headers. If a record has such a header, its bytes do not begin with an id.
         """
         if self.ids is None:
             return Rewritten(replace_column(records, self.name, raw))
@@ -207,9 +207,9 @@ class _Side:
     def _map_headers(
         self, records: pa.RecordBatch, names: pa.BinaryArray
     ) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
-        """Write the target's names of schemas into the headers of records other than nulls.
+        """Write the target's schema names into the headers of all records but nulls.
 
-        Return the records, and (row, why) of those with a schema without a name there.
+        Return the records, and (row, why) for each record whose schema has no name at the target.
         """
         bad: list[tuple[int, str]] = []
         for text in names.unique().drop_null().to_pylist():
@@ -226,7 +226,7 @@ class _Side:
         return records, bad
 
     def _find_target_name(self, text: bytes) -> bytes | str:
-        """Return the header's text at the target, or the reason for having none."""
+        """Return the header's text at the target, or the reason why there is none."""
         mapping = self._settings.mapping
         try:
             name, rest = parse_schema_name(text)
@@ -238,7 +238,7 @@ class _Side:
         return encode_schema_name(names[name], rest)
 
     def _write_header(self, records: pa.RecordBatch, name: bytes | None, rows: pa.BooleanArray) -> pa.RecordBatch:
-        """Write a name into the header of these records. None: remove the header."""
+        """Write a name into the header of these records. If it is None, remove the header."""
         headers = BatchHeaders.of(records)
         mine = pc.and_(pc.equal(headers.keys, self._header), rows.take(pa.array(headers.rows)))
         values = pc.if_else(mine, pa.scalar(name, pa.binary()), headers.values)
@@ -246,7 +246,7 @@ class _Side:
         return replace(headers, values=values).select(is_kept.to_numpy(zero_copy_only=False)).put_into(records)
 
     def _make_failures(self, batch: ConnectBatch, bad: Iterable[tuple[int, str]]) -> tuple[RecordFailure, ...]:
-        """Make the failures of records, given as (row, why), as Connect reports a converter's failures."""
+        """Make failures from (row, why) of records, in the same form as Connect reports a converter's failures."""
         stage: Stage = "KEY_CONVERTER" if self._is_key else "VALUE_CONVERTER"
         where = self._settings.topic
         return tuple(
@@ -270,9 +270,9 @@ class _Side:
         return self._source.model_copy(update={"registry": registry})
 
     def _new_encoder(self, settings: ConverterSettings) -> ValueEncoder:
-        """Make the encoder of a converter. It registers schemas in the target's registry."""
+        """Make the encoder of a converter, which registers schemas in the target's registry."""
         registry = self._settings.outgoing.target_registry
-        # The source's converter names the source's registry, but new schemas belong into the target's.
+        # The source's converter names the source's registry, but new schemas belong in the target's.
         if settings is self._source and registry is not None:
             settings = settings.model_copy(update={"registry": registry})
         return new_encoder(

@@ -1,6 +1,6 @@
-"""The plan of a restore from another sink's objects: objects and their topics, without those of earlier restores.
+"""The plan of a restore from another sink's objects: the objects, without those sent before, and their topics.
 
-The plan stays in the bucket, and so do the objects sent by each restore of a source connector.
+The plan stays in the bucket, and so does the list of the objects sent by each restore of a source connector.
 """
 
 from collections import Counter
@@ -88,14 +88,14 @@ _NOT_READ_IN = {
     *("topics_dir", "format", "codec_level", "block_size", "flush_size", "rotate_interval_ms"),
     *("rotate_schedule_interval_ms", "segment_bytes", "schema_compatibility", "null_values"),
 }
-"""Settings of a source connector's file and its layout without effect on records, or with a term of their own."""
+"""Settings of a source connector's file and layout that have no effect on records, or have a term of their own."""
 
 
 @dataclass(frozen=True)
 class Unsent:
-    """The objects of a listing not sent by any restore. `notes`, some of them doubts, are about these and others.
+    """The objects of a listing that no restore has sent. `notes`, some of them doubts, are about these and others.
 
-    `skipped` are sentences about unsent objects with records possibly missing in the target.
+    `skipped` are sentences about unsent objects whose records may be missing in the target.
     """
 
     objects: tuple[ForeignObject, ...]
@@ -105,13 +105,13 @@ class Unsent:
 
 @dataclass(frozen=True)
 class SentObjects:
-    """Sent objects, by key: a row of SENT_SCHEMA each."""
+    """Sent objects, ordered by key, with a row of SENT_SCHEMA for each of an object's targets."""
 
     table: pa.Table
 
     @staticmethod
     def of(objects: Iterable[ForeignObject], targets: Mapping[str, Sequence[TargetTopic]] = {}) -> "SentObjects":
-        """Return these objects of a plan as sent. `targets` is source topic -> targets of its records."""
+        """Return these objects of a plan as sent. `targets` maps source topics to the targets of their records."""
         columns = SENT_SCHEMA.names[:-2]
         rows: list[dict[str, Any]] = []
         for o in objects:
@@ -129,9 +129,10 @@ class SentObjects:
         return dict(zip(self.table["key"].to_pylist(), self.table["etag"].to_pylist(), strict=True))
 
     def count_elsewhere(self, topic: str, target: TargetTopic, *, routes: bool) -> dict[TargetTopic, int]:
-        """Return how many objects of a source topic were sent to other targets than this one, by target.
+        """Return how many objects of a source topic were sent to targets other than this one, by target.
 
-        If records `routes` them, only to others of its name: each object has records for some targets only.
+        If records decide the target (`routes`), only targets with the same name count, since each object has records
+        for some of the targets only.
         """
         of_topic = self.table.filter(pc.equal(self.table["topic"], topic))
         counts = Counter(zip(*(of_topic[name].to_pylist() for name in _PLACE), strict=True))
@@ -140,14 +141,15 @@ class SentObjects:
 
     @cached_property
     def streams(self) -> frozenset[tuple[str, int]]:
-        """The topics and kafka partitions with sent objects."""
+        """The topics and kafka partitions of the sent objects."""
         topics, numbers = (self.table[name].to_pylist() for name in ("topic", "kafka_partition"))
         return frozenset(zip(topics, numbers, strict=True))
 
     def find_unsent(self, listed: Sequence[ForeignObject]) -> Unsent:
-        """Return the new objects of `listed`, with notes on those beside, before or in place of sent ones.
+        """Return the new objects in `listed`, with notes on any beside, before or in place of sent ones.
 
-        Keys and headers are left out if their values were sent: alone, they would be read as records without a value.
+        Keys and headers are left out if their values were sent before, because alone they would be read as records
+        without a value.
         """
         sent = {_identify_records(o) for o in listed if o.key in self.etags}
         others = [o for o in listed if o.key not in self.etags]
@@ -165,7 +167,7 @@ class SentObjects:
         return Unsent(new, tuple(map(DoubtNote, _describe_objects(list(self._find_late(new)), late))), skipped)
 
     def _find_late(self, new: Iterable[ForeignObject]) -> Iterator[ForeignObject]:
-        """Yield new objects that lie before a sent one of their kafka partition."""
+        """Yield new objects that lie before a sent object of their kafka partition."""
         for item in new:
             last = self._last_places.get((item.topic, item.kafka_partition))
             if last is not None and (item.first_offset or 0, order_by_name(item.key, item.first_offset)) < last:
@@ -173,7 +175,7 @@ class SentObjects:
 
     @cached_property
     def _last_places(self) -> dict[tuple[str, int], tuple[int, tuple[str | int, ...]]]:
-        """First offset and key of the last object, by topic and kafka partition."""
+        """The first offset and the key of the last object, by topic and kafka partition."""
         last: dict[tuple[str, int], tuple[int, tuple[str | int, ...]]] = {}
         columns = (self.table[name].to_pylist() for name in ("topic", "kafka_partition", "first_offset", "key"))
         for topic, kafka_partition, first_offset, key in zip(*columns, strict=True):
@@ -191,17 +193,17 @@ class SentObjects:
 
     @staticmethod
     def from_parquet(content: bytes, key: str) -> "SentObjects":
-        """Read a document of `to_parquet`. IntegrityError if it is damaged."""
+        """Read a document written by `to_parquet`. Raise IntegrityError if it is damaged."""
         return SentObjects(parse_table(content, SENT_SCHEMA, key))
 
 
 def _identify_records(item: ForeignObject) -> tuple[str, int, str, int | None]:
-    """Return the common part of all objects with parts (key, value, headers) of the same records."""
+    """Return what all objects with parts (keys, values, headers) of the same records have in common."""
     return item.topic, item.kafka_partition, item.encoded_partition, item.first_offset
 
 
 def _describe_objects(objects: Sequence[ForeignObject], what: str) -> Iterator[str]:
-    """Yield the sentence `what` about each of the first objects, and the number of the others."""
+    """Yield the sentence `what` for each of the first objects, then one with the number of the others."""
     yield from (f"object {o.key} {what}" for o in objects[:MAX_LINES])
     if len(objects) > MAX_LINES:
         yield f"{len(objects) - MAX_LINES:,} more objects: each {what}"
@@ -209,10 +211,10 @@ def _describe_objects(objects: Sequence[ForeignObject], what: str) -> Iterator[s
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignPlan(RestorePlan):
-    """The restored objects. `targets` is source topic -> targets: one, or several by routing transforms.
+    """The objects to restore. `targets` maps source topics to targets: one, or several if transforms route records.
 
-    `times` are half-open windows (epoch ms).
-    `notes` and `doubts` are sentences from the listing. Gaps are found when objects are read.
+    `times` are half-open windows (epoch ms). `notes` and `doubts` are sentences from the listing. Gaps are found when
+    objects are read.
     """
 
     kind = "objects of other sinks"
@@ -237,22 +239,22 @@ def make_foreign_plan(
     after: str | None = None,
     sent: SentObjects | None = None,
 ) -> ForeignPlan:
-    """Choose objects from the current bucket: of `topics`, else of the file's topics, else of every topic found.
+    """Choose from the objects now in the bucket: of `topics`, else of the file's topics, else of every topic found.
 
-    Objects in `sent` are left out: the restore `after`, or one before it, has sent them. There are no targets if only
-    records name them.
+    Objects in `sent` are left out, because the restore `after` or an earlier one has sent them. The plan has no targets
+    if these are known only from the records.
 
     Raises:
         IntegrityError: the key of an object does not show its content, and `behavior.on.error` is `fail`.
-        PreflightError: no object is found at all, or none of a topic or kafka partition in the request.
-        ConfigError: the rename rule gives no legal name of a topic.
+        PreflightError: there is no object at all, or none of a topic or kafka partition in the request.
+        ConfigError: the rename rule makes an illegal name of a topic.
     """
     listing = SourceListing(request.config, topics, store, sent.etags if sent else ())
     times = list_time_windows(request)
     listed = list(listing)
     matching = set(match_names(request.topics_regex, {o.topic for o in listed}))
     listed = [o for o in listed if o.topic in matching]
-    # First the check that names a topic or a kafka partition: its error is more exact.
+    # This check comes first, because it names a topic or a kafka partition, so its error is more exact.
     check_listing(listing, listed, sent, request.kafka_partitions)
     if sent is None and not listed:
         raise PreflightError(f"there is no object to restore: {listing.describe_search()}. {_CORRECT}")
@@ -307,7 +309,7 @@ def check_listing(
 def collect_foreign_terms(
     request: RestoreRequest, topics: Sequence[str], rename: Rename | None, after: str | None
 ) -> dict[str, Any]:
-    """Return the identifying terms of a restore, as JSON."""
+    """Return the terms that identify a restore, as JSON."""
     layout = request.config.layout
     return collect_request_terms(request) | {
         "topic": ", ".join(topics or request.config.topics) or "every topic found",
@@ -320,7 +322,7 @@ def collect_foreign_terms(
 
 
 def _collect_read_terms(config: ConnectorConfig) -> dict[str, Any]:
-    """Return the settings of the connector's file for finding and reading objects, without the defaults."""
+    """Return the file's settings that decide how objects are found and read, except those at their defaults."""
     layout = config.layout.model_dump(mode="json", exclude_defaults=True, exclude=_NOT_READ_IN)
     source = (config.source or SourceSettings()).model_dump(mode="json", exclude_defaults=True, exclude=_NOT_READ_BY)
     records = {side: getattr(config.records, side) for side in ("key", "value")}
@@ -329,7 +331,7 @@ def _collect_read_terms(config: ConnectorConfig) -> dict[str, Any]:
 
 
 def make_foreign_targets(request: RestoreRequest, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
-    """Return the part of each target topic, for the checks of a target."""
+    """Return the part of the plan for each target topic, in the form for the checks of a target."""
     objects: dict[str, list[ForeignObject]] = {
         to_topic: [] for to_topic in sorted(chain.from_iterable(plan.targets.values()))
     }
@@ -342,7 +344,7 @@ def make_foreign_targets(request: RestoreRequest, plan: ForeignPlan) -> tuple[Ta
 def _make_target(
     request: RestoreRequest, plan: ForeignPlan, to_topic: str, objects: Sequence[ForeignObject]
 ) -> TargetPlan:
-    """Make the plan of one target topic, of the objects with records for it."""
+    """Make the plan of one target topic from the objects that have records for it."""
     topics = tuple(sorted(topic for topic, targets in plan.targets.items() if to_topic in targets))
     config = request.config
     # A topic that goes to a target of its own name is named alone: that is a loop.
@@ -360,7 +362,7 @@ def _make_target(
 
 
 def _collect_facts(config: ConnectorConfig, plan: ForeignPlan, item: ForeignObject) -> ObjectFacts:
-    """Collect the known facts of an object's wanted records: those with times are in the plan's windows."""
+    """Collect the known facts about an object's wanted records. If these have times, the plan's windows bound them."""
     oldest, newest = item.window if item.window and names_bound_times(config) else (-FOREVER, FOREVER)
     if plan.times:
         oldest = max(oldest, plan.times[0][0])
@@ -375,14 +377,14 @@ def _collect_facts(config: ConnectorConfig, plan: ForeignPlan, item: ForeignObje
 
 
 def _is_past(item: ForeignObject, end_offset: int | None) -> bool:
-    """Return True if an object begins at the end of the selected offsets or behind it."""
+    """Return True if an object begins at the end of the selected offsets, or after it."""
     return end_offset is not None and item.first_offset is not None and item.first_offset >= end_offset
 
 
 def name_targets(
     request: RestoreRequest, rename: Rename | None, topics: Iterable[str]
 ) -> dict[str, tuple[str, ...]] | None:
-    """Return the target of each topic. None if only its records name them."""
+    """Return the target of each topic, or None if targets are known only from the records."""
     transforms = request.outgoing.transforms
     if rename is None and names_targets(transforms):
         return None
@@ -396,9 +398,9 @@ def name_targets(
 def _choose_objects(
     config: ConnectorConfig, objects: Sequence[ForeignObject], times: Sequence[tuple[int, int]]
 ) -> tuple[list[ForeignObject], tuple[str, ...]]:
-    """Return the objects that may hold records of any of the windows.
+    """Return the objects that may hold records in any of the windows.
 
-    If records have their own times, names choose among their objects only if they give these times.
+    If records have times of their own, objects are chosen by their names only if the names give these times.
     """
     if not times or (has_record_times(config) and not names_bound_times(config)):
         return list(objects), ()
@@ -411,7 +413,7 @@ def _choose_objects(
 
 
 def _describe_listing(report: ScanReport) -> Iterable[str]:
-    """Yield sentences about objects counted and left out by the listing."""
+    """Yield sentences about the objects that the listing has counted and left out."""
     bad = set(report.bad)
     yield from (f"{report.counts[kind]:,} {what}" for kind, what in _COUNTED.items() if kind in report.counts)
     # Bad objects are in the plan's `skipped`.
@@ -421,12 +423,12 @@ def _describe_listing(report: ScanReport) -> Iterable[str]:
 def check_foreign_plan(
     request: RestoreRequest, topics: Sequence[str], rename: Rename | None, after: str | None, plan: ForeignPlan
 ) -> None:
-    """Check that a stored plan belongs to this request, and has its connector's objects.
+    """Check that a stored plan belongs to this request, and lists the connector's objects.
 
-    The errors are those of `RestorePlan.check_same`.
+    It raises the same errors as `RestorePlan.check_same`.
     """
     named = sorted({o.topic for o in plan.objects})
-    # No record goes where the plan alone says: the transforms have to send it there.
+    # A target in the plan is not enough to send a record there: the transforms have to send it, too.
     targets = name_targets(request, rename, named) or plan.targets
     terms = collect_foreign_terms(request, topics, rename, after)
     to_topics = {*chain.from_iterable(targets.values())}

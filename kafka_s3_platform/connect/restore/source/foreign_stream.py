@@ -1,4 +1,4 @@
-"""Read the objects of another sink for a restore: their records before filters choose among them."""
+"""Reads another sink's objects for a restore, and gives their records before filters choose among them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -27,9 +27,9 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 class ForeignStreamTask(RecordStream):
     """The objects of one source kafka partition, and the selection of their records.
 
-    A record must be in one of `times`, half-open windows (epoch ms), unless objects have no times; empty: every time.
-    Offsets are half-open; None: no bound.
-    `to_topics` are those of `StreamFacts`.
+    A record must be in one of `times`, half-open windows (epoch ms), unless objects have no times. If there are no
+    windows, every time is selected. Offsets are half-open, too; None means no bound. `to_topics` are those of
+    `StreamFacts`.
     """
 
     config: ConnectorConfig = field(repr=False)
@@ -43,10 +43,11 @@ class ForeignStreamTask(RecordStream):
 
     @cached_property
     def facts(self) -> StreamFacts:
-        """Facts of the objects: nobody knows how many records there are before they are read.
+        """Facts about the objects. The number of records is unknown until they are read.
 
-        Content finds no record: several topics may go to one target, with indistinguishable equal records. Known
-        timestamps are checked when they are read, unknown ones become the time of sending.
+        Records cannot be found by their content, because several topics may go to one target, and equal records cannot
+        be told apart there. Known timestamps are checked when they are read, and unknown ones become the time of
+        sending.
         """
         sets = self.group.sets
         firsts = [s.name.first_offset for s in sets if s.name.first_offset is not None]
@@ -65,11 +66,11 @@ class ForeignStreamTask(RecordStream):
         )
 
     def records(self, start_offset: int = 0) -> "ForeignRecords":
-        """Return the records as they are to be sent, decoded ones before they are encoded."""
+        """Return the records to be sent. Decoded ones are not encoded yet."""
         return ForeignRecords(self, self.facts.store, start_offset)
 
     def find_bad_objects(self) -> Iterator[BadObject]:
-        """Find the bad objects of the task: read the wanted part of each object."""
+        """Find the bad objects of the task by reading the wanted part of each object."""
         records = WantedRecords(self, self.facts.store)
         # Bad objects are found by reading to the end.
         for _ in records:
@@ -108,7 +109,7 @@ class WantedRecords:
                 yield selected
 
     def _read(self) -> Iterator[ConnectBatch]:
-        """Yield the records of all objects in the window. Errors say how the restore can go on."""
+        """Yield the records of all objects in the window. Errors tell how the restore can continue."""
         try:
             yield from self._stream.batches()
         except IntegrityError as err:
@@ -116,12 +117,12 @@ class WantedRecords:
 
     @property
     def bad_objects(self) -> tuple[BadObject, ...]:
-        """Bad objects left out so far."""
+        """The bad objects left out so far."""
         return tuple(self._stream.report.bad_objects.values())
 
     @property
     def facts(self) -> ReadFacts:
-        """The records left out and missing so far, and sentences about the records."""
+        """The records left out or missing so far, and sentences about the records."""
         report = self._stream.report
         notes = replace(report, skipped_objects=[], skipped_records=[]).list_notes(self._task.config)
         return ReadFacts(
@@ -135,8 +136,8 @@ class WantedRecords:
     def _is_wanted(self, batch: ConnectBatch) -> npt.NDArray[np.bool_]:
         """Mark the wanted records.
 
-        If objects have no times, a record without one is wanted: the plan has chosen its object. If they have, such a
-        record is in no window.
+        If objects have no times, a record without a time is wanted, since the plan has chosen its object. If they have
+        times, such a record is in no window.
         """
         if not self._task.times:
             return np.ones(batch.num_rows, bool)
@@ -148,11 +149,11 @@ class WantedRecords:
 
 
 class ForeignRecords:
-    """Wanted records to be sent: decoded ones with their text as strings, else whole ones.
+    """The wanted records to be sent: decoded ones with their text as strings, or whole ones.
 
     Raises (when iterated):
         IntegrityError: see `WantedRecords`.
-        PreflightError: a record has an unsendable timestamp, and the request does not allow it.
+        PreflightError: a record has a timestamp that cannot be sent, and the request does not allow it.
     """
 
     def __init__(self, task: ForeignStreamTask, store: ObjectStore, start_offset: int) -> None:
@@ -167,11 +168,11 @@ class ForeignRecords:
 
     @property
     def facts(self) -> ReadFacts:
-        """As `WantedRecords` has them."""
+        """The same facts as in `WantedRecords`."""
         return self._records.facts
 
     def _check_times(self, batch: ConnectBatch) -> None:
-        """Raise PreflightError if the Kafka client would not send the timestamp of a record as it is."""
+        """Raise PreflightError if the Kafka client would not send a record's timestamp as it is."""
         unsendable = np.flatnonzero(batch.timestamps == UNSENDABLE_TIMESTAMP)
         if len(unsendable):
             raise PreflightError(
@@ -183,7 +184,7 @@ class ForeignRecords:
 
 
 def type_strings(batch: ConnectBatch, records: RecordSettings) -> ConnectBatch:
-    """Return records with text, by their converters, as strings.
+    """Return the records with keys and values as strings, if their converters read text.
 
     Transforms then see text, and encoders leave it as it is.
     """
@@ -191,7 +192,7 @@ def type_strings(batch: ConnectBatch, records: RecordSettings) -> ConnectBatch:
 
 
 def _type_payload(payload: Payload, converter: ConverterSettings) -> Payload:
-    """Return bytes as strings if the converter reads them as text."""
+    """Return the bytes as strings if the converter reads them as text."""
     if converter.format != "STRING" or payload.raw is None or payload.schemas or payload.raw_is_json:
         return payload
     return StringPayload(payload.raw, make_codes(payload.raw), (STRING_SCHEMA,))
