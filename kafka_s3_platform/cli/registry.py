@@ -48,7 +48,7 @@ document_option = click.option(
 
 @click.group
 def registry() -> None:
-    """Archive and restore whole Schema Registries: also schemas without archived records."""
+    """Archive and restore whole Schema Registries: also schemas that no archived record names."""
 
 
 @registry.command

@@ -38,7 +38,7 @@ _HEAD_OF_HOURS = ("DAY", "00    06    12    18", "COMPLETE", "RECORDS", "LATE")
 )
 @json_option
 def show(connector: str, topic: str | None, by_hour: bool, days: int | None, as_json: bool) -> None:
-    """Show the archive of CONNECTOR's topics, day by day.
+    """Show what is archived of CONNECTOR's topics, day by day.
 
     An hour is complete when the archive holds everything Kafka held at the end of the hour plus the allowed lateness. A
     MERGED day is compacted; a month of merged days is one line. Compaction does not merge objects of formats with

@@ -60,7 +60,7 @@ def _parse_age(text: str) -> timedelta:
 def vacuum(
     *, connector: str, topic: str | None, older_than: timedelta, dry_run: bool, index_put_back: bool, as_json: bool
 ) -> None:
-    """Remove objects never committed by CONNECTOR's runs, and unfinished uploads. Touches nothing else."""
+    """Remove objects that CONNECTOR's runs never committed, and unfinished uploads. Touches nothing else."""
     run_id = str(uuid4())
     if index_put_back and dry_run:
         raise click.UsageError("--index-put-back removes nothing, so it needs no --dry-run")
@@ -153,7 +153,7 @@ def _format_day(document: dict[str, Any]) -> str:
 )
 @json_option
 def retain(*, connector: str, topic: str | None, apply: bool, price: float, as_json: bool) -> None:
-    """Remove hours and days no longer kept by CONNECTOR's rules of retention.
+    """Remove hours and days that CONNECTOR's rules of retention let go.
 
     Without --apply, print what would go: hours merged into their day, and days.
 

@@ -23,7 +23,7 @@ LOOK_SECONDS = 10.0
 @json_option
 @click.pass_context
 def list(ctx: click.Context, as_json: bool) -> None:  # noqa: A001 - the command's name
-    """List the connectors: their status and state, lag and last run.
+    """List the connectors: which load and run, their lag and last run.
 
     STATE is of the connector's own work, in Kafka Connect's words. RUNNING: Dagster evaluates its sensor or schedule.
     PAUSED: this is turned off. UNASSIGNED: it is on, and Dagster's daemon does not evaluate it. FAILED: no run has

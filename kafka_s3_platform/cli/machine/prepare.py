@@ -28,7 +28,7 @@ _NOT_IN_TRAINING = (
 
 @click.command
 def prepare() -> None:
-    """Precompute class data and compiled functions for fast starts.
+    """Precompute class data and compiled functions, so that later starts are fast.
 
     The class data is for Spark's Java; numba compiles the functions. Existing files stay. Run the command again after
     an update of Java: class data fits one Java and its jars. Without the command all works, and starts take longer.

@@ -30,7 +30,7 @@ UNKNOWN = "not known"
 @json_option
 @click.pass_context
 def health(ctx: click.Context, connectors: Sequence[str], as_json: bool) -> None:
-    """Show late hours, risks of loss, and the last failures: of each CONNECTOR, or of all.
+    """Show what is late, what is at risk, and what failed last: of each CONNECTOR, or of all.
 
     AT RISK is the check `at_risk` of the topic, made now. Exit status 1 if something is at risk, or is not known, or if
     a failed run needs somebody. Reads only, and starts neither Spark nor a run.

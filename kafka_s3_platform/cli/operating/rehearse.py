@@ -31,7 +31,7 @@ from kafka_s3_platform.operate.rehearsal.rehearse import rehearse_archive
 @json_option
 @click.pass_context
 def rehearse(ctx: click.Context, connectors: Sequence[str], target_worker: Path | None, as_json: bool) -> None:
-    """Restore drawn hours of each topic to a temporary Kafka, compare, and remove them.
+    """Restore drawn hours of each topic to a Kafka that is started for it, compare, and remove them.
 
     Of each CONNECTOR, or of all with archive.rehearsal.period.days in their files. The hours that came back longest ago
     come first: so many that with a rehearsal a day each has its turn within the period (30 days if the file names
