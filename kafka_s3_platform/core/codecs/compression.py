@@ -62,7 +62,7 @@ class CompressedSink:
 
     @property
     def buffered_bytes(self) -> int:
-        """The number of bytes that are not compressed yet."""
+        """The number of bytes not compressed yet."""
         return len(self._pending)
 
     def write(self, data: bytes | memoryview) -> None:

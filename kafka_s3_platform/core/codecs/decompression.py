@@ -104,8 +104,8 @@ class _Room:
     Attributes:
         block_bytes: the most bytes of a block, compressed or not.
         piece_bytes: the most bytes of a piece of a stream without blocks.
-        read_bytes: the number of bytes that are read at once.
-        small_bytes: a part that has fewer decompressed bytes is small.
+        read_bytes: the number of bytes to read at once.
+        small_bytes: a part with fewer decompressed bytes is small.
         free_bytes: the number of bytes that may still come.
         small: the number of small parts.
     """

@@ -30,7 +30,7 @@ class Codec:
 
     Attributes:
         name: its name here and in Connect's files.
-        levels: the levels that a connector file may set, empty if the codec has none.
+        levels: the levels a connector file may set, empty if the codec has none.
         unset_level: for the docs, the level if the file sets none.
         words: its other names in connector files.
         aiven_word: its name in the files of Aiven's sink, empty if that sink does not have it.

@@ -2,7 +2,7 @@
 
 Texts in record fields are read as by `ISODateTimeFormat.dateTimeParser`. Conversions between local time and UTC are
 vectorised and exact for every zone, with one look-up for each distinct hour. Patterns are in `joda_format`, which does
-not need Arrow, so that connector files are read without it.
+not need Arrow, so connector files are read without it.
 """
 
 import re

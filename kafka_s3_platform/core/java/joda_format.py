@@ -116,7 +116,7 @@ def _compile_name(letter: str, is_wide: bool, locale: str) -> Formatter:
 
 
 def _compile_lookup(names: Mapping[Any, str], field: Callable[[datetime], Any]) -> Formatter:
-    """Compile a field that is written as a name."""
+    """Compile a field written as a name."""
     return lambda local: names[field(local)]
 
 

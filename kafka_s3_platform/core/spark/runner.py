@@ -160,7 +160,7 @@ class SparkRunner(GroupingRunner):
         return max_concurrent
 
     def _run_one(self, context: Any, function: Callable[[T, Attempt], R], task: T) -> R:
-        """Run a task as a Spark job that has one Spark task. Return its result, or raise its error."""
+        """Run a task as a Spark job with one Spark task. Return its result, or raise its error."""
         with _explain_loss(context):
             outcome: TaskOutcome[R] = context.parallelize([task], 1).map(guard_task(function)).collect()[0]
         return outcome.unwrap()

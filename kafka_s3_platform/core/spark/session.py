@@ -98,7 +98,7 @@ def find_class_data() -> Path:
 
 @contextmanager
 def set_java_options(conf: Mapping[str, str], env: MutableMapping[str, str]) -> Iterator[None]:
-    """Set Java options in this block that make Spark start quickly, except those that are already set otherwise."""
+    """Set Java options in this block that make Spark start quickly, except options already set otherwise."""
     options = "\n".join(
         [*(env.get(name, "") for name in _JAVA_VARIABLES), *(conf.get(n, "") for n in _JAVA_PROPERTIES)]
     )
