@@ -45,7 +45,7 @@ STREAMS_AT_ONCE = 8
 """The number of small streams that one Spark task sends and reads back at once, as they mostly wait for brokers."""
 
 LARGE_STREAM_BYTES = 20_000_000
-"""The size from which streams mostly compute. Two at once are enough then: one is sent while the other waits.
+"""The size in bytes from which streams mostly compute. Two at once are enough then: one is sent while the other waits.
 
 More streams would take turns with Python's lock, which costs CPU seconds (`bench/results/speed.md`).
 """
@@ -190,7 +190,7 @@ def _map_streams(send: Callable[[ReplayTask], T], tasks: Sequence[ReplayTask]) -
 
 
 def _is_final(err: PlatformError, attempt: Attempt) -> bool:
-    """Return True if the error ends the restore of one target. If another run has taken over, it ends all of them."""
+    """Return True if the error ends the restore of one target only. If another run has taken over, all of them end."""
     if isinstance(err, SupersededError):
         return False
     return attempt.is_last or not isinstance(err, TransientError)
@@ -337,7 +337,7 @@ class Execution:
         return results, failures
 
     def _add_progress(self, err: PlatformError, tasks: Sequence[ReplayTask]) -> PlatformError:
-        """Return the error with the streams' progress added. Its type stays: it decides if the run is tried again."""
+        """Return the error with the streams' progress added. Its type stays and decides if the run is tried again."""
         return err.retell(f"{err}\n{self._describe_progress(tasks)}")
 
     def _describe_progress(self, tasks: Sequence[ReplayTask]) -> str:

@@ -1,4 +1,4 @@
-"""Decides about records in a separate process. If the process exceeds its memory or time, only the process ends.
+"""Decides about records in a separate process. If the process exceeds its memory or time, it ends, but not the task.
 
 Questions and answers are frames: bytes after their length.
 """

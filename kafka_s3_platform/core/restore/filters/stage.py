@@ -43,9 +43,9 @@ T = TypeVar("T", pa.RecordBatch, pa.BinaryArray)
 class SqlCondition:
     """A condition such as `text(key) LIKE 'eu-%' AND "offset" % 10 = 0`, decided for each record by itself.
 
-    Columns are those of RECORD_SCHEMA: key and value are BLOBs, `timestamp` is a TIMESTAMP in UTC, `offset` needs its
-    double quotes. It sees no files, no other tables and no clock, so the same record gives the same answer. A
-    separate process decides it, with limits of memory and time.
+    Its columns are as in RECORD_SCHEMA: key and value are BLOBs, `timestamp` is a TIMESTAMP in UTC, `offset` needs its
+    double quotes. It sees no files, no other tables and no clock, so the same record gives the same answer. A separate
+    process decides it, with limits of memory and time.
 
     Raises:
         ConfigError: the text is no such condition, does not fit the columns, or costs too much even without any record.
@@ -298,7 +298,7 @@ def _test_keys(tests: Sequence[Callable[[pa.BinaryArray], pa.BooleanArray]], bat
 
 
 def _build_function_mask(dotted: str) -> DecideRecords:
-    """Return a user's function as a filter. Its answers are checked. Raises ConfigError if it fails an empty batch."""
+    """Return a user's function as a filter. Its answers are checked. Raises ConfigError if it fails on an empty batch."""
     function = load_function(dotted, PREDICATE)
     option = f"{PREDICATE} {dotted}"
     try:

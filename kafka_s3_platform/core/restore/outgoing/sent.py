@@ -24,7 +24,7 @@ from kafka_s3_platform.core.restore.target_topic import routes_by_record
 
 PROVENANCE = "kafka_s3.source."
 PROVENANCE_HEADERS = (f"{PROVENANCE}offset", f"{PROVENANCE}partition", f"{PROVENANCE}timestamp")
-"""They follow the record's own headers in this order. All are whole numbers as text, the timestamp in epoch ms."""
+"""These headers follow the record's own in this order. All are whole numbers as text, the timestamp in epoch ms."""
 
 Portions = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
 """Splits a batch into portions that are each sent at once."""

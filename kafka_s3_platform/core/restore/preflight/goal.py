@@ -123,7 +123,7 @@ class StreamCount:
     facts: ReadFacts = field(default_factory=ReadFacts)
 
     def add(self, batch: pa.RecordBatch) -> "StreamCount":
-        """Return the counts together with the records of a batch, which is never empty."""
+        """Return these counts plus the records of a batch, which is never empty."""
         sizes = count_record_bytes(batch)
         return replace(
             self,

@@ -1,6 +1,6 @@
 """Upper bounds of a restore's bytes in the log and of its time, to be compared with a topic's retention. Pure.
 
-Otherwise retention might delete records an hour after they were verified. So an unknown number counts as too much.
+Retention might delete records an hour after they were verified, so an unknown number counts as too much.
 """
 
 from collections.abc import Mapping

@@ -72,8 +72,8 @@ class ReplayTask:
     def is_found_by_content(self) -> bool:
         """True if comparing the target with the archive shows how many records have arrived.
 
-        It does not if another run may have left out other objects or records than this one. Nor does it if several
-        topics of another sink go to one target, because their equal records cannot be told apart.
+        This is unknown if another run may have left out other objects or records than this one. It is also unknown if
+        several topics of another sink go to one target, because their equal records cannot be told apart.
         """
         is_same_each_time = self.sent.behavior_on_error == "fail" and not self.sent.records.latest_per_key
         is_comparable = self.keeps_number and self.stream.facts.is_found_by_content
