@@ -81,7 +81,7 @@ class CompressedSink:
         self._pending += view[full_bytes:]
 
     def close(self) -> None:
-        """Write the buffered bytes, and end the stream. The other sink stays open."""
+        """Write the buffered bytes, and end the stream. The sink that it writes to stays open."""
         self._compress(memoryview(bytes(self._pending)))
         self._pending.clear()
         self._send(self._compressor.flush())

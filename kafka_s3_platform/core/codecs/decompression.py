@@ -32,7 +32,7 @@ CHUNK_BYTES = 1_048_576
 
 _BLOCK_PIECE_BYTES = 8_388_608
 _FIRST_BYTES = 128
-"""The first piece for each further stream, which may be one of a million. Each next piece is twice as large."""
+"""The size of a further stream's first piece, since it may be one of a million. Each next piece is twice as large."""
 
 _MOST_SMALL = 10_000
 # The smallest block of snappy-java. No other batch or block consists of many streams.
@@ -205,7 +205,7 @@ class _Prefixed:
 
 
 class _Inflater:
-    """isal's decompressor with the interface of bz2's, for blocks. isal's own class for it takes twice as long."""
+    """isal's decompressor with the interface of bz2's, for blocks. isal's own class for this takes twice as long."""
 
     def __init__(self, wbits: int) -> None:
         self._stream = isal_zlib.decompressobj(wbits)
