@@ -142,7 +142,7 @@ def _cast_texts(texts: pa.StringArray, unit: pa.TimestampType) -> pa.TimestampAr
 
 
 def _parse_text(text: str) -> tuple[int, bool] | None:
-    """Return the ms of an ISO 8601 time, and True if they are local and not epoch ms. None if the text is no time."""
+    """Return the ms of an ISO 8601 time, and True if they are local, not epoch ms. Return None for any other text."""
     match = _TEXT.fullmatch(text)
     if match is None:
         return None

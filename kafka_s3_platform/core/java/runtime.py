@@ -22,7 +22,7 @@ LEAST_VERSION = 17
 
 
 def find_java() -> Path:
-    """Return the `java` of JAVA_HOME, else of PATH. Raises ConfigError without one of LEAST_VERSION or newer."""
+    """Return the `java` of JAVA_HOME, else of PATH. Raises ConfigError if it is missing or below LEAST_VERSION."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin")) if home else None)
     if java is None:
