@@ -298,7 +298,7 @@ def _test_keys(tests: Sequence[Callable[[pa.BinaryArray], pa.BooleanArray]], bat
 
 
 def _build_function_mask(dotted: str) -> DecideRecords:
-    """Return a user's function as a filter. Its answers are checked. Raises ConfigError if it fails on an empty batch."""
+    """Return a user's function as a filter with checked answers. Raises ConfigError if it fails on an empty batch."""
     function = load_function(dotted, PREDICATE)
     option = f"{PREDICATE} {dotted}"
     try:
