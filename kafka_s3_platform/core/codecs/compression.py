@@ -1,10 +1,10 @@
 """Compresses lines and bytes, one stream for each sink, and blocks of Avro containers.
 
-Measured on 100,000 records of 231 B JSON, CPU microseconds a record and size: gzip by isal level 0 0.53 (13.8 MB), 1
-0.51 (10.6 MB), 2 0.60 (10.6 MB), 3 0.80 (10.5 MB); zlib level 6 6.57 (10.2 MB); zlib-ng level 1 1.52 (14.7 MB), 3 2.54
-(10.3 MB), 6 3.69 (10.0 MB), 9 6.78 (10.3 MB); zstd level 1 0.69 (9.7 MB), 3 1.56 (10.0 MB); bzip2 18.7 (8.1 MB).
-So gzip without a level uses isal's level 1, 13 times cheaper than zlib's 6 for 4% more bytes (4 to 12% for other
-records). An explicit level is zlib-ng's. The default of zstd is level 1.
+Measured on 100,000 records of 231 B JSON, in CPU microseconds a record (and size): gzip by isal level 0: 0.53 (13.8
+MB), 1: 0.51 (10.6 MB), 2: 0.60 (10.6 MB), 3: 0.80 (10.5 MB); zlib level 6: 6.57 (10.2 MB); zlib-ng level 1: 1.52 (14.7
+MB), 3: 2.54 (10.3 MB), 6: 3.69 (10.0 MB), 9: 6.78 (10.3 MB); zstd level 1: 0.69 (9.7 MB), 3: 1.56 (10.0 MB); bzip2:
+18.7 (8.1 MB). So gzip without a level uses isal's level 1, which is 13 times cheaper than zlib's 6 for 4% more bytes (4
+to 12% for other records). An explicit level is a level of zlib-ng. The default of zstd is level 1.
 """
 
 import bz2
@@ -44,15 +44,15 @@ class Compressor(Protocol):
 
 
 def compress_block(codec: str, level: int | None, data: memoryview) -> bytes:
-    """Compress the bytes of a block of Avro, without Avro's additions to them."""
+    """Compress the bytes of an Avro block, without what Avro adds to them."""
     return _BLOCKS[codec](data, level)
 
 
 class CompressedSink:
-    """Compresses into another sink. The same bytes give the same bytes, however they are written.
+    """Compresses into another sink. The same input gives the same output, however it is divided into writes.
 
-    The compressor gets pieces of `CHUNK_BYTES`, because its output depends on the bounds of its input. gzip's header
-    holds no file name and no time.
+    The compressor gets pieces of `CHUNK_BYTES`, because its output depends on how its input is divided. gzip's
+    header holds no file name and no time.
     """
 
     def __init__(self, sink: Sink, codec: str, level: int | None = None) -> None:
@@ -62,7 +62,7 @@ class CompressedSink:
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes not yet compressed."""
+        """The number of bytes not compressed yet."""
         return len(self._pending)
 
     def write(self, data: bytes | memoryview) -> None:
@@ -81,7 +81,7 @@ class CompressedSink:
         self._pending += view[full_bytes:]
 
     def close(self) -> None:
-        """Write the buffered bytes, and end the stream. The sink below stays open."""
+        """Write the buffered bytes, and end the stream. The sink that it writes to stays open."""
         self._compress(memoryview(bytes(self._pending)))
         self._pending.clear()
         self._send(self._compressor.flush())

@@ -1,10 +1,10 @@
-"""Decompresses the data of others, in bounded memory: a few bytes can become terabytes, and sizes in them can be lies.
+"""Decompresses data that others wrote, in bounded memory: a few bytes can become terabytes, and sizes can be lies.
 
-Consecutive streams are read as one, as other readers of these codecs do. Each of them costs time, even if nothing is in
-it, so only so many may be small: a `_Room` counts them, and says how much may be read and produced.
+Consecutive streams are read as one, as other readers of these codecs do. Each stream costs time even if it is empty, so
+the number of small ones is limited. A `_Room` counts them, and says how much may be read and produced.
 
-Our libraries cannot read snappy's framings, Hadoop's snappy and LZ4 piece by piece, so this does. Sources: RFC 1952
-(gzip), snappy's framing format, snappy-java's SnappyInputStream (xerial), Hadoop's BlockDecompressorStream.
+Our libraries cannot read snappy's framings or Hadoop's snappy and LZ4 piece by piece, so this module does. Sources:
+RFC 1952 (gzip), snappy's framing format, snappy-java's SnappyInputStream (xerial), Hadoop's BlockDecompressorStream.
 """
 
 import bz2
@@ -28,14 +28,14 @@ _Bytes = bytes | memoryview
 
 READ_BYTES = 262_144
 CHUNK_BYTES = 1_048_576
-"""A piece of a stream has at most so many bytes."""
+"""The greatest number of bytes in a piece of a stream."""
 
 _BLOCK_PIECE_BYTES = 8_388_608
 _FIRST_BYTES = 128
-"""A further stream gets so many bytes first, since it may be one of a million. Each next piece is twice as large."""
+"""The size of a further stream's first piece, since it may be one of a million. Each next piece is twice as large."""
 
 _MOST_SMALL = 10_000
-# The smallest block of snappy-java. No batch or block of others is of many streams.
+# The smallest block of snappy-java. No other batch or block consists of many streams.
 _SMALL_BYTES = 1_024
 
 # zlib's numbers for gzip's header, and for a stream without header and checksum, each with the largest window.
@@ -44,12 +44,12 @@ RAW_WBITS = -15
 # The most memory that xz may take to decompress. Its highest level needs 65 MB.
 _XZ_BYTES = 134_217_728
 
-# By snappy's framing format: the bytes of a chunk at most, the types of chunks with data (compressed, plain), and the
+# By snappy's framing format: the most bytes of a chunk, the types of chunks with data (compressed, plain), and the
 # first of the types that a reader skips.
 _SNAPPY_BYTES = 65_536
 _SNAPPY_CHUNKS = (0, 1)
 _SKIPPABLE = 0x80
-# Above the most that a byte can become: in snappy, three bytes copy 64.
+# More bytes than one byte can become: in snappy, three bytes copy 64.
 _SNAPPY_MOST = 32
 _LZ4_MOST = 255
 
@@ -61,18 +61,18 @@ _FAULTS = (EOFError, OSError, _IsalError, lzma.LZMAError, zstd.ZstdError, cramja
 
 
 class TooLargeError(ValueError):
-    """The bytes become more than is allowed."""
+    """Decompressed data that would have more bytes than are allowed."""
 
     def __init__(self) -> None:
         super().__init__("it becomes more bytes than are allowed")
 
 
 def decompress_block(codec: str, data: _Bytes, most: int) -> _Bytes:
-    """Decompress the bytes of a batch or a block, to no more than `most`.
+    """Decompress the bytes of a batch or a block, to no more than `most` bytes.
 
     Raises:
-        TooLargeError: they become more than `most`.
-        ValueError: they are not of this codec, are cut off, or consist of too many small parts.
+        TooLargeError: the data become more than `most` bytes.
+        ValueError: the data are not of this codec, are cut off, or consist of too many small parts.
     """
     try:
         if decompress := _BLOCKS.get(codec):
@@ -83,10 +83,10 @@ def decompress_block(codec: str, data: _Bytes, most: int) -> _Bytes:
 
 
 def decompress_stream(codec: str, source: IO[bytes], limits: ReadLimits, start: bytes = b"") -> Iterator[bytes]:
-    """Decompress an object in pieces of at most `CHUNK_BYTES`, or of one block. `start` was read from it before.
+    """Decompress an object in pieces of at most `CHUNK_BYTES`, or of one block. `start` has already been read from it.
 
     Raises:
-        TooLargeError: a block becomes more than `limits` allow.
+        TooLargeError: a block becomes larger than `limits` allow.
         ValueError: the stream is not of this codec, is cut off, or consists of too many empty parts.
     """
     room = _Room(limits.block_bytes, CHUNK_BYTES, READ_BYTES, 1)
@@ -99,14 +99,15 @@ def decompress_stream(codec: str, source: IO[bytes], limits: ReadLimits, start: 
 
 @dataclass
 class _Room:
-    """How much one step may read and yield, and how many small parts there were.
+    """The number of bytes that one step may read and yield, and the number of small parts so far.
 
     Attributes:
         block_bytes: the most bytes of a block, compressed or not.
         piece_bytes: the most bytes of a piece of a stream without blocks.
-        read_bytes: how many bytes are read at once.
-        small_bytes: a part of fewer decompressed bytes is small.
-        free_bytes: how many bytes may still come.
+        read_bytes: the number of bytes to read at once.
+        small_bytes: a part with fewer decompressed bytes is small.
+        free_bytes: the number of bytes that may still come.
+        small: the number of small parts.
     """
 
     block_bytes: int
@@ -118,11 +119,11 @@ class _Room:
 
     @property
     def next_bytes(self) -> int:
-        """The most bytes of the next piece: one more than allowed, to notice an excess."""
+        """The most bytes of the next piece. It is one more than allowed, so that an excess is noticed."""
         return min(self.free_bytes + 1, self.piece_bytes)
 
     def count(self, size: int) -> None:
-        """Count a part of `size` decompressed bytes."""
+        """Count a part of `size` decompressed bytes. Raise ValueError if there are too many small parts."""
         if size < self.small_bytes:
             self.small += 1
         if self.small > _MOST_SMALL:
@@ -130,12 +131,12 @@ class _Room:
             raise ValueError(f"more than {_MOST_SMALL:,} of its parts {what}")
 
     def require(self, size: int) -> int:
-        """Return the size of a block, unless it is too large."""
+        """Return the size of a block. Raise TooLargeError if it is too large."""
         return _require_at_most(size, self.block_bytes)
 
 
 def _join(decompress: "_Stream", data: _Bytes, most: int) -> _Bytes:
-    """Decompress bytes in memory with a decompressor of streams, to no more than `most`."""
+    """Decompress bytes in memory with a decompressor for streams, to no more than `most` bytes."""
     if not data:
         raise EOFError
     room = _Room(max(most, len(data)), _BLOCK_PIECE_BYTES, len(data), _SMALL_BYTES, most)
@@ -154,7 +155,7 @@ def _require_at_most(size: int, most: int) -> int:
 
 
 class _Prefixed:
-    """A file with first bytes (`start`) read before: first these, then the bytes of `rest`, if there is one."""
+    """A file whose first bytes (`start`) are read already. Reading returns them, then the bytes of `rest`, if any."""
 
     closed = False
 
@@ -169,7 +170,7 @@ class _Prefixed:
         return part if part or self._rest is None else self._rest.read(size)
 
     def open_for_arrow(self) -> pa.NativeFile:
-        """Return the bytes as a file of Arrow: it calls Python for the bytes of a file only."""
+        """Return the bytes as a file of Arrow, which calls Python for them only if there is a `rest`."""
         return pa.BufferReader(self._start) if self._rest is None else pa.PythonFile(self, "r")
 
     def read_up_to(self, size: int) -> _Bytes:
@@ -193,18 +194,18 @@ class _Prefixed:
         return data
 
     def read_number(self) -> int | None:
-        """Return a number of four bytes in big-endian, or None at the end of the stream."""
+        """Return a big-endian number of four bytes, or None at the end of the stream."""
         head = self.read_up_to(4)
         if 0 < len(head) < 4:
             raise EOFError
         return int.from_bytes(head) if head else None
 
     def close(self) -> None:
-        """Leave the file open: Arrow closes a file after reading it."""
+        """Do nothing: Arrow closes a file after reading it, but closing `rest` is up to the caller."""
 
 
 class _Inflater:
-    """isal's decompressor behind the interface of bz2's, for blocks: half the time of isal's own class with it."""
+    """isal's decompressor with the interface of bz2's, for blocks. isal's own class for this takes twice as long."""
 
     def __init__(self, wbits: int) -> None:
         self._stream = isal_zlib.decompressobj(wbits)
@@ -258,7 +259,7 @@ def _decompress_members(
 
 
 def _decompress_lz4(source: _Prefixed, room: _Room) -> Iterator[_Bytes]:
-    """Decompress LZ4's frames. Arrow's stream takes 0.2 microseconds for one without bytes."""
+    """Decompress LZ4's frames. Arrow's stream takes 0.2 microseconds for an empty frame."""
     with pa.CompressedInputStream(source.open_for_arrow(), "lz4") as stream:
         # Not `read`: if that fails, it never frees the bytes that it has taken for the piece.
         while piece := stream.read_buffer(room.next_bytes):
@@ -295,7 +296,7 @@ def _read_frames(source: _Prefixed, room: _Room) -> Iterator[_Bytes]:
 
 
 def _read_xerial_blocks(source: _Prefixed, room: _Room) -> Iterator[_Bytes]:
-    """Decompress blocks of snappy-java after the head. A block may also be the head of another stream."""
+    """Decompress blocks of snappy-java after the head. The head of another stream may stand in place of a block."""
     while (size := source.read_number()) is not None:
         body: _Bytes = b""
         if size == int.from_bytes(XERIAL[:4]):
@@ -308,7 +309,7 @@ def _read_xerial_blocks(source: _Prefixed, room: _Room) -> Iterator[_Bytes]:
 
 
 def _read_hadoop_blocks(decompress: "_Decompress", source: _Prefixed, room: _Room) -> Iterator[_Bytes]:
-    """Decompress Hadoop's blocks: each is its size, and then one or more pieces after their compressed sizes."""
+    """Decompress Hadoop's blocks. After a block's size come its pieces, each with its compressed size before it."""
     while (remaining := source.read_number()) is not None:
         room.require(remaining)
         if not remaining:
@@ -323,20 +324,20 @@ def _read_hadoop_blocks(decompress: "_Decompress", source: _Prefixed, room: _Roo
 
 _Stream = Callable[[_Prefixed, _Room], Iterator[_Bytes]]
 _Decompress = Callable[[_Bytes, int], _Bytes]
-"""Takes bytes and how many they may become."""
+"""Takes bytes, and the number of bytes that they may become."""
 
 
 def _decompress_snappy(data: _Bytes, most: int) -> _Bytes:
-    """Decompress a block of snappy, or a stream of snappy-java's: no block begins like it."""
+    """Decompress a block of snappy, or a stream of snappy-java. No block begins as such a stream does."""
     if data[: len(XERIAL)] != XERIAL:
         return _decompress_raw_snappy(data, most)
     return _join(_read_xerial_blocks, data, most)
 
 
 def _decompress_raw_snappy(data: _Bytes, most: int) -> _Bytes:
-    """Decompress one block of snappy to at most `most` bytes. Its claimed size is checked before."""
+    """Decompress one block of snappy to at most `most` bytes. The size that it claims is checked first."""
     size = cramjam.snappy.decompress_raw_len(data)
-    # snappy takes as much memory as the data claim to become, so the claim is checked first.
+    # snappy takes as much memory as the data claim to need.
     if size > _SNAPPY_MOST * len(data):
         raise ValueError(f"{len(data):,} bytes that claim to become {size:,}")
     _require_at_most(size, most)
@@ -349,7 +350,7 @@ def _decompress_raw_lz4(data: _Bytes, most: int) -> _Bytes:
 
 
 def _decompress_lz4_frames(data: _Bytes, most: int) -> _Bytes:
-    """Decompress frames of LZ4: small ones at once, others piece by piece, to at most `most` bytes."""
+    """Decompress frames of LZ4 to at most `most` bytes: small data at once, other data piece by piece."""
     # Arrow's stream takes a fifth more time for 16 KiB.
     if _LZ4_MOST * len(data) <= most:
         return memoryview(cramjam.lz4.decompress(data))
@@ -357,7 +358,7 @@ def _decompress_lz4_frames(data: _Bytes, most: int) -> _Bytes:
 
 
 def _decompress_deflate(data: _Bytes, most: int) -> _Bytes:
-    """Decompress one raw stream. fastavro for Python leaves most of zlib's checksum after it: this may follow."""
+    """Decompress one raw stream. Most of zlib's checksum may follow it: fastavro for Python leaves it there."""
     stream = _Inflater(RAW_WBITS)
     body = stream.decompress(data, most + 1)
     _require_at_most(len(body), most)
@@ -370,7 +371,6 @@ def _decompress_deflate(data: _Bytes, most: int) -> _Bytes:
 
 def _mask_crc(body: bytes) -> int:
     """Return the CRC-32C as snappy's framing format stores it: rotated, with a constant added."""
-    # As the framing format masks its CRC-32C.
     crc: int = google_crc32c.value(body)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 

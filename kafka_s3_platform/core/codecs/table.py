@@ -1,4 +1,4 @@
-"""The table of codecs. A row holds all facts about a codec. Its code is in the modules beside this one.
+"""The table of codecs. A row holds all facts about a codec. The code for it is in the modules beside this one.
 
 Sources: Apache Kafka documentation, "Record Batch"; Confluent S3 sink, `avro.codec`, `s3.compression.type`,
 `s3.compression.level`, `parquet.codec`; the Avro and Parquet specifications; RFC 1952 (gzip), RFC 8878 (zstd); the
@@ -21,7 +21,7 @@ SNAPPY_FRAMES = b"\xff\x06\x00\x00sNaPpY"
 """The first bytes of a stream of snappy's own frames."""
 
 SKIPPED_FRAME = b"\x2a\x4d\x18"
-"""The bytes after the first one of a frame that readers of zstd and LZ4 skip."""
+"""The second to fourth byte of a frame that readers of zstd and LZ4 skip."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,19 @@ class Codec:
 
     Attributes:
         name: its name here and in Connect's files.
-        levels: the levels a file may set. Empty: it has none.
+        levels: the levels a connector file may set, empty if the codec has none.
         unset_level: for the docs, the level if the file sets none.
         words: its other names in connector files.
-        aiven_word: its name in the files of Aiven's sink. Empty: the sink does not have it.
-        lines: objects of lines and bytes are written with it, only read with it, or neither.
-        suffix: the end it adds to the name of such an object.
-        magic: the first bytes of such an object. A pattern needs bytes absent from texts, so lines beginning with `BZh`
-            stay lines.
-        kafka_number: its number in the attributes of record batches. None: Kafka does not have it.
-        avro: as `lines`, for Avro containers.
+        aiven_word: its name in the files of Aiven's sink, empty if that sink does not have it.
+        lines: its use for objects of lines and bytes, or None if they never have it.
+        suffix: the end that it adds to the name of such an object.
+        magic: a pattern for the first bytes of such an object. It has to be long enough that no text matches it: lines
+            that begin with `BZh` stay lines.
+        kafka_number: its number in the attributes of record batches, or None if Kafka does not have it.
+        avro: its use for Avro containers, as in `lines`.
         avro_name: its name in an Avro container.
         parquet_ending: the end of the name of a Parquet object, as in Confluent's sink (parquet-java's
-            CompressionCodecName). None: Parquet is not written with it.
+            CompressionCodecName), or None if Parquet is not written with it.
         parquet_level: its level in Parquet if the file sets none. pyarrow's own defaults are 1 for zstd and 9 for gzip.
     """
 

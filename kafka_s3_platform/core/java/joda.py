@@ -1,8 +1,8 @@
-"""Times as Joda-Time has them, the library of Kafka Connect's partitioners: local times of zones, and ISO 8601 texts.
+"""Times as in Joda-Time, the library that Kafka Connect's partitioners use: local times of zones, and ISO 8601 texts.
 
-Texts in fields are those of `ISODateTimeFormat.dateTimeParser`. Conversions between local time and UTC are vectorised,
-exact for every zone, with one look-up for each distinct hour. Patterns are in `joda_format`, which needs no Arrow:
-connector files are read without it.
+Texts in record fields are read as by `ISODateTimeFormat.dateTimeParser`. Conversions between local time and UTC are
+vectorised and exact for every zone, with one look-up for each distinct hour. Patterns are in `joda_format`, which does
+not need Arrow, so connector files are read without it.
 """
 
 import re
@@ -22,12 +22,12 @@ MIN_MS = (datetime(1, 1, 3, tzinfo=timezone.utc) - EPOCH) // ONE_MS
 MAX_MS = (datetime(9999, 12, 29, tzinfo=timezone.utc) - EPOCH) // ONE_MS
 
 _Cell = tuple[int, int, int]
-# So few hours are looked up one by one first: if all have one UTC offset, no record needs a look of its own.
+# Up to this many hours are looked up first: if all have the same UTC offset, no record needs its own look-up.
 _FEW_CELLS = 64
 
 
 def find_utc_offsets(times: Int64s, zone: ZoneInfo) -> Int64s | int:
-    """Return the zone's UTC offsets in ms at instants (epoch ms in [MIN_MS, MAX_MS)). One number if all are equal."""
+    """Return the zone's UTC offsets (ms) at instants (epoch ms in [MIN_MS, MAX_MS)), or one number if all are equal."""
     if not len(times):
         return 0
     cells = times // HOUR_MS
@@ -48,7 +48,7 @@ def find_utc_offsets(times: Int64s, zone: ZoneInfo) -> Int64s | int:
 def convert_local_times(local: Int64s, zone: ZoneInfo) -> Int64s:
     """Return the instants (epoch ms) of the zone's local times (ms since 1970-01-01T00:00 there).
 
-    A repeated time means the first instant. A skipped time lies behind the change, by as much as it lies behind the
+    A repeated time means the first of its instants. A skipped time lies as long after the change as it lies after the
     start of the skipped span. Times outside [MIN_MS, MAX_MS) get the offset of the nearest bound.
     """
     hours, codes = factorize_values(np.clip(local, MIN_MS, MAX_MS - 1) // HOUR_MS)
@@ -62,7 +62,7 @@ def convert_local_times(local: Int64s, zone: ZoneInfo) -> Int64s:
 
 
 def factorize_values(values: Int64s) -> tuple[list[int], Int32s]:
-    """Return the distinct values in order of appearance, and for each value its index in them."""
+    """Return the distinct values in order of appearance, and for each value its index among them."""
     encoded = pa.array(values).dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
@@ -76,7 +76,7 @@ def _find_hour_offsets(zone: ZoneInfo, cell: int) -> _Cell:
     offset_after = _find_offset(zone, end - 1)
     if offset_before == offset_after:
         return offset_before, end, offset_after
-    # Search for the instant of the change by halves.
+    # Find the instant of the change by bisection.
     while start + 1 < end:
         middle = (start + end) // 2
         start, end = (middle, end) if _find_offset(zone, middle) == offset_before else (start, middle)
@@ -111,7 +111,7 @@ _TEXT = re.compile(
 
 
 def parse_texts(texts: pa.StringArray, zone: ZoneInfo) -> pa.Int64Array:
-    """Return the epoch ms of each text, null if it is no ISO 8601 time. A text without an offset is in `zone`."""
+    """Return the epoch ms of each text, or null if it is no ISO 8601 time. A text without an offset is in `zone`."""
     has_offset = pc.match_substring_regex(texts, _COMMON_UTC).to_numpy(zero_copy_only=False)
     is_local = pc.match_substring_regex(texts, _COMMON_LOCAL).to_numpy(zero_copy_only=False)
     times = np.zeros(len(texts), np.int64)
@@ -134,7 +134,7 @@ def _cast_texts(texts: pa.StringArray, unit: pa.TimestampType) -> pa.TimestampAr
     try:
         return texts.cast(unit)
     except pa.ArrowInvalid:
-        # Arrow does not tell which text is bad, so halves are tried until it is alone.
+        # Arrow does not tell which text is bad, so halves are tried until the bad text is alone.
         half = len(texts) // 2
         if half:
             return pa.concat_arrays([_cast_texts(t, unit) for t in (texts[:half], texts[half:])])
@@ -142,7 +142,7 @@ def _cast_texts(texts: pa.StringArray, unit: pa.TimestampType) -> pa.TimestampAr
 
 
 def _parse_text(text: str) -> tuple[int, bool] | None:
-    """Parse an ISO 8601 time. Return epoch ms, or ms of a local time and True. None if the text is no time."""
+    """Return the ms of an ISO 8601 time, and True if they are local, not epoch ms. Return None for any other text."""
     match = _TEXT.fullmatch(text)
     if match is None:
         return None
@@ -159,7 +159,7 @@ def _parse_text(text: str) -> tuple[int, bool] | None:
 
 
 def _read_day(parts: dict[str, str | None]) -> date:
-    """Return the day by the groups of the pattern: by week and weekday, day of the year, or month and day."""
+    """Return the day that the pattern's groups give: by week and weekday, by day of the year, or by month and day."""
     year = int(parts["year"] or 0)
     if parts["week"]:
         return date.fromisocalendar(year, int(parts["week"]), int(parts["weekday"] or 1))

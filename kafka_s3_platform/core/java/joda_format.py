@@ -1,7 +1,7 @@
 """Joda-Time's `DateTimeFormat` patterns, the language of Kafka Connect's `path.format`.
 
 `YYYY` is the year of era, never the week year. Names of months, days, halves of the day and eras come from Unicode's
-CLDR, as in Java. Names of time zones (`z`) are refused: they differ between Java versions.
+CLDR, as in Java. Names of time zones (`z`) are refused, because they differ between Java versions.
 """
 
 import re
@@ -39,11 +39,11 @@ Formatter = Callable[[datetime], str]
 
 
 def compile_path_format(path_format: str, locale: str = "en", directory_delim: str = "/") -> Formatter:
-    """Compile a format of local times as folders. Drop one trailing `directory_delim`, as Connect does.
+    """Compile a pattern that formats local times as folders. Drop one trailing `directory_delim`, as Connect does.
 
-    The function takes times with a timezone. It has to be a `ZoneInfo` if the pattern contains its id (`ZZZ`). Raises
-    ValueError if a letter is unknown or not supported here; the pattern has names, and the locale is unknown; or a
-    folder would be empty, `.` or `..`, or hold a control character.
+    The function takes times with a timezone, which has to be a `ZoneInfo` if the pattern contains its id (`ZZZ`).
+    Raises ValueError if a letter is unknown or not supported here, if the pattern has names and the locale is unknown,
+    or if a folder would be empty, `.` or `..`, or would hold a control character.
     """
     pattern = path_format.removesuffix(directory_delim) if directory_delim else path_format
     parts = [_compile_token(token, locale) for token in _TOKEN.finditer(pattern)]
@@ -51,7 +51,7 @@ def compile_path_format(path_format: str, locale: str = "en", directory_delim: s
     def formatted(local: datetime) -> str:
         return "".join(part(local) for part in parts)
 
-    # Bad literal text shows at any time, so one sample is enough to refuse it now and not with the first record.
+    # Bad literal text shows in any sample, so one is enough to refuse it now, and not only at the first record.
     folders = formatted(_SAMPLE)
     if why := explain_bad_folders(folders):
         raise ValueError(f"it gives the folders {folders!r}, which {why}")
@@ -81,15 +81,15 @@ def _compile_token(token: re.Match[str], locale: str) -> Formatter:
 
 
 def _compile_number(field: Callable[[datetime], int], width: int, is_year: bool) -> Formatter:
-    """Compile a field of numbers: at least `width` digits, with zeros before them."""
-    # Joda writes a year of two letters with its last two digits.
+    """Compile a numeric field of at least `width` digits, with leading zeros."""
+    # For two letters, Joda writes only the last two digits of a year.
     if is_year and width == 2:
         return lambda local: f"{field(local) % 100:02d}"
     return lambda local: f"{field(local):0{width}d}"
 
 
 def _compile_zone(width: int) -> Formatter:
-    """Compile a format of the zone. In Joda `Z` is +0100, `ZZ` is +01:00, `ZZZ` is the zone's id."""
+    """Compile the format of a time zone. In Joda `Z` is +0100, `ZZ` is +01:00, `ZZZ` is the zone's id."""
     if width > 2:
         return lambda local: local.tzinfo.key if isinstance(local.tzinfo, ZoneInfo) else str(local.tzinfo)
     delim = ":" if width == 2 else ""
@@ -116,7 +116,7 @@ def _compile_name(letter: str, is_wide: bool, locale: str) -> Formatter:
 
 
 def _compile_lookup(names: Mapping[Any, str], field: Callable[[datetime], Any]) -> Formatter:
-    """Compile a field that is written by its name."""
+    """Compile a field written as a name."""
     return lambda local: names[field(local)]
 
 
@@ -129,5 +129,5 @@ def _load_language(locale: str) -> Locale:
 
 
 def _unquote_text(text: str) -> str:
-    """Drop the quotes around text. Two quotes in a row are one quote, inside and outside of quoted text."""
+    """Drop the quotes around text. Two quotes in a row stand for one quote, inside and outside quoted text."""
     return re.sub(r"''|'", lambda quote: quote[0][1:], text)

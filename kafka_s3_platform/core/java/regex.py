@@ -1,7 +1,7 @@
 """Translates Java's regular expressions and replacements for Python's `re`.
 
-Source of the rules: the Java SE documentation of `java.util.regex.Pattern` and `Matcher`. A pattern unfit for Python's
-engine, or with another meaning there, is refused when it is compiled.
+Source of the rules: the Java SE documentation of `java.util.regex.Pattern` and `Matcher`. A pattern that Python's
+engine cannot run, or that would have another meaning there, is refused when it is compiled.
 """
 
 import re
@@ -36,7 +36,7 @@ _CLASSES = {
 def compile_java_regex(pattern: str) -> re.Pattern[str]:
     """Return the Python pattern equivalent to `java.util.regex.Pattern.compile(pattern)`.
 
-    Raises ValueError if the pattern is invalid, or Python's engine has no equivalent for a part of it.
+    Raises ValueError if the pattern is invalid, or if Python's engine has no equivalent for a part of it.
     """
     translated = ""
     in_class = False
@@ -51,7 +51,10 @@ def compile_java_regex(pattern: str) -> re.Pattern[str]:
 
 
 def replace_whole_match(text: str, pattern: re.Pattern[str], replacement: str) -> str:
-    """Return the text as RegexRouter renames it: unchanged, unless all of it matches. ValueError: they do not fit."""
+    """Return the text as RegexRouter renames it: unchanged, unless all of it matches.
+
+    Raises ValueError if the replacement does not fit the pattern.
+    """
     replace = compile_java_replacement(replacement, pattern)
     # the first match may be shorter than the text
     return pattern.sub(replace, text, count=1) if pattern.fullmatch(text) else text
@@ -61,7 +64,7 @@ def compile_java_replacement(replacement: str, pattern: re.Pattern[str]) -> Repl
     r"""Compile the replacement of a match, as in Java's `Matcher.replaceFirst`.
 
     In the text, `$n` and `${name}` are groups, and `\` quotes the next character. Raises ValueError if the pattern has
-    no such group, or a `$` or `\` is followed by nothing valid.
+    no such group, or if nothing valid follows a `$` or `\`.
     """
     parts: list[str | int] = []
     at = 0
@@ -72,7 +75,7 @@ def compile_java_replacement(replacement: str, pattern: re.Pattern[str]) -> Repl
 
 
 def _translate_token(token: re.Match[str], in_class: bool) -> str:
-    """Return the text of a token of Java's pattern in Python's. Raises ValueError if there is none."""
+    """Return a token of Java's pattern as Python writes it. Raises ValueError if Python has no equivalent."""
     if token["quoted"]:
         return re.escape(token["quoted"][2:].removesuffix("\\E"))
     if token["escape"]:
@@ -87,7 +90,7 @@ def _translate_token(token: re.Match[str], in_class: bool) -> str:
 
 
 def _translate_in_class(token: re.Match[str]) -> str:
-    """Return a token inside of [...] as Python writes it. ValueError for intersections and classes in classes."""
+    """Return a token inside [...] as Python writes it. Raises ValueError for intersections and nested classes."""
     if token["intersection"] or token[0] == "[":
         raise ValueError(f"'{token[0]}' inside a character class is not honoured: write the characters out")
     return token[0]
@@ -121,7 +124,7 @@ def _translate_escape(token: re.Match[str], in_class: bool) -> str:
 
 
 def _parse_replacement_part(text: str, at: int, pattern: re.Pattern[str]) -> tuple[str | int, int]:
-    """Parse what is at position `at`: text, or the number of a group. Return it and the position behind it."""
+    """Parse the part at position `at`. Return its text or the number of its group, and the position after it."""
     if text[at] == "\\":
         if at + 1 == len(text):
             raise ValueError(f"'{text}' ends in a lone backslash")

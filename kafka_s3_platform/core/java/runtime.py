@@ -1,7 +1,8 @@
 """Finds the Java runtime and the jars of the PySpark wheel, and chooses options for a quick start.
 
-Class data (CDS, class data sharing) are the classes of a program, loaded before. Java reads them only if they fit this
-very Java and class path, and otherwise silently starts without. So their file is named by a digest of both.
+Class data (CDS, class data sharing) are a program's classes in the form that they have once they are loaded. Java uses
+them only if they fit exactly this Java and class path, and otherwise silently starts without them. So the name of their
+file holds a digest of both.
 """
 
 import hashlib
@@ -16,12 +17,12 @@ from pathlib import Path
 
 from kafka_s3_platform.core.errors import ConfigError, ErrorCode
 
-# Kafka 4's broker and Spark 4 need it.
+# Kafka 4's broker and Spark 4 need this version.
 LEAST_VERSION = 17
 
 
 def find_java() -> Path:
-    """Return the `java` of JAVA_HOME, else of PATH. ConfigError if there is none, or one below LEAST_VERSION."""
+    """Return the `java` of JAVA_HOME, else of PATH. Raises ConfigError if it is missing or below LEAST_VERSION."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin")) if home else None)
     if java is None:
@@ -47,12 +48,12 @@ def find_pyspark_jars() -> Path:
 
 
 def read_version(java: Path) -> int:
-    """Return the major version of a `java`. Raises ConfigError without one."""
+    """Return the major version of a `java`. Raises ConfigError if `java` does not tell it."""
     release = java.resolve().parents[1] / "release"
     text = release.read_text() if release.is_file() else ""
     if declared := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE):
         return int(declared[1])
-    # to ask Java itself takes as long as to start it
+    # asking Java itself takes as long as starting it
     shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'version "(?:1\.)?(\d+)', shown)
     if match is None:
@@ -61,27 +62,27 @@ def read_version(java: Path) -> int:
 
 
 _KINDS = (
-    # This must be the first option: an older, newer or other Java may not know one of those below.
+    # This must be the first option: an older, newer or other Java may not know one of the options below.
     (r"IgnoreUnrecognizedVMOptions", "-XX:+IgnoreUnrecognizedVMOptions"),
-    # Warnings, such as that class data does not fit, go where they disturb nobody's output.
+    # Warnings (for example, that class data does not fit) go to where they disturb nobody's output.
     (r"-Xlog", "-Xlog:disable -Xlog:all=warning:stderr"),
-    # The quick compiler alone. To archive 4,000,000 records costs less with it (docs/bench.md).
+    # The quick compiler alone: archiving 4,000,000 records costs less with it (docs/bench.md).
     (r"-XX:(TieredStopAtLevel|[+-]TieredCompilation|CompilationMode)|-Xint|-Xcomp|JVMCI", "-XX:TieredStopAtLevel=1"),
     # Java does not start with two collectors.
     (r"-XX:[+-]Use\w*GC\b", "-XX:+UseSerialGC"),
 )
-"""What says in somebody's options that such an option was chosen, and ours."""
+"""For each kind of option: the pattern that shows that a user has chosen one, and our own choice."""
 
 _OWN_CLASS_DATA = re.compile(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit|SharedClassListFile|AutoCreateShared")
 
 FOLDER = Path(sys.prefix, "share", "kafka-s3")
-"""Where class data is: in this Python's environment, which only those may write whose code it runs anyway."""
+"""The folder of class data, in this Python's environment. Only people whose code it runs anyway may write there."""
 
 
 def choose_options(user_options: str, class_data: Path | None = None) -> list[str]:
-    """Return options for a quick start, except of kinds that `user_options` (all of the user's, as a text) choose.
+    """Return options for a quick start, except of kinds that `user_options` (all of the user's, as a text) include.
 
-    `class_data` is left out as well if this user cannot read it, or if Java would take its path for two.
+    `class_data` is left out as well if this user cannot read it, or if Java would take its path for two paths.
     """
     chosen_options = [
         option for kind, options in _KINDS if not re.search(kind, user_options) for option in options.split()
@@ -93,9 +94,9 @@ def choose_options(user_options: str, class_data: Path | None = None) -> list[st
 
 
 def name_class_data(java: Path, jars: Iterable[Path], program: str = "spark", folder: Path | None = None) -> Path:
-    """Return the path of a program's class data, which may not exist. Another Java or jar is another path.
+    """Return the path of a program's class data, which may not exist. Another Java or jar gives another path.
 
-    It is in `FOLDER`, unless another `folder` is named. Only users trusted to run code here may write to it.
+    The file is in `FOLDER`, or in `folder` if it is named. Only users who are trusted to run code here may write there.
     """
     home = java.resolve().parents[1]
     parts = [java.resolve(), home / "release", *(home / "lib" / name for name in ("modules", "server/classes.jsa"))]
@@ -104,7 +105,7 @@ def name_class_data(java: Path, jars: Iterable[Path], program: str = "spark", fo
 
 
 def _describe_file(path: Path) -> str:
-    """Return the attributes of a file compared by Java. An image keeps times in whole seconds."""
+    """Return the attributes of a file that Java compares. A container image keeps times in whole seconds."""
     if not path.exists():
         return f"{path} is missing"
     status = path.stat()
@@ -112,7 +113,7 @@ def _describe_file(path: Path) -> str:
 
 
 def remove_others(current: Path) -> None:
-    """Remove the program's class data made of something else."""
+    """Remove the program's class data that were made for another Java or other jars."""
     for path in current.parent.glob(f"{current.name.partition('-')[0]}-*.jsa"):
         if path != current:
             path.unlink(missing_ok=True)

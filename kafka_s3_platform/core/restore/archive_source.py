@@ -1,4 +1,4 @@
-"""Our own archive as the source of a restore: the content of its index, checked before the first record is sent."""
+"""Our own archive as the source of a restore: planned from its index, and checked before the first record is sent."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,13 +30,13 @@ from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.core.text import count_noun
 
 MAX_NAMED = 20
-"""A preflight names so many objects at most and counts the others."""
+"""A preflight names at most this many objects, and counts the others."""
 
 
 def check_archive(
     goal: Goal, plan: ArchivePlan, objects: Sequence[ObjectInfo | None], runner: TaskRunner
 ) -> list[PreflightFinding]:
-    """Return the findings about the archive's objects and records. `objects` are the store's answers for the planned.
+    """Return the findings about the objects and records. `objects` are the store's answers about the plan's objects.
 
     Raises:
         ConfigError: the filter, the transforms or the partitioner cannot be used.
@@ -55,12 +55,12 @@ def check_archive(
 
 
 def _list_cold(objects: Iterable[ObjectInfo | None]) -> tuple[str, ...]:
-    """Return the keys of the objects in cold storage: these cannot be read now."""
+    """Return the keys of the objects in cold storage, which cannot be read now."""
     return tuple(info.key for info in objects if info is not None and info.is_cold)
 
 
 def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[PreflightFinding]:
-    """Refuse archived objects with values alone, not whole records, unless bad objects are left out."""
+    """Refuse archived objects that hold values alone, not whole records, unless bad objects are left out."""
     if request.on_error != "fail":
         yield from (make_doubt(f"{sentence}; they are left out") for sentence in plan.values_only)
         return
@@ -77,7 +77,7 @@ def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[Prefl
 def _check_objects(
     target: TargetPlan, plan: ArchivePlan, objects: Sequence[ObjectInfo | None], runner: TaskRunner
 ) -> Iterator[PreflightFinding]:
-    """Find missing or replaced objects, and unsendable records. `objects` as in `check_archive`."""
+    """Find missing or replaced objects, and records that cannot be sent. See `check_archive` for `objects`."""
     request = target.request
     removed_keys = _find_removed(target, plan, objects)
     if removed_keys:
@@ -100,10 +100,10 @@ def _check_objects(
 
 
 def _find_removed(target: TargetPlan, plan: ArchivePlan, objects: Sequence[ObjectInfo | None]) -> frozenset[str]:
-    """Return the keys of planned objects no longer named by the index.
+    """Return the keys of planned objects that the index no longer names.
 
-    The index is asked about missing objects. Begun restores have an older plan, and ask about all of its objects:
-    objects of erased records are deleted after the index has lost them.
+    The index is asked about missing objects. If the restore has begun, its plan is older, so the index is asked about
+    all objects: objects of erased records are deleted after the index has lost them.
     """
     is_begun = target.start is not None
     keys = {o.key for o, info in zip(plan.objects, objects, strict=True) if is_begun or info is None}
@@ -112,7 +112,7 @@ def _find_removed(target: TargetPlan, plan: ArchivePlan, objects: Sequence[Objec
 
 
 def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> Iterator[PreflightFinding]:
-    """Find records with timestamps unsendable for the Kafka client. Refuse them, unless they are allowed."""
+    """Find records with a timestamp that the Kafka client cannot send. Refuse them, unless they are allowed."""
     tasks = _find_suspects(request, plan)
     results = runner.run_grouped(count_unsendable, tasks, request.config.tasks_max, lambda task: task.stream.facts.size)
     counts = {p: n for p, n in results if n}
@@ -130,14 +130,14 @@ def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRu
 
 @dataclass(frozen=True)
 class PassingCountTask:
-    """A stream, and the filter of its counted records."""
+    """A stream, and the filter that selects the records to count."""
 
     stream: StreamTask
     records: RecordFilter
 
 
 def _find_suspects(request: RestoreRequest, plan: ArchivePlan) -> list[PassingCountTask]:
-    """Make a task for each kafka partition, to read the objects with bounds around timestamp 0.
+    """Make a task for each kafka partition to read the objects whose bounds include timestamp 0.
 
     These objects alone do not show the latest record of each key, so every passing record counts.
     """
@@ -165,7 +165,7 @@ def count_exactly(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner
 
 
 def count_selected(task: PassingCountTask, _: Attempt) -> StreamCount:
-    """Count the records of one task, after its filter."""
+    """Count the records of one task that pass its filter."""
     stream = task.stream.records()
     count = StreamCount(task.stream.topic, task.stream.kafka_partition)
     for batch in FilteredStream(stream, task.records):
@@ -175,17 +175,18 @@ def count_selected(task: PassingCountTask, _: Attempt) -> StreamCount:
 
 @dataclass(frozen=True)
 class ArchiveSource:
-    """Archived topics. Each goes to one topic, and its index knows the number of records.
+    """Archived topics. Each goes to one topic, and the index knows the number of its records.
 
     `topics` are the requests of single topics, as they are chosen now. Without any, `request` is for one topic. With
-    some, its `topic` and `to_topic` only say what was asked for. The plan of a begun restore keeps its topics.
+    some, the `topic` and `to_topic` of `request` only say what was asked for. If the restore has begun, its plan keeps
+    the topics it had then.
     """
 
     request: RestoreRequest
     topics: tuple[RestoreRequest, ...] = ()
 
     def complete(self) -> Self:
-        """Return the source as it is: a connector's file adds nothing."""
+        """Check that the records can be decoded. Return the source as it is, since a connector's file adds nothing."""
         for request in (self.request, *self.topics):
             for check_decoding in load_extensions("check_decoding"):
                 check_decoding(request.config.name, request.config.records, request.outgoing)
@@ -200,8 +201,9 @@ class ArchiveSource:
     def make_plan(self, _: TaskRunner) -> NewPlan[TopicsPlan]:
         """Choose objects from the indexes as they are now.
 
-        A topic that cannot be planned is refused. If only a pattern chose it, and nothing is archived of it, it is
-        skipped. Raises PreflightError if the restore id was begun with another of the connectors.
+        A topic that cannot be planned is refused. If a pattern chose it and nothing of it is archived, it is skipped
+        instead. If no topic can be planned, the first error is raised. Raises PreflightError if the restore id was
+        begun with another of the connectors.
         """
         self._refuse_begun_elsewhere()
         plans: list[ArchivePlan] = []
@@ -236,7 +238,7 @@ class ArchiveSource:
         return tuple(make_archive_target(self._request_topic(topic), topic) for topic in plan.begun_topics)
 
     def _request_topic(self, plan: ArchivePlan) -> RestoreRequest:
-        """Return the request of a planned topic alone: of those of its connector, preferably its own."""
+        """Return the request of one planned topic, made from its own or another request of its connector."""
         if not self.topics:
             return self.request
         topic = str(plan.terms["topic"])
@@ -246,7 +248,7 @@ class ArchiveSource:
         return replace(request, topic=topic, to_topic=plan.to_topic)
 
     def check(self, plan: TopicsPlan, goals: Sequence[Goal], runner: TaskRunner) -> Checked:
-        """Compare the objects with the plan, and look for unsendable records."""
+        """Compare the objects with the plan, and look for records that cannot be sent."""
         findings: list[PreflightFinding] = []
         cold_objects: list[tuple[ObjectStore, str]] = []
         for goal, topic in zip(goals, plan.topics, strict=True):
@@ -257,7 +259,7 @@ class ArchiveSource:
         return Checked(tuple(findings), tuple(cold_objects))
 
     def count(self, plan: TopicsPlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
-        """Count the records after the filter, and compare the largest, if sent unchanged, with the target's limit."""
+        """Count the records that pass the filter. If sent unchanged, compare the largest with the target's limit."""
         counts: list[StreamCount] = []
         findings: list[PreflightFinding] = []
         for goal, topic in zip(goals, plan.topics, strict=True):
@@ -270,7 +272,7 @@ class ArchiveSource:
         return DryRunCount(tuple(counts), is_exact=True, findings=tuple(findings))
 
     def make_value_settings(self, goal: Goal, topic: str) -> ValueSettings | None:
-        """Return how keys and values are rewritten, None if they stay as they are.
+        """Return the settings for rewriting keys and values, or None if they stay as they are.
 
         If the request maps schema ids, the archived schemas are registered in the target's registry. A second call
         finds them registered.
@@ -289,7 +291,7 @@ class ArchiveSource:
         return ValueSettings(outgoing, config.records, topic, request.to_topic, mapping, tuple(schemas))
 
     def make_streams(self, plan: TopicsPlan) -> list[StreamTask]:
-        """Make a stream for each kafka partition of each topic, named by its topic if there are several."""
+        """Make a stream for each kafka partition of each topic, named after its topic if there are several."""
         streams: list[StreamTask] = []
         for topic in plan.topics:
             request = self._request_topic(topic)

@@ -1,7 +1,7 @@
 """The documents of a restore in the bucket. They are read with care: somebody may have changed them.
 
-One holds the bad objects left out of a stream: they are decided once for a restore id. Sending, resuming and verifying
-leave out the same objects, even if somebody mends one of them in between.
+One of them holds the bad objects left out of a stream. This is decided once for a restore id, so sending, resuming and
+verifying leave out the same objects, even if somebody mends one of them in between.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 T = TypeVar("T")
 
 PLAN_FORMAT = 1
-"""The format of plans of this version."""
+"""The format of this version's plans."""
 
 REPORT_FORMAT = 1
-"""The format of reports of this version."""
+"""The format of this version's reports."""
 
 BATCH_RECORDS = 65_536
 _MOST_TIMES = 100
-"""A document is in memory as a whole, and may be so many times larger there than it is stored."""
+"""A document is in memory as a whole, and may be at most this many times larger there than in the bucket."""
 
 _ADVICE = "Somebody changed it, or something else wrote it: restore under another restore id"
 
@@ -61,30 +61,30 @@ class StreamDocuments:
 
     @property
     def checkpoint(self) -> str:
-        """Progress of the stream."""
+        """The document with the progress of the stream."""
         return f"{self.prefix}.json"
 
     @property
     def mapping(self) -> str:
-        """Pairs of source and target offsets."""
+        """The document with the pairs of source and target offsets."""
         return f"{self.prefix}.mapping.parquet"
 
     @property
     def left_out(self) -> str:
-        """The bad objects left out by the restore."""
+        """The document with the bad objects left out by the restore."""
         return f"{self.prefix}.left-out.json"
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreDocuments:
-    """The object keys of the documents of a restore in `folder`. No other code makes such a key."""
+    """The object keys of a restore's documents, all in `folder`. No other code makes such a key."""
 
     folder: str
     restore_id: str
 
     @staticmethod
     def of_plan(key: str) -> "RestoreDocuments":
-        """Return the documents of the restore with its plan at `key`."""
+        """Return the documents of the restore whose plan is at `key`."""
         folder, _, name = key.rpartition("/")
         return RestoreDocuments(folder, name.removesuffix(".json"))
 
@@ -100,7 +100,7 @@ class RestoreDocuments:
 
     @property
     def page(self) -> str:
-        """The report for people."""
+        """The report as a page for people to read."""
         return f"{self.folder}/{self.restore_id}.report.html"
 
     @property
@@ -110,7 +110,7 @@ class RestoreDocuments:
 
     @property
     def successor(self) -> str:
-        """The successor of this restore."""
+        """The document that names the one restore which follows this one."""
         return f"{self.folder}/{self.restore_id}.next"
 
     @property
@@ -125,7 +125,7 @@ class RestoreDocuments:
 
 
 def hash_document(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a document. Equal documents have equal digests, in whatever order their fields are."""
+    """Return the SHA-256 of a document. Equal documents have equal digests, whatever the order of their fields is."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -133,7 +133,7 @@ def read_header(content: bytes, key: str, what: str, expected: int) -> DocumentH
     """Read the identity of a plan or a report. `what` names it for errors.
 
     Raises:
-        IntegrityError: it is no document, or has another format than `expected`, or none.
+        IntegrityError: the content is no such document, or has another format than `expected`, or none.
     """
     header = parse_document(content, DocumentHeader, key)
     if header.format != expected:
@@ -149,7 +149,7 @@ def parse_document(content: bytes, kind: type[T], key: str) -> T:
     """Parse a JSON document as `kind`, and check the type of every field. Unknown fields are ignored.
 
     Raises:
-        IntegrityError: it is no such document.
+        IntegrityError: the content is no such document.
     """
     try:
         return msgspec.json.decode(content, type=kind)
@@ -161,7 +161,7 @@ def parse_table(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
     """Parse a Parquet document with these columns.
 
     Raises:
-        IntegrityError: it is no such document, is damaged, or needs more memory than objects may.
+        IntegrityError: the content is no such document, is damaged, or needs more memory than is allowed.
     """
     source = BytesIO(content)
     try:
@@ -186,14 +186,17 @@ def parse_table(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class LeftOutObjects:
-    """The document: object key -> reason, and the digest of the plan with these objects."""
+    """The reason for each object left out, by its key, and the digest of the plan with these objects."""
 
     plan: str
     objects: Mapping[str, str]
 
 
 def read_left_out(store: ObjectStore, key: str, plan_digest: str) -> Mapping[str, str] | None:
-    """Read the decision. None: there is none. IntegrityError: the document is another plan's, or was changed."""
+    """Return the objects to leave out, or None if this is not decided yet.
+
+    Raises IntegrityError if the document belongs to another plan, or somebody changed it.
+    """
     try:
         document = parse_document(store.get(key), LeftOutObjects, key)
     except NotFoundError:
@@ -209,10 +212,10 @@ def read_left_out(store: ObjectStore, key: str, plan_digest: str) -> Mapping[str
 def save_left_out(
     store: ObjectStore, key: str, plan_digest: str, bad_objects: Iterable[BadObject], sent_below: int
 ) -> None:
-    """Store the objects to leave out. The first stored decision counts, also another run's.
+    """Store the objects to leave out. If another run has stored its decision first, that decision counts.
 
     Raises:
-        IntegrityError: records of a bad object may be in the target: earlier runs have sent those below `sent_below`.
+        IntegrityError: records of a bad object may be in the target, as earlier runs have sent all below `sent_below`.
     """
     objects = list(bad_objects)
     if sent_objects := [item for item in objects if item.start_offset < sent_below]:

@@ -1,7 +1,7 @@
 """Evidence: a numbered document for each restore, rehearsal and deep verification, signed if there is a key.
 
-It lies in the archive, so it outlives Dagster. The newest document of a connector also tells, of each topic, when its
-records last came back.
+A rehearsal is a trial restore of some hours. Evidence lies in the archive, so it outlives Dagster. A connector's newest
+document also says when the records of each topic last came back.
 """
 
 import logging
@@ -28,7 +28,7 @@ from kafka_s3_platform.core.text import count_noun
 logger = logging.getLogger(__name__)
 
 EVIDENCE_FORMAT = 1
-"""The format of evidence of this version."""
+"""The format of this version's evidence."""
 
 SIGNATURE_SUFFIX = ".sig"
 
@@ -48,12 +48,12 @@ METHODS: Mapping[EvidenceKind, str] = {
     "verification": "Every object was read to its end, and compared with the index: SHA-256, number of records, record "
     "digest and offsets. `digest` is the SHA-256 of the lines `<SHA-256 of an object> <its key>`, sorted.",
 }
-"""How each kind of evidence comes about. It is in the document, for who has nothing else."""
+"""The way in which each kind of evidence comes about. Each document says it, for readers who have nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedOffsets:
-    """The records of a source kafka partition that came back. Offsets are of the first and the last one."""
+    """The records of a source kafka partition that came back. The offsets are of the first and the last record."""
 
     kafka_partition: int
     records: int
@@ -67,8 +67,8 @@ class ComparedOffsets:
 class ComparedTopic:
     """The comparison of a topic's archived records with `compared_with`. `left_out` are sentences with numbers.
 
-    `is_complete`: every record to be compared was there, and equal. A digest of the whole topic is in `digest`.
-    `windows` are the times `[start, end)` of the records, empty for all times.
+    `is_complete` is True if every record to be compared was there, and equal. `digest`, if there is one, is of the
+    whole topic. `windows` are the time windows `[start, end)` of the records, empty for all times.
     """
 
     topic: str
@@ -85,10 +85,10 @@ class ComparedTopic:
 
 @dataclass(frozen=True)
 class Standing:
-    """The sum of the evidence up to some document. Each document has it: the newest one is enough.
+    """The state of each topic by the evidence up to some document. Each document has it, so the newest is enough.
 
-    `proofs` are the last ones of topics, `turns` their hours in rehearsals. The last rehearsal sent and read back
-    `bytes_per_second` of keys, values and headers; None if there was none with records.
+    `proofs` has the last proof of each topic, `turns` its hours in rehearsals. The last rehearsal sent and read back
+    `bytes_per_second` of keys, values and headers. It is None if no rehearsal had records.
     """
 
     proofs: Mapping[str, Proof] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Standing:
     def estimate_return(self, topics: Collection[str]) -> float | None:
         """Return about how many seconds a restore of these topics as a whole takes, at the measured rate.
 
-        None if one of them was not rehearsed: then nobody knows.
+        Returns None if nobody knows, because a topic was not rehearsed or no rate was measured.
         """
         if not self.bytes_per_second or not topics or any(topic not in self.turns for topic in topics):
             return None
@@ -107,9 +107,10 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """A comparison of a connector's archive. `bucket` has the archive, `run` is the restore id, if there was one.
+    """A comparison of a connector's archive, which `bucket` has. `seconds` includes the time of sending, if any.
 
-    `key` names the signing key, see `EvidenceKey`; it is empty without a signature. Comparing took `seconds`.
+    `run` is the restore id, if there was one. `key` names the key that signed the evidence (see `EvidenceKey`), and is
+    empty if none did.
     """
 
     kind: EvidenceKind
@@ -140,7 +141,7 @@ class Evidence:
 
     @staticmethod
     def from_json(content: bytes, key: str) -> "Evidence":
-        """Read evidence of `to_json`. IntegrityError if it is none, or has another format. `key` names it."""
+        """Read evidence. Raises IntegrityError if it is none, or not in the format of `to_json`. `key` names it."""
         try:
             header = msgspec.json.decode(content, type=DocumentHeader)
             if header.format != EVIDENCE_FORMAT:
@@ -182,7 +183,7 @@ def describe_restored(report: RestoreReport) -> ComparedTopic:
 class EvidenceFolder:
     """The evidence of one connector, in its folder of restores: `evidence=<connector>/000001.json`, and so on.
 
-    The signature of a document lies beside it, with `.sig` behind its name.
+    The signature of a document lies beside it, under the document's name with `.sig` added.
     """
 
     def __init__(self, config: ConnectorConfig) -> None:
@@ -190,22 +191,22 @@ class EvidenceFolder:
         self._folder = f"{config.archive.restore_dir}/evidence={config.name}/"
 
     def read_newest(self) -> Evidence | None:
-        """Return the newest document, None if there is none. IntegrityError if somebody changed it."""
+        """Return the newest document, or None if there is none. Raises IntegrityError if somebody changed it."""
         number = self._find_newest()
         return self._read(number) if number else None
 
     def read_standing(self) -> Standing:
-        """Return the sum of all evidence. It is empty if the newest document cannot be read: nothing is proven then."""
+        """Return the standing by all evidence, empty if the newest document cannot be read: nothing is proven then."""
         return self._read_standing(self._find_newest())
 
     def add(self, evidence: Evidence, key: EvidenceKey | None) -> Evidence:
-        """Store the evidence under the next number, and sign it. Return it as it is stored.
+        """Store the evidence under the next number, and sign it if there is a key. Return it as it is stored.
 
-        The `standing` of a rehearsal has the turns of its topics. The turns of others are taken from the document
-        before.
+        The `standing` of a rehearsal has the turns of its own topics. The turns of other topics are taken from the
+        document before it.
 
-        If it is killed before the signature is stored, the document stays unsigned. Its unfinished run writes another
-        one when it goes on.
+        If the process is killed before the signature is stored, the document stays unsigned. Its run is not finished
+        then, and writes another document when it goes on.
         """
         named = replace(
             evidence,
@@ -230,12 +231,12 @@ class EvidenceFolder:
             return numbered
 
     def _find_newest(self) -> int:
-        """Return the number of the newest document, 0 if there is none."""
+        """Return the number of the newest document, or 0 if there is none."""
         names = (info.key.removeprefix(self._folder) for info in self._store.list(self._folder))
         return max((int(match[1]) for match in map(_NAME.fullmatch, names) if match), default=0)
 
     def _read_standing(self, number: int) -> Standing:
-        """Return the standing of a document. It is empty if the document cannot be read: nothing is proven then."""
+        """Return the standing of a document. It is empty if the document cannot be read, and so proves nothing."""
         try:
             return self._read(number).standing if number else Standing()
         except IntegrityError as err:
@@ -251,7 +252,7 @@ class EvidenceFolder:
 
 
 def _add_to_standing(standing: Standing, evidence: Evidence) -> Standing:
-    """Return the sum of all evidence with this document. An incomplete restore proves its topics, too."""
+    """Return the standing after one more document. Even an incomplete restore proves the records that came back."""
     proofs = {
         topic.topic: Proof(evidence.finished_at, evidence.kind, topic.records)
         for topic in evidence.topics
@@ -267,7 +268,7 @@ def _add_to_standing(standing: Standing, evidence: Evidence) -> Standing:
 def make_restore_evidence(
     config: ConnectorConfig, parts: Sequence[RestoreReport], report: RestoreReport, started_at: datetime, target: str
 ) -> Evidence:
-    """Return the evidence of a verified restore for one of its connectors. `parts` are the reports of its targets."""
+    """Return one connector's evidence of a verified restore. `parts` are the reports of the connector's targets."""
     return Evidence(
         kind="restore",
         connector=config.name,

@@ -1,7 +1,7 @@
-"""Send and verify a stored plan of any source, log the progress, and store the report.
+"""Sends and verifies the stored plan of any source, logs the progress, and stores the report.
 
-One Spark task sends streams of a restore, and reads each back. The driver reads their checkpoints in the bucket, and
-logs the progress.
+A Spark task sends some of the restore's streams, and may read each back. The driver reads the streams' checkpoints in
+the bucket, and logs the progress.
 """
 
 import logging
@@ -42,23 +42,23 @@ PROGRESS_SECONDS = 10.0
 T = TypeVar("T")
 
 STREAMS_AT_ONCE = 8
-"""Small streams that one task of Spark sends and reads back at once: they mostly wait for brokers."""
+"""The number of small streams that one Spark task sends and reads back at once, as they mostly wait for brokers."""
 
 LARGE_STREAM_BYTES = 20_000_000
-"""Bytes from which streams mostly compute. Two at once are enough then: one is sent while another waits.
+"""The size in bytes from which streams mostly compute. Two at once are enough then: one is sent while the other waits.
 
-More would take turns with Python's lock, which costs CPU seconds (`bench/results/speed.md`).
+More streams would take turns with Python's lock, which costs CPU seconds (`bench/results/speed.md`).
 """
 
 OWN_END_SECONDS = 2.0
-"""Longest wait for the ends of our own transactions in the log. Transactions of others are awaited at the end."""
+"""The longest wait for the ends of our own transactions in the log. Others' transactions are awaited at the end."""
 
 
 class CheckpointWatch:
     """Logs records, rate and time left every `PROGRESS_SECONDS` while it is entered.
 
-    It reads how far the streams came from their checkpoints in the bucket. If the number of records of one is unknown,
-    the time left is estimated from the bytes of the objects.
+    The streams' checkpoints in the bucket show how far they came. If a stream's number of records is unknown, the time
+    left is estimated from the bytes of the objects.
     """
 
     def __init__(self, store: ObjectStore, what: str, tasks: Sequence[ReplayTask]) -> None:
@@ -115,8 +115,9 @@ class CheckpointWatch:
 def share_out_limit(limit: float | None, sizes: Sequence[int], at_once: int) -> list[float | None]:
     """Return each task's share of `limit`. The shares of any `at_once` tasks never exceed the limit together.
 
-    If all tasks run at once, the shares are proportional to their sizes: all tasks end together, and the whole limit is
-    used to the end. Otherwise the shares are equal: tasks follow each other, and only the last ones leave some unused.
+    If all tasks run at once, the shares are proportional to their sizes, so all tasks end together and the whole limit
+    is used to the end. Otherwise the shares are equal: tasks follow each other, and only the last ones leave some of
+    the limit unused.
     """
     if limit is None:
         return [None] * len(sizes)
@@ -130,7 +131,7 @@ def share_out_limit(limit: float | None, sizes: Sequence[int], at_once: int) -> 
 
 @dataclass(frozen=True)
 class FailedTarget:
-    """A target of several, and the error of its restore."""
+    """One target of several, and the error that ended its restore."""
 
     to_topic: str
     error: PlatformError
@@ -138,7 +139,7 @@ class FailedTarget:
 
 @dataclass(frozen=True)
 class ReplayedStream:
-    """A stream sent to its end. `verified` is None if it is still to be read back."""
+    """A stream sent to its end. `verified` is None if the stream is still to be read back."""
 
     result: ReplayResult
     verified: VerifiedStream | None
@@ -149,16 +150,16 @@ class ReplayedStream:
 def replay_streams(
     tasks: Sequence[ReplayTask], attempt: Attempt, *, isolates: bool = False
 ) -> list[ReplayedStream | FailedTarget]:
-    """Send the streams of one Spark task. Read streams back at once if their tasks allow it (`is_read_back_early`).
+    """Send the streams of one Spark task. Those that may be read back early (`is_read_back_early`) are read back here.
 
-    If it `isolates`, a failed stream does not stop other targets: a FailedTarget is in its place. Several are sent at
-    once. One follows the other if their rate is limited, or if a filter of theirs needs much memory. Raises the errors
-    of `replay`.
+    Several streams are sent at once. They are sent one after the other if the rate of one is limited, or if one is not
+    read back early. If it `isolates`, a stream that fails does not stop the streams of other targets: a FailedTarget is
+    in its place. Raises the errors of `replay`.
     """
     failures: dict[str, FailedTarget] = {}
 
     def send(task: ReplayTask) -> ReplayedStream | FailedTarget:
-        """Send one stream, unless its target has failed before."""
+        """Send one stream, unless its target has already failed."""
         if task.to_topic in failures:
             return failures[task.to_topic]
         started = time.monotonic()
@@ -189,16 +190,16 @@ def _map_streams(send: Callable[[ReplayTask], T], tasks: Sequence[ReplayTask]) -
 
 
 def _is_final(err: PlatformError, attempt: Attempt) -> bool:
-    """Return True if the error ends the restore of one target. Another run of the same restore ends all of them."""
+    """Return True if the error ends the restore of one target only. If another run has taken over, all of them end."""
     if isinstance(err, SupersededError):
         return False
     return attempt.is_last or not isinstance(err, TransientError)
 
 
 def _try_verify(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream | None:
-    """Read a stream back right after it was sent, if it may be. None: it is read back at the end.
+    """Read a stream back right after it was sent, if this is allowed. Return None if it is read back at the end.
 
-    A failure now counts for nothing: its cause fails again at the end.
+    A failure now counts for nothing: whatever caused it fails again at the end.
     """
     if not task.is_read_back_early:
         return None
@@ -211,7 +212,7 @@ def _try_verify(task: ReplayTask, admin: ClusterAdmin) -> VerifiedStream | None:
 
 @dataclass(frozen=True)
 class Execution:
-    """The streams of a begun restore, and its targets as they were found. `store` holds its documents.
+    """The streams of a restore that has begun, and its targets as they were found. `store` holds its documents.
 
     `evidence_key` signs the evidence of the restore.
     """
@@ -224,10 +225,10 @@ class Execution:
     evidence_key: EvidenceKey | None = None
 
     def run(self, planned: RestoreReport) -> RestoreReport:
-        """Send missing records, read everything back, and store the report. It marks the restore as finished.
+        """Send missing records, read everything back, and store the report, which marks the restore as finished.
 
-        With several targets, a failed one does not stop the others. Then the restore is not finished, and its report is
-        not stored. The parts of the report have the errors, also if all have failed.
+        If one of several targets fails, the others go on. The restore is then not finished, and its report is not
+        stored. The errors are in the parts of the report, even if all targets have failed.
 
         Raises:
             PlatformError: the only target has failed. If sending failed, the message ends with the progress of each
@@ -252,7 +253,7 @@ class Execution:
             seconds=time.monotonic() - started,
             finished_at="" if failures else datetime.now(timezone.utc).isoformat(),
         )
-        # The page first: the report marks the restore as finished, and a finished restore writes nothing any more.
+        # Save the page first: the report marks the restore as finished, and a finished restore writes nothing any more.
         save_document(self.store, self.request.documents.page, render_page(report).encode())
         if not failures:
             self._store_evidence(report, started_at)
@@ -260,7 +261,7 @@ class Execution:
         return report
 
     def _store_evidence(self, report: RestoreReport, started_at: datetime) -> None:
-        """Store a document for each connector of the restore, with its topics."""
+        """Store evidence about the topics of each connector of the restore."""
         configs = {goal.plan.request.config.name: goal.plan.request.config for goal in self.goals}
         parts = list(zip(report.parts or (report,), self.goals, strict=bool(self.goals)))
         for name, config in configs.items():
@@ -273,7 +274,7 @@ class Execution:
     def _verify(
         self, tasks: Sequence[ReplayTask], replayed: Sequence[ReplayedStream], failures: Collection[str]
     ) -> tuple[Verified, dict[str, PlatformError]]:
-        """Verify all targets without a failure together. If this fails, verify each one, to find the failures."""
+        """Verify together all targets that have not failed. If this fails, verify each alone, to find the failures."""
 
         def verify(*names: str) -> Verified:
             """Verify the targets with these names."""
@@ -299,7 +300,7 @@ class Execution:
     def _order_and_limit(self) -> list[ReplayTask]:
         """Return the tasks in the order of sending, each with its share of the rate limits.
 
-        The request's `first_topics` come first, then the largest streams: no long one is left for the end.
+        The request's `first_topics` come first, then the largest streams, so no long one is left for the end.
         """
         request = self.request
         tasks = self.streams
@@ -312,7 +313,7 @@ class Execution:
         return sorted(limited, key=lambda t: (first.get(t.stream.facts.topic, len(first)), -t.stream.facts.size))
 
     def _replay(self, tasks: Sequence[ReplayTask]) -> tuple[list[ReplayedStream], dict[str, PlatformError]]:
-        """Send all streams. Return those sent to their end, and the error of each failed target."""
+        """Send all streams. Return the ones sent to their end, and the error of each target that failed."""
         what = f"restore {self.request.restore_id}"
         progress = Progress(logger, what, len(tasks), sum(t.stream.facts.size for t in tasks))
         results = list[ReplayedStream]()
@@ -336,11 +337,11 @@ class Execution:
         return results, failures
 
     def _add_progress(self, err: PlatformError, tasks: Sequence[ReplayTask]) -> PlatformError:
-        """Return the error with the progress of the streams. Its type stays: another try depends on it."""
+        """Return the error with the streams' progress added. Its type stays and decides if the run is tried again."""
         return err.retell(f"{err}\n{self._describe_progress(tasks)}")
 
     def _describe_progress(self, tasks: Sequence[ReplayTask]) -> str:
-        """Say how far each stream came, by its checkpoint in the bucket."""
+        """Say how far each stream came according to its checkpoint in the bucket."""
         in_order = sorted(tasks, key=lambda t: (t.stream.facts.topic, t.kafka_partition))
         try:
             positions = read_positions(self.store, [t.documents.checkpoint for t in in_order])
@@ -360,7 +361,7 @@ def _finish_part(
     verified: Verified,
     failure: PlatformError | None,
 ) -> RestoreReport:
-    """Return the report of one target of several. Its seconds are those of its streams together."""
+    """Return the report of one target of several. Its `seconds` are the sum for its streams."""
     if failure is not None:
         return replace(part, failure=str(failure), is_transient=isinstance(failure, TransientError))
     streams = [stream for stream in replayed if stream.to_topic == goal.plan.to_topic]
@@ -376,7 +377,7 @@ def _finish_part(
 
 
 def _add_sent(report: RestoreReport, replayed: Sequence[ReplayedStream]) -> RestoreReport:
-    """Return the report with the number of records sent by this run, and the keys of the bad objects left out."""
+    """Return the report with the number of records this run has sent, and the keys of the bad objects left out."""
     left_out = {*chain.from_iterable(stream.result.left_out for stream in replayed)}
     sent_count = sum(stream.result.sent_count for stream in replayed)
     return replace(report, left_out=tuple(sorted(left_out)), sent_count=sent_count)
@@ -405,11 +406,11 @@ def _add_verified(report: RestoreReport, verified: Verified) -> RestoreReport:
 
 
 def _mark_early_tasks(tasks: Sequence[ReplayTask]) -> list[ReplayTask]:
-    """Return all tasks. `is_read_back_early` is set if a task can be read back while others are still sent.
+    """Return all tasks, with `is_read_back_early` set if a task can be read back while others are still sent.
 
-    Then its records keep their kafka partition's number, and no other task sends to that kafka partition of the target.
-    No class of a user makes or chooses its records, because such a class need not be thread-safe. And no filter of it
-    keeps records in memory or in a process of its own, because both would be needed twice at the same time.
+    For this, the records have to keep the number of their kafka partition, and no other task may send to that kafka
+    partition of the target. No user's class may make or choose the records, because such a class need not be
+    thread-safe. And no filter may keep records in memory or in a process of its own, as it would then need two at once.
     """
     shared = {t.place for t in group_by_target(tasks) if len(t.replays) > 1}
     return [

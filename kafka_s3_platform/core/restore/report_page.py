@@ -20,7 +20,7 @@ Bar = tuple[float, float, str]
 
 
 def render_page(report: RestoreReport) -> str:
-    """Render the report as HTML, without scripts and without anything from elsewhere."""
+    """Render the report as HTML, without scripts and without anything loaded from elsewhere."""
     return render_template(
         "core/restore/report_page.html.j2",
         page=ReportPage(report),
@@ -39,22 +39,22 @@ def render_page(report: RestoreReport) -> str:
 
 @dataclass(frozen=True)
 class ReportPage:
-    """The report, and the other contents of its page."""
+    """The report, and what its page shows besides."""
 
     report: RestoreReport
 
     @property
     def is_shared(self) -> bool:
-        """True if kafka partitions of the target do not each have one stream of the source.
+        """True if not every kafka partition of the target has one stream of the source.
 
-        The target's other records belong to no stream then.
+        Other records of the target then belong to no single stream.
         """
         is_one_each = len(self.report.targets) <= len(self.report.kafka_partitions)
         return not is_one_each or any(target.stream_count > 1 for target in self.report.targets)
 
     @cached_property
     def offsets(self) -> tuple[int, int]:
-        """The offsets `[first, end)` of all strips. Never of length 0: strips divide by it."""
+        """The offsets `[first, end)` of all strips, never of length 0, because strips divide by it."""
         ranges = [gap.offsets for gap in self.report.gaps if gap.offsets]
         for part in self.report.kafka_partitions:
             ranges += _list_restored(part)
@@ -67,12 +67,12 @@ class ReportPage:
 
     @property
     def windows(self) -> list[Span]:
-        """The windows of time. A single one is listed with the request."""
+        """The windows of time. A single window is listed with the request."""
         windows = self.report.terms.get("windows") or ()
         return [(datetime.fromisoformat(start), datetime.fromisoformat(end), "blue") for start, end in windows]
 
     def list_gaps(self, part: KafkaPartitionReport) -> list[OffsetRange]:
-        """List a kafka partition's offsets missing in the archive."""
+        """List a kafka partition's offsets that the archive lacks."""
         place = (part.topic or self.report.topic, part.kafka_partition)
         return [gap.offsets for gap in self.report.gaps if gap.offsets and (gap.topic, gap.kafka_partition) == place]
 
@@ -84,7 +84,7 @@ class ReportPage:
         return [(*bounds, "pale"), *restored, *missing]
 
     def _read_bound(self, name: str, part: KafkaPartitionReport, default: int) -> int:
-        """Return the requested bound of a kafka partition's offsets: the request has one for all, or one for each."""
+        """Return the requested bound of a kafka partition's offsets. A request has one for all, or one for each."""
         bound = self.report.terms.get(name)
         if isinstance(bound, dict):
             return int(bound.get(str(part.kafka_partition), default))
@@ -92,7 +92,7 @@ class ReportPage:
 
 
 def _scale_spans(spans: Iterable[Span], first: Any, end: Any, width: int) -> Iterator[Bar]:
-    """Scale spans of [first, end) to a picture of so many pixels."""
+    """Scale spans of [first, end) to a picture of `width` pixels."""
     for span_start, span_end, colour in spans:
         x = max(0.0, width * ((span_start - first) / (end - first)))
         x_end = min(float(width), width * ((span_end - first) / (end - first)))
@@ -102,19 +102,19 @@ def _scale_spans(spans: Iterable[Span], first: Any, end: Any, width: int) -> Ite
 
 
 def _list_restored(part: KafkaPartitionReport) -> list[OffsetRange]:
-    """Return the range from the first record's source offset to after the last one's, nothing without records."""
+    """Return the range of source offsets from the first record to the last, or nothing if there are no records."""
     if part.first_source_offset is None or part.last_source_offset is None:
         return []
     return [OffsetRange(part.first_source_offset, part.last_source_offset + 1)]
 
 
 def list_set_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the terms set by somebody: windows, offsets, filters, changes."""
+    """Return the terms somebody has set: windows, offsets, filters, changes."""
     return {name: value for name, value in terms.items() if value not in (None, [], {}, "", False)}
 
 
 def _format_name(part: KafkaPartitionReport) -> str:
-    """Format its number, with the topic if the restore has several."""
+    """Format a kafka partition's number, with the topic if the restore has several."""
     return f"{part.topic}-{part.kafka_partition}" if part.topic else f"{part.kafka_partition}"
 
 

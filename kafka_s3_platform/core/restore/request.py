@@ -26,24 +26,24 @@ from kafka_s3_platform.core.text import count_noun
 Delivery = Literal["exactly_once", "at_least_once"]
 
 OnError = Literal["fail", "ignore", "log"]
-"""`behavior.on.error`: the treatment of a bad object, always left out entirely, or of a bad record."""
+"""`behavior.on.error`: the treatment of a bad record, or of a bad object, which is never left out in part."""
 
 Offsets = int | Mapping[int, int] | None
-"""One offset for every kafka partition, or kafka partition -> offset. A kafka partition without one has no bound."""
+"""One offset for all kafka partitions, or the offset of each. A kafka partition that has none is not bounded."""
 
 _RESTORE_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}")
 
 _SHOWN = 3
-"""Number of reasons in an error."""
+"""The number of reasons that an error or a verdict names."""
 
 
 @dataclass(frozen=True)
 class RecordFilter:
-    """Choose among the records of the window. A record must pass every filter of these.
+    """The choice among the records of the window. A record must pass all of these filters.
 
     `keys`, `key_prefixes` and `key_regex` (Python, full match, on the key as UTF-8) are one filter: one of them must
     match the key. `predicate` is the dotted name of a function from a RECORD_SCHEMA batch to a boolean array. `sql` is
-    a condition over the same columns. `latest_per_key` keeps of each key only the last passing record, perhaps a
+    a condition over the same columns. `latest_per_key` keeps only the last passing record of each key, which may be a
     tombstone.
     """
 
@@ -57,12 +57,12 @@ class RecordFilter:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """Changes of records before they are sent to the target.
+    """The changes made to records before they are sent to the target.
 
     `partitioning`: `source` keeps kafka partition numbers, `murmur2` (Java's default) and `crc32` (librdkafka's
     consistent) hash the key. Any other value is the dotted Python name of a user's class. `provenance_headers` adds the
     source's offset, kafka partition and timestamp as headers. `value` and `key` re-encode with the target's registry.
-    `map_schema_ids` registers archived schemas there and rewrites the ids in payloads.
+    `map_schema_ids` registers archived schemas there, and rewrites the ids in payloads.
     """
 
     partitioning: str = "source"
@@ -75,7 +75,7 @@ class Outgoing:
 
     @property
     def changes_content(self) -> bool:
-        """True if keys, values or headers may differ from the archived ones, besides schema ids and the provenance."""
+        """True if keys, values or headers may differ from the archived ones, apart from schema ids and provenance."""
         if self.key or self.value or not self.transforms:
             return bool(self.key or self.value)
         return not all(map(load_extension("keeps_content"), self.transforms))
@@ -88,9 +88,9 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Thaw:
-    """Request copies of objects in cold storage, to be kept for `days` days. `days` None: request none.
+    """The request for copies of objects in cold storage, kept for `days` days. If `days` is None, none are requested.
 
-    `tier` None is S3's default, `Standard`. The restore waits `wait_seconds` for the copies at most.
+    If `tier` is None, S3's default is used, `Standard`. The restore waits for the copies for at most `wait_seconds`.
     """
 
     days: int | None = None
@@ -100,18 +100,18 @@ class Thaw:
 
 @dataclass(frozen=True)
 class RestoreRequest:
-    """Replay archived records of `topic` to `to_topic`.
+    """The request to replay archived records of `topic` to `to_topic`.
 
-    Without times and offsets everything is restored, records with out-of-range timestamps included. Times (with a
+    Without times and offsets everything is restored, including records with out-of-range timestamps. Times (with a
     timezone) and offsets are half-open, and a record must be inside both. `target` is None for the connector's own
     cluster. The rates limit the whole restore. A second run under the same `restore_id` goes on where the first ended.
 
     `windows` are further windows of time, in any order: a record must also be in one of them (such as single hours).
     `exact` reads everything on a dry run, to count the records that pass the filters. A new topic gets
     `target_kafka_partitions`, by default as many as the source, and `replication_factor`, by default the brokers'.
-    `connectors` are all of this installation: preflight looks for one archiving the target. Without `behavior_on_error`
-    or `thaw` the file of a source connector decides, see `on_error` and `thawing`. `topics_regex` (Java, full match)
-    has chosen the topics. `first_topics` are sent before all others, in this order.
+    `connectors` are all connectors of this installation: preflight looks for one that archives the target. Without
+    `behavior_on_error` or `thaw`, the file of a source connector decides, see `on_error` and `thawing`. `topics_regex`
+    (Java, full match) has chosen the topics. `first_topics` are sent before all others, in this order.
 
     Raises:
         ConfigError: the id is not allowed in an object key, or a window is empty or has no timezone.
@@ -170,7 +170,7 @@ class RestoreRequest:
 
     @property
     def thawing(self) -> Thaw:
-        """`thaw` of the request. What it leaves open, the source connector's file decides."""
+        """`thaw` of the request. The source connector's file decides what it leaves open."""
         source = self.config.source
         if source is None:
             return self.thaw
@@ -197,10 +197,10 @@ def _check_times(from_time: datetime | None, to_time: datetime | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Numbers of records not sent by a stream, by reason; and of those sent incompletely.
+    """The numbers of records that a stream did not send, by reason, and of records that it sent incompletely.
 
-    `without_key`: not the latest record of a key, as they had none. `filtered`: a transform dropped them. `failed`:
-    they failed, and `behavior.on.error` ignored it. `elsewhere`: they were routed to another topic.
+    `without_key`: they had no key, so they were not the latest record of one. `filtered`: a transform dropped them.
+    `failed`: they failed, and `behavior.on.error` ignored this. `elsewhere`: they were routed to another topic.
     `incomplete`: they were sent, but lack a part of the archived record, since their key or value was re-encoded.
     """
 
@@ -216,10 +216,10 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadFacts:
-    """Facts of a source's records, as far as they were read.
+    """Facts about a source's records, as far as they were read.
 
-    `skipped` has a sentence for each bad object and bad record left out, `gaps` are requested records missing in the
-    source, `notes` are sentences about unknown facts. `skipped` and `gaps` may be shortened, their counts are complete.
+    `skipped` has a sentence for each bad object and bad record left out. `gaps` are requested records that the source
+    lacks. `notes` are sentences about unknown facts. `skipped` and `gaps` may be shortened, their counts not.
     """
 
     out_of_range_count: int = 0
@@ -236,12 +236,13 @@ class ReadFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaPartitionReport(ReadFacts):
-    """Restored records of one source kafka partition, as read back from the target.
+    """The restored records of one source kafka partition, as they were read back from the target.
 
-    Offsets are of the first and the last record, None if there was no record. `foreign_count` and `doubled_count` are
-    the target's (`TargetReport`). They are 0 if several streams of the restore may share its kafka partition: then
-    `RestoreReport.targets` has them. `altered_timestamps` counts records with a timestamp unsendable for the client.
-    `digest` is the record digest of the selected archived records. `topic` is the source's for objects of another sink.
+    Offsets are of the first and the last record, or None if there was no record. `foreign_count` and `doubled_count`
+    are the target's (`TargetReport`). They are 0 if several streams of the restore may share the target's kafka
+    partition: `RestoreReport.targets` then has them. `altered_timestamps` counts records with a timestamp that the
+    client cannot send. `digest` is the record digest of the selected archived records. `topic` is the source topic if
+    one restore may have several, else empty.
     """
 
     kafka_partition: int
@@ -262,11 +263,11 @@ class KafkaPartitionReport(ReadFacts):
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """Records of a target's kafka partition besides the sent ones, in offsets `[start_offset, end_offset)`.
+    """The records of a target's kafka partition besides the sent ones, in offsets `[start_offset, end_offset)`.
 
     `doubled_count` counts further copies of sent records. `foreign_count` counts records of other writers. At
     `open_offset` an open transaction begins: nothing was read from there on. It is None if there was no such
-    transaction. `stream_count` source kafka partitions go there.
+    transaction. `stream_count` is the number of source kafka partitions sent to this one.
     """
 
     to_topic: str
@@ -280,26 +281,26 @@ class TargetReport:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Topic and kafka partition."""
+        """The topic and the kafka partition."""
         return self.to_topic, self.kafka_partition
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreReport(ReadFacts):
-    """Result of a restore, or on a dry run its plan.
+    """The result of a restore, or the plan of a dry run.
 
     `record_count` and `record_bytes` (keys, values and headers) are exact after a restore. On a dry run they are exact
     if `exact` is true, else an upper bound. With `before_transforms` they count records as they are read: transforms or
-    failures may make fewer or more of them. `sent_count` counts records sent by this run. It is less than
-    `record_count` if an earlier run of this restore id had sent some. `gaps` are parts of the window missing in the
-    archive. `notes` and `refusals` are sentences: remarks of preflight, and reasons to refuse (dry run only).
-    `already_finished`: this restore id was finished before, nothing was sent now, and the numbers are of then. `terms`
-    is the request, with its windows, as JSON. `schema_ids` are pairs of an archived id and the id in the target's
-    registry. `finished_at` is ISO 8601 in UTC. `left_out` are the keys of bad objects. `targets` are the kafka
-    partitions that may have got records, as read back. `doubts` are notes against a better verdict: records may have
-    been read in a wrong way, or are not in the target (any more). `of_others`: objects were read by their format and
-    names, not by an index. `parts` are the reports of single targets, if there are several. `failure` is the error of a
-    target not restored, while others were; it may pass if `is_transient`.
+    failures may make fewer or more of them. `sent_count` counts the records sent by this run. It is less than
+    `record_count` if an earlier run of this restore id had sent some. `gaps` are parts of the window that the archive
+    lacks. `notes` and `refusals` are sentences: remarks of preflight, and reasons to refuse (dry run only). If
+    `already_finished`, this restore id had been finished before, nothing was sent now, and the numbers are from then.
+    `terms` is the request, with its windows, as JSON. `schema_ids` are pairs of an archived id and the id in the
+    target's registry. `finished_at` is ISO 8601 in UTC. `left_out` are the keys of bad objects. `targets` are the kafka
+    partitions that may have got records, as read back. `doubts` are notes that forbid a better verdict: records may
+    have been read in a wrong way, or are not in the target (any more). If `of_others`, objects were read by their
+    format and names, not by an index. `parts` are the reports of single targets, if there are several. `failure` is the
+    error of one of several targets that was not restored. It may pass if `is_transient`.
     """
 
     restore_id: str
@@ -346,22 +347,22 @@ class RestoreReport(ReadFacts):
 
     @property
     def left_out_records(self) -> LeftOut:
-        """Records read but not sent, by their reasons."""
+        """The numbers of records read but not sent, by reason."""
         return sum((p.left_out for p in self.kafka_partitions), LeftOut())
 
     @property
     def foreign_count(self) -> int:
-        """Records of other writers between and after the restore's."""
+        """The number of other writers' records between and after the restore's."""
         return sum(p.foreign_count for p in self.targets)
 
     @property
     def doubled_count(self) -> int:
-        """Further copies of sent records in the target."""
+        """The number of further copies of sent records in the target."""
         return sum(p.doubled_count for p in self.targets)
 
     @property
     def failed(self) -> tuple["RestoreReport", ...]:
-        """The parts not restored."""
+        """The parts that were not restored."""
         return tuple(part for part in self.parts if part.failure)
 
     def to_json(self) -> bytes:
@@ -370,21 +371,21 @@ class RestoreReport(ReadFacts):
 
     @staticmethod
     def from_json(content: bytes, key: str) -> "RestoreReport":
-        """Read a report of `to_json`. IntegrityError if it is no report, or has another format."""
+        """Read a report written by `to_json`. Raises IntegrityError if it is no report, or has another format."""
         read_header(content, key, "restore report", REPORT_FORMAT)
         return parse_document(content, RestoreReport, key)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`good`: all requested records are there. `part`: not all, or more. `bad`: nothing. `plan`: nothing to judge."""
+    """`good`: all requested records are there. `part`: not all, or more. `bad`: none. `plan`: nothing to judge."""
 
     kind: Literal["good", "part", "bad", "plan"]
     text: str
 
 
 def list_missing(report: RestoreReport) -> tuple[str, ...]:
-    """List the requested records missing in the target, with their numbers. Empty if nothing is missing."""
+    """List the requested records missing in the target, with their numbers, or nothing if none is missing."""
     left_out = report.left_out_records
     counts = (
         (report.gap_count, "gap", "in the archive"),
@@ -416,7 +417,7 @@ def judge_report(report: RestoreReport) -> Verdict:
 
 
 def _judge_verified(report: RestoreReport) -> Verdict:
-    """Return the verdict on a restore after its records were read back: is all of it there, each record once?"""
+    """Return the verdict on a restore whose records were read back: is all of it there, each record once?"""
     missing = "; ".join(list_missing(report))
     if _is_all_lost(report):
         return Verdict("bad", f"nothing was restored: {missing}")
@@ -439,7 +440,7 @@ def check_something_restored(report: RestoreReport) -> None:
     """Check that a finished restore has restored anything, if there was anything to restore.
 
     Raises:
-        IntegrityError: all of it was bad, failed, or was left out.
+        IntegrityError: everything was bad, failed, or was left out.
         TransientError, PermanentError: some of its topics are not restored. Each is named, with its error.
     """
     if report.failed:

@@ -1,4 +1,4 @@
-"""Interface of a restore's sources: our own archive, and objects of another sink."""
+"""The interface of a restore's sources: our own archive, and objects of another sink."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ P = TypeVar("P", bound=RestorePlan)
 class NewPlan(Generic[P]):
     """A plan before it is stored.
 
-    `claim` stores the documents needed in the bucket before the plan. A run after a killed one makes the plan again,
-    and claims again. `findings` are about the parts without a plan.
+    `claim` stores the documents that have to be in the bucket before the plan. If a run is killed before it stores the
+    plan, the next one makes a plan again, and claims again. `findings` are about the topics that could not be planned.
     """
 
     plan: P
@@ -28,7 +28,7 @@ class NewPlan(Generic[P]):
 
 
 class RestoreSource(Protocol[P]):
-    """Source of a restore's records. Every other method is called on the result of `complete`."""
+    """The source of a restore's records. Every other method is called on the result of `complete`."""
 
     @property
     def request(self) -> RestoreRequest:
@@ -39,12 +39,12 @@ class RestoreSource(Protocol[P]):
         """Return the source with the settings of the connector's file in its request.
 
         Raises:
-            ConfigError: the source cannot do it.
+            ConfigError: the source cannot do what is asked for.
         """
         ...
 
     def read_plan(self, content: bytes) -> P:
-        """Read the stored plan. PreflightError or IntegrityError if it does not belong to the request."""
+        """Read the stored plan. Raises PreflightError or IntegrityError if it does not belong to the request."""
         ...
 
     def make_plan(self, runner: TaskRunner) -> NewPlan[P]:
@@ -52,11 +52,11 @@ class RestoreSource(Protocol[P]):
         ...
 
     def plan_targets(self, plan: P) -> tuple[TargetPlan, ...]:
-        """Return the part of each target topic."""
+        """Return the part of the plan for each target topic."""
         ...
 
     def check(self, plan: P, goals: Sequence[Goal], runner: TaskRunner) -> Checked:
-        """Check the objects, and how their records are written. The targets are checked already."""
+        """Check the objects, and the way their records are written. The targets are already checked."""
         ...
 
     def count(self, plan: P, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
@@ -64,7 +64,7 @@ class RestoreSource(Protocol[P]):
         ...
 
     def make_value_settings(self, goal: Goal, topic: str) -> ValueSettings | None:
-        """Return the settings to rewrite keys and values of a source topic. None: they stay as they are."""
+        """Return the settings for rewriting a source topic's keys and values, or None if they stay as they are."""
         ...
 
     def make_streams(self, plan: P) -> Sequence[RecordStream]:

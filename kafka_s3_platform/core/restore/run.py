@@ -1,8 +1,8 @@
 """The restore use case for every source: plan, preflight, replay, verify, mapping, report.
 
 A restore may be killed at any point and run again under the same restore id. The plan in the bucket records the objects
-to send. Arrived records are found by the progress markers committed with them (`exactly_once`), or by matching the
-target with the archive (`at_least_once`).
+to send. Records that have already arrived are found by the progress markers committed with them (`exactly_once`), or by
+matching the target with the archive (`at_least_once`).
 """
 
 import logging
@@ -88,7 +88,7 @@ def log_plan(
 
 
 def _format_count(targets: Sequence[TargetPlan]) -> str:
-    """Format the number of records for the log: `at most 1,000 records, `. Empty if it is unknown."""
+    """Format the number of records for the log, such as `at most 1,000 records, `. It is empty if unknown."""
     count = sum_known(target.record_count for target in targets)
     if not targets or count is None:
         return ""
@@ -96,19 +96,19 @@ def _format_count(targets: Sequence[TargetPlan]) -> str:
 
 
 def _estimate_seconds(request: RestoreRequest, targets: Sequence[TargetPlan]) -> float:
-    """Return a rough estimate. If the number of records is unknown, only the bytes of the objects count."""
+    """Return a rough estimate of the time. If a number of records is unknown, only the bytes of the objects count."""
     if sum_known(target.record_count for target in targets) is None:
         return sum(target.object_bytes for target in targets) / BYTES_PER_SECOND
-    # Of no target, sum() would give the int 0, which Dagster refuses as a float.
+    # Without targets, sum() would give the int 0, which Dagster refuses as a float.
     return math.fsum(estimate_seconds(request, target) for target in targets)
 
 
 def add_schema_ids(
     report: RestoreReport, goals: Sequence[Goal], values: Mapping[tuple[str, str], ValueSettings | None]
 ) -> RestoreReport:
-    """Add the schema ids registered at the target, and notes on them, to the report and to each target's report.
+    """Add the schema ids of the target's registry, and notes on them, to the report and to each target's report.
 
-    `values` has the settings of each source topic and target.
+    `values` has the settings for each pair of source topic and target.
     """
     pairs = set[tuple[int, int]]()
     notes: list[str] = []
@@ -128,12 +128,12 @@ def make_planned_report(
 ) -> RestoreReport:
     """Make the report of a restore before it sends anything, with a report of each target if there are several.
 
-    A number unknown to the source is 0.
+    A number the source does not know is 0.
     """
     parts: list[RestoreReport] = []
     for goal in goals if len(goals) > 1 else ():
         goal_findings = [replace(finding, topic="") for finding in findings if finding.topic == goal.plan.name]
-        # What a plan skips is in no topic's part of it.
+        # What a plan skips belongs to no topic's part of it.
         parts.append(replace(make_planned_report(request, plan, [goal], goal_findings), skipped=(), skipped_count=0))
     named = name_topics(request, goals)
     targets = [goal.plan for goal in goals]
@@ -173,17 +173,17 @@ def make_planned_report(
 
 
 def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
-    """Restore the request of the source, or resume it, or return the report if it is finished.
+    """Run the restore of the source's request, or resume it, or return the report if it is finished.
 
     Raises:
         PreflightError: a target would not keep the records, or the restore id belongs to another restore.
         IntegrityError: an object is bad, and `behavior.on.error` is `fail`. No record of it was sent.
         BusyError: objects are in cold storage.
-        TopicRecreatedError: a target is another topic than an earlier run of this id has sent to.
+        TopicRecreatedError: a target is not the topic that an earlier run of this id has sent to, but a new one.
         PlatformError: any other failure. If sending failed, the message ends with the progress of each stream.
     """
     source = source.complete()
-    # Before anything is sent: a key that cannot sign is told at once.
+    # Before anything is sent, so that a key that cannot sign is reported at once.
     evidence_key = read_evidence_key(os.environ)
     request = source.request
     store = ObjectStore(request.config.restore_store)
@@ -213,7 +213,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         log_plan(request, goals, stream_count, findings)
         raise_refusals(name_topics(request, goals), findings)
         if begun is None and request.delivery == "exactly_once" and goals:
-            # its id is none of a stream: nobody is fenced
+            # no stream has this transactional id, so nobody is fenced
             try_transactions(request.target_kafka, goals[0].plan.to_topic, f"restore.{request.restore_id}")
         if stream_count:
             runner.start()
@@ -243,7 +243,7 @@ def _inspect_targets(goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
 
 
 def _read_stored_plan(source: RestoreSource[P], store: ObjectStore) -> P | None:
-    """Read the plan stored by an earlier run of this restore id. None if there is none."""
+    """Return the plan stored by an earlier run of this restore id, or None if there is none."""
     try:
         content = store.get(source.request.documents.plan)
     except NotFoundError:
@@ -252,14 +252,14 @@ def _read_stored_plan(source: RestoreSource[P], store: ObjectStore) -> P | None:
 
 
 def _collect_starts(plans: Iterable[TargetPlan]) -> dict[str, TargetStart]:
-    """Return target topic -> its state before the first record, of the begun plans."""
+    """Map each target topic to its state before the first record, if its restore has begun."""
     return {plan.to_topic: plan.start for plan in plans if plan.start is not None}
 
 
 def _begin_restore(
     request: RestoreRequest, plan: P, goals: Sequence[Goal], admin: ClusterAdmin, store: ObjectStore
 ) -> tuple[P, list[Goal]]:
-    """Create missing targets, then the plan's object. From then on this restore id has exactly one plan."""
+    """Create missing targets, then the plan's object. From then on, this restore id has exactly one plan."""
     starts: dict[str, TargetStart] = {}
     targets = _create_targets(goals, admin)
     for goal, target in zip(goals, targets, strict=True):
@@ -273,7 +273,7 @@ def _begin_restore(
 
 
 def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
-    """Return the targets, the missing ones created. If one is refused, the created ones are deleted again."""
+    """Return the targets after creating the missing ones. If one is refused, the created ones are deleted again."""
     created: list[Target] = []
 
     def create(goal: Goal) -> Target:
@@ -341,7 +341,7 @@ def _run_dry(
     findings: Sequence[PreflightFinding],
     runner: TaskRunner,
 ) -> RestoreReport:
-    """Report the plan of the restore. With `exact`, read everything to count it."""
+    """Report the plan of the restore. If the request is `exact`, read everything to count the records."""
     request = source.request
     stream_count = len(source.make_streams(plan))
     if not request.exact:
@@ -362,7 +362,7 @@ def _run_dry(
 
 
 def _add_count(report: RestoreReport, count: DryRunCount, topics: Collection[str] | None = None) -> RestoreReport:
-    """Return the report with the counts of these topics, by default of all."""
+    """Return the report with the records counted for these topics, by default for all."""
     streams = [stream for stream in count.streams or () if topics is None or stream.topic in topics]
     facts = sum((stream.facts for stream in streams), ReadFacts())
     facts = replace(facts, out_of_range_count=0, notes=tuple(dict.fromkeys(facts.notes)))

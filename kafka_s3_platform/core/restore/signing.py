@@ -1,6 +1,6 @@
-"""Signs evidence by the deployment's Ed25519 key (RFC 8032), and checks a signature by the public key alone.
+"""Signs evidence with the deployment's Ed25519 key (RFC 8032), and checks a signature with the public key alone.
 
-A signature is of the bytes of a file, and lies beside it: OpenSSL checks it without anything of this platform.
+A signature is made from the bytes of a file, and lies beside it, so that OpenSSL can check it without this platform.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _MAKE_PUBLIC = "`openssl pkey -in PRIVATE -pubout -out FILE` makes it"
 
 @dataclass(frozen=True)
 class EvidenceKey:
-    """A private key. `name` is the SHA-256 of its public key (DER): it identifies the key to check a signature with."""
+    """A private key. `name` is the SHA-256 of its public key (DER): it tells which public key checks a signature."""
 
     name: str
     private_key: "Ed25519PrivateKey" = field(repr=False)
@@ -32,7 +32,7 @@ class EvidenceKey:
 
 
 def read_evidence_key(env: Mapping[str, str]) -> EvidenceKey | None:
-    """Read the key from the file named by `KAFKA_S3_EVIDENCE_KEY`. None if the variable is not set, or empty.
+    """Read the key from the file named by `KAFKA_S3_EVIDENCE_KEY`. Return None if the variable is not set, or empty.
 
     Raises:
         ConfigError: the file cannot be read, or holds no such key.
@@ -61,7 +61,7 @@ def check_signature(path: Path, content: bytes, signature: bytes, public_key: Pa
 
     Raises:
         ConfigError: the public key cannot be read, or is no Ed25519 key.
-        IntegrityError: the signature is not of this content by this key.
+        IntegrityError: the signature was not made from this content with this key.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -1,4 +1,4 @@
-"""DuckDB for work possibly larger than memory: its memory is limited, the rest goes to temporary files."""
+"""DuckDB for work that may exceed memory: its memory is limited, and the rest goes to temporary files."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 # lines about leaks when the command ends.
 
 MEMORY_LIMIT = "256MB"
-"""For each task: an executor may run several at once."""
+"""The memory of each task. An executor may run several tasks at once."""
 
 
 def open_spilling_database(folder: str) -> "duckdb.DuckDBPyConnection":
-    """Open a new database in memory. What does not fit goes to files in `folder`."""
+    """Open a new database in memory. What does not fit into memory goes to files in `folder`."""
     import duckdb
 
     return duckdb.connect(
@@ -38,11 +38,11 @@ def open_spilling_database(folder: str) -> "duckdb.DuckDBPyConnection":
 
 @contextmanager
 def read_by_duckdb(schema: pa.Schema, batches: Iterable[pa.RecordBatch], what: str) -> Iterator[pa.RecordBatchReader]:
-    """Yield the batches to a query made inside of the `with` block. `what` names the work, for messages.
+    """Yield a reader of the batches to a query inside the `with` block. `what` names the work, for messages.
 
     Raises:
         PermanentError: there is not enough memory, or no room for temporary files.
-        Exception: the error of reading the batches itself. DuckDB alone would pass on only its text.
+        Exception: the error that reading the batches raised. DuckDB alone would pass on only its text.
     """
     import duckdb
 

@@ -1,4 +1,4 @@
-"""Name the target topic: apply a template, a map, or the pair of a RegexRouter to the name of the source."""
+"""Names the target topic after the source topic, by a template, a map, or a RegexRouter's regex and replacement."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +15,9 @@ from kafka_s3_platform.core.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.core.model.connect import ConnectBatch
 
 TOPIC = "{topic}"
-"""Stands in a template for the name of the source topic."""
+"""The placeholder for the name of the source topic in a template."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""Legal names of topics in Kafka. It refuses `.` and `..` too."""
+"""The legal names of topics in Kafka, which also refuses `.` and `..`."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,19 @@ class Template:
 
     @property
     def terms(self) -> str:
-        """As documents of restores store it."""
+        """The form in which documents of restores store it."""
         return self.text
 
 
 @dataclass(frozen=True)
 class Regex:
-    """The pair of a RegexRouter, as Java understands it. If the whole name does not match, it stays."""
+    """The regex and replacement of a RegexRouter, as Java reads them. A name stays unless it matches as a whole."""
 
     regex: str
     replacement: str
 
     def target(self, topic: str) -> str:
-        """Return the new name of `topic`. ConfigError if Java would reject the pair."""
+        """Return the new name of `topic`. Raises ConfigError if Java would reject the pair."""
         try:
             return replace_whole_match(topic, compile_java_regex(self.regex), self.replacement)
         except ValueError as err:
@@ -52,7 +52,7 @@ class Regex:
 
     @property
     def terms(self) -> dict[str, str]:
-        """As documents of restores store it."""
+        """The form in which documents of restores store it."""
         return {"regex": self.regex, "replacement": self.replacement}
 
 
@@ -63,7 +63,7 @@ class TopicMap:
     targets: Mapping[str, str]
 
     def target(self, topic: str) -> str:
-        """Return the target of `topic`. ConfigError if the map does not have it."""
+        """Return the target of `topic`. Raises ConfigError if the map does not have it."""
         if topic not in self.targets:
             names = ", ".join(sorted(self.targets)) or "none"
             raise ConfigError(f"the map of topics does not have {topic}, it has {names}")
@@ -71,7 +71,7 @@ class TopicMap:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """Return the form in documents of restores: the map itself, unless it resembles the document of a `Regex`."""
+        """The form in which documents of restores store it: the map itself, unless it resembles a `Regex`."""
         terms = dict(self.targets)
         if set(terms) == {"regex", "replacement"}:
             return {"topic_map": terms}
@@ -97,9 +97,9 @@ def name_target_topic(rename: Rename, topic: str) -> str:
 
 
 def match_names(regex: str | None, names: Iterable[str]) -> list[str]:
-    """Return the names of topics matched as a whole by the Java regular expression; without one, all of them.
+    """Return the topics whose whole name the Java regular expression matches, or all topics without one.
 
-    ConfigError if Java would reject it, or if it matches none.
+    Raises ConfigError if Java would reject the expression, or if it matches no topic.
     """
     if regex is None:
         return list(names)
@@ -114,7 +114,7 @@ def match_names(regex: str | None, names: Iterable[str]) -> list[str]:
 
 
 def apply_routers(transforms: Sequence[TransformSettings], topic: str) -> str:
-    """Apply the transforms that read only the topic of a record: they name the target before any record is read."""
+    """Apply the transforms that read only a record's topic, and return the target. No record has to be read for it."""
     steps = [step for step in transforms if _is_by_topic(step)]
     nothing = {field.name: None if field.nullable else 0 for field in RECORD_SCHEMA}
     record = pa.RecordBatch.from_pylist([nothing | {"topic": topic}], schema=RECORD_SCHEMA)
@@ -129,7 +129,7 @@ def routes_by_topic(transforms: Sequence[TransformSettings]) -> bool:
 
 
 def names_targets(transforms: Sequence[TransformSettings]) -> bool:
-    """Return True if a transform of Connect's routes records by their content. What a user's class does is unknown."""
+    """Return True if a transform of Connect routes records by their content. What a user's class does is unknown."""
     return routes_by_record([step for step in transforms if not is_python_class(step)])
 
 

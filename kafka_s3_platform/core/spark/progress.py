@@ -1,4 +1,4 @@
-"""Reports the progress of long work: tasks, records, rate and time left. In the log, and to watchers in the process."""
+"""Reports the progress of long work (tasks, records, rate and time left) in the log and to watchers in the process."""
 
 import logging
 import time
@@ -28,7 +28,7 @@ _watchers: list[Watcher] = []
 
 @contextmanager
 def call_with_progress(watcher: Watcher) -> Iterator[None]:
-    """Call `watcher` with the progress of this process's work until the block ends. Any thread may call it."""
+    """Call `watcher` with the progress of this process's work until the block ends. Any thread may make the call."""
     _watchers.append(watcher)
     try:
         yield
@@ -43,7 +43,7 @@ def call_watchers(snapshot: Snapshot) -> None:
 
 
 def log_progress(logger: logging.Logger, line: str) -> None:
-    """Log a line, to be replaced by the next one of the same work."""
+    """Log a line that the next line of the same work may replace."""
     logger.info("%s", line, extra={_MARK: True})
 
 
@@ -98,7 +98,7 @@ class Progress:
         return Snapshot(self._what, self._size, self._expected, self._describe())
 
     def _describe(self) -> str:
-        """Return counts, rates and the time left, by the time for each unit up to now."""
+        """Return counts, rates and the time left, estimated from the time that each unit has taken so far."""
         seconds = max(self.seconds, 1e-3)
         remaining = "time left unknown yet"
         if self._done == self._tasks:

@@ -1,8 +1,8 @@
 """Runs independent tasks as Spark jobs of one Spark task each.
 
-Each task is a job of its own, started by a bounded pool of driver threads. So `tasks.max` bounds the number of tasks
-running at once but not their place, results arrive one by one (progress is live), and a slow task does not delay
-others. Small tasks are dealt out into groups, because a task of Spark costs more than a small piece of work.
+Each task is a job of its own, started by a bounded pool of driver threads. So `tasks.max` bounds how many tasks run at
+once but not where they run, results arrive one by one (progress is live), and a slow task does not delay others. Small
+tasks are dealt out into groups, because a Spark task itself costs more than a small piece of work.
 """
 
 import logging
@@ -27,9 +27,9 @@ GROUPS_PER_SLOT = 4
 """Number of groups for each task that can run at once: while a slow group runs, the others still have work to do."""
 
 GROUP_COST = 1_000_000
-"""The least cost of a group, in records, unless there are fewer groups than can run at once.
+"""The least cost of a group, in records, unless there would be fewer groups than can run at once.
 
-The group itself costs a tenth of that.
+The group itself adds a tenth of that as a fixed cost.
 """
 
 
@@ -54,10 +54,10 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 _RAISED_BY_TASK = "org.apache.spark.api.python.PythonException"
-"""Spark's name for an error that a task's own code raised. Transient errors keep their class: this one is a defect."""
+"""Spark's name for an error that a task's own code raised. It is a defect, as transient errors keep their class."""
 
 STREAM_COST = 20_000
-"""Fixed cost of a stream of a topic, in records: connections, requests, a transaction."""
+"""The fixed cost of one stream of a topic, in records: connections, requests, a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +83,28 @@ class TaskRunner(Protocol):
     def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
         """Yield results as tasks end, in any order.
 
-        Raise the first permanent error, or the first transient one after the last attempt. Then no new task starts.
+        Raise the first permanent error, or the first transient one of a last attempt. No new task starts then.
         """
         ...
 
     def run_grouped(
         self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int, _: Callable[[T], int]
     ) -> Iterator[R]:
-        """Run the tasks, as `run` does. Many small tasks may be one task of Spark: it does them one after the other.
+        """Run the tasks as `run` does, but small ones may share one Spark task, which runs them one after the other.
 
-        It yields their results when all are done. If it is tried again, it begins with the first task: so each must
-        find its own earlier results. The last argument counts the records, or bytes, of a task.
+        Their results come when all of them are done. If the Spark task is tried again, it begins with the first of
+        them, so each has to find its own earlier results. The last argument counts the records, or bytes, of a task.
         """
         return self.run(function, tasks, max_concurrent)
 
     def at_once(self, max_concurrent: int) -> int:
-        """Return the greatest number of tasks running at once. Limits of a run are divided by this number."""
+        """Return the greatest number of tasks that run at once. Limits of a run are divided by this number."""
         ...
 
 
 @dataclass(frozen=True)
 class TaskOutcome(Generic[R]):
-    """The answer of an executor. Errors are values in it, because Spark would turn a raised one into text."""
+    """The answer of an executor. It holds an error as a value, because Spark would turn a raised error into text."""
 
     result: R | None
     error: Exception | None
@@ -117,7 +117,7 @@ class TaskOutcome(Generic[R]):
 
 
 class GroupingRunner(TaskRunner):
-    """A runner of tasks of Spark: each one costs more than a small piece of work."""
+    """A runner that puts small tasks together, because a Spark task itself costs more than a small piece of work."""
 
     def run_grouped(
         self,
@@ -126,7 +126,7 @@ class GroupingRunner(TaskRunner):
         max_concurrent: int,
         count_size: Callable[[T], int],
     ) -> Iterator[R]:
-        """Put small tasks together into tasks of Spark by their sizes, and yield the result of each."""
+        """Put small tasks together into Spark tasks by their sizes, and yield the result of each small task."""
         if not tasks:
             return
         groups = deal_out(tasks, lambda task: count_size(task) + STREAM_COST, self.at_once(max_concurrent))
@@ -152,7 +152,7 @@ class SparkRunner(GroupingRunner):
         yield from run_in_threads(lambda task: self._run_one(context, function, task), tasks, max_concurrent)
 
     def at_once(self, max_concurrent: int) -> int:
-        """Return this machine's number of cores at most if Spark is local. A cluster may run as many as requested."""
+        """Return at most this machine's number of cores if Spark is local. A cluster may run as many as requested."""
         context = self._session().sparkContext
         if str(context.master).startswith("local"):
             with _explain_loss(context):
@@ -160,7 +160,7 @@ class SparkRunner(GroupingRunner):
         return max_concurrent
 
     def _run_one(self, context: Any, function: Callable[[T, Attempt], R], task: T) -> R:
-        """Run a task as a job of Spark with one task. Return its result, or raise its error."""
+        """Run a task as a Spark job with one Spark task. Return its result, or raise its error."""
         with _explain_loss(context):
             outcome: TaskOutcome[R] = context.parallelize([task], 1).map(guard_task(function)).collect()[0]
         return outcome.unwrap()
@@ -186,7 +186,7 @@ def _explain_loss(context: Any) -> Iterator[None]:
 
 
 class ChosenRunner(GroupingRunner):
-    """Chooses a runner (a warm Spark or an own one) when there is a first task, and passes all calls to it."""
+    """Chooses a runner (a warm Spark or one of its own) when one is first needed, and passes all calls to it."""
 
     def __init__(self, choose: Callable[[], TaskRunner]) -> None:
         self._choose = choose
@@ -214,7 +214,7 @@ def run_in_threads(
 ) -> Iterator[R]:
     """Yield the tasks' results as they end, at most `max_concurrent` at once.
 
-    After an error no other one starts. Those under way are waited for; if it was an interrupt, they are cancelled.
+    After an error no other task starts. Running tasks are waited for. An interrupt calls `cancel_running` first.
     """
     with ThreadPoolExecutor(max_concurrent, thread_name_prefix="spark-task") as pool:
         pending = {pool.submit(run_task, task) for task in tasks}
@@ -235,7 +235,7 @@ def _call_for_each(function: Callable[[T, Attempt], R], group: Sequence[T], atte
 
 
 def _cancel_pending(pending: "set[Future[Any]]") -> None:
-    """Cancel the jobs not yet started. The pool waits for the running ones, so no job outlives its run."""
+    """Cancel the jobs that have not started. The pool waits for the running ones, so no job outlives its run."""
     for future in pending:
         future.cancel()
 
@@ -251,7 +251,7 @@ def _call_on_disk(function: Callable[[T, Attempt], R], task: T, attempt: Attempt
 
 
 def guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], TaskOutcome[R]]:
-    """Return a function for an executor: it calls `function` with a task, and returns errors as values."""
+    """Return a function for an executor. It calls `function` with a task, and returns errors as values."""
 
     def call(task: T) -> TaskOutcome[R]:
         """Call `function` with the number of this attempt, as Spark counts them."""
@@ -264,7 +264,7 @@ def guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], TaskOutcome
         except PermanentError as err:
             return TaskOutcome(None, err)
         except TransientError as err:
-            # Raised, it makes Spark retry the task. The last attempt returns it, to keep its type.
+            # If it is raised, Spark retries the task. The last attempt returns it, so that it keeps its type.
             if attempt.is_last:
                 return TaskOutcome(None, err)
             raise
@@ -273,7 +273,7 @@ def guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], TaskOutcome
 
 
 def pickle_task(function: Callable[[T, Attempt], R], task: T) -> bytes:
-    """Pickle a task with its function: by name if it is in a module, else by value, as Spark does."""
+    """Pickle a task with its function: by name if the function is in a module, else by value, as Spark does."""
     if all(inner.__module__ != "__main__" and "<" not in inner.__qualname__ for inner in _list_functions(function)):
         return pickle.dumps((function, task))
     # imports all of PySpark, which takes longer than most tasks
@@ -284,7 +284,7 @@ def pickle_task(function: Callable[[T, Attempt], R], task: T) -> bytes:
 
 
 def _list_functions(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield the function, or the functions inside a partial one: a group's function calls another."""
+    """Yield the function, or the functions inside a partial one: a group's function calls the function of its tasks."""
     if not isinstance(function, partial):
         yield function
         return

@@ -1,4 +1,4 @@
-"""Spark settings of a run, needed by the platform with every master."""
+"""The Spark settings of a run that the platform needs with every master."""
 
 import atexit
 import logging
@@ -29,14 +29,17 @@ OTHER_SPARK_VARIABLES = (
     "SPARK_CONNECT_MODE_ENABLED",
     "SPARK_API_MODE",
 )
-"""Environment variables with which PySpark would not start Spark, but be the client of another one."""
+"""Environment variables that would make PySpark the client of another Spark, so that it starts none of its own."""
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties").absolute()
 JAVA_VARIABLE = "SPARK_SUBMIT_OPTS"
-"""Options of the JVM that Spark's launcher takes from the environment."""
+"""The environment variable from which Spark's launcher takes options of the JVM."""
 
 DAEMON_MODULE = "kafka_s3_platform.python_daemon"
-"""From this process, Spark forks its Python workers. A cluster's workers may have the package from elsewhere, later."""
+"""The module of the process from which Spark forks its Python workers, for a local master only.
+
+A cluster's workers may get the package from elsewhere, later.
+"""
 
 DEPLOY_MODE = "spark.submit.deployMode"
 _CLUSTER = re.compile(r"^\s*(spark\.master|spark\.submit\.deployMode)[\s=:]+(\S+)", re.MULTILINE)
@@ -46,7 +49,7 @@ MAX_TASK_ATTEMPTS = 4
 
 
 def build_spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return Spark's properties for one run. `overrides` win (`spark.master` for a cluster, memory, ...).
+    """Return Spark's properties for one run. `overrides` win (such as `spark.master` for a cluster, or memory).
 
     Speculation stays off: two live attempts of a scan would only compete for the same object keys.
     """
@@ -77,7 +80,7 @@ def build_spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, st
         conf.setdefault("spark.authenticate", "true")
         conf.setdefault("spark.python.daemon.module", DAEMON_MODULE)
     else:
-        # of executors: the log settings of `log_errors_only` are a file of this machine
+        # for executors: the log settings of `log_errors_only` are a file of this machine
         conf.setdefault("spark.log.level", "ERROR")
     return conf
 
@@ -85,7 +88,7 @@ def build_spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, st
 _JAVA_VARIABLES = (JAVA_VARIABLE, "PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _JAVA_PROPERTIES = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 _JAVA_FILES = ("spark-defaults.conf", "spark-env.sh", "java-opts")
-"""Where options of Spark's Java are given, the files in Spark's folder of configuration."""
+"""The places of options for Spark's Java: variables, properties, and files in Spark's configuration folder."""
 
 
 def find_class_data() -> Path:
@@ -95,13 +98,13 @@ def find_class_data() -> Path:
 
 @contextmanager
 def set_java_options(conf: Mapping[str, str], env: MutableMapping[str, str]) -> Iterator[None]:
-    """Set Java options in this block for a quick start of Spark, except options already set otherwise."""
+    """Set Java options in this block that make Spark start quickly, except options already set otherwise."""
     options = "\n".join(
         [*(env.get(name, "") for name in _JAVA_VARIABLES), *(conf.get(n, "") for n in _JAVA_PROPERTIES)]
     )
     folder = Path(env.get("SPARK_CONF_DIR") or find_pyspark_jars().with_name("conf"))
     options += "\n".join(_read_text(folder / name) for name in _JAVA_FILES)
-    # Another Java puts together the command line of Spark's.
+    # Another Java puts together the command line of Spark's Java.
     launching = env.get("SPARK_LAUNCHER_OPTS", "")
     variables = {
         JAVA_VARIABLE: f"{shlex.join(choose_options(options, find_class_data()))} {env.get(JAVA_VARIABLE, '')}",
@@ -131,14 +134,14 @@ def _read_text(path: Path) -> str:
 
 
 def is_started(env: Mapping[str, str]) -> bool:
-    """Return True if this process has started Spark's JVM, or was started by it. Its options cannot change any more."""
+    """Return True if this process started Spark's JVM, or was started by it. The JVM's options are then fixed."""
     from pyspark import SparkContext
 
     return "PYSPARK_GATEWAY_PORT" in env or SparkContext._gateway is not None  # noqa: SLF001 - nothing else tells
 
 
 def ignore_other_spark(env: MutableMapping[str, str]) -> None:
-    """Change the environment: PySpark is to start the Spark of its own package, and no other one set up here."""
+    """Change the environment so that PySpark starts the Spark of its own package, and no other that is set up here."""
     home = str(find_pyspark_jars().parent)
     ignored_names = [name for name in OTHER_SPARK_VARIABLES if name in env]
     if env.get("SPARK_HOME", home) != home:
@@ -157,7 +160,7 @@ def ignore_other_spark(env: MutableMapping[str, str]) -> None:
 
 
 def has_user_name() -> bool:
-    """Return True if this user is in the user database. Containers run under any user id."""
+    """Return True if this user is in the user database. Containers may run under any user id."""
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
@@ -166,7 +169,7 @@ def has_user_name() -> bool:
 
 
 def start_java_without_user(conf: Mapping[str, str], env: MutableMapping[str, str]) -> None:
-    """Start Spark's JVM with a made-up user name, a folder and a login, for a user id missing in the user database."""
+    """Start Spark's JVM with a made-up user name, a folder and a login, for a user id that the user database lacks."""
     from pyspark import SparkConf, SparkContext
 
     name = f"user-{os.getuid()}"
@@ -182,9 +185,9 @@ def start_java_without_user(conf: Mapping[str, str], env: MutableMapping[str, st
 
 
 def end_java(session: "SparkSession") -> None:
-    """Stop a session started by this process, and wait until its Java has ended."""
+    """Stop a session that this process has started, and wait until its Java has ended."""
     gateway: Any = session.sparkContext._gateway  # noqa: SLF001 - nothing else knows its process
-    # Otherwise it would be stopped once more, without its Java.
+    # Otherwise the session would be stopped once more, without its Java.
     atexit.unregister(session.stop)
     session.stop()
     gateway.proc.stdin.close()
@@ -196,7 +199,7 @@ def log_errors_only(env: MutableMapping[str, str]) -> Iterator[None]:
     """Make a JVM started in this block log errors only, unless somebody has configured Spark's log."""
     java_options = env.get(JAVA_VARIABLE, "")
     is_chosen = "log4j" in java_options or "SPARK_CONF_DIR" in env
-    # The root logger lets through what libraries tell if it is wanted: then Spark's is too.
+    # If the root logger lets libraries' messages through, Spark's are wanted too.
     is_wanted = logging.getLogger().isEnabledFor(logging.INFO)
     options = f"{java_options} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}".strip()
     with _set_variables(env, {} if is_chosen or is_wanted else {JAVA_VARIABLE: options}):
@@ -205,7 +208,7 @@ def log_errors_only(env: MutableMapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def make_private_files() -> Iterator[None]:
-    """Make processes started in this block write files for this user only: tasks hold secrets, and may spill."""
+    """Make processes started in this block write files for this user only, because tasks hold secrets and may spill."""
     earlier_mask = os.umask(0o077)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A separate process decides about records. If it exceeds memory or time, only this process ends.
+"""Decides about records in a separate process. If the process exceeds its memory or time, it ends, but not the task.
 
 Questions and answers are frames: bytes after their length.
 """
@@ -20,24 +20,24 @@ from kafka_s3_platform.core import interpreter
 from kafka_s3_platform.core.model.connect import cut_reason
 
 Decide = Callable[[pa.RecordBatch], pa.Buffer]
-"""Decides about the records of a batch. The result is a stream of one column, `passes`."""
+"""Decides about the records of a batch. The result is an Arrow stream that has one column, `passes`."""
 
 _LENGTH = struct.Struct(">Q")
 
 MEMORY_BYTES = 1 << 30
-"""The memory of the process. A condition with more needs ends the process, not the task."""
+"""The memory of the process. A condition that needs more ends the process, not the task."""
 
 CHECK_SECONDS = 20.0
-"""Longest check of a condition, without any record. It includes the start of the process."""
+"""The longest check of a condition, without any record. It includes the start of the process."""
 
 ROWS_AT_ONCE = 10_000
 
 ROWS_SECONDS = 60.0
-"""Longest time to decide `ROWS_AT_ONCE` records."""
+"""The longest time for deciding about `ROWS_AT_ONCE` records."""
 
 
 def send_frame(sink: IO[bytes], frame: Any) -> None:
-    """Send a frame: bytes, or Arrow's buffer of them. Raises OSError if nobody reads."""
+    """Send a frame (bytes, or an Arrow buffer). Raises OSError if nobody reads it."""
     sink.write(_LENGTH.pack(memoryview(frame).nbytes))
     sink.write(memoryview(frame))
     sink.flush()
@@ -52,7 +52,7 @@ def write_stream(records: pa.RecordBatch | pa.Table) -> pa.Buffer:
 
 
 def read_frame(source: IO[bytes]) -> bytes:
-    """Read the next frame, empty at the end. Raises EOFError if the source ends within a frame."""
+    """Read the next frame, or an empty one at the end. Raises EOFError if the source ends within a frame."""
     head = source.read(_LENGTH.size)
     if not head:
         return b""
@@ -64,7 +64,7 @@ def read_frame(source: IO[bytes]) -> bytes:
 
 
 def serve_decisions(condition: Callable[[str], Decide], why: Callable[[Exception], str], memory_bytes: int) -> None:
-    """Decide for the parent process, by Arrow IPC streams of one batch each, until they end.
+    """Decide for the parent process, which sends Arrow IPC streams of one batch each, until they end.
 
     The first frame is the text of a `condition`, compiled when the first batch comes. The answer to a batch is two
     frames: JSON with an error or null, and the decisions. `why` describes a failure, or raises it to end the process.
@@ -90,7 +90,7 @@ def serve_decisions(condition: Callable[[str], Decide], why: Callable[[Exception
 
 
 class FailedError(Exception):
-    """There is no answer. The message has the reason."""
+    """The process gives no answer. The message has the reason."""
 
 
 class DecidingProcess:
@@ -110,7 +110,7 @@ class DecidingProcess:
         send_frame(_require_pipe(self._child.stdin), condition.encode(errors="backslashreplace"))
 
     def decide(self, batch: pa.RecordBatch, seconds: float) -> pa.BooleanArray:
-        """Return the decisions of the process on a batch. FailedError if it fails, or takes longer than `seconds`."""
+        """Return the process's decisions on a batch. Raises FailedError if it fails or takes longer than `seconds`."""
         is_late = threading.Event()
         timer = threading.Timer(seconds, _kill_late, (self._child, is_late))
         timer.start()
@@ -135,14 +135,14 @@ class DecidingProcess:
 
 
 def _require_pipe(end: IO[bytes] | None) -> IO[bytes]:
-    """Return the end of a pipe: `Popen` leaves it out only for a process without pipes."""
+    """Return the end of a pipe, which `Popen` leaves out only for a process without pipes."""
     if end is None:
         raise ValueError("the process was started without pipes")
     return end
 
 
 def _kill_late(child: "subprocess.Popen[bytes]", is_late: threading.Event) -> None:
-    """End a late process, and note it."""
+    """End a late process, and note this."""
     is_late.set()
     child.kill()
 

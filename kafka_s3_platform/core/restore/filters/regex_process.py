@@ -1,4 +1,4 @@
-"""The process for matching keys with a Python regular expression: some keys may keep it busy for ever."""
+"""The process that matches keys with a Python regular expression, since some keys may keep it busy for ever."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ def compile_expression(text: str) -> Decide:
 
 
 def _matches(pattern: re.Pattern[str], key: bytes) -> bool:
-    """Match a key completely. A key other than UTF-8 matches nothing."""
+    """Match a key completely. A key that is not UTF-8 does not match."""
     try:
         return pattern.fullmatch(key.decode()) is not None
     except UnicodeDecodeError:
@@ -28,7 +28,7 @@ def _matches(pattern: re.Pattern[str], key: bytes) -> bool:
 
 
 def _explain_failure(err: Exception) -> str:
-    """Describe a failure of the expression itself. Raise any other, to end the process."""
+    """Describe a failure of the expression itself. Raise any other failure, which ends the process."""
     if isinstance(err, (MemoryError, RecursionError)):
         return f"it needs too much memory ({type(err).__name__})"
     raise err

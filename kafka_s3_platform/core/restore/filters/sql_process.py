@@ -1,12 +1,12 @@
-"""The process for checking and deciding a condition in DuckDB's SQL. Only this process pays for the condition's costs.
+"""The process that checks and decides a condition in DuckDB's SQL. Only this process pays for the condition's costs.
 
 DuckDB's own limit of memory does not count texts and lists made by a function, and an interrupt waits for the end of a
 function. So the operating system limits this process, and its parent ends it when its time is over.
 
-An allowed function gives one result for one record, at any time, anywhere. These are listed, because DuckDB does not
-mark them: of its functions of the clock, settings or random numbers, some are macros, and some are marked as
-consistent. Functions with several rows as result, of tables or files, or with the name of an aggregate as text are left
-out too (`list_aggregate(l, 'reservoir_quantile', 0.5)` is random).
+An allowed function gives the same result for the same record, at any time, anywhere. The allowed ones are listed,
+because DuckDB does not mark them: of its functions that depend on the clock, settings or random numbers, some are
+macros, and some are marked as consistent. Functions that return several rows, read tables or files, or take the name of
+an aggregate as text are left out too (`list_aggregate(l, 'reservoir_quantile', 0.5)` is random).
 """
 
 import json
@@ -91,7 +91,7 @@ FUNCTIONS = {
         "struct_update struct_values union_extract union_tag union_value uuid_extract_timestamp uuid_extract_version"
     ),
 }
-"""Purpose -> names of functions. Operators are functions too. `docs/restore.md` lists them."""
+"""The names of the allowed functions, by purpose. Operators are functions too. `docs/restore.md` lists them."""
 
 ALLOWED = frozenset(name.lower() for names in FUNCTIONS.values() for name in names.split())
 
@@ -135,7 +135,7 @@ SPECIAL = frozenset(
         "current_schema",
     }
 )
-"""SQL writes these like columns, but they are functions of the moment or the user, even if a lambda has such a name."""
+"""SQL writes these like columns, but they are functions of the moment or the user, even as names in a lambda."""
 
 _SEVERAL_ROWS = frozenset({"unnest", "unlist", "generate_subscripts", "regexp_split_to_table"})
 _CLOCKS = frozenset(
@@ -148,7 +148,7 @@ _CLOCKS = frozenset(
         "pg_postmaster_start_time",
     }
 )
-"""Functions of the clock not reported as such by DuckDB."""
+"""Functions of the clock that DuckDB does not report as such."""
 
 TOO_MUCH_MEMORY = "it needs too much memory"
 
@@ -156,24 +156,24 @@ HELPERS = (
     "CREATE MACRO text(bytes) AS try(decode(bytes))",
     "CREATE MACRO header(headers, name) AS list_filter(headers, lambda each: each.key = name)[-1].value",
 )
-"""`text(value)`: bytes as UTF-8 text, null if they are none. `header(headers, 'name')`: a header's last value."""
+"""`text(value)`: bytes as UTF-8 text, or null if they are none. `header(headers, 'name')`: a header's last value."""
 
 _OUT_OF_MEMORY = (MemoryError, duckdb.OutOfMemoryException, pa.ArrowMemoryError)
 
 
 class UnusableError(Exception):
-    """It is no condition on each record by itself."""
+    """The text is no condition that can be decided for each record by itself."""
 
 
 def check_shape(connection: duckdb.DuckDBPyConnection, condition: str) -> None:
-    """Raise UnusableError if it is anything but one condition, or uses anything else than allowed parts."""
-    # Both ways: with and without parentheses, so that nothing can close them and go on.
+    """Raise UnusableError unless the text is one condition, made of allowed parts."""
+    # It is checked with and without parentheses, so that nothing can close them and go on.
     for select in (f"SELECT ({condition}\n)", f"SELECT {condition}"):
         _check_select(parse_select(connection, select))
 
 
 def _check_select(tree: Mapping[str, Any]) -> None:
-    """Raise UnusableError if DuckDB's parse tree is not of one condition alone, made of allowed parts."""
+    """Raise UnusableError unless DuckDB's parse tree is of one condition alone, made of allowed parts."""
     node = tree["statements"][0]["node"]
     if node["type"] != "SELECT_NODE":
         raise UnusableError("it is several statements in one, such as by UNION")
@@ -187,7 +187,7 @@ def _check_select(tree: Mapping[str, Any]) -> None:
 
 
 def parse_select(connection: duckdb.DuckDBPyConnection, select: str) -> dict[str, Any]:
-    """Parse a statement by DuckDB."""
+    """Parse a statement with DuckDB."""
     rows = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [select]).fetchall()
     tree: dict[str, Any] = json.loads(rows[0][0])
     if tree["error"]:
@@ -196,7 +196,7 @@ def parse_select(connection: duckdb.DuckDBPyConnection, select: str) -> dict[str
 
 
 def find_reasons(node: Any, names: frozenset[str]) -> Iterator[str]:
-    """Yield the reasons to refuse parts of a parsed expression, from the outside in. It may refer to `names`."""
+    """Yield the reasons to refuse parts of a parsed expression, from the outside in. `names` are allowed in it."""
     if isinstance(node, list):
         for child in node:
             yield from find_reasons(child, names)
@@ -210,7 +210,7 @@ def find_reasons(node: Any, names: frozenset[str]) -> Iterator[str]:
 
 
 def _find_parameters(lambda_head: Mapping[str, Any]) -> frozenset[str]:
-    """Find the parameters of a lambda. DuckDB parses `value -> '$.a'` as a lambda too: there it is the column."""
+    """Find a lambda's parameters. DuckDB parses `value -> '$.a'` as a lambda too, whose parameter is the column."""
     is_row = lambda_head["class"] == "FUNCTION" and lambda_head["function_name"] == "row"
     several = [parameter["expression"] for parameter in lambda_head["arguments"]] if is_row else [lambda_head]
     return frozenset(
@@ -219,7 +219,7 @@ def _find_parameters(lambda_head: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _find_reason(expression: Mapping[str, Any], names: frozenset[str]) -> str | None:
-    """Return the reason to refuse a part of an expression, None if it is allowed. It may refer to `names`."""
+    """Return the reason to refuse a part of an expression, or None if it is allowed. `names` are allowed in it."""
     kind: str = expression["class"]
     if kind not in _EXPRESSIONS:
         return _REFUSED.get(kind, kind)
@@ -235,7 +235,7 @@ def _find_reason(expression: Mapping[str, Any], names: frozenset[str]) -> str | 
 
 
 def _judge_function(name: str) -> str | None:
-    """Return the reason to refuse a function, None if it is allowed."""
+    """Return the reason to refuse a function, or None if it is allowed."""
     if name in ALLOWED:
         return None
     if name in _SEVERAL_ROWS:
@@ -251,7 +251,7 @@ def _describe_unsteady(name: str) -> str:
 
 @cache
 def _list_unsteady() -> frozenset[str]:
-    """List the functions dependent on more than their arguments, as far as DuckDB reports them."""
+    """List the functions that depend on more than their arguments, as far as DuckDB reports them."""
     with duckdb.connect(":memory:") as connection:
         rows = connection.execute(
             "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type = 'aggregate' "
@@ -261,7 +261,7 @@ def _list_unsteady() -> frozenset[str]:
 
 
 def _explain_failure(err: Exception) -> str:
-    """Describe a failure of the condition itself. Raise any other, to end the process."""
+    """Describe a failure of the condition itself. Raise any other failure, which ends the process."""
     if isinstance(err, _OUT_OF_MEMORY):
         return TOO_MUCH_MEMORY
     if isinstance(err, (UnusableError, duckdb.Error, RecursionError)):
@@ -278,7 +278,7 @@ class Condition:
         check_shape(self._connection, condition)
 
     def decide(self, batch: pa.RecordBatch) -> pa.Buffer:
-        """Decide for each record, as a stream of one column."""
+        """Return the decision for each record, as an Arrow stream of one column."""
         records = self._connection.from_arrow(pa.Table.from_batches([_drop_timezone(batch)]))
         result = records.project(f"({self._condition}\n) AS passes").to_arrow_table().combine_chunks()
         passes = result.column("passes")
@@ -290,7 +290,7 @@ class Condition:
 
 
 def _drop_timezone(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with times in UTC without a timezone: with one, DuckDB would need its extension ICU."""
+    """Return the batch with times in UTC without a timezone. With one, DuckDB would need its extension ICU."""
     at = batch.schema.get_field_index("timestamp")
     times = batch.column(at).cast(pa.timestamp("ms"))
     return batch.set_column(at, pa.field("timestamp", times.type), times)
@@ -309,7 +309,7 @@ def open_duckdb() -> duckdb.DuckDBPyConnection:
     )
     for helper in HELPERS:
         connection.execute(helper)
-    # Otherwise functions of a timezone would use the machine's: two executors could decide differently.
+    # Otherwise functions of a timezone would use the machine's, and two executors could decide differently.
     connection.execute("SET TimeZone = 'UTC'")
     # Last: from here on a condition cannot change a setting.
     connection.execute("SET lock_configuration = true")

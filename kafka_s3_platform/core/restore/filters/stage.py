@@ -1,6 +1,6 @@
-"""Chooses the records of a stream to restore: by key, SQL condition or a user's function; the latest of each key.
+"""Chooses the records of a stream to restore: by key, SQL condition or a user's function, or the latest of each key.
 
-The last record of each key is found with bounded memory, as a compacted snapshot keeps it.
+The last record of each key, as a compacted snapshot keeps it, is found with bounded memory.
 """
 
 import re
@@ -34,21 +34,21 @@ PREDICATE = "--predicate (what.predicate)"
 _REGEX_MODULE = "kafka_s3_platform.core.restore.filters.regex_process"
 
 DecideRecords = Callable[[pa.RecordBatch], pa.BooleanArray]
-"""Decides which records of a batch, never empty, pass a filter; null means no."""
+"""Decides which records of a batch, which is never empty, pass a filter. Null means no."""
 
 T = TypeVar("T", pa.RecordBatch, pa.BinaryArray)
 
 
 @final
 class SqlCondition:
-    """A condition such as `text(key) LIKE 'eu-%' AND "offset" % 10 = 0`: each record by itself decides.
+    """A condition such as `text(key) LIKE 'eu-%' AND "offset" % 10 = 0`, decided for each record by itself.
 
-    Columns are those of RECORD_SCHEMA: key and value are BLOBs, `timestamp` is a TIMESTAMP in UTC, `offset` needs its
-    double quotes. It sees no files, no other tables and no clock, so the same record gives the same answer. A
-    separate process decides it, with limits of memory and time.
+    Its columns are as in RECORD_SCHEMA: key and value are BLOBs, `timestamp` is a TIMESTAMP in UTC, `offset` needs its
+    double quotes. It sees no files, no other tables and no clock, so the same record gives the same answer. A separate
+    process decides it, with limits of memory and time.
 
     Raises:
-        ConfigError: it is no such condition, does not fit the columns, or costs too much without any record.
+        ConfigError: the text is no such condition, does not fit the columns, or costs too much even without any record.
     """
 
     def __init__(self, condition: str) -> None:
@@ -65,11 +65,11 @@ class SqlCondition:
             ) from err
 
     def decide(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Decide for each record of a batch, never empty. PermanentError if the condition fails for one of them."""
+        """Decide for each record of a non-empty batch. Raises PermanentError if the condition fails for one of them."""
         return pa.concat_arrays([self._decide_part(part) for part in _split_rows(batch)])
 
     def _decide_part(self, part: pa.RecordBatch) -> pa.BooleanArray:
-        """Decide for so many records as the process gets at once. An error names their offsets."""
+        """Decide for the records the process gets at once. An error names their offsets."""
         try:
             return self._process.decide(part, deciding.ROWS_SECONDS)
         except FailedError as err:
@@ -81,7 +81,7 @@ class SqlCondition:
 
 
 def _split_rows(rows: T) -> Iterator[T]:
-    """Split a batch, or a column, into parts of ROWS_AT_ONCE rows for a deciding process."""
+    """Split a batch, or a column, into parts of at most `deciding.ROWS_AT_ONCE` rows."""
     for start in range(0, len(rows), deciding.ROWS_AT_ONCE):
         yield rows.slice(start, deciding.ROWS_AT_ONCE)
 
@@ -90,11 +90,12 @@ def _split_rows(rows: T) -> Iterator[T]:
 class LatestOffsets:
     """Finds each key's last record in a stream of one kafka partition. It reads the stream when it is made.
 
-    DuckDB groups by the keys themselves, not by hashes of them. It spills to the machine's temporary directory, about
-    the bytes of the different keys. Measured with keys of 100 bytes: the process grew by 390 MB for 3 million different
+    DuckDB groups by the keys themselves, not by hashes of them. It spills about the bytes of the different keys to the
+    machine's temporary directory. Measured with keys of 100 bytes, the process grew by 390 MB for 3 million different
     keys, and by as much for 7.5 million. A record is identified by its place in the stream, since a transform may have
-    made several of one offset. The places come back in order, so in a second reading of the same stream `take_latest`
-    needs only the next ones. Records without a key are counted and left out, as Kafka's log cleaner drops them too.
+    made several records of one offset. The places come back in order, so in a second reading of the same stream
+    `take_latest` needs only the next ones. Records without a key are counted and left out, because Kafka's log cleaner
+    drops them too.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -113,7 +114,7 @@ class LatestOffsets:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The reader first: it uses the connection.
+        # The reader is closed first, because it uses the connection.
         self._places.close()
         self._release()
 
@@ -131,7 +132,7 @@ class LatestOffsets:
         return batch.take(pa.array(self._take_places(self._second_count - 1) - first))
 
     def _take_places(self, last: int) -> Int64s:
-        """Return the places of latest records up to the place `last`, without those returned before."""
+        """Return the places of latest records up to the place `last`, except the ones already returned."""
         parts = [self._unused]
         while not parts[-1].size or parts[-1][-1] <= last:
             more = next(self._places, None)
@@ -144,10 +145,10 @@ class LatestOffsets:
         return together[:at]
 
     def _find_latest(self, batches: Iterable[pa.RecordBatch]) -> Generator[Int64s, None, None]:
-        """Read the stream. Return the place in it of the last record of each key, ascending."""
+        """Read the stream. Return the places of each key's last record in it, ascending."""
         schema = pa.schema([("key", pa.binary()), ("place", pa.int64())])
         what = "--latest-per-key (what.latest_per_key): finding the last record of each key"
-        # The largest place needs no order, so DuckDB does not have to keep the stream's.
+        # The largest place needs no order, so DuckDB does not have to keep the stream's order.
         with read_by_duckdb(schema, map(self._number_keys, batches), what) as reader:
             self._connection.from_arrow(reader).aggregate("max(place) AS latest", "key").project("latest").create(
                 "found"
@@ -167,11 +168,11 @@ class LatestOffsets:
 
 
 class FilteredStream:
-    """The records of `batches` (one source kafka partition, ascending by offset), after all set filters.
+    """The records of `batches` (one source kafka partition, ascending by offset) that pass all set filters.
 
-    With `latest_per_key` the stream is read twice. The first reading is `first_pass`, or else `batches` itself: it must
-    then be iterable again. Passing records without a key are then left out, as Kafka's log cleaner drops them:
-    `without_key_count` counts them. Counts are of the records iterated so far.
+    With `latest_per_key` the stream is read twice. The first reading is `first_pass`, or else `batches` itself, which
+    must then be iterable again. Passing records without a key are then left out, because Kafka's log cleaner drops
+    them: `without_key_count` counts them. Counts are of the records iterated so far.
 
     Raises:
         ConfigError: a part of the filter cannot be used.
@@ -201,12 +202,12 @@ class FilteredStream:
             yield from self._count_passed(map(latest.take_latest, batches))
 
     def _count_read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Count the records of a batch as read, and return it."""
+        """Count the records of a batch just read, and return it."""
         self.read_count += batch.num_rows
         return batch
 
     def _filter(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of each batch, perhaps none, after the filters on single records."""
+        """Yield the records of each batch, perhaps none, that pass the filters on single records."""
         for batch in batches:
             passing = batch
             for mask in self._masks:
@@ -215,7 +216,7 @@ class FilteredStream:
             yield passing
 
     def _count_passed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with records, and count these."""
+        """Yield the batches with records, and count the records."""
         for batch in batches:
             if batch.num_rows:
                 self.passed_count += batch.num_rows
@@ -248,7 +249,7 @@ class KeyRegex:
 
 
 def check_filter(records: RecordFilter) -> None:
-    """Raise ConfigError with the option's name if a part of the filter cannot be used. Reads no record."""
+    """Raise ConfigError with the option's name if a part of the filter cannot be used. It reads no record."""
     _build_masks(records)
 
 
@@ -258,7 +259,7 @@ def is_filtered(records: RecordFilter) -> bool:
 
 
 def _build_masks(records: RecordFilter) -> list[DecideRecords]:
-    """Return a function for each set filter on single records. ConfigError if one cannot be used."""
+    """Return a function for each set filter on single records. Raises ConfigError if one cannot be used."""
     masks: list[DecideRecords] = []
     if records.keys or records.key_prefixes or records.key_regex is not None:
         masks.append(_build_key_mask(records))
@@ -297,7 +298,7 @@ def _test_keys(tests: Sequence[Callable[[pa.BinaryArray], pa.BooleanArray]], bat
 
 
 def _build_function_mask(dotted: str) -> DecideRecords:
-    """Return the filter by a user's function, with checked answers. ConfigError if an empty batch shows a fault."""
+    """Return a user's function as a filter with checked answers. Raises ConfigError if it fails on an empty batch."""
     function = load_function(dotted, PREDICATE)
     option = f"{PREDICATE} {dotted}"
     try:
@@ -312,7 +313,7 @@ def _build_function_mask(dotted: str) -> DecideRecords:
 def _apply_function(
     option: str, function: Callable[[pa.RecordBatch], object], batch: pa.RecordBatch
 ) -> pa.BooleanArray:
-    """Decide by a user's function. PermanentError if it fails, or its answer cannot be used."""
+    """Decide by a user's function. Raises PermanentError if it fails, or if its answer cannot be used."""
     where = f"{option} on {batch.num_rows} records from offset {batch.column('offset')[0]} on"
     try:
         mask = function(batch)
@@ -326,7 +327,7 @@ def _apply_function(
 
 
 def _find_flaw(mask: object, count: int) -> str | None:
-    """Describe why a user's answer for `count` records cannot be used. None if it can."""
+    """Describe why a user's answer for `count` records cannot be used. Return None if it can."""
     if not isinstance(mask, pa.Array) or mask.type != pa.bool_():
         kind = mask.type if isinstance(mask, pa.Array | pa.ChunkedArray) else type(mask).__name__
         return f"{kind}, not a boolean pyarrow.Array"

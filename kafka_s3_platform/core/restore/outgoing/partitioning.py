@@ -1,4 +1,4 @@
-"""Chooses the kafka partition of the target for each restored record, by the hashes of keys of Kafka's clients.
+"""Chooses the target's kafka partition for each restored record. Keys are hashed as Kafka's clients hash them.
 
 No key becomes a Python object.
 Source of murmur2: `org.apache.kafka.common.utils.Utils.murmur2` and `toPositive`, used by Java's producer.
@@ -36,17 +36,17 @@ SOURCE = "source"
 
 
 def hash_murmur2(keys: pa.BinaryArray) -> Int64s:
-    """Compute Java's positive murmur2 of each key, -1 without a key."""
+    """Compute Java's positive murmur2 of each key, or -1 if a record has no key."""
     return _hash_keys(_murmur2_all, keys)
 
 
 def hash_crc32(keys: pa.BinaryArray) -> Int64s:
-    """Compute the CRC-32 of each key, -1 without a key."""
+    """Compute the CRC-32 of each key, or -1 if a record has no key."""
     return _hash_keys(_crc32_all, keys)
 
 
 def _hash_keys(kernel: Dispatcher, keys: pa.BinaryArray) -> Int64s:
-    """Compute the hash of each key by a compiled function of the keys' joined bytes, their lengths and the result."""
+    """Compute the hash of each key. The compiled `kernel` gets the joined keys, their lengths and the result."""
     strings = read_strings(keys)
     hashes = np.empty(len(keys), np.int64)
     kernel(np.frombuffer(strings.data, np.uint8), strings.lengths, hashes)
@@ -103,7 +103,7 @@ def _crc32_all(data: KeyBytes, lengths: Int64s, out: Int64s) -> None:  # pragma:
 
 
 class KafkaPartitioner(Protocol):
-    """A user's class for `partitioning`, by its dotted name, called with the target's kafka partition count.
+    """A user's class, by its dotted name in `partitioning`. It is called with the target's kafka partition count.
 
         class ByRegion:                       # my_package.my_module.ByRegion
             def __init__(self, kafka_partition_count):
@@ -113,8 +113,8 @@ class KafkaPartitioner(Protocol):
                 is_eu = pc.starts_with(batch.column("key"), "eu-")
                 return pc.if_else(is_eu.fill_null(False), 0, self.count - 1).cast(pa.int32())
 
-    The same record must always go to the same kafka partition, with any other records in the batch. A resumed restore
-    and the verification ask again.
+    The same record must always go to the same kafka partition, whatever other records are in the batch, because a
+    resumed restore and the verification ask again.
     """
 
     def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
@@ -126,7 +126,7 @@ def new_kafka_partitioner(partitioning: str, kafka_partition_count: int) -> Kafk
     """Return the partitioner for `partitioning`.
 
     Raises:
-        ConfigError: it is none, or a user's class that cannot be made.
+        ConfigError: there is no such partitioner, or the user's class cannot be made.
     """
     if partitioning in _OURS:
         return _OURS[partitioning](kafka_partition_count)
@@ -143,7 +143,7 @@ class _SourcePartitioner:
         self._count = count
 
     def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
-        """Return the source's kafka partitions. PermanentError if the target has not so many."""
+        """Return the source's kafka partitions. Raises PermanentError if the target does not have so many."""
         numbers = batch.column("partition")
         if len(numbers) and int(np.max(numbers.to_numpy())) >= self._count:
             raise PermanentError(
@@ -154,9 +154,9 @@ class _SourcePartitioner:
 
 
 class _HashPartitioner:
-    """Chooses by `hash(key) % count`, as Kafka's clients do. A hash of -1 stands for none: the source offset decides.
+    """Chooses by `hash(key) % count`, as Kafka's clients do. If there is no hash (-1), the source offset decides.
 
-    The clients spread such records by chance. By offset the result is the same each time.
+    The clients spread such records at random. By offset, the result is the same each time.
     """
 
     def __init__(self, hash_keys: Callable[[pa.BinaryArray], Int64s], count: int) -> None:
@@ -164,14 +164,14 @@ class _HashPartitioner:
         self._count = count
 
     def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
-        """Return the hash of each key, or without one the source offset, modulo the number of the target's."""
+        """Return each key's hash (or if there is none, the source offset) modulo the target's kafka partition count."""
         hashes = self._hash_keys(batch.column("key"))
         numbers = np.where(hashes < 0, read_offset_column(batch), hashes) % self._count
         return pa.array(numbers.astype(np.int32))
 
 
 def _hash_nonempty_keys(keys: pa.BinaryArray) -> Int64s:
-    """Compute the hashes of librdkafka's default, `consistent_random`: the CRC-32, -1 also for an empty key."""
+    """Compute the hashes of librdkafka's default, `consistent_random`: the CRC-32, or -1 for no key or an empty one."""
     return np.where(read_strings(keys).lengths < 1, -1, hash_crc32(keys))
 
 
@@ -188,7 +188,7 @@ class _UserPartitioner:
             raise ConfigError(f"{self._name} with {count} kafka partitions: {type(err).__name__}: {err}") from err
 
     def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
-        """Return the answer of the user's class. PermanentError if it fails, or its answer cannot be used."""
+        """Return the answer of the user's class. Raises PermanentError if it fails, or if its answer cannot be used."""
         where = f"{self._name} on {batch.num_rows} records from offset {batch.column('offset')[0]} on"
         try:
             numbers = self._partitioner.kafka_partitions(batch)
@@ -201,7 +201,7 @@ class _UserPartitioner:
         return numbers
 
     def _find_flaw(self, answer: Any, count: int) -> str | None:
-        """Describe why the class's answer for `count` records cannot be used. None if it can."""
+        """Describe why the class's answer for `count` records cannot be used. Return None if it can."""
         if not isinstance(answer, pa.Int32Array) or answer.null_count:
             return f"{type(answer).__name__}, not a pyarrow.Int32Array without nulls"
         if len(answer) != count:

@@ -1,4 +1,4 @@
-"""The records of one source kafka partition to send: filtered, changed, and distributed to the target's.
+"""The records sent from one source kafka partition: filtered, changed and dealt out to the target's kafka partitions.
 
 Sending, resuming and verifying all run this. The same archive and settings give the same records each time.
 """
@@ -24,17 +24,17 @@ from kafka_s3_platform.core.restore.target_topic import routes_by_record
 
 PROVENANCE = "kafka_s3.source."
 PROVENANCE_HEADERS = (f"{PROVENANCE}offset", f"{PROVENANCE}partition", f"{PROVENANCE}timestamp")
-"""They follow the record's own headers, in this order: whole numbers as text, the timestamp in epoch milliseconds."""
+"""These headers follow the record's own in this order. All are whole numbers as text, the timestamp in epoch ms."""
 
 Portions = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
-"""Splits a batch into portions to be sent at once."""
+"""Splits a batch into portions that are each sent at once."""
 
 
 @dataclass(frozen=True)
 class SchemaMapping:
-    """Old id -> new id, of keys and of values. None if a side has no registry, and so no ids.
+    """The new id of each old id, for keys and for values. It is None if a side has no registry, and so no ids.
 
-    `guids` are the same for GUIDs, of both. `notes` are sentences for people.
+    `guids` maps the GUIDs of both sides in the same way. `notes` are sentences for people.
     """
 
     key_ids: Mapping[int, int] | None
@@ -45,7 +45,7 @@ class SchemaMapping:
 
 @dataclass(frozen=True)
 class ValueSettings:
-    """Settings of an executor to make keys and values.
+    """An executor's settings for making keys and values.
 
     `source` are the converters of the archived records. `schemas` come from the index and decode the records, since the
     source's registry may be gone. `mapping` is None if ids stay as they are. Without `registers` no schema is
@@ -63,7 +63,7 @@ class ValueSettings:
 
 @dataclass(frozen=True)
 class SentSettings:
-    """Settings for changing a stream's records, for executors. `values` is None if keys and values stay as they are."""
+    """An executor's settings for changing a stream's records. `values` is None if keys and values stay as they are."""
 
     to_topic: str
     target_kafka_partitions: int = 1
@@ -74,10 +74,10 @@ class SentSettings:
 
 
 class OutgoingRecords:
-    """Distributes records over the target's kafka partitions, and sends them as they are. A subclass changes them.
+    """Distributes records over the target's kafka partitions, and leaves them as they are. A subclass changes them.
 
-    The counts are of the records so far. `filtered_count`: dropped. `failed_count`: they failed, and are left out.
-    `incomplete_count`: they have lost a part. `elsewhere`: they were routed to other topics, by topic.
+    The counts are of the records so far. `filtered_count` were dropped, `failed_count` failed and are left out, and
+    `incomplete_count` have lost a part. `elsewhere` counts the records routed to other topics, by topic.
 
     Raises:
         ConfigError: the partitioner cannot be used.
@@ -89,7 +89,7 @@ class OutgoingRecords:
         self.filtered_count = self.failed_count = self.incomplete_count = 0
         self.elsewhere: Counter[str] = Counter()
         self.counts_all = True
-        """It counts what belongs to no target. Of several streams of the same records, one does."""
+        """True if it counts the records that belong to no target. Of several streams of the same records, one does."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -97,14 +97,15 @@ class OutgoingRecords:
         return ()
 
     def apply(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        """Return (kafka partition of the target, its records in source order), ascending; nothing if no record is left.
+        """Return pairs of a kafka partition of the target and its records in source order, ascending by the former.
 
-        The batches have RECORD_SCHEMA: `partition` and `offset` are the source's.
+        There are no pairs if no record is left. The batches have RECORD_SCHEMA: `partition` and `offset` are the
+        source's.
         """
         return self.distribute(batch)
 
     def encode(self, batch: ConnectBatch) -> pa.RecordBatch:
-        """Write the keys and values of decoded records. Only a subclass can."""
+        """Write the keys and values of decoded records. Only a subclass can do this."""
         raise NotImplementedError
 
     def distribute(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
@@ -115,13 +116,13 @@ class OutgoingRecords:
             batch = add_provenance(batch)
         numbers = self._partitioner.kafka_partitions(batch)
         if self._settings.partitioning == SOURCE:
-            # All records go to one kafka partition: nothing to sort.
+            # All records go to one kafka partition, so there is nothing to sort.
             return [(int(numbers[0].as_py()), batch)]
         return _split_by_kafka_partition(batch, numbers)
 
 
 def new_outgoing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingRecords:
-    """Return the stage between a stream and the target: it changes records, if asked to, and deals them out."""
+    """Return the stage between a stream and the target, which changes records, if asked to, and deals them out."""
     if not (facts.is_decoded or settings.values or settings.outgoing.transforms):
         return OutgoingRecords(settings.outgoing, settings.target_kafka_partitions)
     new_changing_stream = load_extension("new_changing_stream")
@@ -131,14 +132,14 @@ def new_outgoing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingR
 
 @dataclass(frozen=True, slots=True)
 class SentBatch:
-    """Records by kafka partition of the target. After them all of the stream below `next_source_offset` is sent."""
+    """Records by kafka partition of the target. After them, all of the stream below `next_source_offset` is sent."""
 
     next_source_offset: int
     parts: tuple[tuple[int, pa.RecordBatch], ...]
 
 
 class SentStream:
-    """The records of a stream to send, from source offset `start_offset` on. Iterate it once.
+    """The records sent from a stream, from source offset `start_offset` on. Iterate it once.
 
     If objects hold decoded keys and values, filters see the records as they are sent.
     """
@@ -183,13 +184,13 @@ class SentStream:
 
     @property
     def facts(self) -> ReadFacts:
-        """Facts of the records read so far. The notes are also of failed ones."""
+        """The facts about the records read so far. The notes are about failed records, too."""
         facts = self._source.facts if self._outgoing.counts_all else ReadFacts()
         return replace(facts, notes=(*facts.notes, *self._outgoing.notes))
 
     @property
     def left_out(self) -> LeftOut:
-        """Numbers of records left out so far, by reason."""
+        """The numbers of records left out so far, by reason."""
         return LeftOut(
             self._filtered.without_key_count if self._outgoing.counts_all or self._is_encoded else 0,
             self._outgoing.filtered_count,
@@ -200,7 +201,7 @@ class SentStream:
 
 
 def _encode_records(records: SourceRecords, outgoing: OutgoingRecords) -> Iterator[pa.RecordBatch]:
-    """Yield whole records as they are, and decoded ones with encoded keys and values."""
+    """Yield whole records as they are, and decoded records with keys and values encoded."""
     for batch in records:
         encoded = outgoing.encode(batch) if isinstance(batch, ConnectBatch) else batch
         if encoded.num_rows:
@@ -237,9 +238,9 @@ def add_provenance(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _split_by_kafka_partition(batch: pa.RecordBatch, numbers: pa.Int32Array) -> list[tuple[int, pa.RecordBatch]]:
-    """Return (number, its records in source order), ascending. `numbers` has the number of each record."""
+    """Return pairs of a number and its records in source order, ascending. `numbers` has the number of each record."""
     targets = numbers.to_numpy()
-    # Stable: the records of one kafka partition keep their order.
+    # The sort is stable, so the records of one kafka partition keep their order.
     order = np.argsort(targets, kind="stable")
     kafka_partitions, starts = np.unique(targets[order], return_index=True)
     ends = np.append(starts[1:], len(targets))
@@ -250,7 +251,7 @@ def _split_by_kafka_partition(batch: pa.RecordBatch, numbers: pa.Int32Array) -> 
 
 
 def fill_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give records without a timestamp the timestamp 0: the Kafka client replaces it with the time of sending."""
+    """Give records without a timestamp the timestamp 0, which the Kafka client replaces with the time of sending."""
     times = batch.column("timestamp").cast(pa.int64())
     unknown = pc.equal(times, NO_TIMESTAMP)
     if not pc.any(unknown).as_py():
@@ -260,7 +261,7 @@ def fill_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def join_same_offsets(portions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join portions: none is to end between records of one source offset, made from one record by a transform."""
+    """Join portions so that none ends between records of one source offset, made from one record by a transform."""
     open_portion: pa.RecordBatch | None = None
     for portion in portions:
         if open_portion is not None and open_portion.column("offset")[-1] == portion.column("offset")[0]:

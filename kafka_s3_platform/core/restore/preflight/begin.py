@@ -1,4 +1,4 @@
-"""Begin a restore: create its target if asked, note the end offsets of the target, store the plan in the bucket."""
+"""Begins a restore: creates its target if asked, notes the target's end offsets, and stores the plan in the bucket."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def create_target(plan: TargetPlan, size: int, target: Target, admin: ClusterAdmin) -> Target:
-    """Create the target topic with `size` kafka partitions, and return it as it is then."""
+    """Create the target topic with `size` kafka partitions, and return it as the cluster then shows it."""
     configs, _ = make_topic_configs(plan, target.configs.now, target.not_taken)
     # -1: the brokers use their own default.
     admin.create_topic(plan.to_topic, size, plan.request.replication_factor or -1, configs=configs)
@@ -35,7 +35,7 @@ def create_target(plan: TargetPlan, size: int, target: Target, admin: ClusterAdm
 
 
 def take_back(created: Iterable[Target], admin: ClusterAdmin) -> str:
-    """Delete targets created just now and not used by anybody. Return a sentence about it."""
+    """Delete the targets just created, unless somebody uses them. Return a sentence about it."""
     deleted: list[str] = []
     remaining: list[str] = []
     for description in (target.description for target in created):
@@ -52,7 +52,7 @@ def take_back(created: Iterable[Target], admin: ClusterAdmin) -> str:
 
 
 def read_target_start(target: Target) -> TargetStart:
-    """Return the target before the first record: its id and its end offsets."""
+    """Return the target as it is before the first record: its id and its end offsets."""
     if target.description is None:
         raise MissingTopicError(f"topic {target.configs.topic} was just created and is not there; run again")
     offsets = tuple((p, frontier.high_watermark) for p, frontier in sorted(target.frontiers.items()))
@@ -60,11 +60,11 @@ def read_target_start(target: Target) -> TargetStart:
 
 
 def check_target(request: RestoreRequest, start: TargetStart, current: TopicDescription | None) -> TopicDescription:
-    """Return the topic if it is unchanged since the restore began.
+    """Return the topic if it has not changed since the restore began.
 
     Raises:
         MissingTopicError, TopicRecreatedError: see `check_same_topic`.
-        PreflightError: keys choose the kafka partition, and the topic has another number of them now.
+        PreflightError: keys choose the kafka partition, and the topic now has another number of kafka partitions.
     """
     topic = check_same_topic(request, start, current)
     partitioning = request.outgoing.partitioning
@@ -80,11 +80,11 @@ def check_target(request: RestoreRequest, start: TargetStart, current: TopicDesc
 
 
 def check_same_topic(request: RestoreRequest, start: TargetStart, current: TopicDescription | None) -> TopicDescription:
-    """Return the topic if the restore began with it.
+    """Return the topic if it is the one the restore began with.
 
     Raises:
-        MissingTopicError: it was deleted.
-        TopicRecreatedError: another topic of this name was created since.
+        MissingTopicError: the topic was deleted.
+        TopicRecreatedError: another topic of this name has been created since.
     """
     another = "Restore under another restore id"
     if current is None:
@@ -104,7 +104,7 @@ def check_new_id(request: RestoreRequest, store: ObjectStore) -> None:
 
     Raises:
         ConfigError: its plan would lie at the key of another restore's report.
-        PreflightError: an object lies under its report's key: a report without its plan, or another restore's plan.
+        PreflightError: an object is at its report's key, either a report whose plan is gone or another restore's plan.
     """
     named = request.restore_id.removesuffix(".report")
     if named != request.restore_id:
@@ -136,7 +136,7 @@ def store_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -> 
 
 
 def read_stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreReport | None:
-    """Read the report of a finished restore. None if the restore is not finished."""
+    """Return the report of a finished restore, or None if the restore is not finished."""
     try:
         return RestoreReport.from_json(store.get(request.documents.report), request.documents.report)
     except NotFoundError:
@@ -146,9 +146,9 @@ def read_stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreRe
 def read_finished_report(
     request: RestoreRequest, starts: Mapping[str, TargetStart], store: ObjectStore
 ) -> RestoreReport | None:
-    """Return the report of a finished restore, with notes on later deletions. None if it is not finished.
+    """Return the report of a finished restore, with notes on later deletions, or None if it is not finished.
 
-    The numbers are of its time: no record is sent or read now.
+    The numbers are from the time of the restore: no record is sent or read now.
 
     Raises:
         MissingTopicError, TopicRecreatedError: a target topic was deleted, or created again.
@@ -160,7 +160,7 @@ def read_finished_report(
         since = {name: tuple(_describe_deleted(request, name, start, admin)) for name, start in starts.items()}
 
     def tell_deleted(report: RestoreReport, sentences: Iterable[str]) -> RestoreReport:
-        """Return the report as one of a finished restore, with sentences on records deleted since."""
+        """Return the report as the report of a finished restore, with sentences on records deleted since then."""
         return replace(
             report,
             already_finished=True,
@@ -169,13 +169,13 @@ def read_finished_report(
             doubts=(*report.doubts, *sentences),
         )
 
-    # The verdict of several topics is that of each part.
+    # If there are several topics, each part has its own verdict.
     parts = tuple(tell_deleted(part, since.get(part.to_topic, ())) for part in finished.parts)
     return replace(tell_deleted(finished, tuple(chain.from_iterable(since.values()))), parts=parts)
 
 
 def _describe_deleted(request: RestoreRequest, to_topic: str, start: TargetStart, admin: ClusterAdmin) -> Iterator[str]:
-    """Describe the offsets of a target deleted since the restore began. Errors as of `check_same_topic`."""
+    """Describe a target's offsets that were deleted since the restore began. Raises as `check_same_topic` does."""
     try:
         current = admin.describe_topic(to_topic)
     except MissingTopicError:

@@ -1,4 +1,4 @@
-"""Check the target before the first record is sent, and report all findings at once."""
+"""Checks the target before the first record is sent, and reports all findings at once."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,18 +29,18 @@ from kafka_s3_platform.core.restore.source.base import TargetPlan
 from kafka_s3_platform.core.text import count_noun
 
 OTHER_CLUSTER_SECONDS = 5.0
-"""Longest wait for the id of another connector's cluster."""
+"""The longest wait for the id of another connector's cluster."""
 
 SAY_SO = "Restore to another topic, or say that the source topic is meant: --allow-source-topic (to.allow_source_topic)"
-"""It names the option of `kafka-s3 restore`, and in brackets the field of a run's config."""
+"""Advice that names the option of `kafka-s3 restore` and, in brackets, the field of a run's config."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The target topic as it was found. `description` is None if the topic does not exist yet: `near` is a similar one.
+    """The target topic as it was found. If it does not exist yet, `description` is None and `near` is a similar topic.
 
-    For a topic to be created, `not_taken` is config name -> the reason why its brokers reject it. `uncreatable` is the
-    reason why they would not create the topic without these configs either.
+    If the topic is to be created, `not_taken` maps each config that its brokers reject to the reason. `uncreatable` is
+    the reason why they would not create the topic even without these configs.
     """
 
     description: TopicDescription | None
@@ -52,7 +52,7 @@ class Target:
     uncreatable: str | None = None
     near: str | None = None
     most_transaction_ms: str | None = None
-    """The brokers' longest timeout of transactions. None: they do not show it."""
+    """The brokers' longest timeout of transactions, or None if they do not show it."""
 
 
 def observe_targets(
@@ -103,7 +103,7 @@ def inspect_target(plan: TargetPlan, target: Target, sources: Collection[str]) -
 
 
 def _check_delivery(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
-    """Refuse transactions rejected by the brokers, and restores impossible to resume with `at_least_once`.
+    """Refuse transactions that the brokers would reject, and restores that `at_least_once` cannot resume.
 
     Without a marker, a resuming run compares a kafka partition of the target with the archive, record by record.
     """
@@ -148,7 +148,7 @@ def _check_schema_mapping(request: RestoreRequest) -> Iterator[PreflightFinding]
 
 
 def raise_refusals(request: RestoreRequest, findings: Sequence[PreflightFinding]) -> None:
-    """Raise PreflightError with all refusing findings, if there is one."""
+    """Raise PreflightError with all findings that refuse the restore, if there are any."""
     refusals = [str(f) for f in findings if f.refuses]
     if refusals:
         numbered = "".join(f"\n{n}. {text}" for n, text in enumerate(refusals, 1))
@@ -159,7 +159,7 @@ def raise_refusals(request: RestoreRequest, findings: Sequence[PreflightFinding]
 
 
 def _check_existing_or_missing(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
-    """Check the configs, the size and the content of a target, or the creation of a missing one."""
+    """Check the configs, the size and the content of a target or, if it is missing, its creation."""
     if target.description is None:
         yield from _check_missing_target(plan, target)
         return
@@ -186,7 +186,7 @@ def check_target_configs(plan: TargetPlan, target: Target) -> Iterator[Preflight
 
 
 def _check_missing_target(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
-    """Refuse a missing target if it is not to be created, or cannot be created as the records need it."""
+    """Refuse a missing target that is not to be created, or cannot be created as the records need it."""
     if not plan.request.create_topic:
         # nobody means the topic of the archived records
         meant = f" Did you mean {target.near}?" if target.near and target.near not in plan.topics else ""
@@ -205,7 +205,7 @@ def _check_missing_target(plan: TargetPlan, target: Target) -> Iterator[Prefligh
 
 
 def describe_sizes(plans: Sequence[TargetPlan]) -> Iterator[PreflightFinding]:
-    """Report the bytes for all targets together, and the number of targets without known bytes."""
+    """Report the bytes that all targets get together, and the number of targets for which it is unknown."""
     filled = [plan for plan in plans if plan.objects]
     sizes = {plan.to_topic: plan.largest_bytes for plan in filled if plan.record_bytes is not None}
     others = f"; of {len(filled) - len(sizes):,} more it is not known" if len(sizes) < len(filled) else ""
@@ -217,7 +217,7 @@ def describe_sizes(plans: Sequence[TargetPlan]) -> Iterator[PreflightFinding]:
 
 def _check_source(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
     """Refuse the source topic as target, unless the request allows it. Remark on times set by its brokers."""
-    # The id finds the same topic behind another address. The name finds a topic deleted and created again.
+    # The id finds the same topic at another address. The name finds a topic that was deleted and created again.
     same_id = target.description is not None and target.description.topic_id == plan.topic_id
     same_name = plan.to_topic == plan.request.topic and _is_source_cluster(plan.request, target)
     if same_id or same_name:
@@ -237,9 +237,10 @@ def _check_source(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding
 
 
 def _is_source_cluster(request: RestoreRequest, target: Target) -> bool:
-    """Return True if the target's cluster is the records' own. For objects of another sink only the file names it.
+    """Return True if the target's cluster is the one the records came from.
 
-    A cluster may have other addresses than the named ones, so the brokers' addresses are compared as well.
+    For objects of another sink, only the connector's file names that cluster. A cluster may have other addresses than
+    the file names, so the brokers' addresses are compared as well.
     """
     named = request.config.source and request.config.source.cluster
     if not named:
@@ -247,23 +248,23 @@ def _is_source_cluster(request: RestoreRequest, target: Target) -> bool:
     cluster = target.cluster
     # Without a port it is the id of a cluster.
     if ":" not in named:
-        # A cluster without an answer counts as the source: a refusal is the safe side.
+        # A cluster that does not answer counts as the source, because a refusal is the safe side.
         return cluster is None or cluster.cluster_id == named
     brokers = {f"{host}:{port}" for host, port in cluster.addresses.values()} if cluster else set()
     return bool((brokers | _split_addresses(request.target_kafka.bootstrap_servers)) & _split_addresses(named))
 
 
 def _advise_on_cluster(request: RestoreRequest) -> str:
-    """Return the advice to name the cluster of the objects in a source connector's file, if it does not."""
+    """Return the advice to name the objects' cluster in the source connector's file, if the file does not name it."""
     if request.config.source is None or request.config.source.cluster:
         return ""
     return ". If the objects are of another cluster, name that in the connector's file: archive.source.cluster"
 
 
 def _find_loops(request: RestoreRequest, target: Target, sources: Collection[str]) -> Iterator[PreflightFinding]:
-    """Find a feedback loop: a connector archiving the target. It is refused if the target is one of `sources`."""
-    # The request's own file comes last: it wins over another one of its name. A source connector archives nothing: of a
-    # sink restored by its own file as a source, the sink counts.
+    """Find a feedback loop: a connector that archives the target. It is refused if the target is one of `sources`."""
+    # The request's own file comes last, so that it wins over another one of its name. A source connector archives
+    # nothing: if a sink is restored by its own file as a source, the sink counts.
     connectors = {config.name: config for config in (*request.connectors, request.config) if config.source is None}
     for config in connectors.values():
         # `_check_source` finds the source topic itself.
@@ -276,7 +277,7 @@ def _find_loops(request: RestoreRequest, target: Target, sources: Collection[str
 def _describe_loop(
     request: RestoreRequest, config: ConnectorConfig, target: Target, *, is_loop: bool
 ) -> Iterator[PreflightFinding]:
-    """Report a connector's topic of the target's name, if it may be the target. Refuse a loop."""
+    """Report a connector that archives a topic of the target's name, if it may be the target. Refuse a loop."""
     same = _is_same_cluster(config.kafka, request.target_kafka, target)
     if same is None:
         yield make_remark(
@@ -291,7 +292,7 @@ def _describe_loop(
 
 
 def _is_same_cluster(kafka: KafkaSettings, other: KafkaSettings, target: Target) -> bool | None:
-    """Return True if two addresses belong to one cluster. None if nobody can find out."""
+    """Return True if both addresses belong to one cluster, or None if nobody can find out."""
     if _share_addresses(kafka, other):
         return True
     try:
@@ -305,7 +306,7 @@ def _is_same_cluster(kafka: KafkaSettings, other: KafkaSettings, target: Target)
 
 
 def _share_addresses(kafka: KafkaSettings, other: KafkaSettings) -> bool:
-    """Return True if an address of a broker is in both `bootstrap.servers`."""
+    """Return True if a broker's address is in both `bootstrap.servers`."""
     return bool(_split_addresses(kafka.bootstrap_servers) & _split_addresses(other.bootstrap_servers))
 
 

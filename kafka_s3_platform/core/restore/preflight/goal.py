@@ -1,6 +1,6 @@
 """A target topic with its part of the plan, and a source's findings before the first record is sent.
 
-The target's brokers validate the creation of a topic, before anything is created.
+The target's brokers validate the creation of a topic before anything is created.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,11 +27,11 @@ from kafka_s3_platform.core.restore.source.base import TargetPlan
 from kafka_s3_platform.core.store.objects import ObjectStore
 
 TARGETS_AT_ONCE = 8
-"""Targets of a restore that are asked about, or created, at once."""
+"""The number of a restore's targets that are observed, or created, at once."""
 
 
 def check_creation(plan: TargetPlan, target: Target, admin: ClusterAdmin) -> Target:
-    """Find the configs of a new topic rejected by the brokers, and the reason to refuse it without these too.
+    """Find the configs of a new topic that the brokers reject, and the reason if they refuse it without these, too.
 
     Brokers of another version have other configs or allow other values. Nothing is created. If the restore creates no
     topic, the target is returned unchanged.
@@ -42,7 +42,7 @@ def check_creation(plan: TargetPlan, target: Target, admin: ClusterAdmin) -> Tar
     if _try_creation(plan, admin, configs) is None:
         return target
     needed = {name: value for name, value in configs.items() if name in DECIDED}
-    # Each config by itself: an error about all of them may name only one that the brokers reject.
+    # Each config is tried by itself: an error about all may name only one of those that the brokers reject.
     alone = ((name, _try_creation(plan, admin, {**needed, name: configs[name]})) for name in configs.keys() - DECIDED)
     checked = replace(target, not_taken={name: err.text for name, err in alone if isinstance(err, ConfigError)})
     accepted, _ = make_topic_configs(plan, checked.configs.now, checked.not_taken)
@@ -53,7 +53,7 @@ def check_creation(plan: TargetPlan, target: Target, admin: ClusterAdmin) -> Tar
 
 
 def _try_creation(plan: TargetPlan, admin: ClusterAdmin, configs: dict[str, str]) -> PermanentError | None:
-    """Let the brokers validate the creation of the target. Return their refusal, None if they would create it."""
+    """Let the brokers validate the creation of the target. Return their refusal, or None if they would create it."""
     size = choose_topic_size(plan)
     replicas = plan.request.replication_factor or -1
     try:
@@ -70,7 +70,7 @@ class Goal:
     plan: TargetPlan
     target: Target
     is_alone: bool = True
-    """The restore has no other target."""
+    """True if the restore has no other target."""
 
     def name_findings(self, findings: Iterable[PreflightFinding]) -> list[PreflightFinding]:
         """Return the findings, each with its topic if the restore has several."""
@@ -78,7 +78,7 @@ class Goal:
 
     @property
     def size(self) -> int:
-        """Number of kafka partitions of the target: as it is, or will be created, or was when the restore began."""
+        """The target's number of kafka partitions: when the restore began or, before that, as it is or will be."""
         if self.plan.start is not None:
             return len(self.plan.start.offsets)
         if self.target.description is not None:
@@ -86,19 +86,19 @@ class Goal:
         return choose_topic_size(self.plan)
 
     def sent(self, values: ValueSettings | None) -> SentSettings:
-        """Return how the records of a stream are changed before they are sent there."""
+        """Return the settings for changing the records of a stream before they are sent to this target."""
         request = self.plan.request
         return SentSettings(self.plan.to_topic, self.size, request.records, request.outgoing, request.on_error, values)
 
 
 def map_goals(goals: Sequence[Goal]) -> dict[tuple[str, str], Goal]:
-    """Return source topic and target -> goal."""
+    """Map each pair of source topic and target topic to its goal."""
     return {(topic, goal.plan.to_topic): goal for goal in goals for topic in goal.plan.topics}
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The findings of a source about its objects. `cold_objects` are stores and keys of those in cold storage."""
+    """The findings of a source about its objects. `cold_objects` are the objects in cold storage, by store and key."""
 
     findings: tuple[PreflightFinding, ...]
     cold_objects: tuple[tuple[ObjectStore, str], ...]
@@ -106,10 +106,10 @@ class Checked:
 
 @dataclass(frozen=True)
 class StreamCount:
-    """Count of a stream read by a dry run. Bytes are of keys, values and headers.
+    """The counts of a stream read by a dry run. Bytes are of keys, values and headers.
 
-    `newest` is the latest timestamp (epoch ms), NO_TIMESTAMP if no record has one. `elsewhere` is topic -> number of
-    records sent there by transforms, not to the target; they drop `filtered_count`.
+    `newest` is the latest timestamp (epoch ms), or NO_TIMESTAMP if no record has one. `elsewhere` maps each topic other
+    than the target to the number of records sent there by transforms. Transforms drop `filtered_count` records.
     """
 
     topic: str
@@ -123,7 +123,7 @@ class StreamCount:
     facts: ReadFacts = field(default_factory=ReadFacts)
 
     def add(self, batch: pa.RecordBatch) -> "StreamCount":
-        """Return the count with the records of a batch, never empty."""
+        """Return these counts plus the records of a batch, which is never empty."""
         sizes = count_record_bytes(batch)
         return replace(
             self,
@@ -136,7 +136,7 @@ class StreamCount:
 
 @dataclass(frozen=True)
 class DryRunCount:
-    """Counts of a dry run that reads every object. `streams` is None if reading has failed."""
+    """The counts of a dry run that reads every object. `streams` is None if reading has failed."""
 
     streams: tuple[StreamCount, ...] | None = None
     is_exact: bool = False
@@ -144,10 +144,10 @@ class DryRunCount:
 
 
 def observe_goals(plans: Sequence[TargetPlan], admin: ClusterAdmin) -> list[Goal]:
-    """Observe the target topics, and check those of a begun restore.
+    """Observe the target topics, and check them if the restore has begun.
 
     Raises:
-        MissingTopicError, TopicRecreatedError, PreflightError: one has changed since the restore began.
+        MissingTopicError, TopicRecreatedError, PreflightError: a topic has changed since the restore began.
     """
     if not plans:
         return []
@@ -156,7 +156,7 @@ def observe_goals(plans: Sequence[TargetPlan], admin: ClusterAdmin) -> list[Goal
     observed = observe_targets(plans, admin, cluster, most)
 
     def observe(plan: TargetPlan, target: Target) -> Goal:
-        """Check one target, and its creation if it is missing."""
+        """Check one target or, if it is missing, its creation."""
         if plan.start is not None:
             check_target(plan.request, plan.start, target.description)
         return Goal(plan, check_creation(plan, target, admin), is_alone=len(plans) == 1)
@@ -166,7 +166,7 @@ def observe_goals(plans: Sequence[TargetPlan], admin: ClusterAdmin) -> list[Goal
 
 
 def find_new_refusals(begun: Goal, now: Goal) -> list[str]:
-    """Judge the target's configs of `now` as if the restore began with them. Return the refusals."""
+    """Return the refusals of the target's configs of `now`, as if the restore began with them."""
     configs = replace(begun.target.configs, configs=now.target.configs.configs)
     findings = check_target_configs(begun.plan, replace(begun.target, configs=configs))
     return [finding.text for finding in findings if finding.refuses]

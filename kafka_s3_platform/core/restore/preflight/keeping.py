@@ -1,6 +1,6 @@
-"""Upper bounds of a restore's log bytes and time, to compare a topic's retention with. Pure.
+"""Upper bounds of a restore's bytes in the log and of its time, to be compared with a topic's retention. Pure.
 
-Retention may delete records an hour after they were verified. So an unknown number counts as too much.
+Retention might delete records an hour after they were verified, so an unknown number counts as too much.
 """
 
 from collections.abc import Mapping
@@ -8,35 +8,35 @@ from collections.abc import Mapping
 from kafka_s3_platform.core.restore.source.base import ObjectFacts, TargetPlan, estimate_seconds
 
 RECORD_OVERHEAD = 128
-"""Bytes of a record besides keys, values and headers, in Kafka's record format 2.
+"""The bytes of a record besides keys, values and headers, in Kafka's record format 2.
 
-61 for a batch, because a batch may hold a single record if records come slowly. Up to 24 for the record's own
+61 are for a batch, because a batch may hold a single record if records come slowly. Up to 24 are for the record's own
 fields. The rest is for the lengths of 20 empty headers.
 """
 
 WITH_LENGTHS = 3
-"""Factor for the bytes of headers: a header has two lengths of a byte or more, and at least a byte in it.
+"""The factor for the bytes of headers: a header has two lengths of a byte or more, and at least a byte in it.
 
-The number of headers is unknown, so all bytes may be of headers.
+The number of headers is unknown, so all bytes may belong to headers.
 """
 
 CONTROL_BATCH = 78
-"""Bytes of the end of a transaction. Where records come slowly, each may be a transaction of its own."""
+"""The bytes that end a transaction. If records come slowly, each may be a transaction of its own."""
 
 PROVENANCE_OVERHEAD = 160
 """The three headers of `--provenance-headers`: 76 bytes of names, 50 of digits, and their lengths."""
 
 SLOWER = 3
-"""A restore may take so many times as long as estimated."""
+"""A restore may take this many times as long as estimated."""
 
 MARGIN_MS = 3_600_000
 
 
 def bound_largest_log(plan: TargetPlan, arrived: Mapping[int, int]) -> int | None:
-    """Return the most bytes of restored records in a kafka partition of the target. None: unknown.
+    """Return the most bytes of restored records in a kafka partition of the target, or None if this is unknown.
 
-    `arrived` is kafka partition of the target -> number of its offsets since this restore began. Aborted records of
-    killed runs, read by nobody, count too.
+    `arrived` maps each kafka partition of the target to the number of offsets it got since this restore began. They
+    include the aborted records of killed runs, which nobody reads.
     """
     if plan.record_count is None or plan.request.outgoing.changes_content:
         return None
@@ -52,7 +52,7 @@ def bound_largest_log(plan: TargetPlan, arrived: Mapping[int, int]) -> int | Non
 
 
 def average_record_bytes(item: ObjectFacts) -> int:
-    """Return the mean bytes of the object's records, rounded up: its largest record is at least as large."""
+    """Return the mean bytes of the object's records, rounded up. Its largest record is at least as large."""
     if item.record_count and item.record_bytes:
         return -(-item.record_bytes // item.record_count)
     return 0
@@ -60,7 +60,7 @@ def average_record_bytes(item: ObjectFacts) -> int:
 
 def bound_restore_ms(plan: TargetPlan) -> int:
     """Return a generous bound of the restore's time: sending, verifying, and waiting for cold objects."""
-    # If nobody knows how many records there are, one a byte is a safe upper bound.
+    # If nobody knows how many records there are, one for each byte is a safe upper bound.
     record_count = plan.largest_bytes if plan.record_count is None else plan.record_count
     limited = record_count / plan.request.records_per_second if plan.request.records_per_second else 0.0
     seconds = SLOWER * max(estimate_seconds(plan.request, plan), limited) + plan.request.thawing.wait_seconds

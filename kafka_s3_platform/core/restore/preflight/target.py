@@ -1,4 +1,4 @@
-"""Check a target topic for changes to arriving records, and choose the configs of a new one. Pure."""
+"""Checks if a target topic would keep arriving records as they are, and chooses the configs of a new one. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ MAX_MESSAGE_BYTES = 1_048_588
 AFTER_MAX_MS = "message.timestamp.after.max.ms"
 BEFORE_MAX_MS = "message.timestamp.before.max.ms"
 DIFFERENCE_MAX_MS = "message.timestamp.difference.max.ms"
-"""Brokers before 3.6 have it instead of the other two, those before 4.0 beside them."""
+"""Brokers before 3.6 have this config instead of the other two, and brokers before 4.0 have it beside them."""
 
 EVERYONE = "User:*"
 
@@ -56,7 +56,7 @@ class PreflightFinding:
 
 
 def make_refusal(text: str) -> PreflightFinding:
-    """Make a finding to stop the restore."""
+    """Make a finding that stops the restore."""
     return PreflightFinding(refuses=True, text=text)
 
 
@@ -66,7 +66,7 @@ def make_remark(text: str) -> PreflightFinding:
 
 
 def make_doubt(text: str) -> PreflightFinding:
-    """Make a finding to lower the verdict, without stopping the restore."""
+    """Make a finding that lowers the verdict, but does not stop the restore."""
     return PreflightFinding(refuses=False, text=text, doubts=True)
 
 
@@ -84,12 +84,12 @@ class TargetConfigs:
         return frozenset(p.strip() for p in self.configs.get("cleanup.policy", "delete").split(",") if p.strip())
 
     def number(self, name: str, default: int) -> int:
-        """Return a config as a whole number, `default` if the topic does not show it."""
+        """Return a config as a whole number, or `default` if the topic does not show it."""
         return int(self.configs.get(name) or default)
 
     @property
     def retention_bytes(self) -> int:
-        """Most bytes of a kafka partition. -1: there is no limit."""
+        """The most bytes of a kafka partition, or -1 if there is no limit."""
         if "delete" in self.policies:
             return self.number("retention.bytes", -1)
         return -1
@@ -126,15 +126,16 @@ def check_configs(plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int,
 
 
 DECIDED = frozenset({"cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type"})
-"""Configs of every new topic: without them, its brokers' defaults may delete or alter records."""
+"""The configs that every new topic gets, because its brokers' defaults might delete or alter records."""
 
 
 def make_topic_configs(
     plan: TargetPlan, now: datetime, not_taken: Mapping[str, str]
 ) -> tuple[dict[str, str], list[PreflightFinding]]:
-    """Change archived configs unfit to keep the restored records. Each change gets a sentence.
+    """Return the configs of a new topic, and a sentence on each change to the archived ones.
 
-    `not_taken` is config name -> the reason why the target's brokers reject it.
+    Archived configs that would not keep the restored records are changed. `not_taken` maps each config that the
+    target's brokers reject to the reason. These configs are left out.
     """
     archived = {name: value for name, value in plan.configs if name not in NOT_CARRIED_OVER}
     changed = _override_configs(plan, TargetConfigs(plan.to_topic, archived, now))
@@ -155,7 +156,7 @@ def make_topic_configs(
 
 
 def _override_configs(plan: TargetPlan, archived: TargetConfigs) -> dict[str, str]:
-    """Return the `DECIDED` configs, and limits of timestamps without end if the archived ones would reject records."""
+    """Return the `DECIDED` configs, and limits of timestamps that reject no record, if the archived ones would."""
     times = plan.bound_times(archived.now_ms)
     if times is None:
         return {}
@@ -181,13 +182,13 @@ def _override_configs(plan: TargetPlan, archived: TargetConfigs) -> dict[str, st
 
 
 def choose_topic_size(plan: TargetPlan) -> int:
-    """Return how many kafka partitions a new target gets."""
+    """Return the number of kafka partitions a new target gets."""
     # Records keep their number, so the highest one decides.
     return plan.request.target_kafka_partitions or max(plan.source_kafka_partitions, default=0) + 1
 
 
 def check_kafka_partition_count(plan: TargetPlan, size: int, *, is_new: bool) -> Iterator[PreflightFinding]:
-    """Check that the target has every kafka partition number kept by records."""
+    """Check that the target has every kafka partition number that records keep."""
     needed = max(plan.kafka_partitions, default=-1) + 1
     if plan.request.outgoing.partitioning != "source":
         return
@@ -207,7 +208,7 @@ def check_kafka_partition_count(plan: TargetPlan, size: int, *, is_new: bool) ->
 
 
 def check_replication(request: RestoreRequest, broker_count: int | None) -> Iterator[PreflightFinding]:
-    """Check the number of brokers for a new topic's replicas."""
+    """Check that there are enough brokers for a new topic's replicas."""
     factor = request.replication_factor
     if factor is not None and broker_count is not None and factor > broker_count:
         yield make_refusal(
@@ -222,7 +223,7 @@ def choose_restorable_acls(acls: Iterable[TopicAcl]) -> tuple[TopicAcl, ...]:
 
 
 def check_acls(plan: TargetPlan, there: tuple[TopicAcl, ...] | None) -> Iterator[PreflightFinding]:
-    """Report the effect of restoring the ACLs. `there` are the target's ACLs, None if its cluster shows none."""
+    """Report the effect of restoring the ACLs. `there` are the target's ACLs, or None if its cluster shows none."""
     if not plan.request.restore_acls:
         return
     archived = plan.acls
@@ -244,7 +245,7 @@ def check_acls(plan: TargetPlan, there: tuple[TopicAcl, ...] | None) -> Iterator
 def _check_archived_acls(
     request: RestoreRequest, archived: tuple[TopicAcl, ...], there: tuple[TopicAcl, ...]
 ) -> Iterator[PreflightFinding]:
-    """Report the archived ACLs for the target, and their effects. `there` are its present ones."""
+    """Report the archived ACLs that the target gets, and their effects. `there` are the ACLs it has now."""
     if strange := [a for a in archived if a.operation not in ACL_OPERATIONS or a.permission not in ACL_PERMISSIONS]:
         yield make_refusal(
             f"{len(strange)} of the archived ACLs of {request.topic} are none of Kafka's, such as {strange[0]}: "
@@ -274,9 +275,9 @@ def _locks_out(acl: TopicAcl) -> bool:
 def check_rights(
     request: RestoreRequest, topic: frozenset[str] | None, cluster: frozenset[str] | None
 ) -> Iterator[PreflightFinding]:
-    """Find missing rights by the operations reported as authorized. `topic` None: no such topic.
+    """Find missing rights by the operations the cluster authorizes. `topic` is None if there is no such topic.
 
-    Rights on transactional ids are tried later, before anything is created: Kafka has no request for them.
+    Rights on transactional ids are tried later, before anything is created, because Kafka has no request for them.
     """
     named = request.to_topic
     if missing := [] if topic is None else _list_missing_rights(topic, "WRITE", "READ", "DESCRIBE"):
@@ -303,11 +304,11 @@ def _list_missing_rights(granted: frozenset[str], *needed: str) -> list[str]:
 
 
 def _check_compaction(plan: TargetPlan, target: TargetConfigs) -> Iterator[PreflightFinding]:
-    """Refuse a compacted target, unless each key is restored once: compaction then removes none of the records."""
+    """Refuse a compacted target, unless each key is restored once, so that compaction removes no restored value."""
     if "compact" not in target.policies:
         return
     policy = f"{target.topic} has cleanup.policy={target.configs['cleanup.policy']}"
-    # Topics merged there may share a key, though each restores it once.
+    # Topics that are merged in the target may share a key, though each restores it once.
     is_alone = len(plan.topics) == 1
     if is_alone and plan.facts.is_snapshot and plan.facts.keeps_numbers and not plan.request.outgoing.changes_content:
         yield make_remark(
@@ -322,7 +323,7 @@ def _check_compaction(plan: TargetPlan, target: TargetConfigs) -> Iterator[Prefl
 
 
 def _check_retention(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
-    """Refuse a target if its retention may delete the oldest record (epoch ms) within `lasts` ms from now."""
+    """Refuse a target whose retention may delete the oldest record (epoch ms) within `lasts` ms from now."""
     limit = target.number("retention.ms", -1) if "delete" in target.policies else -1
     # Retention goes by the timestamps of records, and they have to be there until the restore ends.
     if 0 <= limit < _find_age(oldest, target, lasts):
@@ -339,7 +340,7 @@ def _find_age(oldest: int, target: TargetConfigs, lasts: int) -> int:
 
 
 def _write_oldest(oldest: int) -> str:
-    """Describe the oldest records, the subject of a refusal."""
+    """Describe the oldest records, as the subject of a refusal."""
     if oldest == EARLIEST:
         return "records may be of any age, as no name of an object has their timestamps, and old ones"
     return f"records as old as {_write_moment(oldest)}"
@@ -353,7 +354,7 @@ def _write_choice(oldest: int) -> str:
 def _check_retention_bytes(
     plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int, int]
 ) -> Iterator[PreflightFinding]:
-    """Refuse a target if its retention.bytes may delete the first restored records. `arrived` as in `check_configs`."""
+    """Refuse a target whose retention.bytes may delete the first restored records. `arrived`: see `check_configs`."""
     limit = target.retention_bytes
     if limit < 0:
         return
@@ -375,7 +376,7 @@ def _check_retention_bytes(
 
 
 def _check_oldest(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
-    """Refuse a target if it rejects the oldest record (epoch ms), now or at the end of the restore in `lasts` ms."""
+    """Refuse a target that rejects the oldest record (epoch ms), now or at the end of the restore in `lasts` ms."""
     for name in (BEFORE_MAX_MS, DIFFERENCE_MAX_MS):
         limit = target.number(name, FOREVER_MS)
         if limit < _find_age(oldest, target, lasts):
@@ -387,9 +388,9 @@ def _check_oldest(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[Pr
 
 
 def check_newest(newest: int, target: TargetConfigs) -> Iterator[PreflightFinding]:
-    """Refuse records too far in the future for the target."""
+    """Refuse a target that rejects the newest record (epoch ms), because it is too far in the future."""
     for name, limit in _list_limits_after(target):
-        # Without the restore's duration: as time passes, late records come nearer to now.
+        # The restore's duration does not count: as time passes, late records come nearer to now.
         if newest - target.now_ms > limit:
             yield make_refusal(
                 f"{target.topic} has {name}={limit}: it rejects records as late as {_write_moment(newest)}. Raise it "
@@ -398,7 +399,7 @@ def check_newest(newest: int, target: TargetConfigs) -> Iterator[PreflightFindin
 
 
 def _remark_latest(target: TargetConfigs) -> Iterator[PreflightFinding]:
-    """Remark on a limit if the times of records are unknown. The brokers reject later ones: none is lost."""
+    """Remark on the target's limits if records' times are unknown. Brokers reject later records, so none is lost."""
     for name, limit in _list_limits_after(target):
         if limit < FOREVER_MS:
             yield make_remark(
@@ -408,12 +409,12 @@ def _remark_latest(target: TargetConfigs) -> Iterator[PreflightFinding]:
 
 
 def _list_limits_after(target: TargetConfigs) -> list[tuple[str, int]]:
-    """Return the names and values (ms) of the configs limiting timestamps in the future."""
+    """Return the names and values (ms) of the configs that limit timestamps in the future."""
     return [(name, target.number(name, FOREVER_MS)) for name in (AFTER_MAX_MS, DIFFERENCE_MAX_MS)]
 
 
 def _check_message_size(plan: TargetPlan, target: TargetConfigs) -> Iterator[PreflightFinding]:
-    """Find records above max.message.bytes, by the index.
+    """Find records above max.message.bytes, as far as the index shows them.
 
     The bytes of an object and the number of its records bound its largest record from both sides.
     """
@@ -434,7 +435,7 @@ def _check_message_size(plan: TargetPlan, target: TargetConfigs) -> Iterator[Pre
 
 
 def check_largest_record(plan: TargetPlan, target: TargetConfigs, largest: int) -> Iterator[PreflightFinding]:
-    """Judge a too large record. `largest` is the largest sum of key, value and headers of a record."""
+    """Judge the largest record, if it is too large. `largest` are the bytes of its key, value and headers."""
     limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
     if largest > limit:
         holds = f"{target.topic} has max.message.bytes={limit}: a record has {largest:,} bytes"
@@ -442,10 +443,10 @@ def check_largest_record(plan: TargetPlan, target: TargetConfigs, largest: int) 
 
 
 def choose_codec(plan: TargetPlan, limit: int) -> str:
-    """Return the compression of records before they are sent: by the target's worker file.
+    """Return the codec to compress records with before they are sent. The target's worker file decides it.
 
-    If it has none, records are compressed if the target, like the archived topic, accepts them only compressed. Brokers
-    compare the compressed bytes with max.message.bytes.
+    If the file has none, records are compressed if the target, like the archived topic, accepts them only compressed:
+    brokers compare the compressed bytes with max.message.bytes.
     """
     codec = find_sent_codec(plan.request.target_kafka)
     if codec is not None:
@@ -455,7 +456,7 @@ def choose_codec(plan: TargetPlan, limit: int) -> str:
 
 
 def _find_large(plan: TargetPlan, limit: int) -> ObjectFacts | None:
-    """Find an object with some records certainly above `limit` bytes before compression."""
+    """Find an object in which some records certainly have more than `limit` bytes before compression."""
     if plan.facts.chooses or plan.request.outgoing.changes_content:
         return None
     return next((o for o in plan.objects if average_record_bytes(o) > limit), None)

@@ -1,4 +1,4 @@
-"""Objects in cold storage classes: report them, request their copies, and wait for these."""
+"""Reports objects in cold storage classes, requests copies of them, and waits for the copies."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 60.0
-"""Interval of asking the store for thawed objects. The fastest tier takes minutes."""
+"""The interval at which the store is asked for thawed objects. The fastest tier takes minutes."""
 REQUESTS_AT_ONCE = 16
 
 _NOT_ASKED_FOR = (
@@ -25,7 +25,7 @@ _ASKED_FOR = "they were asked for; run again under this restore id when they are
 
 
 def describe_cold(keys: Sequence[str]) -> Iterator[PreflightFinding]:
-    """Report how many objects lie in cold storage, by their keys."""
+    """Report the number of objects in cold storage. `keys` are their keys."""
     if keys:
         yield make_remark(f"{len(keys)} objects lie in cold storage, such as {keys[0]}")
 
@@ -33,11 +33,11 @@ def describe_cold(keys: Sequence[str]) -> Iterator[PreflightFinding]:
 def thaw_objects(request: RestoreRequest, objects: Sequence[tuple[ObjectStore, str]]) -> None:
     """Request the cold ones of these objects once, and wait until all can be read. `objects` are stores and keys.
 
-    If the request thaws nothing, cold objects are bad objects: `behavior.on.error` decides.
+    If the request thaws nothing, cold objects are bad objects, for which `behavior.on.error` decides.
 
     Raises:
-        BusyError: some are still cold when the wait is over, or the request thaws nothing. Glacier takes hours, so the
-            run may end and be started again.
+        BusyError: some objects are still cold when the wait is over, or the request thaws nothing. Glacier takes hours,
+            so the run may end and be started again.
     """
     thawing = request.thawing
     if thawing.days is None:
@@ -61,14 +61,14 @@ ColdObject = tuple[ObjectStore, ObjectInfo]
 
 
 def _find_cold(objects: Sequence[tuple[ObjectStore, str]]) -> list[ColdObject]:
-    """Ask about objects, by stores and keys. Return those in cold storage."""
+    """Ask about objects, by their stores and keys. Return the ones in cold storage."""
     with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="thaw") as pool:
         infos = list(pool.map(lambda place: place[0].head(place[1]), objects))
     return [(store, info) for (store, _), info in zip(objects, infos, strict=True) if info is not None and info.is_cold]
 
 
 def _request_thaws(cold: Sequence[ColdObject], days: int, tier: ThawTier) -> None:
-    """Request copies of the objects, for `days` days. Raise the first error."""
+    """Request copies of the objects for `days` days. Raise the first error."""
     with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="thaw") as pool:
         list(pool.map(lambda item: item[0].request_thaw(item[1].key, days, tier), cold))
 

@@ -14,9 +14,10 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 class Position:
     """A place in the stream of one source kafka partition.
 
-    When this is written, all its records below `next_source_offset` are in the target, below `next_target_offset`, and
-    no other record of it is at or above it. `record_count` is their number. With exactly-once delivery the marker
-    decides about resuming, not this position: `next_target_offset` is None, and more may have been committed since.
+    When a position is written, all records of the stream below `next_source_offset` are in the target, below
+    `next_target_offset`, and no other record of the stream is at or above it. `record_count` is their number. With
+    exactly-once delivery the marker decides about resuming, not this position: `next_target_offset` is None, and more
+    records may have been committed since.
     """
 
     next_source_offset: int
@@ -25,9 +26,9 @@ class Position:
 
 
 class Checkpoint:
-    """The stored position. Each write names the version it replaces, so of two writers one fails.
+    """The stored position. Each write names the version it replaces, so that one of two writers fails.
 
-    Raises SupersededError if another run of the same restore id has written since.
+    Raises SupersededError if another run of the same restore id has written it since.
     """
 
     def __init__(self, store: ObjectStore, key: str, owner: str) -> None:
@@ -39,7 +40,7 @@ class Checkpoint:
         """The position that this writer loaded or saved last."""
 
     def load(self) -> Position | None:
-        """Return the last written position, None if there is none yet."""
+        """Return the last written position, or None if there is none yet."""
         info = self._store.head(self._key)
         if info is None:
             return None
@@ -48,7 +49,7 @@ class Checkpoint:
         return self.position
 
     def save(self, position: Position) -> None:
-        """Write the position in place of the last one loaded or saved by this writer."""
+        """Write the position in place of the last one this writer loaded or saved."""
         body = json.dumps(asdict(position) | {"owner": self._owner}, indent=1).encode()
         try:
             if self._etag is None:
@@ -64,13 +65,13 @@ class Checkpoint:
 
     @property
     def is_last(self) -> bool:
-        """Return True if nobody else has written since this writer loaded or saved."""
+        """True if nobody else has written since this writer loaded or saved."""
         info = self._store.head(self._key)
         return info is not None and info.etag == self._etag
 
 
 def read_positions(store: ObjectStore, keys: Sequence[str]) -> list[Position | None]:
-    """Read the position at each checkpoint key, None if nothing was written yet."""
+    """Read the position at each checkpoint key, or None if nothing was written yet."""
     positions: list[Position | None] = []
     for key in keys:
         try:

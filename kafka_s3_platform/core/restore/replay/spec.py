@@ -1,4 +1,4 @@
-"""One stream of a restore and its target: the input of a task, the objects left out, and the result."""
+"""One stream of a restore and its target: the input of a task, the objects it leaves out, and its result."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,11 +20,11 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """One stream and its target. `target_starts` is kafka partition of the target -> its end before the restore.
+    """One stream and its target. `target_starts` are the target's kafka partitions with their ends before the restore.
 
-    `place` is the plan's. `documents` are the keys of the stream's documents in `documents_store`.
-    `resumed`: an earlier run may have sent some of it. The rates are this task's share. `is_read_back_early`: it is
-    read back as soon as it is sent.
+    `place` is taken from the plan. `documents` are the keys of the stream's documents in `documents_store`. If it is
+    `resumed`, an earlier run may have sent some of the stream. The rates are this task's share of the restore's. If
+    `is_read_back_early`, the stream is read back as soon as it is sent.
     """
 
     restore_id: str
@@ -47,7 +47,7 @@ class ReplayTask:
 
     @property
     def marker_name(self) -> str:
-        """The transactional id, also the name of the consumer group with the progress marker."""
+        """The transactional id, which is also the name of the consumer group with the progress marker."""
         return make_marker_name(self.restore_id, self.kafka_partition, place=self.place, topic=self.named_topic)
 
     @property
@@ -72,8 +72,8 @@ class ReplayTask:
     def is_found_by_content(self) -> bool:
         """True if comparing the target with the archive shows how many records have arrived.
 
-        It does not if another run may have left out other objects or records than this one. It does not either if
-        several topics of another sink go to one target: their equal records are indistinguishable.
+        This is unknown if another run may have left out other objects or records than this one. It is also unknown if
+        several topics of another sink go to one target, because their equal records cannot be told apart.
         """
         is_same_each_time = self.sent.behavior_on_error == "fail" and not self.sent.records.latest_per_key
         is_comparable = self.keeps_number and self.stream.facts.is_found_by_content
@@ -81,17 +81,17 @@ class ReplayTask:
 
     @property
     def is_limited(self) -> bool:
-        """True if it is sent at a limited rate."""
+        """True if the stream is sent at a limited rate."""
         return bool(self.records_per_second or self.bytes_per_second)
 
     @property
     def target_start(self) -> int:
-        """The end of the target's kafka partition of the same number, before the restore."""
+        """The end that the target's kafka partition of the same number had before the restore."""
         return dict(self.target_starts)[self.kafka_partition]
 
     @property
     def own_target_starts(self) -> tuple[tuple[int, int], ...]:
-        """The `target_starts` of those kafka partitions of the target that may get records of this stream."""
+        """The `target_starts` of the target's kafka partitions that may get records of this stream."""
         if self.keeps_number:
             return ((self.kafka_partition, self.target_start),)
         return self.target_starts
@@ -101,12 +101,12 @@ class ReplayTask:
         return not self.resumed and attempt.number == 0
 
     def read_stream(self, start_offset: int = 0) -> SentStream:
-        """Read the records to send from source offset `start_offset` on, without the bad objects to leave out."""
+        """Read the records to send from source offset `start_offset` on, without the bad objects left out."""
         stream = replace(self.stream, left_out=self.read_left_out())
         return SentStream(stream, self.sent, start_offset, partial(_split_portions, self))
 
     def read_left_out(self) -> Mapping[str, str] | None:
-        """Read the bad objects left out of this restore: object key -> reason. None if no run has decided yet."""
+        """Return the reason for each bad object left out, by key, or None if no run has decided yet."""
         if self.sent.behavior_on_error == "fail" and not self.resumed:
             # without a decision nothing has to be read
             return None
@@ -132,9 +132,9 @@ class ReplayTask:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """A stream sent to its end: `found_count` of its records were in the target already.
+    """The result of a stream sent to its end. `found_count` of its records were in the target already.
 
-    `left_out` are keys of bad objects, `topic` is the stream's `named_topic`.
+    `left_out` are the keys of bad objects, `topic` is the stream's `named_topic`.
     """
 
     kafka_partition: int
@@ -147,7 +147,7 @@ class ReplayResult:
 
 
 def _split_portions(task: ReplayTask, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split a batch into portions for about a second at the rates: a low rate then flows instead of pulsing."""
+    """Split a batch into portions for about a second at the rates, so a low rate flows instead of pulsing."""
     step = float(batch.num_rows)
     if task.records_per_second:
         step = min(step, task.records_per_second)
@@ -159,7 +159,7 @@ def _split_portions(task: ReplayTask, batch: pa.RecordBatch) -> Iterator[pa.Reco
 
 
 def decide_left_out(task: ReplayTask, sent_below: int) -> None:
-    """Read the whole stream to find the bad objects to leave out, unless an earlier try did so.
+    """Read the whole stream to find the bad objects to leave out, unless an earlier try has done so.
 
     Raises:
         IntegrityError: the target may hold records of a bad object, since it holds those below `sent_below`.

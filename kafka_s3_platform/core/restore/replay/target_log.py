@@ -1,6 +1,6 @@
 """Reads one kafka partition of a target back, and finds the archived records among its committed ones, in order.
 
-Verifying and resuming a restore use it. A log is read up to its end at the first look.
+Restores are verified and resumed with it. A log is read up to the end it has at the first look.
 """
 
 import time
@@ -22,22 +22,22 @@ from kafka_s3_platform.core.restore.replay.checkpoint import Position
 from kafka_s3_platform.core.restore.replay.spec import ReplayTask
 
 STABLE_SECONDS = 30.0
-"""Longest wait for open transactions. The cluster confirms the end of a transaction before it writes it."""
+"""The longest wait for open transactions. The cluster confirms a transaction's end before it writes that end."""
 
 POLL_SECONDS = 0.1
 
 CONTENT = ("key", "value", "headers")
 
 NARROW = 64
-"""Number of records to compare at once after a difference. Every agreement widens it again."""
+"""The number of records to compare at once after a difference. Every agreement widens it again."""
 
 
 @dataclass(frozen=True)
 class TargetLog:
-    """Offsets `[start_offset, end_offset)` of a target with readable committed records.
+    """The offsets `[start_offset, end_offset)` of a target whose committed records can be read.
 
-    At `open_offset` an open transaction begins, and hides the rest. It is None if nothing is hidden. `leader_epoch` is
-    the epoch at the first look, None if it is unknown.
+    At `open_offset` an open transaction begins, which hides the rest. It is None if nothing is hidden. `leader_epoch`
+    is the epoch at the first look, or None if it is unknown.
     """
 
     kafka: KafkaSettings = field(repr=False)
@@ -49,7 +49,7 @@ class TargetLog:
     leader_epoch: int | None = None
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Read its committed records. Their offsets may have holes."""
+        """Read the committed records. Their offsets may have holes."""
         for offsets in make_span(self.start_offset, self.end_offset):
             with new_reader(self.kafka, self.topic) as reader:
                 yield from reader.read(self.kafka_partition, offsets)
@@ -58,7 +58,7 @@ class TargetLog:
 def find_target_log(
     admin: ClusterAdmin, topic: str, kafka_partition: int, start_offset: int, seconds: float = 0.0
 ) -> TargetLog:
-    """Look how far the target can be read now, from `start_offset` on. Wait `seconds` for open transactions at most.
+    """Find how far the target can be read now, from `start_offset` on. Wait at most `seconds` for open transactions.
 
     Raises:
         LogTruncatedError: the target no longer holds `start_offset`.
@@ -72,7 +72,7 @@ def find_target_log(
 
 
 def _make_target_log(kafka: KafkaSettings, topic: str, log: Frontier, start_offset: int) -> TargetLog:
-    """Return the readable log from `start_offset` on. LogTruncatedError if the log does not hold this offset."""
+    """Return the readable log from `start_offset` on. Raises LogTruncatedError if the log does not hold this offset."""
     if not log.log_start_offset <= start_offset <= log.high_watermark:
         raise LogTruncatedError(
             f"target {topic}-{log.kafka_partition} holds offsets [{log.log_start_offset}, {log.high_watermark}), "
@@ -91,8 +91,8 @@ def read_target(
     """Read all current records of the target from `start_offset` on, and no later ones.
 
     Raises:
-        LogTruncatedError: it no longer holds `start_offset`.
-        OpenTransactionError: an open transaction hides part of it.
+        LogTruncatedError: the target no longer holds `start_offset`.
+        OpenTransactionError: an open transaction hides some of the records.
     """
     with ClusterAdmin(kafka) as admin:
         logs = admin.frontiers(topic, [kafka_partition])
@@ -106,12 +106,12 @@ def read_target(
 def await_settled_logs(admin: ClusterAdmin, topic: str, logs: Mapping[int, Frontier]) -> Mapping[int, Frontier]:
     """Wait until no transaction hides records of `logs`, as they were just seen, or for `STABLE_SECONDS`.
 
-    Return the logs up to the ends of then.
+    Return the logs up to the ends they had then.
     """
     ends = {number: log.high_watermark for number, log in logs.items()}
     if not _are_stable(logs, ends):
         logs = await_stable_logs(admin, topic, ends)
-    # Do not wait for later records of others: they may never stop.
+    # Do not wait for later records of others, who may never stop.
     return {p: replace(log, high_watermark=min(ends[p], log.high_watermark)) for p, log in logs.items()}
 
 
@@ -147,12 +147,12 @@ def explain_open_transaction(log: TargetLog) -> OpenTransactionError:
 
 
 class SubsequenceMatch:
-    """The archived stream as a subsequence of the target's, each archived record at its first possible place.
+    """The archived stream as a subsequence of the target's, with each archived record at its first possible place.
 
-    Iterate it once for pairs of record batches of equal length: archived records, and the equal ones of the target, by
-    key, value, headers and timestamp. Archived records with a timestamp of `any_timestamp` (epoch ms) match records of
-    any timestamp. Afterwards `extra_count` is the number of the target's other records, and `find_missing()` returns
-    the first unmatched one. The archive is read only as far as the target requires.
+    Iterate it once for pairs of record batches of equal length: archived records, and the target's records that have
+    the same key, value, headers and timestamp. Archived records with a timestamp of `any_timestamp` (epoch ms) match
+    records of any timestamp. Afterwards `extra_count` is the number of the target's other records, and `find_missing()`
+    finds the first unmatched archived record. The archive is read only as far as the target requires.
     """
 
     def __init__(
@@ -176,13 +176,13 @@ class SubsequenceMatch:
                 self._archived.advance(common)
                 self._target.advance(common)
             else:
-                # the target's first record, and following ones that cannot be the archived one either
+                # skip the target's first record, and following ones that cannot be the archived one either
                 count = target.num_rows if archived is None else self._find_candidate(archived, target)
                 self._target.advance(count)
                 self.extra_count += count
 
     def find_missing(self) -> int | None:
-        """Return the source offset of the first missing archived record, None if none is."""
+        """Return the source offset of the first missing archived record, or None if none is missing."""
         archived = self._archived.head()
         if archived is None:
             return None
@@ -238,7 +238,7 @@ class _Cursor:
         self._current: pa.RecordBatch | None = None
 
     def head(self) -> pa.RecordBatch | None:
-        """Return the rest of the current batch, None at the end."""
+        """Return the rest of the current batch, or None at the end."""
         while self._current is None or not self._current.num_rows:
             self._current = next(self._batches, None)
             if self._current is None:
@@ -257,7 +257,7 @@ def _read_times(batch: pa.RecordBatch, count: int) -> npt.NDArray[np.int64]:
 
 
 def _find_common_prefix(first: pa.RecordBatch, second: pa.RecordBatch) -> int:
-    """Find the length of the common prefix of two batches of one length. Compare each record about twice at most."""
+    """Find the length of the common prefix of two batches of equal length. Compare each record about twice at most."""
     if _are_equal(first, second, 0, first.num_rows):
         return int(first.num_rows)
     same = 0
@@ -280,7 +280,7 @@ def _are_equal(first: pa.RecordBatch, second: pa.RecordBatch, start: int, end: i
 
 
 def find_position(task: ReplayTask, start_position: Position) -> Position:
-    """Find the target's real position: match the archived stream from `start_position` on with the target's records."""
+    """Find the target's real position: match its records with the archived stream from `start_position` on."""
     last: tuple[int, int] | None = None
     count = 0
     start = task.target_start if start_position.next_target_offset is None else start_position.next_target_offset

@@ -1,12 +1,12 @@
-"""One Spark task sends one source kafka partition of a restore, from the end of an earlier try.
+"""Sends one source kafka partition of a restore in a Spark task, from the end of an earlier try on.
 
 `exactly_once` sends in transactions with a progress marker. A try begins by fencing earlier tries. Their records are
 then either committed and counted by the marker, or aborted. A `read_committed` reader sees each record once, in order.
 To resume, a try reads the marker, and checks it against the target.
 
 `at_least_once` sends without transactions. It is a few percent faster, and every reader sees the records at once. A try
-waits for requests still in the network, compares the target with the archive, and resumes from there. An older run can
-wake up later, and send records a second time until it finds the checkpoint in the bucket changed.
+waits for requests still in the network, compares the target with the archive, and resumes from there. An older run that
+wakes up later can send records a second time, until it finds the checkpoint in the bucket changed.
 """
 
 import logging
@@ -46,16 +46,16 @@ logger = logging.getLogger(__name__)
 CHECKPOINT_RECORDS = 250_000
 
 CHECKPOINT_SECONDS = 5.0
-"""A checkpoint is written after this many records or seconds. The next run compares the records sent since."""
+"""A checkpoint is written after this many records or seconds. The next run compares the records sent since then."""
 
 SETTLE_SECONDS = 2.0
-"""Time that the target's end must stay the same, so that no request of a killed run is in the network."""
+"""The time for which the target's end must stay the same, so that no request of a killed run is in the network."""
 
 SETTLE_LIMIT_SECONDS = 30.0
-"""Longest wait for it: other writers may never stop."""
+"""The longest wait for this, because other writers may never stop."""
 
 PAUSE_SECONDS = SETTLE_SECONDS / 2
-"""A run that paused for longer asks the bucket for a newer one before it sends anything."""
+"""A run that paused for longer asks the bucket for a newer run before it sends anything."""
 
 
 class ReadAhead(Generic[T]):
@@ -74,7 +74,7 @@ class ReadAhead(Generic[T]):
         self._pool.shutdown()
 
     def items(self, patience: Callable[[], float | None]) -> Iterator[T | None]:
-        """Yield each item, and None whenever the next takes longer than `patience()` seconds (None: wait forever)."""
+        """Yield each item, and None whenever the next one takes longer than `patience()` seconds (None: never)."""
         while True:
             if not wait([self._reading], patience()).done:
                 yield None
@@ -88,7 +88,7 @@ class ReadAhead(Generic[T]):
 
 
 def replay_at_least_once(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
-    """Send the records missing in the target, without transactions, and note the progress in the bucket."""
+    """Send the records that the target lacks, without transactions, and note the progress in the bucket."""
     position = _find_start(task, checkpoint, attempt)
     try:
         return _send_rest(task, checkpoint, position)
@@ -101,7 +101,7 @@ def replay_at_least_once(task: ReplayTask, checkpoint: Checkpoint, attempt: Atte
 
 
 def _find_start(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> Position:
-    """Return the position to send from: behind the last record in the target. Take the checkpoint from older runs."""
+    """Return the position to send from, after the last record in the target. Take the checkpoint from older runs."""
     saved = checkpoint.load()
     position = _choose_known_position(task, saved)
     # Claim the checkpoint first: an older run that is still alive fails at its next write.
@@ -112,7 +112,7 @@ def _find_start(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> P
         return position
     _await_standstill(task)
     position_found = find_position(task, position)
-    # Claim it again: to compare may have taken long.
+    # Claim it again, as comparing may have taken long.
     checkpoint.save(position_found)
     logger.info(
         "restore %s goes on at source offset %d: the target holds its records below offset %d, %s of them",
@@ -125,9 +125,9 @@ def _find_start(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> P
 
 
 def _choose_known_position(task: ReplayTask, saved: Position | None) -> Position:
-    """Return the position to compare from: the start if there is none, or none with a target offset.
+    """Return the position to compare from, which is the start if `saved` is None or has no target offset.
 
-    A restore begun with exactly_once has checkpoints without target offsets.
+    A restore that began with exactly_once has checkpoints without target offsets.
     """
     if saved is None or saved.next_target_offset is None:
         return Position(0, task.target_start)
@@ -137,8 +137,8 @@ def _choose_known_position(task: ReplayTask, saved: Position | None) -> Position
 def _await_standstill(task: ReplayTask) -> None:
     """Wait until the target's end does not move any more.
 
-    Records of a killed run may still be in the network. A superseded run notices it only at its next checkpoint, and
-    sends what it has queued first. Other writers may keep the end moving: then the limit ends the wait.
+    Records of a killed run may still be in the network. A superseded run notices this only at its next checkpoint, and
+    first sends what it has queued. Other writers may keep the end moving: the limit then ends the wait.
     """
     deadline = time.monotonic() + SETTLE_LIMIT_SECONDS
     last_end = -1
@@ -200,7 +200,7 @@ class _CheckpointKeeper:
         self._noted_at = time.monotonic()
 
     def save(self, delivered: Mapping[int, Delivered]) -> None:
-        """Write a checkpoint of the deliveries, unless the last one says the same."""
+        """Write a checkpoint of what was delivered, unless the last one says the same."""
         position = self._find_position(delivered)
         if position != self._saved:
             self._write(position)
@@ -212,7 +212,7 @@ class _CheckpointKeeper:
         self._saved_at = time.monotonic()
 
     def _find_position(self, delivered: Mapping[int, Delivered]) -> Position:
-        """Return the position behind the last delivered record, or the saved one if none was delivered yet."""
+        """Return the position after the last delivered record, or the saved one if none was delivered yet."""
         # There is one place at most: without transactions, records keep the number of their kafka partition.
         for place in delivered.values():
             if place.source_offset is not None and place.target_offset is not None:
@@ -222,7 +222,7 @@ class _CheckpointKeeper:
 
 
 def _leave_checkpoint(task: ReplayTask, checkpoint: Checkpoint) -> None:
-    """Find and store how far a failed try came. Best effort: the next try finds it by itself."""
+    """Find and store how far a failed try came. If this fails, the next try finds it by itself."""
     try:
         _await_standstill(task)
         checkpoint.save(find_position(task, _choose_known_position(task, checkpoint.position)))
@@ -273,12 +273,12 @@ def _check_marker(task: ReplayTask, marker: Marker, saved: Position | None) -> M
     """Return the marker, or a corrected one if the target holds less or more of the stream.
 
     The cluster notes the end of a transaction, then writes it to each kafka partition: to the target's and to the
-    marker's. Brokers of Kafka 4.3 leave it out if a kafka partition has no leader at this moment (KAFKA-20734). Records
-    of a transaction without an end are hidden, and end together with the next transaction: records confirmed as
+    marker's. Brokers of Kafka 4.3 do not write it to a kafka partition that has no leader at this moment (KAFKA-20734).
+    Records of a transaction without an end are hidden, and end together with the next transaction: records confirmed as
     committed are aborted with it, or aborted ones are committed.
 
     Raises:
-        OpenTransactionError: a transaction hides the records after the last one counted by the marker.
+        OpenTransactionError: a transaction hides the records after the last one the marker counts.
     """
     claim = f"the progress marker counts the records below source offset {marker.next_source_offset}"
     if _lacks_records(task, marker):
@@ -300,7 +300,7 @@ def _check_marker(task: ReplayTask, marker: Marker, saved: Position | None) -> M
 
 
 def _find_marker_by_content(task: ReplayTask, why: str) -> Marker:
-    """Make a marker of the target's real content: compare all of it with the archive."""
+    """Make a marker from the target's real content, by comparing all of it with the archive."""
     if task.is_found_by_content:
         position = find_position(task, Position(0, None))
         logger.warning(
@@ -326,7 +326,7 @@ def _make_marker(task: ReplayTask, position: Position) -> Marker:
 
 
 def _lacks_records(task: ReplayTask, marker: Marker) -> bool:
-    """Return True if the target lacks records counted by the marker: its log was cut, or they were aborted.
+    """Return True if the target lacks records that the marker counts: its log was cut, or they were aborted.
 
     The last record in each kafka partition is looked for, unless an open transaction hides it.
     """
@@ -353,7 +353,7 @@ def _is_lost(task: ReplayTask, log: Frontier, reader: RecordReader, end: int) ->
     """Return True if the record before offset `end` of the target, sent by this restore, is surely not there."""
     if log.high_watermark < end:
         return True
-    # Retention deleted the record, or compaction may have removed it: its absence proves nothing.
+    # Retention deleted the record, or compaction may have removed it, so its absence proves nothing.
     if log.log_start_offset >= end or task.sent.records.latest_per_key:
         return False
     last = OffsetRange(end - 1, end)
@@ -371,7 +371,7 @@ def _holds_records(task: ReplayTask) -> bool:
 
 
 def replay_exactly_once(task: ReplayTask, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
-    """Send records not counted by the progress marker, in transactions with the marker."""
+    """Send the records that the progress marker does not count, in transactions that include the marker."""
     name = task.marker_name
     group = GroupOffset(task.kafka, name, task.to_topic, MARKED_KAFKA_PARTITION)
     producer = TransactionalReplayProducer(
@@ -423,7 +423,7 @@ def _begin_transactions(
 
 
 def _replay_marked(task: ReplayTask, transactions: Transactions, reading: ReadAhead[SentBatch]) -> ReplayResult:
-    """Send the records being read. Note in the bucket how many were committed, also after an error."""
+    """Send the records being read. Note in the bucket how many were committed, even after an error."""
     start = transactions.committed
     try:
         sent_bytes = _send_in_transactions(task, transactions, reading)
@@ -474,9 +474,9 @@ def _keep_to_rates(task: ReplayTask, throttle: Throttle, transactions: Transacti
 def _explain_superseded(
     task: ReplayTask, checkpoint: Checkpoint, producer: TransactionalReplayProducer, err: SupersededError
 ) -> PlatformError:
-    """Build the error of a fenced producer. Another run did it, or the cluster, when a transaction took too long.
+    """Build the error of a producer that was fenced by another run, or by the cluster after too long a transaction.
 
-    The second happens if this process stood still. The last checkpoint is then still its own.
+    The latter happens if this process stood still. The last checkpoint is then still its own.
     """
     if producer.timed_out and checkpoint.is_last:
         return TransientError(_describe_timeout(task, producer, err))
@@ -487,7 +487,7 @@ def _explain_superseded(
 
 
 def _describe_timeout(task: ReplayTask, producer: TransactionalReplayProducer, err: PlatformError) -> str:
-    """Explain the cluster's abort of a transaction open for too long, and give advice."""
+    """Explain that the cluster aborted a transaction open for too long, and give advice."""
     return (
         f"restore {task.restore_id}, {task.where}: a transaction was open for longer than its timeout of "
         f"{producer.timeout_seconds:g} s, and the cluster aborts such: {err.text}. What was committed before stays, "
@@ -498,11 +498,11 @@ def _describe_timeout(task: ReplayTask, producer: TransactionalReplayProducer, e
 
 
 def replay(task: ReplayTask, attempt: Attempt) -> ReplayResult:
-    """Send records missing in the target, in order. After an error the checkpoint records the task's progress.
+    """Send the records that the target lacks, in order. After an error, the checkpoint records the task's progress.
 
     Raises:
         IntegrityError: an object of the archive is missing, replaced or damaged.
-        PreflightError: the target rejected a record, or the progress marker is gone or another's.
+        PreflightError: the target rejected a record, or the progress marker is gone or belongs to another restore.
         SupersededError: another run of this restore id is at work.
         LogTruncatedError: the target lost delivered records.
     """

@@ -1,6 +1,6 @@
-"""Exactly once: records and the marker counting them become visible in one transaction, or neither does.
+"""Exactly once: records and the marker that counts them become visible in one transaction, or neither does.
 
-Records are split into pieces for the room of the producer.
+Records are split into pieces that fit into the producer's room: the bytes it may have on their way to the target.
 """
 
 import json
@@ -20,7 +20,7 @@ from kafka_s3_platform.core.restore.outgoing.sent import SentBatch
 from kafka_s3_platform.core.restore.replay.checkpoint import Checkpoint, Position
 
 USUAL_OVERHEAD = 16
-"""About how many bytes a record takes in a log beside its key, value and headers."""
+"""The bytes that a record takes in a log besides its key, value and headers, roughly."""
 
 TRANSACTION_RECORDS = 500_000
 
@@ -28,13 +28,13 @@ TRANSACTION_BYTES = 256 * 1024 * 1024
 """A transaction ends at the first of these limits, or after a third of its timeout."""
 
 PIECES = 4
-"""Number of pieces of the producer's room, so that some are on their way while others are acknowledged."""
+"""The number of pieces that fit into the producer's room, so that some are under way while others are acknowledged."""
 
 CHECKPOINT_SECONDS = 5.0
-"""Interval of the checkpoint. It may lag, since a run resumes from the marker."""
+"""The interval at which the checkpoint is written. It may lag, since a run resumes from the marker."""
 
 MARKED_KAFKA_PARTITION = 0
-"""Every marker is committed for this kafka partition of the target, wherever the records go: each target has it."""
+"""Every marker is committed for this kafka partition of the target, which each target has, wherever the records go."""
 
 METADATA_BYTES = 4096
 """Kafka's default of offset.metadata.max.bytes. Brokers refuse longer metadata."""
@@ -42,7 +42,7 @@ METADATA_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class SizedPart:
-    """Records for one kafka partition of the target. `sizes` are the bytes of each one's key, value and headers."""
+    """Records for one kafka partition of the target. `sizes` are the bytes of each record's key, value and headers."""
 
     kafka_partition: int
     records: pa.RecordBatch
@@ -50,12 +50,12 @@ class SizedPart:
 
     @property
     def byte_count(self) -> int:
-        """Bytes of keys, values and headers."""
+        """The bytes of keys, values and headers."""
         return int(self.sizes.sum())
 
     @property
     def log_bytes(self) -> int:
-        """About how many bytes it takes in the target's log."""
+        """The bytes the records take in the target's log, roughly."""
         return self.byte_count + USUAL_OVERHEAD * len(self.sizes)
 
     def between(self, start_offset: int, end_offset: int) -> "SizedPart":
@@ -66,7 +66,7 @@ class SizedPart:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Records to send at once. After them all of the stream below `next_source_offset` is sent."""
+    """Records to send at once. After them, everything in the stream below `next_source_offset` is sent."""
 
     next_source_offset: int
     parts: tuple[SizedPart, ...]
@@ -77,21 +77,21 @@ class Piece:
 
     @property
     def byte_count(self) -> int:
-        """Bytes of keys, values and headers."""
+        """The bytes of keys, values and headers."""
         return sum(part.byte_count for part in self.parts)
 
     @property
     def log_bytes(self) -> int:
-        """About how many bytes it takes in the target's log."""
+        """The bytes the records take in the target's log, roughly."""
         return sum(part.log_bytes for part in self.parts)
 
 
 def split_to_room(batch: SentBatch, room: Callable[[], int]) -> Iterator[Piece]:
-    """Split a batch into pieces of about `room()` bytes, as the target's log has them.
+    """Split a batch into pieces of about `room()` bytes in the target's log.
 
-    `room()` is a part of the bytes allowed on their way to the target: one piece is queued while another is
-    acknowledged. It changes with the target's speed, so it is asked again for each piece. A piece has the records of
-    one source offset at least, also if these are more bytes.
+    `room()` is a part of the bytes that may be on their way to the target, so that one piece is queued while another is
+    acknowledged. It changes with the target's speed, so it is asked again for each piece. A piece has the records of at
+    least one source offset, even if these are more bytes.
     """
     # Compute sizes once for the batch: pieces get slices of them.
     sized = tuple(SizedPart(number, part, count_record_bytes(part)) for number, part in batch.parts)
@@ -117,9 +117,9 @@ def split_to_room(batch: SentBatch, room: Callable[[], int]) -> Iterator[Piece]:
 
 
 def make_marker_name(restore_id: str, kafka_partition: int, *, place: str, topic: str = "") -> str:
-    """Return the transactional id of a stream, also the name of the consumer group with its marker.
+    """Return the transactional id of a stream, which is also the name of the consumer group with its marker.
 
-    `place` is the plan's. `topic` is part of the name only if a restore may have several topics. The name is
+    `place` is taken from the plan. `topic` is part of the name only if a restore may have several topics. The name is
     unambiguous, since a restore id contains no slash.
     """
     named = f"{restore_id}@{place}" + (topic and f"/{topic}")
@@ -128,10 +128,10 @@ def make_marker_name(restore_id: str, kafka_partition: int, *, place: str, topic
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Counts the committed records of a stream in the target: `record_count`, all below `next_source_offset`.
+    """The progress of a stream: `record_count` records are committed in the target, all below `next_source_offset`.
 
-    `target_ends` maps each kafka partition of the target to the offset after the last of them there. It is empty if a
-    group's metadata cannot hold so many.
+    `target_ends` maps each kafka partition of the target to the offset after the last of these records there. It is
+    empty if a group's metadata cannot hold so many.
     """
 
     plan_digest: str
@@ -146,7 +146,7 @@ class Marker:
 
     @property
     def committed(self) -> Committed:
-        """The offset and metadata of the group."""
+        """The offset and the metadata the group commits."""
         fields = {"plan": self.plan_digest, "records": self.record_count}
         ends = {str(p): end for p, end in sorted(self.target_ends.items())}
         metadata = json.dumps(fields | {"ends": ends})
@@ -160,7 +160,7 @@ class Marker:
         """Read the marker of a group. `where` names the restore and the group, for messages.
 
         Raises:
-            PreflightError: it belongs to another plan, or is no marker of ours.
+            PreflightError: the marker belongs to another plan, or is none of ours.
         """
         try:
             fields = json.loads(committed.metadata)
@@ -182,11 +182,11 @@ class Marker:
 
 
 class Transactions:
-    """Sends a stream in transactions, each with the marker.
+    """Sends a stream in transactions, each of which includes the marker.
 
     Call `make_room`, then `send` any number of times, then `note_passed` with the source offset below which everything
     is sent. Call `commit` at the end, and whenever there may be nothing to send for longer than `seconds_left`.
-    Meanwhile the checkpoint in the bucket follows, for those who watch.
+    Meanwhile the checkpoint in the bucket follows, for anybody who watches.
     """
 
     def __init__(
@@ -207,12 +207,12 @@ class Transactions:
         self._committed_at = self._saved_at = time.monotonic()
 
     def begin(self) -> None:
-        """Commit the marker as it is: it has to exist before the first record is sent."""
+        """Commit the marker as it is, because it has to exist before the first record is sent."""
         self._commit()
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the next commit is due, None if there is nothing to commit."""
+        """The seconds until the next commit is due, or None if there is nothing to commit."""
         if self._position == self.committed:
             return None
         patience = max(0.0, self._patience - self._producer.delay)
@@ -220,7 +220,7 @@ class Transactions:
 
     @property
     def piece_bytes(self) -> int:
-        """Bytes to send at once: a part of the room. The next piece follows while one is acknowledged."""
+        """The bytes to send at once: a part of the room, so the next piece follows while one is acknowledged."""
         return self._producer.room // PIECES
 
     def make_room(self, size: int) -> None:
@@ -239,7 +239,7 @@ class Transactions:
         self._bytes += part.byte_count
 
     def note_passed(self, next_source_offset: int) -> None:
-        """Note this offset: everything below it is sent or left out. Commit if it is time."""
+        """Note that everything below this offset is sent or left out. Commit if it is time."""
         count = self.committed.record_count + self._records
         self._position = Position(next_source_offset, None, count)
         full = self._records >= TRANSACTION_RECORDS or self._bytes >= TRANSACTION_BYTES
@@ -261,9 +261,9 @@ class Transactions:
         self._saved_at = time.monotonic()
 
     def _commit(self) -> None:
-        """Wait until all records are acknowledged, and commit them together with the marker counting them."""
+        """Wait until all records are acknowledged, and commit them together with the marker that counts them."""
         position = self._position
-        # Flushed first: only acknowledged records have target offsets, and the marker names the last of them.
+        # They are flushed first: only acknowledged records have target offsets, and the marker names the last of them.
         delivered = self._producer.flush()
         ends = {p: d.target_offset + 1 for p, d in delivered.items() if d.target_offset is not None}
         self._marker = Marker(

@@ -1,7 +1,7 @@
 """The plan of a restore of our archive: objects and records, with their targets.
 
-A plan is made once for a restore id and stays in the bucket. It names requested records missing in the
-archive, and refuses ambiguous schema ids.
+A plan is made once for a restore id and stays in the bucket. It names requested records the archive lacks. Planning
+refuses ambiguous schema ids.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from kafka_s3_platform.core.store.row_filter import SegmentFilter
 from kafka_s3_platform.core.text import count_noun, find_nearest
 
 MAX_STRETCHES = 20
-"""A sentence names so many stretches of offsets or hours at most."""
+"""A sentence names at most this many stretches of offsets or hours."""
 
 _GAPS: Mapping[GapReason, str] = {
     "retention": "were lost to retention before they were archived",
@@ -45,9 +45,9 @@ _GAPS: Mapping[GapReason, str] = {
 def describe_gaps(
     request: RestoreRequest, state: IndexState, selection: Selection, segments: Sequence[Segment]
 ) -> Iterator[MissingRecords]:
-    """Describe the requested offsets and hours missing in the archive, with the reasons.
+    """Describe the requested offsets and hours that the archive lacks, with the reasons.
 
-    `segments` are the archived ones overlapping the selection.
+    `segments` are the archived ones that overlap the selection.
     """
     topic = request.topic
     for window in selection.windows:
@@ -67,7 +67,7 @@ def describe_gaps(
 
 
 def describe_expired(topic: str, expired: Sequence[Segment]) -> Iterator[MissingRecords]:
-    """Describe the records removed by a rule of retention: a sentence for each kafka partition."""
+    """Describe the records removed by a rule of retention, in a sentence for each kafka partition."""
     for kafka_partition, group in groupby(expired, key=lambda s: s.kafka_partition):
         segments = list(group)
         hours = _join_stretches(sorted({s.chunk_start for s in segments if s.chunk_start}))
@@ -78,7 +78,7 @@ def describe_expired(topic: str, expired: Sequence[Segment]) -> Iterator[Missing
 
 
 def describe_erased(topic: str, erased: Sequence[Segment]) -> Iterator[MissingRecords]:
-    """Describe the records erased by request: a sentence for each kafka partition."""
+    """Describe the records erased by request, in a sentence for each kafka partition."""
     for kafka_partition, group in groupby(erased, key=lambda s: s.kafka_partition):
         segments = list(group)
         offsets = OffsetRange(segments[0].start_offset, max(s.end_offset for s in segments))
@@ -89,13 +89,13 @@ def describe_erased(topic: str, erased: Sequence[Segment]) -> Iterator[MissingRe
 
 
 def _write_end(missing: OffsetRange, covered: RangeSet) -> str:
-    """Return the rest of a sentence on missing offsets beyond the archive's end, else nothing."""
+    """Return the rest of a sentence about missing offsets beyond the archive's end, else nothing."""
     end = covered.end_offset or 0
     return f", or were never there: the archive ends at offset {end}" if missing.end_offset > end else ""
 
 
 def describe_values_only(topic: str, chosen: Iterable[Segment]) -> Iterator[str]:
-    """Describe the objects of values only: a sentence for each kafka partition and format."""
+    """Describe the objects that hold values only, in a sentence for each kafka partition and format."""
     segments_of_values = sorted(
         (s for s in chosen if not find_format(s.format).is_envelope),
         key=lambda s: (s.kafka_partition, s.format, s.start_offset),
@@ -113,7 +113,7 @@ def describe_values_only(topic: str, chosen: Iterable[Segment]) -> Iterator[str]
 
 
 def _surround(segments: Sequence[Segment], gaps: Iterable[Gap]) -> RangeSet:
-    """Return the offsets from the first to the last one of the segments, and of the gaps touching these.
+    """Return the offsets from the segments' first to their last one, and the offsets of the gaps that touch these.
 
     The records of such a gap may have had timestamps in the selected window of time.
     """
@@ -125,7 +125,7 @@ def _surround(segments: Sequence[Segment], gaps: Iterable[Gap]) -> RangeSet:
 
 
 def _describe_incomplete(request: RestoreRequest, state: IndexState) -> Iterator[MissingRecords]:
-    """Describe the incomplete hours of a window of time: they may get more records later."""
+    """Describe the incomplete hours of the windows of time, which may get more records later."""
     hours = _list_hours(request)
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
     missing = sorted(set(hours) - state.judge.list_complete(hours, lateness))
@@ -139,7 +139,7 @@ def _describe_incomplete(request: RestoreRequest, state: IndexState) -> Iterator
 
 
 def _join_stretches(hours: Sequence[datetime]) -> list[str]:
-    """Write ascending hours, consecutive ones as one stretch: `2026-03-01T10:00+0000 to 2026-03-01T12:00+0000`."""
+    """Write ascending hours, with consecutive ones as one stretch: `2026-03-01T10:00+0000 to 2026-03-01T12:00+0000`."""
     stretches = []
     for start, end in join_hours(hours):
         first, last = (f"{hour:%Y-%m-%dT%H:%M%z}" for hour in (start, end - HOUR))
@@ -148,9 +148,9 @@ def _join_stretches(hours: Sequence[datetime]) -> list[str]:
 
 
 def _list_hours(request: RestoreRequest) -> list[datetime]:
-    """List, ascending, the hours in the windows of time possibly archived by now. They begin as in the archive.
+    """List, ascending, the hours in the windows of time that may be archived by now. They begin as in the archive.
 
-    Of a window without an end, these are the hours already over, with the time for their late records.
+    For a window without an end, these are the hours that are over, together with the time for their late records.
     """
     archive = request.config.archive
     zone = ZoneInfo(request.config.layout.timezone)
@@ -168,7 +168,7 @@ def _list_hours(request: RestoreRequest) -> list[datetime]:
 
 
 def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, segments: Sequence[Segment]) -> None:
-    """Raise PreflightError if records must be decoded, and name schema ids used differently by two registries."""
+    """Raise PreflightError if records must be decoded, and name schema ids that registries use differently."""
     outgoing = request.outgoing
     if not (outgoing.changes_content or outgoing.map_schema_ids):
         return
@@ -189,7 +189,7 @@ def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, segments:
 def describe_missing_schemas(
     request: RestoreRequest, state: IndexState, segments: Sequence[Segment]
 ) -> Iterator[MissingRecords]:
-    """Describe the schemas of the chosen segments missing in the archive."""
+    """Describe the schemas of the chosen segments that the archive lacks."""
     if not request.outgoing.map_schema_ids:
         return
     named = set(chain.from_iterable(s.schema_ids for s in segments))
@@ -202,7 +202,7 @@ def describe_missing_schemas(
 
 @dataclass(frozen=True, slots=True)
 class PlannedObject(OffsetSpan):
-    """One object of the archive as the index held it when the restore was planned. Fields as in `Segment`."""
+    """One object of the archive as the index held it when the restore was planned. The fields are as in `Segment`."""
 
     key: str
     etag: str
@@ -227,10 +227,10 @@ class PlannedObject(OffsetSpan):
 
 @dataclass(frozen=True, kw_only=True)
 class ArchivePlan(RestorePlan):
-    """The plan of one topic's replayed objects.
+    """The plan for replaying the objects of one topic.
 
-    `gaps` are requested records missing in the archive. `values_only` are sentences about objects of the selection left
-    out of `objects`, because their format holds no whole records.
+    `gaps` are requested records the archive lacks. `values_only` are sentences about objects of the selection that are
+    not in `objects`, because their format holds no whole records.
     """
 
     kind = "an archive with an index"
@@ -249,7 +249,7 @@ class ArchivePlan(RestorePlan):
 
     @property
     def kafka_partitions(self) -> tuple[int, ...]:
-        """Source kafka partitions with records to restore."""
+        """The source kafka partitions with records to restore."""
         return tuple(sorted({o.kafka_partition for o in self.objects}))
 
     def objects_of(self, kafka_partition: int) -> tuple[PlannedObject, ...]:
@@ -258,13 +258,13 @@ class ArchivePlan(RestorePlan):
 
     @property
     def start(self) -> TargetStart:
-        """The target before the first record. ValueError if the restore has not begun."""
+        """The target before the first record. Raises ValueError if the restore has not begun."""
         [start] = (self.starts or {}).values()
         return start
 
     @property
     def is_exact(self) -> bool:
-        """True if every record of every object is restored: the index then holds the exact number."""
+        """True if every record of every object is restored, so that the index holds the exact number."""
         return not self.facts.chooses and all(map(self.selection.holds, self.objects))
 
     @property
@@ -273,13 +273,13 @@ class ArchivePlan(RestorePlan):
         return sum(self.records_at_most(o) for o in self.objects)
 
     def records_at_most(self, item: PlannedObject) -> int:
-        """Return an upper bound of the records restored from the object."""
+        """Return an upper bound of the number of records restored from the object."""
         start, end = self.selection.bounds(item)
         return max(0, min(item.record_count, end - start))
 
 
 def make_archive_target(request: RestoreRequest, plan: ArchivePlan) -> TargetPlan:
-    """Return the part of the target topic, for the checks of a target."""
+    """Return the part of the plan for its target topic, in the form the checks of a target need."""
     selection = plan.selection
     return TargetPlan(
         request=request,
@@ -310,13 +310,13 @@ def make_archive_target(request: RestoreRequest, plan: ArchivePlan) -> TargetPla
 
 
 def make_plan(request: RestoreRequest, connector_index: ConnectorIndex | None = None) -> ArchivePlan:
-    """Choose objects from the current index: `connector_index` is one already open.
+    """Choose objects from the current index. `connector_index` is the connector's index, if it is open already.
 
     Raises:
         MissingTopicError: the connector has archived nothing of the topic.
-        ConfigError: the request names unarchived kafka partitions, or an empty window of offsets.
+        ConfigError: the request names kafka partitions that are not archived, or an empty window of offsets.
         IntegrityError: the index is another topic's.
-        PreflightError: records have to be decoded by schema ids with different schemas in two registries.
+        PreflightError: records have to be decoded, and name schema ids that registries use differently.
     """
     config = request.config
     index = TopicIndex(connector_index or ConnectorIndex.of(config), request.topic)
@@ -368,7 +368,7 @@ def make_plan(request: RestoreRequest, connector_index: ConnectorIndex | None = 
 
 
 def _make_filter(selection: Selection) -> SegmentFilter:
-    """Return the filter of the index: segments that may overlap the selection."""
+    """Return the index's filter for the segments that may overlap the selection."""
     numbers = frozenset(window.kafka_partition for window in selection.windows)
     if not selection.windows:
         return SegmentFilter(kafka_partitions=numbers)
@@ -377,13 +377,13 @@ def _make_filter(selection: Selection) -> SegmentFilter:
 
 
 def _find_known_acls(state: IndexState, source: TopicGeneration) -> tuple[TopicAcl, ...] | None:
-    """Return the topic's last readable ACLs: the cluster may have refused to show them later."""
+    """Return the last ACLs of the topic that could be read. The cluster may have refused to show them later."""
     same = (g.acls for g in reversed(state.generations) if g.topic_id == source.topic_id)
     return next((acls for acls in same if acls is not None), None)
 
 
 def check_same(request: RestoreRequest, plan: ArchivePlan) -> None:
-    """Check that a stored plan belongs to this request. The errors are those of `RestorePlan.check_same`."""
+    """Check that a stored plan belongs to this request. It raises the errors of `RestorePlan.check_same`."""
     plan.check_same(
         request,
         collect_request_terms(request),
@@ -395,7 +395,7 @@ def check_same(request: RestoreRequest, plan: ArchivePlan) -> None:
 
 
 def _plan_object(segment: Segment) -> PlannedObject:
-    """Return the index's facts of a segment, as far as a restore needs them."""
+    """Return the index's facts about a segment, as far as a restore needs them."""
     facts = {name: getattr(segment, name) for name in PlannedObject.__dataclass_fields__ if name != "out_of_range"}
     # A segment without an hour holds records with timestamps outside of all hours.
     return PlannedObject(**facts, out_of_range=segment.chunk_start is None)

@@ -28,7 +28,7 @@ from kafka_s3_platform.core.store.upload import Provenance
 logger = logging.getLogger(__name__)
 
 COPIES_AT_ONCE = 8
-"""Number of objects compared at once. A copy with another ETag is read to compare it."""
+"""The number of objects that are compared at once. A copy that has another ETag is read to compare it."""
 
 LEAVE_OUT = (
     "If nothing of it was sent, the restore does without it under the same restore id with --behavior-on-error ignore "
@@ -38,7 +38,7 @@ LEAVE_OUT = (
 
 @dataclass(frozen=True)
 class StreamTask(RecordStream):
-    """Stream of one kafka partition. `behavior_on_error`: the treatment of a bad object."""
+    """The stream of one kafka partition. `behavior_on_error` is the treatment of a bad object."""
 
     store: ObjectStore = field(repr=False)
     topic: str
@@ -48,7 +48,7 @@ class StreamTask(RecordStream):
     behavior_on_error: OnError = "fail"
     sends_any_timestamp: bool = False
     is_named: bool = False
-    """The restore has several topics."""
+    """True if the restore has several topics."""
     to_topic: str = ""
 
     @property
@@ -60,7 +60,7 @@ class StreamTask(RecordStream):
 
     @cached_property
     def facts(self) -> StreamFacts:
-        """Facts of the objects. One topic goes to the target, and its records keep their order."""
+        """The facts of the objects. One topic goes to the target, and its records keep their order."""
         return StreamFacts(
             topic=self.topic,
             to_topic=self.to_topic,
@@ -79,7 +79,7 @@ class StreamTask(RecordStream):
         return ArchivedStream(self, start_offset)
 
     def find_bad_objects(self) -> Iterator[BadObject]:
-        """Find the bad objects of the task: read the selected part of each object."""
+        """Find the bad objects of the task by reading the selected part of each object."""
         return ArchivedStream(self).find_bad_objects()
 
 
@@ -100,12 +100,12 @@ def make_archive_stream(request: RestoreRequest, plan: ArchivePlan, kafka_partit
 class ArchivedStream:
     """Record batches of the selection, ascending by offset, from source offset `start_offset` on.
 
-    Every object must be the planned one (entity tag and size), and its pages must pass their checksums. A completely
-    read object must have the digest and the number of records in the index.
+    Every object must be the planned one (entity tag and size), and its pages must pass their checksums. An object that
+    is read completely must have the digest and the number of records in the index.
 
-    A bad object named by the task is left out entirely, and named in `facts`. Before the decision, and if
-    `behavior.on.error` is `ignore` or `log`, each object is read twice: once to its end before its first record is
-    sent.
+    A bad object named by the task is left out entirely, and named in `facts`. If this is not decided yet, and
+    `behavior.on.error` is `ignore` or `log`, each object is read twice: the first time to its end, before its first
+    record is sent.
 
     Raises:
         IntegrityError: an object is missing, replaced or damaged, and is not left out.
@@ -134,7 +134,7 @@ class ArchivedStream:
         return merge_by_offset(sources)
 
     def _read(self, item: PlannedObject) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the records of an object, unless the restore leaves it out, or will if it is bad now."""
+        """Yield the records of an object, unless the restore leaves it out, or will do so because it is bad."""
         reasons = self._task.left_out
         if reasons is None and self._task.behavior_on_error != "fail":
             reasons = {bad_object.key: bad_object.why for bad_object in self._find_bad(item)}
@@ -146,11 +146,11 @@ class ArchivedStream:
             yield batch
 
     def find_bad_objects(self) -> Iterator[BadObject]:
-        """Find the bad objects of the task: read the selected part of each object."""
+        """Find the bad objects of the task by reading the selected part of each object."""
         return (bad_object for item in self._task.objects for bad_object in self._find_bad(item))
 
     def _find_bad(self, item: PlannedObject) -> Iterator[BadObject]:
-        """Yield the object if it is bad: its selected part is read, even if an earlier run has sent its beginning."""
+        """Yield the object if it is bad. Its selected part is read, even if an earlier run has sent its beginning."""
         try:
             for _ in self._read_checked(item, item.start_offset):
                 pass
@@ -160,7 +160,7 @@ class ArchivedStream:
             yield BadObject(item.key, self._task.selection.bounds(item)[0], err.text)
 
     def _read_checked(self, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
-        """Yield an object's selected records from `start_offset` on. IntegrityError if it is not the planned one."""
+        """Yield an object's selected records from `start_offset` on. Raises IntegrityError if it is not as planned."""
         selection = self._task.selection
         digest = RecordDigest()
         with self._name_damage(item, "cannot be opened"):
@@ -178,7 +178,7 @@ class ArchivedStream:
                 self._check_batch(item, topic, batch)
                 if reading.is_complete:
                     digest.update(batch)
-                # Only now cut to the windows: the digest is that of the whole object.
+                # It is cut to the windows only now, because the digest is of the whole object.
                 yield selection.within_times(filter_windows(batch, reading.windows))
         if reading.is_complete and digest.hexdigest() != item.digest:
             what = f"cannot be read: the record digest is {digest.hexdigest()}, planned was {item.digest}"
@@ -189,16 +189,16 @@ class ArchivedStream:
 
     @contextmanager
     def _name_damage(self, item: PlannedObject, what: str) -> Iterator[None]:
-        """Name the object in an IntegrityError of this block. `what` was tried with it."""
+        """Name the object in an IntegrityError of this block. `what` is said about it, such as `cannot be read`."""
         try:
             yield
         except IntegrityError as err:
             raise self._make_error(item, f"{what}: {err}") from err
 
     def _find_topic(self, item: PlannedObject, info: ObjectInfo) -> str | None:
-        """Return the topic to compare records with. None if by its metadata the object belongs here.
+        """Return the topic to compare records with, or None if the object's metadata show that it belongs here.
 
-        Then its records may have the name of another topic: transforms can give them one.
+        In the latter case, its records may have the name of another topic, because transforms can give them one.
         """
         writer = Provenance.of(info)
         if writer is None:
@@ -208,7 +208,7 @@ class ArchivedStream:
         return None
 
     def _check_batch(self, item: PlannedObject, topic: str | None, batch: pa.RecordBatch) -> None:
-        """Raise IntegrityError if a batch has another kafka partition, offset or topic than its object may have."""
+        """Raise IntegrityError if a batch has a kafka partition, offset or topic its object may not have."""
         try:
             check_place(batch, item.kafka_partition, item.offsets, item.key)
         except IntegrityError as err:
@@ -219,14 +219,14 @@ class ArchivedStream:
             raise self._make_error(item, f"holds records of topic {others[0]}, and no metadata that explain it")
 
     def _choose_reading(self, reader: RecordObject, item: PlannedObject, start_offset: int) -> "_Reading":
-        """Open the batches of an object: all of them, or only its row groups with the selected records.
+        """Open the batches of an object: all of them, or only the row groups with selected records.
 
         Only Parquet has row groups (an `EnvelopeReader`). Objects of other formats are read completely, and the caller
-        drops the records outside of `windows`. The caller compares the digest of a completely read object. A resumed
+        drops the records outside of `windows`. The caller compares the digest of an object read completely. A resumed
         stream goes on at `start_offset`.
 
         Raises:
-            IntegrityError: the object has another number of records than planned.
+            IntegrityError: the object does not have the planned number of records.
         """
         selection = self._task.selection
         start, end = selection.bounds(item)
@@ -241,7 +241,7 @@ class ArchivedStream:
             raise self._make_error(item, what)
         if selection.holds(item) and item.start_offset >= start_offset:
             return _Reading(reader.batches(), is_complete=True)
-        # Where the selection reaches the object's end, no end is set: records beyond the planned range are found then.
+        # If the selection reaches the object's end, no end is set, so that records beyond the planned range are found.
         offsets = OffsetRange(start if start > item.start_offset else 0, end if end < item.end_offset else MAX_OFFSET)
         return _Reading(reader.batches(offsets, times) if start < end else iter(()))
 
@@ -258,9 +258,9 @@ class _Reading:
 def describe_differences(
     request: RestoreRequest, objects: Sequence[PlannedObject], infos: Sequence[ObjectInfo | None]
 ) -> list[str]:
-    """Describe each missing object, and each one different from the plan. `infos` are the store's answers.
+    """Describe each object that is missing or differs from the plan. `infos` are the store's answers.
 
-    A copy of an object may have another ETag: then its bytes are read and compared, several objects at once.
+    A copy of an object may have another ETag. In this case its bytes are read and compared, several objects at once.
     """
     store = ObjectStore(request.config.store)
     with ThreadPoolExecutor(COPIES_AT_ONCE, thread_name_prefix="copies") as pool:
@@ -270,7 +270,7 @@ def describe_differences(
 
 
 def _describe_difference(store: ObjectStore, item: PlannedObject, info: ObjectInfo | None) -> str:
-    """Say how the stored object (`info`) differs from the planned one, empty if it does not."""
+    """Say how the stored object (`info`) differs from the planned one. The text is empty if it does not."""
     if info is None:
         return "does not exist: it was deleted"
     # A cold object cannot be read to compare it: only its ETag and size count.
@@ -282,7 +282,7 @@ def _describe_difference(store: ObjectStore, item: PlannedObject, info: ObjectIn
 
 
 def _make_damage_error(topic: str, item: PlannedObject, what: str, advice: str) -> IntegrityError:
-    """Build the error for an archived object different from the plan. `what` follows its key."""
+    """Build the error for an archived object that differs from the plan. `what` follows the object's key."""
     where = f"{topic}-{item.kafka_partition} [{item.start_offset}, {item.end_offset})"
     heal = "" if HEAL_OBJECT in what else f"; {HEAL_OBJECT}"
     return IntegrityError(f"{where}: object {item.key} {what}{heal}. {advice}")

@@ -1,7 +1,7 @@
-"""Interface between a restore and its source: our own archive with its index, or listed objects of another sink.
+"""The interface between a restore and its source: our own archive with its index, or listed objects of another sink.
 
-A source has plans and streams. Only the source itself knows the kind of plan. A fact unknown before an object is read
-is None.
+A source has plans and streams. Only the source itself knows the kind of its plans. A fact that is unknown before an
+object is read is None.
 """
 
 import json
@@ -29,7 +29,7 @@ LATEST = 2**63 - 1
 
 RECORDS_PER_SECOND = 150_000
 BYTES_PER_SECOND = 60_000_000
-"""Bytes sent and verified by one task in a second on one core of a small machine. Only estimates use it."""
+"""The bytes that one task sends and verifies in a second on one core of a small machine. Only estimates use it."""
 
 UNSENDABLE_TIMESTAMP = 0
 """The timestamp (epoch ms) that the Kafka client replaces with the time of sending."""
@@ -37,7 +37,7 @@ UNSENDABLE_TIMESTAMP = 0
 
 @dataclass(frozen=True, slots=True)
 class TargetStart:
-    """The target topic as it was before the first record: its id, and kafka partition -> high watermark."""
+    """The target topic as it was before the first record: its id, and the high watermark of each kafka partition."""
 
     topic_id: str
     offsets: tuple[tuple[int, int], ...]
@@ -49,7 +49,7 @@ class TargetStart:
 
 @dataclass(frozen=True, slots=True)
 class ObjectFacts:
-    """Facts of one object in a plan, before anybody reads it. None: unknown to the source.
+    """The facts about one object in a plan before anybody reads it, None if the source does not know them.
 
     `record_bytes` are the bytes of keys, values and headers. At most `wanted_count` of its records are restored.
     `oldest` and `newest` (epoch ms) are bounds of the timestamps of the restored records.
@@ -67,14 +67,14 @@ class ObjectFacts:
 
     @property
     def largest_bytes(self) -> int:
-        """Bytes of all its records; if unknown, bytes of the object."""
+        """The bytes of all its records or, if they are unknown, of the object."""
         if self.record_bytes is None:
             return self.size
         return self.record_bytes
 
 
 def sum_known(numbers: Iterable[int | None]) -> int | None:
-    """Return the sum. None if one of the numbers is unknown."""
+    """Return the sum, or None if one of the numbers is unknown."""
     total = 0
     for number in numbers:
         if number is None:
@@ -85,11 +85,11 @@ def sum_known(numbers: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """The part of one target topic, from any source. `request` is for this target alone, with its source topics.
+    """The part of a plan for one target topic, from any source. `request` is for this target and its source topics.
 
     `start` is None before the restore has begun. `source_kafka_partitions` belong to the source's topics. `topic_id`,
-    `configs` and `acls` are the source topic's, if known. `gaps` are requested records missing at the source. Without
-    `has_timestamps` the objects hold no timestamps of their records: these get the time of sending.
+    `configs` and `acls` are the source topic's, if known. `gaps` are requested records that the source lacks. Without
+    `has_timestamps` the objects hold no timestamps of their records, so the records get the time of sending.
     """
 
     request: RestoreRequest
@@ -117,7 +117,7 @@ class TargetPlan:
 
     @property
     def kafka_partitions(self) -> tuple[int, ...]:
-        """Source kafka partitions with records to restore."""
+        """The source kafka partitions with records to restore."""
         return tuple(sorted({o.kafka_partition for o in self.objects}))
 
     def objects_of(self, kafka_partition: int) -> tuple[ObjectFacts, ...]:
@@ -126,17 +126,17 @@ class TargetPlan:
 
     @property
     def record_count(self) -> int | None:
-        """Records to restore, exact or an upper bound. None if unknown to the source."""
+        """The number of records to restore, exact or an upper bound, or None if the source does not know it."""
         return sum_known(o.wanted_count for o in self.objects)
 
     @property
     def record_bytes(self) -> int | None:
-        """Bytes of keys, values and headers, exact or an upper bound. None if unknown to the source."""
+        """The bytes of keys, values and headers, exact or an upper bound, or None if the source does not know them."""
         return sum_known(o.record_bytes for o in self.objects)
 
     @property
     def largest_bytes(self) -> int:
-        """Bytes of all records; if unknown, bytes of the objects."""
+        """The bytes of all records or, if they are unknown, of the objects."""
         return sum(o.largest_bytes for o in self.objects)
 
     @property
@@ -145,11 +145,11 @@ class TargetPlan:
 
     @property
     def out_of_range_count(self) -> int:
-        """Records with out-of-range timestamps, exact or an upper bound."""
+        """The number of records with out-of-range timestamps, exact or an upper bound."""
         return sum(o.wanted_count or 0 for o in self.objects if o.is_out_of_range)
 
     def bound_times(self, now_ms: int) -> tuple[int, int] | None:
-        """Return bounds of the sent timestamps: EARLIEST and LATEST if they are unknown. None: there is no object.
+        """Return bounds of the sent timestamps (EARLIEST and LATEST if unknown), or None if there is no object.
 
         Records without a timestamp get `now_ms`.
         """
@@ -173,7 +173,7 @@ def estimate_seconds(request: RestoreRequest, plan: TargetPlan) -> float:
 
 
 class SourceRecords(Protocol):
-    """The wanted records of one stream, whole or decoded, and the facts of those read so far."""
+    """The wanted records of one stream, whole or decoded, and the facts of the records read so far."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch | ConnectBatch]: ...
 
@@ -183,13 +183,13 @@ class SourceRecords(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamFacts:
-    """Facts of a stream, known before its objects are read.
+    """The facts of a stream that are known before its objects are read.
 
     `topic` and `kafka_partition` are the source's, `store` has the objects. `named_topic` is the topic if one restore
-    may read several, else empty. `to_topic` is its target. `to_topics` are the targets of all streams of the same
-    records, if transforms route them: then `named_topic` names the target, too. `record_count`, and `record_bytes` of
-    keys, values and headers, are exact or upper bounds, None if unknown. `object_starts` are pairs of an object's first
-    offset and the bytes of those before it.
+    may read several, else empty. `to_topic` is its target. If transforms route the records, `to_topics` are the targets
+    of all streams of the same records, and `named_topic` names the target, too. `record_count`, and `record_bytes` of
+    keys, values and headers, are exact or upper bounds, or None if unknown. `object_starts` are pairs of an object's
+    first offset and the bytes of the objects before it.
     """
 
     topic: str
@@ -203,20 +203,20 @@ class StreamFacts:
     to_topic: str = ""
     to_topics: tuple[str, ...] = ()
     is_decoded: bool = False
-    """Objects hold decoded keys and values, to be encoded for the target; else whole records."""
+    """True if objects hold decoded keys and values, which are encoded for the target, and not whole records."""
     is_found_by_content: bool = False
-    """Comparing its records with the target's shows how many have arrived."""
+    """True if comparing its records with the target's shows how many have arrived."""
     sends_any_timestamp: bool = False
-    """Records may be sent with a timestamp that the client replaces with the time of sending."""
+    """True if records may be sent with a timestamp that the client replaces with the time of sending."""
 
     @property
     def size(self) -> int:
-        """The measure of progress: records if their number is known, else bytes of the objects."""
+        """The measure of progress: the number of records if it is known, else the bytes of the objects."""
         return self.object_bytes if self.record_count is None else self.record_count
 
     @property
     def bytes_to_send(self) -> int:
-        """The bytes of keys, values and headers. If they are unknown, the bytes of the objects."""
+        """The bytes of keys, values and headers or, if they are unknown, of the objects."""
         return self.object_bytes if self.record_bytes is None else self.record_bytes
 
     @property
@@ -225,7 +225,7 @@ class StreamFacts:
         return frozenset({UNSENDABLE_TIMESTAMP}) if self.sends_any_timestamp else frozenset()
 
     def passed_bytes(self, next_source_offset: int) -> int:
-        """Return the approximate bytes of the objects before the offset. 0 if names hold no offsets."""
+        """Return the approximate bytes of the objects before the offset, or 0 if there are no `object_starts`."""
         if not self.object_starts:
             return 0
         offsets, earlier_bytes = zip(*self.object_starts, strict=True)
@@ -234,9 +234,9 @@ class StreamFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordStream(ABC):
-    """Source of one task, for one source kafka partition. A task carries it to an executor.
+    """The source of one task, for one source kafka partition. The task carries it to an executor.
 
-    `left_out` are the objects left out by this restore (key -> reason), None before the decision.
+    `left_out` maps the key of each object left out by this restore to the reason. It is None before the decision.
     """
 
     left_out: Mapping[str, str] | None = None
@@ -244,7 +244,7 @@ class RecordStream(ABC):
     @property
     @abstractmethod
     def facts(self) -> StreamFacts:
-        """Facts of the stream as planned."""
+        """The facts of the stream as planned."""
 
     @abstractmethod
     def records(self, start_offset: int = 0) -> SourceRecords:
@@ -259,10 +259,10 @@ class RecordStream(ABC):
 class RestorePlan:
     """The plan of a restore as the bucket stores it. A subclass has the objects of one kind of source.
 
-    `terms` is the original request: a later request is compared with it. `place` is the `hash_place` of its connector:
-    restores of one id with documents at two places are two restores. `skipped` are sentences about parts left out: bad
-    objects, topics without an archive. `skipped` may be shortened, `skipped_count` is not. `starts` has the targets, by
-    topic, before the first record. It is None before the restore has begun.
+    `terms` is the original request, with which a later request is compared. `place` is the `hash_place` of its
+    connector: restores of the same id whose documents are at two places are two restores. `skipped` are sentences about
+    the parts left out: bad objects, topics without an archive. `skipped` may be shortened, `skipped_count` is not.
+    `starts` has the targets, by topic, as they were before the first record. It is None before the restore has begun.
     """
 
     kind: ClassVar[str]
@@ -282,7 +282,7 @@ class RestorePlan:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the plan. Equal plans have equal digests."""
+        """The SHA-256 of the plan. Equal plans have equal digests."""
         return hash_document(asdict(self))
 
     def to_json(self) -> bytes:
@@ -292,11 +292,11 @@ class RestorePlan:
 
     @classmethod
     def from_json(cls, content: bytes, key: str) -> Self:
-        """Read a plan of `to_json`.
+        """Read a plan written by `to_json`.
 
         Raises:
-            IntegrityError: it has another format, or was changed since.
-            PreflightError: it is of another kind.
+            IntegrityError: the plan has another format, or somebody changed it.
+            PreflightError: the plan is of another kind.
         """
         header = read_header(content, key, "restore plan", PLAN_FORMAT)
         if header.kind != cls.kind:
@@ -320,10 +320,10 @@ class RestorePlan:
         """Check that the stored plan belongs to a request with these terms and targets.
 
         Raises:
-            PreflightError: the restore id was used for something else before; each difference is named.
+            PreflightError: the restore id was used for something else before. Each difference is named.
             IntegrityError: one of the `expected` fields differs from the request's: somebody changed the plan.
         """
-        # The terms first: if they are equal and other fields are not, somebody has changed the document.
+        # The terms come first: if they are equal and other fields are not, somebody has changed the document.
         check_terms(request, terms, self.terms, self.created_at)
         check_plan_field(request, "restore_id", self.restore_id, request.restore_id)
         for name, value in expected.items():

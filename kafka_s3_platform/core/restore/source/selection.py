@@ -1,4 +1,4 @@
-"""Choose the archived records of a restore by windows of time and of offsets. Pure: no input or output."""
+"""Chooses the archived records of a restore by windows of time and of offsets. Pure: no input or output."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from kafka_s3_platform.core.model.times import EPOCH, ONE_MS
 from kafka_s3_platform.core.restore.request import Offsets, RestoreRequest
 
 FOREVER = 2**63 - 1
-"""End of an unbounded window of offsets or of milliseconds."""
+"""The end of an unbounded window of offsets or of milliseconds."""
 
 
 class Extent(Protocol):
-    """Bounds of an object's records, known without reading it.
+    """The bounds of an object's records, known without reading it.
 
     Offsets are half-open. Timestamps (epoch ms) include both ends.
     """
@@ -46,9 +46,9 @@ class OffsetWindow:
 
 @dataclass(frozen=True)
 class Selection:
-    """Records with a timestamp in `[from_ms, to_ms)` and an offset in their kafka partition's window.
+    """The records with a timestamp in `[from_ms, to_ms)` and an offset in their kafka partition's window.
 
-    If `times` has windows (half-open, epoch ms, ascending, not touching), the timestamp is also in one of them.
+    If `times` has windows (half-open, epoch ms, ascending, not touching), the timestamp must also be in one of them.
     """
 
     from_ms: int
@@ -62,7 +62,7 @@ class Selection:
         return (self.from_ms, self.to_ms) != (-FOREVER, FOREVER)
 
     def window(self, kafka_partition: int) -> OffsetWindow | None:
-        """Return the selected offsets of a kafka partition. None: nothing of it is selected."""
+        """Return the selected offsets of a kafka partition, or None if nothing of it is selected."""
         return self._by_number.get(kafka_partition)
 
     @cached_property
@@ -70,7 +70,7 @@ class Selection:
         return {w.kafka_partition: w for w in reversed(self.windows)}
 
     def bounds(self, extent: Extent) -> tuple[int, int]:
-        """Return the offsets `[start, end)` of an object in its kafka partition's window. Empty if start >= end."""
+        """Return an object's offsets `[start, end)` in its kafka partition's window. There are none if start >= end."""
         window = self.window(extent.kafka_partition) or OffsetWindow(extent.kafka_partition, 0, 0)
         return max(window.start_offset, extent.start_offset), min(window.end_offset, extent.end_offset)
 
@@ -95,12 +95,12 @@ class Selection:
         )
 
     def within_times(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records of a batch with a timestamp in one of `times`."""
+        """Return the records of a batch with a timestamp in one of `times`, or all records if there are none."""
         if not self.times:
             return batch
         times = batch.column("timestamp").cast(pa.int64()).to_numpy()
         starts, ends = np.array(self.times).T
-        # The last window that begins at or before each time; -1 if all begin later.
+        # The last window that begins at or before each time, or -1 if all windows begin later.
         at = np.searchsorted(starts, times, side="right") - 1
         return batch.filter(pa.array((at >= 0) & (times < ends[at])))
 
@@ -124,7 +124,7 @@ def select_records(request: RestoreRequest, kafka_partitions: Iterable[int]) -> 
 
 
 def list_time_windows(request: RestoreRequest) -> tuple[tuple[int, int], ...]:
-    """List the windows of time of the request: half-open, epoch ms, ascending, not touching. Empty: every time."""
+    """List the request's windows of time (half-open, epoch ms, ascending, not touching), none if all times count."""
     first = -FOREVER if request.from_time is None else round_up_to_ms(request.from_time)
     last = FOREVER if request.to_time is None else round_up_to_ms(request.to_time)
     if not request.windows:
@@ -162,7 +162,7 @@ def _check_numbers(request: RestoreRequest, selected: list[int], archived: list[
 
 
 def _make_window(request: RestoreRequest, kafka_partition: int) -> OffsetWindow:
-    """Return the requested offsets of a kafka partition. ConfigError if there are none."""
+    """Return the requested offsets of a kafka partition. Raises ConfigError if there are none."""
     start = find_offset_bound(request.from_offset, kafka_partition)
     end = find_offset_bound(request.to_offset, kafka_partition)
     start = 0 if start is None else start
@@ -173,7 +173,7 @@ def _make_window(request: RestoreRequest, kafka_partition: int) -> OffsetWindow:
 
 
 def find_offset_bound(offsets: Offsets, kafka_partition: int) -> int | None:
-    """Return the bound of a kafka partition. None: it has no bound."""
+    """Return the bound of a kafka partition, or None if it has none."""
     if isinstance(offsets, Mapping):
         return offsets.get(kafka_partition)
     return offsets

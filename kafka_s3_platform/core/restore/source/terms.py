@@ -1,4 +1,4 @@
-"""The request of a restore as its plan stores it: compared with a later request, and read as typed facts."""
+"""The request of a restore as its plan stores it, compared with a later request, and read as typed facts."""
 
 import hashlib
 import json
@@ -47,14 +47,14 @@ class TransformFacts:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingFacts:
-    """Requested changes of records before they are sent. Fields as in `Outgoing`."""
+    """The requested changes to records before they are sent. The fields are as in `Outgoing`."""
 
     partitioning: str = "source"
     transforms: tuple[TransformFacts, ...] = ()
 
 
 class RecordFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Requested records of the window. Fields as in `RecordFilter`, keys as text."""
+    """The requested records of the window. The fields are as in `RecordFilter`, but keys are text."""
 
     keys: tuple[str, ...] = ()
     key_prefixes: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class RequestFacts:
 
     @staticmethod
     def of(terms: Mapping[str, Any], plan: str) -> "RequestFacts":
-        """Read the facts in the terms of the plan with this key. IntegrityError if they are not a restore's."""
+        """Read the facts from the terms of the plan at key `plan`. Raises IntegrityError if they are no restore's."""
         try:
             return msgspec.convert(terms, RequestFacts)
         except msgspec.ValidationError as err:
@@ -96,12 +96,12 @@ class RequestFacts:
 
     @property
     def partitioning(self) -> str:
-        """Distribution of records. `source` if the plan does not name it."""
+        """The distribution of records, `source` if the plan does not name one."""
         return self.outgoing.partitioning if self.outgoing else "source"
 
     @property
     def chooses(self) -> bool:
-        """True if the content of a record decides about its restore: by a filter or a transform."""
+        """True if a filter or a transform decides by a record's content whether it is restored."""
         return self.records is not None or bool(self.transforms)
 
     @property
@@ -116,7 +116,7 @@ class RequestFacts:
 
     @property
     def windows_named(self) -> tuple[str, ...]:
-        """Names of the terms that may have sent an object in part."""
+        """The names of the terms because of which an object may have been sent only in part."""
         return tuple(name for name in _PARTLY if getattr(self, name) is not None)
 
 
@@ -126,7 +126,7 @@ _PARTLY = ("from_time", "to_time", "windows", "from_offset", "to_offset")
 def hash_place(config: ConnectorConfig) -> str:
     """Return a short hash of the place of a restore's documents.
 
-    It distinguishes restores of one id with documents in different buckets or folders.
+    It distinguishes restores of the same id whose documents are in different buckets or folders.
     """
     store = config.restore_store
     where = [store.endpoint_url, store.bucket, config.archive.restore_dir]
@@ -134,12 +134,12 @@ def hash_place(config: ConnectorConfig) -> str:
 
 
 def check_plan_place(request: RestoreRequest, place: str) -> None:
-    """Raise IntegrityError if a plan's place has no legal form: transactional ids are made of it."""
+    """Raise IntegrityError if a plan's place has an illegal form, because transactional ids are made of it."""
     check_plan_field(request, "place", place, place if _PLACE.fullmatch(place) else hash_place(request.config))
 
 
 def check_plan_field(request: RestoreRequest, name: str, planned: object, expected: object) -> None:
-    """Raise IntegrityError if a field of a plan differs from the one made of these terms."""
+    """Raise IntegrityError if a field of a plan differs from the value made from the request."""
     if planned != expected:
         raise IntegrityError(
             f"restore plan {request.documents.plan}: its {name} is {planned}, what is asked for makes it {expected}: "
@@ -153,9 +153,9 @@ def check_terms(
     """Check that a stored plan was made for the same terms.
 
     Raises:
-        PreflightError: the restore id was used for something else before; each difference is named.
+        PreflightError: the restore id was used for something else before. Each difference is named.
     """
-    # Both sides as JSON stores them: there tuples are lists.
+    # Both sides are as JSON stores them, where tuples are lists.
     stored, now = (json.loads(json.dumps(side_terms)) for side_terms in (terms, requested))
     differences = [
         f"{name} was {stored.get(name)}, is now {value}" for name, value in now.items() if stored.get(name) != value
@@ -168,7 +168,7 @@ def check_terms(
 
 
 def collect_request_terms(request: RestoreRequest) -> dict[str, Any]:
-    """Return the identifying terms of a restore, as JSON."""
+    """Return the terms that identify a restore, as JSON."""
     return {
         "connector": request.config.name,
         "topic": request.topic,
@@ -187,7 +187,7 @@ def collect_request_terms(request: RestoreRequest) -> dict[str, Any]:
 
 
 def _collect_record_terms(records: RecordFilter) -> dict[str, Any] | None:
-    """Return the set fields of the filter. None if none is set."""
+    """Return the set fields of the filter, or None if none is set."""
     terms = asdict(records) | {
         name: [_write_key(k) for k in getattr(records, name)] for name in ("keys", "key_prefixes")
     }
@@ -195,14 +195,14 @@ def _collect_record_terms(records: RecordFilter) -> dict[str, Any] | None:
 
 
 def _collect_outgoing_terms(outgoing: Outgoing, restore_id: str) -> dict[str, Any] | None:
-    """Return the fields with other values than their defaults, without secrets. None if none differs."""
+    """Return the fields that differ from their defaults, without secrets, or None if none differs."""
     default = Outgoing()
     changed = [f.name for f in fields(Outgoing) if getattr(outgoing, f.name) != getattr(default, f.name)]
     return {name: _make_term(getattr(outgoing, name), restore_id) for name in changed} or None
 
 
 def _make_term(value: Any, restore_id: str) -> Any:
-    """Return a field of `Outgoing` as JSON, secrets as digests."""
+    """Return a field of `Outgoing` as JSON, with secrets as digests."""
     if isinstance(value, tuple):
         return [_make_step_terms(step, restore_id) for step in value]
     # Only the URL: credentials are secret, and may change between two runs.
@@ -219,7 +219,7 @@ def _make_term(value: Any, restore_id: str) -> Any:
 
 
 def _make_step_terms(step: TransformSettings | PredicateSettings, restore_id: str) -> dict[str, Any]:
-    """Return a transform, or its predicate, as JSON, secrets as digests."""
+    """Return a transform, or its predicate, as JSON, with secrets as digests."""
     options = {name: value.get_secret_value() for name, value in step.options.items()}
     terms = {"alias": step.alias, "type": step.type, "options": _mask_options(step.type, options, restore_id)}
     if isinstance(step, PredicateSettings):
@@ -229,14 +229,14 @@ def _make_step_terms(step: TransformSettings | PredicateSettings, restore_id: st
 
 
 def _mask_options(type_: str, options: Mapping[str, str], restore_id: str) -> dict[str, str]:
-    """Return the options, secret ones as digests: equal values of one restore have equal digests."""
+    """Return the options, with secret values as digests. Equal values of one restore have equal digests."""
     find_public_options = load_extension("find_public_options")
     public = find_public_options(type_)
     return {name: value if name in public else _digest_secret(value, restore_id) for name, value in options.items()}
 
 
 def _digest_secret(value: str, restore_id: str) -> str:
-    """Hash a secret: readers of the bucket see the digest, so it is slow and salted, and nobody can guess the value."""
+    """Hash a secret, slowly and with a salt, so readers of the bucket cannot guess the value from the digest."""
     content = value.encode(errors="backslashreplace")
     return f"scrypt:{hashlib.scrypt(content, salt=restore_id.encode(), n=2**14, r=8, p=1, dklen=16).hex()}"
 
@@ -250,12 +250,12 @@ def _write_key(key: bytes) -> str:
 
 
 def _write_utc(moment: datetime | None) -> str | None:
-    """Write a moment in UTC: the same moment in another timezone makes no other restore."""
+    """Write a moment in UTC, so the same moment in another timezone makes the same restore."""
     return None if moment is None else moment.astimezone(timezone.utc).isoformat()
 
 
 def _write_offsets(offsets: Offsets) -> Any:
-    """Write offsets as JSON has them: its objects have text as keys, here the kafka partitions."""
+    """Write offsets for JSON, whose objects have text as keys: here, the kafka partitions."""
     if isinstance(offsets, Mapping):
         return {str(p): o for p, o in sorted(offsets.items())}
     return offsets

@@ -13,7 +13,7 @@ from kafka_s3_platform.core.restore.source.terms import collect_request_terms, h
 
 @dataclass(frozen=True, kw_only=True)
 class TopicsPlan(RestorePlan):
-    """The plans of topics, in the order of their choice. They have no `starts`: this plan has them."""
+    """The plans of topics, in the order in which they were chosen. They have no `starts`: this plan has them."""
 
     kind = "archives with an index"
 
@@ -27,7 +27,7 @@ class TopicsPlan(RestorePlan):
         return tuple(replace(plan, starts={plan.to_topic: self.starts[plan.to_topic]}) for plan in self.topics)
 
     def check_requests(self, request: RestoreRequest, requests: Sequence[RestoreRequest]) -> None:
-        """Check that this plan belongs to `request`, and each topic's plan to its own. Errors as of `check_same`."""
+        """Check that this plan belongs to `request`, and each topic's plan to its own. Raises as `check_same` does."""
         self.check_same(request, collect_request_terms(request), [plan.to_topic for plan in self.topics])
         for plan, topic_request in zip(self.topics, requests, strict=True):
             check_same(topic_request, plan)
@@ -37,7 +37,7 @@ def join_plans(request: RestoreRequest, plans: Sequence[ArchivePlan], skipped: C
     """Make the plan of a whole restore. `skipped` are sentences about chosen topics without a plan.
 
     Raises:
-        ConfigError: two topics have one name, or one target.
+        ConfigError: two topics have the same name, or the same target.
     """
     for what, names in (
         ("archives of topic", [plan.source.topic for plan in plans]),

@@ -1,4 +1,4 @@
-"""Compares the archive with a topic, as a restore does at its end, without a restore."""
+"""Compares the archive with a topic as a restore does at its end, but without a restore."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -31,13 +31,13 @@ class CompareTask:
 
 @dataclass(frozen=True, slots=True)
 class KafkaPartitionComparison:
-    """Comparison of one kafka partition.
+    """The comparison of one kafka partition.
 
     `found_count` archived records, from the first on, are in the topic in their order. `first_missing` is the source
-    offset of the first missing one, None if none is. Of the topic's other records, `doubled_count` equal an archived
-    one and `foreign_count` equal none (they lie outside of the window, or other writers wrote them). If a record is
-    missing, these are not distinguished, and all count as foreign. The digests are of all archived records, and of
-    those found as read from the topic. `fault` is the error of a comparison ended early.
+    offset of the first missing one, or None if none is missing. Of the topic's other records, `doubled_count` equal an
+    archived one and `foreign_count` equal none (they lie outside the window, or other writers wrote them). If a record
+    is missing, these are not distinguished, and all count as foreign. `archived_digest` is of all archived records,
+    `found_digest` of the found ones as read from the topic. `fault` is the error that ended the comparison early.
     """
 
     kafka_partition: int
@@ -60,9 +60,9 @@ class KafkaPartitionComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of the archive of `topic` with `to_topic`.
+    """The comparison of the archive of `topic` with `to_topic`.
 
-    `gaps` are sentences on records missing in the archive, `notes` on uncompared parts of both.
+    `gaps` are sentences about records that the archive lacks, `notes` about parts of both that were not compared.
     """
 
     topic: str
@@ -78,24 +78,24 @@ class Comparison:
 
     @property
     def exact(self) -> bool:
-        """True if the topic holds those records, each once, and nothing else, and all of it was compared.
+        """True if the topic holds these records, each once, and nothing else, and all of it was compared.
 
-        It is False without any record.
+        It is False if there is no record.
         """
         others = sum(p.doubled_count + p.foreign_count for p in self.kafka_partitions)
         return self.ok and not others and not self.notes and bool(self.archived_count)
 
     @property
     def archived_count(self) -> int:
-        """Number of compared archived records."""
+        """The number of archived records that were compared."""
         return sum(p.archived_count for p in self.kafka_partitions)
 
 
 def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Comparison:
     """Compare the archived records of the request's window with `to_topic` on the request's target.
 
-    If the topic is the source itself, only offsets still in it are compared. Differences are no errors: they are in the
-    result.
+    If the topic is the source itself, only the offsets still in it are compared. Differences are no errors: they are in
+    the result.
 
     Raises:
         MissingTopicError: the topic does not exist, or nothing of the source is archived.
@@ -165,7 +165,7 @@ def compare_stream(task: CompareTask, _: Attempt) -> KafkaPartitionComparison:
 
 
 def _count_topic(task: CompareTask) -> TargetCount:
-    """Count the topic's other records. All archived records are there."""
+    """Count the topic's other records, if all archived records are there."""
     archived = ExpectedRecords(ArchivedStream(task.stream), task.stream.facts.any_timestamp)
     what = f"comparing {task.stream.topic}-{task.stream.kafka_partition} with {task.log.topic}: counting equal records"
     return count_records([archived], task.log.read(), what)
@@ -186,7 +186,7 @@ class _Digested:
             yield batch
 
     def drain(self) -> None:
-        """Read the rest for digest and count."""
+        """Read the rest for the digest and the count."""
         for _ in self:
             pass
 
@@ -194,7 +194,7 @@ class _Digested:
 def _make_task(
     request: RestoreRequest, plan: ArchivePlan, topic: TopicDescription, kafka_partition: int, log: Frontier | None
 ) -> CompareTask:
-    """Make the task for one kafka partition. `log` is its log in the topic, None if the topic does not have it."""
+    """Make the task for one kafka partition. `log` is its log in the topic, or None if the topic does not have it."""
     start, end = (log.log_start_offset, log.last_stable_offset) if log else (0, 0)
     if topic.topic_id == plan.source.topic_id:
         # The topic is the source, so its offsets are the archive's: the part before the window need not be read.
@@ -206,7 +206,7 @@ def _make_task(
 
 
 def _limit_to_log(plan: ArchivePlan, logs: dict[int, Frontier]) -> ArchivePlan:
-    """Return the plan without offsets removed from the source topic by retention."""
+    """Return the plan without the offsets that retention has removed from the source topic."""
     windows = tuple(
         replace(w, start_offset=max(w.start_offset, logs[w.kafka_partition].log_start_offset))
         if w.kafka_partition in logs
@@ -220,7 +220,7 @@ def _limit_to_log(plan: ArchivePlan, logs: dict[int, Frontier]) -> ArchivePlan:
 def _describe_uncompared(
     request: RestoreRequest, plan: ArchivePlan, topic: TopicDescription, logs: dict[int, Frontier]
 ) -> Iterator[str]:
-    """Describe the uncompared records of the topic, with the reasons."""
+    """Describe the topic's records that are not compared, with the reasons."""
     for p, log in sorted(logs.items()):
         if request.kafka_partitions is not None and p not in request.kafka_partitions:
             continue

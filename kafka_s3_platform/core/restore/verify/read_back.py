@@ -1,6 +1,6 @@
-"""One Spark task reads one kafka partition of a finished restore back and finds every archived record in it.
+"""Reads one stream of a restore back from the target, and finds every archived record there.
 
-It records the target offset of each source offset, as runs. Groups are translated by these.
+The target offset of each source offset is recorded, as runs. Offsets of consumer groups are translated with them.
 """
 
 from dataclasses import dataclass
@@ -37,16 +37,16 @@ MAPPING_SCHEMA = pa.schema(
 """A row is a run: the record of source offset + i has target offset + i, for each i below count."""
 
 ROW_GROUP_RUNS = 131_072
-"""Number of runs before they are compressed: 3 MiB."""
+"""The number of runs that are collected before they are compressed: 3 MiB."""
 
 Runs = npt.NDArray[np.int64]
-"""Source offsets, target offsets and counts: three rows of one length."""
+"""Source offsets, target offsets and counts: three rows of equal length."""
 
 
 class MappingWriter:
     """Builds the mapping of one kafka partition from pairs of batches, in offset order.
 
-    It keeps the compressed runs in memory. Regularly alternating offsets take next to nothing.
+    It keeps the compressed runs in memory. Offsets that alternate regularly take next to nothing.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class MappingWriter:
         self._open: tuple[int, int, int] | None = None
 
     def add(self, source: pa.RecordBatch, target: pa.RecordBatch) -> None:
-        """Add two batches of the same length, never empty, with equal records one by one."""
+        """Add two batches of the same length, never empty, whose records are equal one by one."""
         sources = source.column("offset").to_numpy()
         targets = target.column("offset").to_numpy()
         starts = np.flatnonzero((np.diff(sources) != 1) | (np.diff(targets) != 1)) + 1
@@ -83,7 +83,7 @@ class MappingWriter:
         return self._sink.getvalue()
 
     def _join_open_run(self, runs: Runs) -> Runs:
-        """Put the open run before the others. If the first of them continues it, make one run of both."""
+        """Put the open run before the others. If the first of these continues it, make one run of both."""
         if self._open is None:
             return runs
         source, target, count = self._open
@@ -111,10 +111,10 @@ class MappingWriter:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Records of a stream found in one kafka partition of the target, in order.
+    """The records of a stream found in one kafka partition of the target, in order.
 
-    `extra_count` is the number of its other records: repeated ones, and those of other streams and writers. `target`
-    does not count them yet. `leader_epoch` is the one before reading, None if it is unknown.
+    `extra_count` is the number of other records there: repeated ones, and records of other streams and writers.
+    `target` does not count them yet. `leader_epoch` is the epoch before reading, or None if it is unknown.
     """
 
     target: TargetReport
@@ -124,14 +124,14 @@ class Reached:
 
 @dataclass(frozen=True)
 class VerifiedStream:
-    """A completely found stream. `report` does not count extra records yet."""
+    """A stream whose records were all found. `report` does not count extra records yet."""
 
     report: KafkaPartitionReport
     reached: tuple[Reached, ...]
 
     @property
     def place(self) -> tuple[str, int]:
-        """Topic, if a restore may have several, and kafka partition of the source."""
+        """The source's topic, if a restore may have several, and its kafka partition."""
         return self.report.topic, self.report.kafka_partition
 
 
@@ -144,11 +144,11 @@ def verify_stream(task: ReplayTask, _: Attempt) -> VerifiedStream:
 def match_stream(task: ReplayTask, admin: ClusterAdmin, seconds: float = 0.0) -> VerifiedStream:
     """Match the archived stream with the target, from the restore's start offset on, and store the offset mapping.
 
-    `admin` is of the target's cluster. It waits for open transactions there, `seconds` at most.
+    `admin` belongs to the target's cluster. Open transactions there are awaited for at most `seconds`.
 
     Raises:
         IntegrityError: an archived record is missing in the target, or out of order.
-        OpenTransactionError: one is missing, and an open transaction may hide it.
+        OpenTransactionError: an archived record is missing, and an open transaction may hide it.
     """
     tally = _Tally()
     # If keys choose the kafka partition, a stream goes to several. Records have an order only within each of them.
@@ -163,7 +163,7 @@ def match_stream(task: ReplayTask, admin: ClusterAdmin, seconds: float = 0.0) ->
 def _match_place(task: ReplayTask, log: TargetLog, tally: "_Tally") -> Reached:
     """Find the stream's records in one kafka partition of the target, in order, and sum them up in `tally`.
 
-    The errors are those of `match_stream`.
+    It raises the errors of `match_stream`.
     """
     stream = task.read_stream()
     match = SubsequenceMatch(stream.select(log.kafka_partition), log.read(), task.stream.facts.any_timestamp)
@@ -208,7 +208,7 @@ class _Tally:
         self._left_out = LeftOut()
 
     def note(self, stream: SentStream) -> None:
-        """Keep the stream's own report after it is read to its end. It is the same after every reading."""
+        """Keep the stream's own report once it is read to its end. The report is the same after every reading."""
         self._facts = stream.facts
         self._left_out = stream.left_out
 
@@ -227,7 +227,7 @@ class _Tally:
         self._last = max(self._last or last, last)
 
     def report(self, task: ReplayTask) -> KafkaPartitionReport:
-        """Build the report. It has offsets of the target only if the stream goes to one kafka partition."""
+        """Build the report. It has offsets of the target only if the stream goes to one kafka partition there."""
         first = self._first or (None, None)
         last = self._last or (None, None)
         at_target = (first[1], last[1]) if task.keeps_number else (None, None)

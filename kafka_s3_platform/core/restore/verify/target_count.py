@@ -1,8 +1,8 @@
 """Counts the records of one kafka partition of a target: each sent record, and all others.
 
-`verify_stream` matches each stream by itself with the target, in order. Two questions remain, answered only by
-counting. Equal records of two streams match the same one there: is there one for each? And are the unmatched records
-repeated ones of the restore, or of other writers?
+`verify_stream` matches each stream by itself with the target, in order. Two questions remain that only counting can
+answer. Equal records of two streams match the same record there: is there one for each? And are the unmatched records
+repeated ones of the restore, or records of other writers?
 """
 
 import tempfile
@@ -28,7 +28,7 @@ _COUNTED = (
     "content, moment, count(stream) AS wanted, count(*) - count(stream) AS found, min(stream) AS stream,"
     ' arg_min("offset", stream) AS "offset"'
 )
-# A record with a timestamp replaced by the client matches any record of its content. Others match their own time only.
+# A record whose timestamp the client replaced matches any record of its content. Others match their own time only.
 _LOST = """
     SELECT sum(wanted) - sum(found) AS lost, min(stream), arg_min("offset", stream) FROM counted
     GROUP BY content HAVING lost > 0
@@ -53,7 +53,7 @@ _EXTRA = """
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRecords:
-    """Records expected in the target. Those with a timestamp of `any_timestamp` (epoch ms) may have any other."""
+    """The records expected in the target. Any timestamp there matches one in `any_timestamp` (epoch ms)."""
 
     batches: Iterable[pa.RecordBatch]
     any_timestamp: frozenset[int]
@@ -70,7 +70,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class TargetCount:
-    """`doubled_count` records equal a wanted one beyond the wanted number, `foreign_count` records equal none.
+    """The other records: `doubled_count` equal an expected one beyond the expected number, `foreign_count` equal none.
 
     Equal means the same key, value, headers and timestamp. Both counts are 0 if something is lost.
     """
@@ -87,7 +87,7 @@ def count_records(expected: Sequence[ExpectedRecords], target: Iterable[pa.Recor
     spills to temporary files.
 
     Raises:
-        PermanentError: there is not enough memory, or room for temporary files.
+        PermanentError: there is not enough memory, or no room for temporary files.
     """
     with (
         tempfile.TemporaryDirectory(prefix="kafka-s3-counting-") as folder,
@@ -113,17 +113,17 @@ class TargetCountTask:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Topic and kafka partition."""
+        """The topic and the kafka partition."""
         return self.replays[0].to_topic, self.kafka_partition
 
     @property
     def size(self) -> int:
-        """That of all its streams."""
+        """The size of all its streams together."""
         return sum(replay.stream.facts.size for replay in self.replays)
 
 
 def group_by_target(replays: Sequence[ReplayTask]) -> list[TargetCountTask]:
-    """Group the streams by the kafka partitions of targets that they may have reached."""
+    """Group the streams by the kafka partitions of targets they may have reached."""
     by_place: dict[tuple[str, int, int], list[ReplayTask]] = defaultdict(list)
     for task in replays:
         for number, start in task.own_target_starts:
@@ -135,8 +135,8 @@ def count_target(task: TargetCountTask, _: Attempt) -> TargetReport:
     """Check that a kafka partition holds each record as often as all streams together. Count its other records.
 
     Raises:
-        IntegrityError: it holds a record less often, so one was lost.
-        OpenTransactionError: it holds a record less often, and an open transaction may hide one.
+        IntegrityError: the kafka partition holds a record less often, so one was lost.
+        OpenTransactionError: the kafka partition holds a record less often, and an open transaction may hide one.
     """
     first = task.replays[0]
     streams = [
@@ -162,7 +162,7 @@ def count_target(task: TargetCountTask, _: Attempt) -> TargetReport:
 
 
 def _explain_lost(task: TargetCountTask, lost: Lost, log: TargetLog) -> Exception:
-    """Build the error for a record held by the target less often than it was sent."""
+    """Build the error for a record that the target holds less often than it was sent."""
     if log.open_offset is not None:
         return explain_open_transaction(log)
     first = task.replays[0]
@@ -188,7 +188,7 @@ _SCHEMA = pa.schema(
 
 
 def _number_rows(expected: Sequence[ExpectedRecords], target: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield all records: a stream's with its number, and with a null timestamp if any matches."""
+    """Yield all records. A stream's records have its number, and a null timestamp if any timestamp matches."""
     for number, stream in enumerate(expected):
         free = pa.array(sorted(stream.any_timestamp), pa.int64())
         for batch in stream.batches:
@@ -199,7 +199,7 @@ def _number_rows(expected: Sequence[ExpectedRecords], target: Iterable[pa.Record
 
 
 def _make_rows(batch: pa.RecordBatch, moments: pa.Int64Array, number: int | None) -> pa.RecordBatch:
-    """Return records as rows to count: with these timestamps, and the number of their stream, None for the target."""
+    """Return records as rows to count, with these timestamps and the number of their stream (None for the target)."""
     stream = pa.array([number] * batch.num_rows, pa.int32())
     columns = [*(batch.column(name) for name in ("key", "value", "headers", "offset")), moments, stream]
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)

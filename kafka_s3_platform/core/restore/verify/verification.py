@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Verified:
-    """Result of a verification. `notes` are pairs of a target topic and a sentence about its unread part."""
+    """The result of a verification. `notes` are pairs of a target topic and a sentence on unread or changed parts."""
 
     kafka_partitions: tuple[KafkaPartitionReport, ...] = ()
     targets: tuple[TargetReport, ...] = ()
@@ -39,15 +39,15 @@ class Verified:
 
 @dataclass(frozen=True)
 class _TargetStates:
-    """The targets at one moment. `refusals` are sentences about configs refused by the preflight, by topic."""
+    """The targets at one moment. `refusals` are, by topic, sentences on configs that preflight would refuse."""
 
     logs: Mapping[str, Mapping[int, Frontier]]
     refusals: Mapping[str, Sequence[str]]
 
     def find_unchanged(self, read: Sequence[VerifiedStream]) -> list[VerifiedStream]:
-        """Return the streams with an unchanged kafka partition of the target since they were read back.
+        """Return the streams whose kafka partition of the target has not changed since they were read back.
 
-        If configs have changed, this is unknown: compaction moves neither start nor end of a log.
+        If there are refusals, this is unknown: compaction, for example, moves neither the start nor the end of a log.
         """
         targets = [(stream, stream.reached[0]) for stream in read]
         return [
@@ -59,7 +59,7 @@ class _TargetStates:
 
     @property
     def notes(self) -> list[tuple[str, str]]:
-        """Describe changes by others, by the target topic."""
+        """The changes by others: pairs of a target topic and a sentence."""
         when = "after the first record was sent, so all of it was read back at the end"
         return [
             (topic, f"the configs of {topic} were changed {when}. Before a restore they are refused: {refusal}")
@@ -70,7 +70,7 @@ class _TargetStates:
 
 @dataclass(frozen=True)
 class Verification:
-    """All sent streams, and the targets before this run sent its first record."""
+    """All sent streams, and the targets as they were before this run sent its first record."""
 
     request: RestoreRequest
     streams: Sequence[ReplayTask]
@@ -78,14 +78,14 @@ class Verification:
     runner: TaskRunner
 
     def run(self, sent: Sequence[ReplayResult], early: Sequence[VerifiedStream]) -> Verified:
-        """Read every target back, and compare it with the records `sent`.
+        """Read every target back, and compare it with what was `sent`.
 
         Streams read back `early`, while others were sent, are read again only if their targets have changed.
 
         Raises:
             IntegrityError: a sent record is missing, or out of order.
-            TopicRecreatedError, MissingTopicError: a target is another topic than the restore began with.
-            PreflightError: keys choose the kafka partition, and a target has another number of them now.
+            TopicRecreatedError, MissingTopicError: a target is no longer the topic the restore began with.
+            PreflightError: keys choose the kafka partition, and a target now has another number of kafka partitions.
             OpenTransactionError: an open transaction may hide records.
         """
         # Observe before reading too: another topic of that name would only show missing records.
@@ -114,15 +114,15 @@ class Verification:
         return Verified(tuple(in_order), tuple(targets.values()), notes)
 
     def _observe(self, *, awaits_transactions: bool = False) -> _TargetStates:
-        """Return the targets as they are now: their logs, and new reasons of the preflight to refuse them.
+        """Return the targets as they are now: their logs, and the reasons why preflight would now refuse them.
 
-        Same errors as `observe_goals`.
+        It raises the errors of `observe_goals`.
         """
         with ClusterAdmin(self.request.target_kafka) as admin:
             now = observe_goals([goal.plan for goal in self.goals], admin)
             logs = {goal.plan.to_topic: goal.target.frontiers for goal in now}
             if awaits_transactions:
-                # Once for all tasks. The cluster may still be writing the ends of our own.
+                # This is done once for all tasks. The cluster may still be writing the ends of our own transactions.
                 for name in logs:
                     reached = {p: logs[name][p] for p in self._list_reached(name)}
                     logs[name] = await_settled_logs(admin, name, reached)
@@ -136,7 +136,7 @@ class Verification:
         )
 
     def _describe_unread(self, states: _TargetStates) -> Iterator[tuple[str, str]]:
-        """Describe grown but unread kafka partitions of the targets, by the target topic."""
+        """Describe the kafka partitions of the targets that grew but were not read, by target topic."""
         for goal in sorted(self.goals, key=lambda g: g.plan.to_topic):
             name = goal.plan.to_topic
             others = states.logs[name].keys() - set(self._list_reached(name))
@@ -148,7 +148,7 @@ class Verification:
                 yield name, f"{what}, so they were not read back"
 
     def _match(self, verified: set[tuple[str, int]]) -> list[VerifiedStream]:
-        """Read back all streams but those `verified`, and find each record of them in its target."""
+        """Read back all streams except the `verified` ones, and find each of their records in its target."""
         tasks = {(t.named_topic, t.kafka_partition): t for t in self.streams}
         pending = [task for place, task in tasks.items() if place not in verified]
         what = f"verify {self.request.restore_id}"
@@ -176,7 +176,7 @@ class Verification:
 
     def _check_all_found(self, sent: Sequence[ReplayResult], streams: Sequence[VerifiedStream]) -> None:
         """Check that as many records were found as all runs of the restore together have sent."""
-        # Not the count of the position: it lacks records whose target offset the broker did not report.
+        # The position's count is not used: it lacks records whose target offset the broker did not report.
         counts = {(r.topic, r.kafka_partition): r.found_count + r.sent_count for r in sent}
         mismatches: list[str] = []
         for stream in streams:
@@ -198,8 +198,8 @@ class Verification:
 def is_as_it_was(reached: Reached, log: Frontier) -> bool:
     """Return True if a kafka partition of a target has not changed since it was read back. Unknown counts as changed.
 
-    It has the same end, in the same leader epoch: so its end was not lost and written again. It still has its start.
-    Nothing in it was hidden, or is.
+    It must have the same end in the same leader epoch, because otherwise its end may have been lost and written again.
+    It must still have its start, and nothing in it may have been hidden, or be hidden now.
     """
     target = reached.target
     is_whole = target.open_offset is None and log.last_stable_offset == log.high_watermark == target.end_offset
@@ -208,7 +208,7 @@ def is_as_it_was(reached: Reached, log: Frontier) -> bool:
 
 
 def _add_extra(stream: VerifiedStream, targets: Mapping[tuple[str, int], TargetReport]) -> KafkaPartitionReport:
-    """Add the other records of the target's kafka partition, if no other stream goes there."""
+    """Add the numbers of other records in the target's kafka partition, if no other stream goes there."""
     if len(stream.reached) > 1:
         return stream.report
     [reached] = stream.reached
