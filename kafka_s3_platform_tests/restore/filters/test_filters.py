@@ -153,7 +153,7 @@ def test_the_latest_of_what_is_left_of_a_stream_is_what_is_left_of_the_latest(ba
 
 def test_more_keys_than_memory_holds_are_grouped_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_s3_platform.core.restore.spill.MEMORY_LIMIT", "64MB")
-    monkeypatch.setattr("kafka_s3_platform.core.restore.filters.stage.ROWS_AT_ONCE", 1000)
+    monkeypatch.setattr("kafka_s3_platform.core.restore.filters.stage.LATEST_ROWS_AT_ONCE", 1000)
     size, count = 10_000, 60
     keys = [pa.array([b"%0200d" % (n * 7919 % 400_000) for n in range(b * size, (b + 1) * size)]) for b in range(count)]
     plain = batch_of([{}] * size)

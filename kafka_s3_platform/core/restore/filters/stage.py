@@ -26,7 +26,8 @@ OPTION = "--sql (what.sql)"
 
 _SQL_MODULE = "kafka_s3_platform.core.restore.filters.sql_process"
 
-ROWS_AT_ONCE = 65_536
+LATEST_ROWS_AT_ONCE = 65_536
+"""The number of last records whose places DuckDB returns at once."""
 
 KEY_REGEX = "--key-regex (what.key_regex)"
 PREDICATE = "--predicate (what.predicate)"
@@ -154,7 +155,7 @@ class LatestOffsets:
                 "found"
             )
             relation = self._connection.table("found").order("latest")
-            return (part.column(0).to_numpy() for part in relation.to_arrow_reader(ROWS_AT_ONCE))
+            return (part.column(0).to_numpy() for part in relation.to_arrow_reader(LATEST_ROWS_AT_ONCE))
 
     def _number_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the keys of the next batch of the first reading, each with its record's place in the stream."""
