@@ -27,7 +27,7 @@ LOG_APPEND_TIME = 1
 def refuse_wrong_clock(config: ConnectorConfig, store: ObjectStore) -> None:
     """Raise ClockError if this machine's clock and the store's differ by more than `archive.clock.tolerance.ms`."""
     if store.clock.latest is None:
-        # any answer may have a Date, also a refusal
+        # any answer may have a Date, even a refusal
         with suppress(AuthorizationError):
             store.head(f"{config.archive.index_dir}/{config.name}")
     reading = store.clock.latest

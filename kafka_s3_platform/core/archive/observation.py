@@ -157,7 +157,7 @@ def _find_unchecked_start(
     if not isinstance(offset, RecordOffset):
         return None
     start = find_hour_start(state, frontier, offset)
-    # when the hour before was planned, all records of this one were found to lie above its start
+    # when the hour before was planned, all records of this hour were found to lie above the start of that one
     previous = state.hour_start(kafka_partition, hour - HOUR)
     floor = frontier.log_start_offset if previous is None else previous
     is_archived = state.coverage(kafka_partition).covers(floor, start)
@@ -259,7 +259,7 @@ class ArchivedLogs:
         end = covered.end_offset or 0
         at = bisect_left(marks, x=True, key=lambda mark: self.find_divergence(frontier, mark) is not None)
         divergence = self.find_divergence(frontier, marks[at]) if at < len(marks) else None
-        # The log has records of that epoch itself, so it is the archived one up to their end.
+        # The log itself has records of that epoch, so it is the archived log up to their end.
         if divergence is not None and divergence.leader_epoch == marks[at].leader_epoch:
             offsets = OffsetRange(divergence.end_offset, end)
             return Truncation(offsets, is_start_exact=True, leader_epoch=divergence.leader_epoch)
@@ -284,7 +284,7 @@ class ArchivedLogs:
         last_frontier = self._find_last_frontier(kafka_partition)
         last_mark = None if last_frontier is None else self._make_mark(frontier, last_frontier)
         if last_mark is not None:
-            # of the archive's end itself, nobody may know the epoch
+            # nobody may know the epoch of the archive's end itself
             mark_end = min(last_mark.offset, expected_end)
             if mark_end >= lowest and mark_end > (marks[-1].offset if marks else 0):
                 marks.append(EpochMark(mark_end, last_mark.leader_epoch))
@@ -408,7 +408,7 @@ class ArchivedLogs:
                 f"are behind. Run again"
             )
         if divergence is None or leader_epoch == earlier_epoch:
-            # a leader loses nothing: if the log is shorter, its end was reported too far on then
+            # a leader loses nothing: if the log is shorter now, its end was reported too high before
             return last_frontier.high_watermark
         if divergence.leader_epoch == earlier_epoch:
             return divergence.end_offset

@@ -215,7 +215,7 @@ def _set_unreadable_aside(batch: ConnectBatch, unreadable: Mapping[int, str]) ->
 
 
 def _apply_step(outcome: Outcome, step: Step) -> Outcome:
-    """Apply the next step to the records still passing. Its failures are added to the earlier ones."""
+    """Apply the next step to the records that have passed so far. Its failures are added to the earlier ones."""
     if not outcome.batch.num_rows:
         return outcome
     step_outcome = step(outcome.batch)

@@ -181,10 +181,10 @@ def _build_plan(
     plan_input: PlanInput, reads: Sequence[ReadPlan], hours: Sequence[HourRange], failures: Mapping[int, PlatformError]
 ) -> ReservablePlan:
     """Put together the plans of the kafka partitions, and the failures of kafka partitions without one."""
-    # A frontier without a kafka partition proves nothing. Lost offsets prevent completeness by themselves.
+    # An observation that lacks a kafka partition proves nothing. Lost offsets prevent completeness by themselves.
     frontiers = tuple(f for p, f in plan_input.frontiers.items() if p not in failures)
     losses = {r.kafka_partition: r.failure for r in reads if r.failure is not None}
-    # without a current frontier, the next run compares with the same earlier one
+    # without a current frontier, the next run compares the log with the same earlier frontier
     cut_off = tuple(chain.from_iterable(gaps for p, gaps in sorted(plan_input.cut_off.items()) if p not in failures))
     return ReservablePlan(tuple(reads), tuple(hours), frontiers, plan_input.now, {**failures, **losses}, cut_off)
 
@@ -268,7 +268,7 @@ class _PartitionOffsets:
             to_epoch_ms(last_hour + HOUR * 2**n + self.plan_input.lateness)
             for n in range(1, hours_left.bit_length() + 1)
         ]
-        # all kafka partitions at once: the others look up the same
+        # all kafka partitions at once, because the others look up the same times
         answers = self.plan_input.lookup(self.plan_input.frontiers, steps)
         if failure := answers.failures.get(self.frontier.kafka_partition):
             raise _UnansweredError(failure)

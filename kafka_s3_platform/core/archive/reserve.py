@@ -212,7 +212,7 @@ def _observe_and_plan(
     offsets = KnownOffsets(admin.offsets_for_times_of)
     hours = {topic: requests[topic].hours for topic in ends.results}
     offsets.ask_ahead({t: (ends.results[t].results, list_bounds(config, due)) for t, due in hours.items() if due})
-    # The log starts come last: offsets that retention deletes before are known to be deleted.
+    # The log starts come last, so that offsets which retention deletes before are known to be deleted.
     observed = admin.add_log_starts(ends)
 
     def prepare(topic: str) -> PlanInput:

@@ -358,7 +358,7 @@ class _Run:
                     self._note(task.writer.topic, outcome)
             failed = sum(len(t.failed) for t in self._topics.values())
             if failed >= 2 * self._config.tasks_max and all(t.is_over for t in self._topics.values()):
-                # two rounds of tasks have failed: the rest of the slice is not tried
+                # two rounds of tasks have failed, so the rest of the slice is not tried
                 return []
         return retries
 

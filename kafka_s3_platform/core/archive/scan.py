@@ -226,7 +226,7 @@ def _build_rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, cou
     numbers = (counts.read - counts.unresolved, counts.filtered, counts.dead_letters, counts.output)
     for n, piece in enumerate(pieces):
         records, filtered, dead_letters, output = numbers if n == 0 else (0, 0, 0, 0)
-        # every piece gets the epoch of the range's end: the log had it, so its loss shows later that it was truncated
+        # every piece gets the epoch of the range's end: the log had it, so if it is gone later, the log was truncated
         epoch = end.leader_epoch
         yield Scan(
             task.kafka_partition,
