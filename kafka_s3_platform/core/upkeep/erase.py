@@ -256,7 +256,7 @@ class _Erasure:
         span = find_span(segment)
         if self._request.despite_hold:
             return False
-        # records of no day may be of any
+        # records of no day may belong to any day
         is_named = any(name in {topic, "*"} for name, _, _ in rules.holds)
         return is_named if span is None else rules.is_on_hold(topic, find_first_day(span), find_next_day(span))
 
@@ -278,7 +278,7 @@ class _Erasure:
         try:
             foreign_keys = tuple(delete_objects(self._store, present))
         except PlatformError as err:
-            # what was committed is told in any case, and that its old objects may still be there
+            # report in any case what was committed, and that its old objects may still be there
             text = f"the index names no record with a key, but old objects that hold some were not deleted: {err}"
             return replace(report, faults=(*report.faults, f"{text}. Run it again"))
         removed = tuple(item for item in present if item.key not in foreign_keys)
@@ -305,7 +305,7 @@ class _Erasure:
         """Write the due segments anew and commit them. Raise IndexConflictError if others keep changing them."""
         for _ in range(MAX_ROUNDS):
             failed_keys = self._rewrite(lease)
-            # what another run has replaced meanwhile is searched and written anew, as what replaced it
+            # if another run has replaced segments meanwhile, the new ones are searched and rewritten in their place
             if failed_keys <= {s.key for s in self._index.open().segments} and self._commit(lease):
                 return
             self.search()
@@ -535,7 +535,7 @@ class _Matches:
         count = int(self._counts.sum())
         if not count:
             return SearchedSegment(segment)
-        # Which records are late is not archived: the others have as many of them as possible.
+        # Which records are late is not archived, so as many of them as possible are counted among the others.
         late_count = max(0, segment.late_count - (segment.record_count - count))
         row = replace(
             segment,

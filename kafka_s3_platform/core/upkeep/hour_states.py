@@ -254,7 +254,7 @@ def list_grid_days(
     if newest_hour is None or newest_hour < start:
         chunks = snapshot.list_chunks(SegmentFilter("hourly", chunk_starts=(start, now)), SEGMENT_KINDS)
         if not chunks and newest_hour is None:
-            # runs up to now request no hour: search all hours, if none is recent
+            # runs up to now request no hour, so search all hours if none is recent
             chunks = snapshot.list_chunks(SegmentFilter("hourly"), SEGMENT_KINDS)
         newest_hour = max((chunk.chunk_start for chunk in chunks if chunk.chunk_start), default=newest_hour)
     if newest_hour is not None and newest_hour < start:

@@ -301,10 +301,10 @@ def remove_expired(index: ConnectorIndex, retention: timedelta, dry_run: bool) -
 
 
 def _plan_cleanup(table: IndexTable, retention: timedelta) -> _CleanupPlan | None:
-    """Find log entries older than `retention`, and data files not needed by later versions. None means no entry."""
+    """Find log entries older than `retention`, and data files no later version needs. Return None if no entry is."""
     newest = table.open().table.version()
     log = list_log(table)
-    # the earlier of two clocks: if one is ahead, less is old
+    # the earlier of two clocks, so that less counts as old if one of them is ahead
     base = _find_base(log, newest, table.objects.clock.earlier_now() - retention)
     expired = sorted(version for version in log.entries if base is not None and version < base)
     if base is None or not expired:
@@ -428,7 +428,7 @@ def keep_up_index(config: ConnectorConfig, dry_run: bool, retention: timedelta =
     index = ConnectorIndex.of(config)
     if index.peek() is None:
         return UpkeepReport(index.uri, dry_run)
-    # ages are decided by times of the store and of this machine
+    # both the store's clock and this machine's decide about ages
     refuse_wrong_clock(config, ObjectStore(config.store))
     now = datetime.now(timezone.utc)
     fold = fold_index(index, timedelta(milliseconds=config.archive.allowed_lateness_ms), now, dry_run)

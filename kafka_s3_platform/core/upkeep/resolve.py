@@ -90,7 +90,7 @@ def resolve_offsets(
         def decide(snapshot: IndexSnapshot | None) -> tuple[Mapping[str, Change], ResolveReport]:
             state = IndexState() if snapshot is None else snapshot.state
             if snapshot is not None and isinstance(decision, AcceptTruncation):
-                # if a log has grown again, it is compared with the epoch at the end of each scan
+                # needs every scan: a log that has grown again is compared with the epoch at the end of each
                 state = snapshot.unfolded_state
             description, frontier = _observe_kafka_partition(admin, topic, decision.kafka_partition)
             refuse_another_topic(description, state)

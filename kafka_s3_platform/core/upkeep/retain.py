@@ -191,7 +191,7 @@ class _Planner:
         undated = self._live.pop(None, ())
         object_bytes = sum(map(_sum_bytes, (undated, *self._live.values(), *self._merged.values())))
         days = sorted((day for day in {*self._live, *self._merged} if day is not None), key=find_first_day)
-        # What is on hold, or of no day, cannot go: for its bytes no other day goes either.
+        # Days on hold and records of no day cannot go, so no other day has to go because of their bytes.
         remaining = sum(self._count_bytes(day) for day in days if not self._is_on_hold(day))
         removals: list[DayRemoval] = []
         days_on_hold: list[Span] = []

@@ -171,7 +171,7 @@ class _Vacuum:
             uploads += self._store.list_uploads(folder)
 
         def classify(snapshot: IndexSnapshot) -> _Findings:
-            # The index is read after the listing. So it has all listed objects that a commit has made live.
+            # The index is read after the listing, so it has all listed objects that a commit has made live.
             return self._classify_objects(objects, uploads, snapshot)
 
         def condemn(snapshot: IndexSnapshot) -> _Findings:

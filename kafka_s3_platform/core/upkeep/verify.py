@@ -224,7 +224,7 @@ def overlaps_hours(segment: Segment, hours: Collection[datetime]) -> bool:
     end = segment.chunk_start + HOUR
     if span is not None and segment.chunk != "hourly":
         end = find_day_end(span, segment.zone)
-    # A difference, not `hour + HOUR`: the last hour of the calendar has no end.
+    # Compare a difference, not `hour + HOUR`, because the last hour of the calendar has no end.
     return any(segment.chunk_start - hour < HOUR and hour < end for hour in hours)
 
 

@@ -227,7 +227,7 @@ def _build_span_filter(span: Span) -> SegmentFilter:
 
 
 def list_due_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, now: datetime) -> list[date]:
-    """Return the days to compact, ascending: they ended `lateness` ago or more, and have an hourly segment to merge.
+    """Return the days to compact, ascending. They ended `lateness` ago or more, and have an hourly segment to merge.
 
     Such a segment is newer than its day's last compaction, which retired all segments live at the time. A day has to be
     over in the segment's timezone and in `zone`, the connector's.

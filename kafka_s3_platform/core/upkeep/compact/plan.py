@@ -101,7 +101,7 @@ def plan_span(segments: Sequence[Segment], span: Span, segment_bytes: int) -> li
 def list_due_months(
     snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, now: datetime, segment_bytes: int
 ) -> list[Month]:
-    """Return the months to compact, ascending: they ended `lateness` ago or more, and have daily segments to merge.
+    """Return the months to compact, ascending. They ended `lateness` ago or more, and have daily segments to merge.
 
     Reads the segments of each month with daily ones.
     """
@@ -270,7 +270,7 @@ def _commit_plans(
     for topic, days in plans.items():
         request = by_topic[topic][0]
         zone = ZoneInfo(request.config.layout.timezone)
-        # a month and its first day have one start: at the same time, one of them ends the other
+        # a month and its first day have the same start, so if both are compacted at once, one ends the other
         starts = [find_day_start(span, zone) for span in days]
         rows = tuple(Compaction(start, request.run_id, snapshot.version + 1, now) for start in starts)
         changes[topic] = Change(added=rows, run_id=request.run_id)
