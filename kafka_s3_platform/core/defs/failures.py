@@ -54,7 +54,7 @@ def raise_dagster_failures(context: StepContext, results_note: str = "") -> Iter
         if may_retry(context):
             retries = count_retries(context)
             delay = choose_delay(err, context.op_execution_context.retry_number)
-            extend_life(context.instance, run_id, delay)  # the step's process ends, and Dagster's waits
+            extend_life(context.instance, run_id, delay)  # the step's process ends, while Dagster's waits
             raise dg.RetryRequested(retries, delay) from err
         raise _make_failure(context, err, results_note) from err
     except PermanentError as err:

@@ -43,7 +43,7 @@ def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, 
     is_hindered = verdict.open or verdict.out_of_range_count
     is_ahead = hour.scanned and not hour.complete and not verdict.out_of_range_count
     return {
-        # its page begins with this
+        # the hour's page begins with this
         **({"verdict": str(verdict)} if verdict.lacking or is_hindered else {}),
         "complete": hour.complete,
         **({"not_complete": NOT_COMPLETE} if is_ahead else {}),

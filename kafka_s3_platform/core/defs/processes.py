@@ -112,7 +112,7 @@ def _fail_if_gone(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
     run = record.dagster_run
     if not _is_gone(instance, record):
         return False
-    # Read the run again: it may have ended, and its process with it, after the runs were listed.
+    # Read the run again, because it may have ended, and its process with it, after the runs were listed.
     latest = instance.get_run_by_id(run.run_id)
     if latest is not None and not latest.is_finished:
         instance.report_run_failed(

@@ -139,7 +139,7 @@ def start_spark(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "S
     except PlatformError as err:
         raise err.retell(f"Spark does not start: {err.text}") from err
     except Exception as err:
-        # of an error of Java, the first line says where and the second one what
+        # the first line of a Java error says where it happened, and the second line what happened
         text = " ".join(str(err).split("\n")[:2]).strip() or type(err).__name__
         raise SparkUnavailableError(
             f"Spark does not start: {text}. What Java printed above may explain more. Correct what this machine "
@@ -157,7 +157,7 @@ def _start(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkS
         find_java()
         logger.info("starting Spark")
     conf = build_spark_conf({**deployed, **overrides})
-    # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
+    # spark.pyspark.python is for spark-submit: a session made in Python reads only the variable
     os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
     arguments = os.environ.get(SUBMIT_VARIABLE)
     if deployed and not is_started(os.environ):
@@ -171,7 +171,7 @@ def _start(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkS
                 start_java_without_user(conf, os.environ)
             session: SparkSession = LazyPySparkResource(spark_config=conf).spark_session
     finally:
-        # not for processes that this one starts: they may have another file
+        # not for processes that this one starts, which may have another file
         os.environ.pop(SUBMIT_VARIABLE, None)
         if arguments is not None:
             os.environ[SUBMIT_VARIABLE] = arguments

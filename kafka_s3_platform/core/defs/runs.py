@@ -214,7 +214,7 @@ class Requests:
         window_tags = {FIRST_WINDOW_TAG: ends[0], LAST_WINDOW_TAG: ends[-1]} if ends else {}
         if priority := max(self._priorities.get(key, 0) for key in keys):
             window_tags[PRIORITY_TAG] = str(priority)
-        # If the request named no checks, Dagster would run all checks of the assets, also those that list the bucket.
+        # If the request named no checks, Dagster would run all checks of the assets, even checks that list the bucket.
         return dg.RunRequest(
             run_key=self._make_run_key(group),
             job_name=job_name,
@@ -250,7 +250,7 @@ class Requests:
     @cached_property
     def _ended(self) -> list["_EndedRun"]:
         """The requested runs that have ended, the newest first."""
-        # A run that ends meanwhile is in the first list: so look at it first.
+        # A run that ends meanwhile is in the first list, so read that one first.
         _ = self._unfinished
         newest_ids = self._instance.get_run_ids(dg.RunsFilter(tags=self._tags, statuses=_ENDED), limit=REMEMBERED_RUNS)
         failed_ids = self._instance.get_run_ids(

@@ -94,7 +94,7 @@ def _request_hour(topic: TopicAssets, requests: Requests, shown: ShownHours, now
     hour = find_newest_closed_hour(now, topic.lateness, topic.first_offered)
     if hour is None or hour in shown.of(topic):
         return
-    # without Kafka: the lag sensor asks it, and tries failed hours again after a change
+    # made without asking Kafka: the lag sensor asks it, and tries failed hours again after a change
     fingerprint = fingerprint_inputs(["schedule", topic.config_digest, hour.isoformat()])
     if not requests.is_under_way(key, topic.hours, hour):
         requests.ask(key, [topic.hours.key(hour)], fingerprint)

@@ -205,7 +205,7 @@ def _render_svg(rows: Sequence[Row]) -> str:
 WARN = dg.AssetCheckSeverity.WARN
 ERROR = dg.AssetCheckSeverity.ERROR
 LATE_SHARE = 0.01
-"""Share of late records above which the check warns: the allowed lateness is then too short."""
+"""Share of late records above which the check warns, because the allowed lateness is too short."""
 
 MAX_ROWS = 100
 """Maximum number of rows in a check's table. The check's count includes all rows."""

@@ -74,7 +74,7 @@ def find_error(outcome: Outcome) -> PlatformError | None:
 
 def _try_archive(requests: Sequence[ArchiveRequest], spark: SparkResource) -> Mapping[str, Outcome]:
     """Archive once. An error of the run as a whole becomes the outcome of each topic, while earlier commits stay."""
-    # its readers and converters take a second to import, which a code location need not
+    # its readers and converters take a second to import, and a code location does not need them
     from kafka_s3_platform.core.archive.run import archive_topics
 
     try:

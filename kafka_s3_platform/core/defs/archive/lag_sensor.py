@@ -224,8 +224,8 @@ def _describe_trouble(backlog: Backlog) -> str:
 
 def _find_due(backlog: Backlog) -> tuple[int, ...]:
     """Return the first and the last due hour, in hours since 1970, or none if nothing waits or Kafka is silent."""
-    # The newest hour of a topic without news is due as well, but an observation would tell nothing new of it. What
-    # the broker does not answer is raised by whoever needs it.
+    # The newest hour of a topic without news is due as well, but an observation would say nothing new about it. An
+    # error of the broker is raised by the code that needs its answer.
     with suppress(PlatformError):
         if backlog.uncovered and backlog.hours_left:
             return tuple(int(hour.timestamp() // 3600) for hour in (backlog.hours_left[0], backlog.hours_left[-1]))
@@ -269,7 +269,7 @@ def make_lag_sensor(
         requests = Requests(context.instance, [topic.key("hourly") for topic in topics])
         shown = ShownHours(context.instance)
         if tick.cursor.get(SILENT, 0) >= RED_TICKS:
-            # A tick that fails keeps no cursor. So that each topic has its turn, the clock tells where to begin.
+            # A tick that fails keeps no cursor. So the clock tells where to begin, to give each topic its turn.
             tick.cursor["/lag"] = topics[int(time.time()) % len(topics)].topic
         with closing(index_look), ClusterAdmin(connector.kafka, BROKER_SECONDS) as admin:
             backlogs = Backlogs(
@@ -301,7 +301,7 @@ def make_lag_sensor(
 def evaluate_topic(
     topic: TopicAssets, backlogs: Backlogs, requests: Requests, shown: ShownHours, tick: Tick
 ) -> Backlog | None:
-    """Report one topic's lag to Dagster, and request runs of its due hours. None if the topic is gone from Kafka."""
+    """Report a topic's lag to Dagster, and request runs of its due hours. Return None if it is gone from Kafka."""
     try:
         backlog = backlogs.read(topic)
     except MissingTopicError:
@@ -317,7 +317,7 @@ def evaluate_topic(
     if backlog.silent_store is None:
         request_hours(topic, backlog, requests, shown, tick, priority=max(level, 0))
     else:
-        # what is due is not known, and its run could not write
+        # it is not known what is due, and a run could not write
         tick.miss(topic, backlog.silent_store)
     return backlog
 
@@ -392,7 +392,7 @@ def _find_risk(backlog: Backlog, last: Level, first_tick: datetime) -> Risk | No
     except PlatformError:
         return None
     if backlog.silent_store is not None and last > risk.level:
-        # what the index held when it was read last tells nothing better
+        # the index as it was last read is no reason for a better level
         return Risk(last, f"What is archived is not known: {backlog.silent_store}")
     return risk
 

@@ -72,7 +72,7 @@ def make_form_link(
     asset_query = {f"assetSelection[0][assetKey][path][{n}]": part for n, part in enumerate(key.path)}
     asset_query["assetSelection[0][opNames][0]"] = name_restored_op(connector)
     query = urlencode({"config": form, **asset_query}, safe="[]:/")
-    # Without a host, it leads to the Dagster on whose page it is, by whatever name the browser reached that.
+    # Without a host, the link leads to the Dagster on whose page it is, by whatever name the browser reached it.
     prefix = find_dagster_path()
     path = f"/locations/{quote(place, safe='@')}/jobs/{name_restore_job(connector)}/playground/setup"
     return dg.MetadataValue.url(f"{prefix}{path}?{query}")
@@ -84,6 +84,6 @@ def _can_select_by_time(topic: TopicAssets, hours: Sequence[str]) -> bool:
     A restore selects by the time of records. The time in an object's key may be a different one.
     """
     if topic.is_native:
-        # Hours of a restore are those of timestamps, and there hours are those of places in the log.
+        # The hours of a restore are by timestamp, but with Wallclock, archived hours are by place in the log.
         return topic.config.layout.timestamp_extractor != "Wallclock"
     return any(can_select(topic, hours) for can_select in load_extensions("can_select_foreign"))

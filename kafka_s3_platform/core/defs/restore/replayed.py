@@ -105,7 +105,7 @@ def _read_request(context: dg.OpExecutionContext, topic: TopicAssets, config: Re
     from kafka_s3_platform.core.defs.restore.request import make_archive_source
 
     run = context.run
-    # Dagster takes the tags of a backfill that is over from runs that are executed again
+    # when a backfill is over, Dagster removes its tags from runs that are executed again
     first_run = context.instance.get_run_by_id(run.root_run_id) if run.root_run_id else run
     if first_run is None:
         raise PreflightError(

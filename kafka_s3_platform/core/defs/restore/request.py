@@ -73,7 +73,7 @@ def make_archive_source(
     rule = read_rename(config.to)
     archived = [*topics, *chain.from_iterable(_list_topics(name, regex) for name in config.what.connectors)]
     matching = set(match_names(regex, [topic.topic for topic in archived]))
-    # One request of each connector: reading the config and the files for each topic takes longer than to plan it.
+    # One request for each connector, as reading the config and the files for each topic takes longer than planning it.
     requests = {t.config.name: make_request(t, config, outgoing, restore_id, run_id) for t in reversed(archived)}
     first = requests[topics[0].config.name]
     if any(request.target_kafka != first.target_kafka for request in requests.values()):
@@ -192,7 +192,7 @@ def _find_chunk(name: str, windows: Windows, topic: TopicAssets, text: str) -> s
     `text` is a value of the option `name`.
     """
     zone = topic.config.layout.zone
-    # a partition key of Dagster's may have minutes, which no hour begins with, or be one that the clocks skip
+    # a partition key of Dagster's may have minutes at which no hour begins, or be an hour that the clocks skip
     is_key = windows.definition.has_partition_key(text)
     moment = windows.start(text) if is_key else read_time(name, text, zone)
     key = windows.key(moment)
@@ -231,7 +231,7 @@ def read_rename(to: ArchivedTargetConfig | ForeignTargetConfig) -> Rename | None
     if (to.rename_regex is None) != (to.rename_replacement is None):
         raise ConfigError("to.rename_regex and to.rename_replacement are a pair: set both, or none")
     rules: list[Rename] = []
-    # The form of an archived topic always has the field, which is empty where something else names the target.
+    # The form of an archived topic always has the field, but it is empty if something else names the target.
     if to.topic or (to.topic is not None and isinstance(to, ForeignTargetConfig)):
         rules.append(Template(to.topic))
     if to.rename_regex is not None:

@@ -103,7 +103,7 @@ def _yield_parts(
     failures: dict[dg.AssetKey, PlatformError] = {}
     parts = report.parts or (report,)
     for part in parts:
-        # A begun restore keeps its topics, whatever its connector has now.
+        # A restore that has begun keeps its topics, whatever topics its connector has now.
         connector = configs.get(part.topic) or next(iter(configs.values()))
         key = TopicAssets(connector, part.topic).key("restored")
         if part.failure:
@@ -188,7 +188,7 @@ def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
     """Define the asset of a topic's restores."""
     return topic.make_spec(
         "restored",
-        # Not the days too: before each restore Dagster would warn of a dependency that was never materialized.
+        # Not the days too, or Dagster would warn before each restore of a dependency that was never materialized.
         deps=[topic.key("hourly")],
         kinds={"kafka", "spark"},
         description=f"Archived records of topic `{topic.topic}`, replayed to another topic as they were. The page of "
