@@ -289,16 +289,20 @@ def find_hour_start(state: IndexState, frontier: Frontier, answer: OffsetAtTime)
 
 
 def _find_archived(state: IndexState, frontier: Frontier) -> RangeSet:
-    """Return the offsets not to read again: all coverage, except offsets recorded as deleted but still in the log.
+    """Return the offsets not to read again.
 
-    These exist if a broker once reported too late a log start.
+    These are all covered offsets, except offsets recorded as deleted but still in the log, because a broker once
+    reported too late a log start.
     """
     log_offsets = make_span(frontier.log_start_offset, frontier.last_stable_offset)
     return state.coverage(frontier.kafka_partition) - (state.deleted(frontier.kafka_partition) & log_offsets)
 
 
 def find_readable_offset(frontier: Frontier, answer: OffsetAtTime) -> int:
-    """Return o(t), or the last stable offset if no readable record is so late or the broker does not report o(t)."""
+    """Return o(t) or, if there is none, the last stable offset.
+
+    There is none if no readable record is so late, or if the broker does not report o(t).
+    """
     if isinstance(answer, int):
         return min(answer, frontier.last_stable_offset)
     return frontier.last_stable_offset
@@ -346,7 +350,7 @@ def find_lost_offsets(
 
 
 def find_deleted_offsets(state: IndexState, frontier: Frontier) -> RangeSet:
-    """Return the log's offsets since the start of archiving that were deleted before they were archived or given up."""
+    """Return the offsets that were deleted before they were archived or given up, since archiving began."""
     kafka_partition = frontier.kafka_partition
     first_start = state.find_first_log_start(kafka_partition)
     archive_start = frontier.log_start_offset if first_start is None else first_start
@@ -373,7 +377,10 @@ def _record_or_refuse_gaps(
 
 
 def _split_ranges(plan_input: PlanInput, needed: RangeSet, bounds: Sequence[int]) -> tuple[OffsetRange, ...]:
-    """Split needed offsets at `bounds` and multiples of the cell, so segments end there, whatever is archived."""
+    """Split needed offsets at `bounds` and at each multiple of the cell size.
+
+    So segments end there, whatever is archived.
+    """
     cell = compute_cell_size(plan_input.config)
     pieces: list[OffsetRange] = []
     for item in needed:

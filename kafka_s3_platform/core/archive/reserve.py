@@ -234,7 +234,7 @@ def _observe_and_plan(
         return PlanInput(config, description, frontiers, state, offsets.of_topic(topic), failures, cut_off.results)
 
     def plan(topic: str) -> tuple[Sequence[CommittedOffset], ReservablePlan]:
-        """Return the groups' offsets of the topic, and the plan of its requested hours, or of all up to now if None."""
+        """Return the topic's group offsets, and the plan of its requested hours or, without any, of all up to now."""
         topic_hours = requests[topic].hours
         if topic_hours is None:
             return groups[topic], plan_until_now(plan_inputs[topic])
@@ -248,7 +248,10 @@ def _observe_and_plan(
 def _doubt_starts(
     request: ArchiveRequest, state: IndexState, frontiers: Mapping[int, Frontier], offsets: KnownOffsets
 ) -> Mapping[int, PlatformError]:
-    """Mark ListOffsets' start of the first hour as unknown if the log contradicts it. Return errors of the check."""
+    """Check the start of the first hour, as ListOffsets gives it, against the log.
+
+    If the log contradicts the start, mark it as unknown. Return the errors of the check.
+    """
     if not request.hours:
         return {}
     hour = request.hours[0]
@@ -308,7 +311,10 @@ def _build_change(request: ArchiveRequest, state: IndexState, topic_plan: _Topic
 
 
 def _list_new_hours(state: IndexState, hours: Iterable[HourRange]) -> list[HourRange]:
-    """Return the hour ranges that are not in the index yet, not even in its old rows, folded into files by month."""
+    """Return the hour ranges the index does not have yet.
+
+    Its old rows count too, which are folded into files of months.
+    """
     hour_ranges = [*hours]
     recorded = {
         *state.hours,

@@ -242,7 +242,10 @@ def _check_store(config: ConnectorConfig, store: ObjectStore) -> None:
 
 @dataclass
 class _TopicRun:
-    """The state of one topic in a run. `results` are committed. After an `error`, nothing more of the topic is."""
+    """The state of one topic in a run.
+
+    `results` are committed. After an `error`, nothing more of the topic is committed.
+    """
 
     reserved: ReservedPlan
     pending_tasks: int = 0

@@ -74,7 +74,10 @@ def try_scans(tasks: Sequence[ScanTask], attempt: Attempt) -> list[ScanResult | 
 
 
 def _try_task(task: ScanTask, work: Callable[[], T], *, raises_transient: bool) -> T | FailedScan:
-    """Return the result of `work` for a task, or its error. Raise errors in ENDING and, if told to, transient ones."""
+    """Return the result of `work` for a task, or its error.
+
+    Errors in ENDING are raised and, if `raises_transient`, transient ones too.
+    """
     try:
         return work()
     except ENDING:
