@@ -81,7 +81,10 @@ MAX_ROUNDS = 5
 
 @dataclass(frozen=True)
 class ErasureRequest:
-    """A request to erase the records of `topic` with one of the `keys`, if `despite_hold` even in days on hold."""
+    """A request to erase the records of `topic` that have one of the `keys`.
+
+    If `despite_hold`, records in days on hold are erased too.
+    """
 
     config: ConnectorConfig = field(repr=False)
     topic: str
@@ -107,11 +110,11 @@ class ErasureTask:
 
 @dataclass(frozen=True)
 class SearchedSegment:
-    """A segment after it was read to its end. `counts` has the number of its records for each key, in the keys' order.
+    """A segment after it was read to its end.
 
-    `erased` is the index row for these records. If there are none, `counts` is empty and `erased` is None. `merged` are
-    the merged segments that hold some of them. If there is an `error`, the segment could not be read, so nothing is
-    certain about it.
+    `counts` has the number of its records for each key, in the order of the keys. `erased` is the index row for these
+    records. If there are none, `counts` is empty and `erased` is None. `merged` are the merged segments that hold some
+    of them. If there is an `error`, the segment could not be read, so nothing is certain about it.
     """
 
     segment: Segment
@@ -125,8 +128,8 @@ class SearchedSegment:
 class ErasureReport:
     """Result of an erasure, or its plan if it is not `applied`.
 
-    `counts` has the number of records for each key, in the keys' order, including records on hold. `erased` are the
-    rows of the erased records, and `merged` the segments removed because their day holds their other records. The
+    `counts` has the number of records for each key, in the order of the keys, including records on hold. `erased` are
+    the rows of the erased records, and `merged` the segments removed because their day holds their other records. The
     records of `outputs` were read back, and were as before. `leftovers` are objects with erased records that an earlier
     run did not delete. `removed` objects were deleted. `not_deleted` objects were not the index's, and stay. `faults`
     are sentences about objects not searched or not deleted, and `unreached` about other places where such records may
@@ -239,9 +242,10 @@ class _Erasure:
         return segment.kafka_partition, choose_holder(find_day(segment), self._months), segment.zone.key
 
     def _find_unequal(self, snapshot: IndexSnapshot) -> dict[Span | None, str]:
-        """Return a fault for each day or month whose number of records differs from its merged hours. These hours stay.
+        """Return a fault for each day or month whose number of records differs from its merged hours.
 
-        Some records may be in the hours' objects only. Retention makes the same comparison before it removes hours.
+        These hours have to stay, because some records may be in their objects only. Retention makes the same comparison
+        before it removes hours.
         """
         unequal: dict[Span | None, str] = {}
         for span in {self._find_place(s)[1] for r in self._results for s in r.merged}:

@@ -117,9 +117,9 @@ def find_hour_states(
     now: datetime,
     at_risk: tuple[datetime, datetime] | None,
 ) -> list[HourState]:
-    """Return the state of each of the ascending `hours`, as `describe_hours` does, but from counts, not segments.
+    """Return the state of each of the ascending `hours`, as `describe_hours` does.
 
-    The counts are read once for all topics of the index.
+    It is derived from counts, without reading a segment. The counts are read once for all topics of the index.
     """
     state = snapshot.state
     counts = snapshot.count_hours(hours[0])
@@ -145,7 +145,10 @@ def _list_archived_hours(
 
 
 def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
-    """Return the complete ones among the ascending `hours` with no record archived, lost, or left to another sink."""
+    """Return those complete hours of which no record was archived, lost, or left to another sink.
+
+    `hours` are ascending.
+    """
     judge = snapshot.state.judge
     complete = [hour for hour in hours if judge.is_complete(hour, lateness) and not judge.may_lack(hour, lateness)]
     archived = _list_archived_hours(snapshot, complete, SEGMENT_KINDS)
@@ -199,10 +202,10 @@ def _choose_state(
     is_complete: bool,
     is_expired: bool,
 ) -> HourState:
-    """Choose the state of an hour with `counts` of records and late ones. A gap comes first, even if it is complete.
+    """Choose the state of an hour. A gap comes first, even if the hour is complete.
 
-    `is_expired` is True if a rule of retention removed records of the hour. `time_state` is its state by time alone,
-    see `_find_time_state`.
+    `counts` are its numbers of records and of late records. `is_expired` is True if a rule of retention removed records
+    of the hour. `time_state` is its state by time alone, see `_find_time_state`.
     """
     if loss == "gap":
         return "gap"

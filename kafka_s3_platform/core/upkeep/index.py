@@ -156,7 +156,10 @@ class _TopicFolder:
     _moved: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, topic: str, rows: pa.Table) -> None:
-        """Fold the rows of one topic. They stay if they are damaged, if there is little to fold, or after MOST_ROWS."""
+        """Fold the rows of one topic.
+
+        They stay as they are if they are damaged, if there is little to fold, or once MOST_ROWS rows have been moved.
+        """
         state = None if self.rows >= MOST_ROWS else self._build_state(topic, rows)
         folding = None if state is None else fold_state(state, self.lateness, self.now - YOUNG)
         if state is None or folding is None:
@@ -301,7 +304,10 @@ def remove_expired(index: ConnectorIndex, retention: timedelta, dry_run: bool) -
 
 
 def _plan_cleanup(table: IndexTable, retention: timedelta) -> _CleanupPlan | None:
-    """Find log entries older than `retention`, and data files no later version needs. Return None if no entry is."""
+    """Find log entries older than `retention`, and data files no later version needs.
+
+    Return None if no entry can be removed.
+    """
     newest = table.open().table.version()
     log = list_log(table)
     # the earlier of two clocks, so that less counts as old if one of them is ahead

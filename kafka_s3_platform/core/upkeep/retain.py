@@ -56,7 +56,10 @@ DELETE_CHECK = ".delete-check"
 
 @dataclass(frozen=True)
 class DayRemoval:
-    """The removal of a day's or month's merged hours or, if `expires`, of everything. `rule` is its connector key."""
+    """The removal of a day's or month's merged hours or, if it `expires`, of everything in it.
+
+    `rule` is the connector key that asks for the removal.
+    """
 
     span: Span
     rule: str
@@ -265,7 +268,11 @@ def _slice(removals: Sequence[DayRemoval]) -> Iterator[list[DayRemoval]]:
 
 
 def _find_fault(snapshot: IndexSnapshot, store: ObjectStore, removal: DayRemoval) -> str:
-    """Return why the day has to stay, or no text. It may go if its objects hold as many records as its merged hours."""
+    """Return the reason why the day has to stay, or an empty text.
+
+    It may go if its objects hold as many records as its merged hours. Unless the day expires, its objects are also read
+    and verified.
+    """
     if loss := explain_lost_records(snapshot, removal.span):
         return f"{removal.span} stays: {loss}"
     if removal.expires:

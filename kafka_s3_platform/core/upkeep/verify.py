@@ -236,7 +236,7 @@ def _compare_objects(store: ObjectStore, segments: Sequence[Segment]) -> list[Da
 
 
 def _compare_segment(store: ObjectStore, segment: Segment) -> Iterator[Damage]:
-    """Yield a damage for each object of the segment that is missing, or whose bytes are not the ones in its row."""
+    """Yield a damage for each object of the segment that is missing, or differs from its row."""
     for item in segment.objects:
         info = store.head(item.key)
         if info is None:

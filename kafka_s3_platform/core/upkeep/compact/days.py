@@ -175,7 +175,10 @@ def count_day_records(snapshot: IndexSnapshot, span: Span) -> tuple[Counter[int]
 
 
 def explain_lost_records(snapshot: IndexSnapshot, span: Span) -> str:
-    """Explain a difference in records between a day's (or month's) objects and its merged hours, or return no text."""
+    """Explain a difference in records between a day's (or month's) objects and its merged hours.
+
+    The text is empty if there is none.
+    """
     merged, hours = count_day_records(snapshot, span)
     if merged == hours:
         return ""

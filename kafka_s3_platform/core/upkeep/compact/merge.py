@@ -125,7 +125,7 @@ class _LateCounts:
         self._waiting = sorted(((s.start_offset, s.late_count) for s in inputs), reverse=True)
 
     def up_to(self, batch: pa.RecordBatch) -> int:
-        """Return the number of late records of the inputs that start in `batch` or before, and are not counted yet."""
+        """Return the number of late records of the inputs that start in `batch` or before it, if not yet counted."""
         return sum(self._pop_counts(batch.column("offset")[-1].as_py()))
 
     def _pop_counts(self, last_offset: int) -> Iterator[int]:

@@ -221,10 +221,10 @@ class ReservedDays:
 
 
 def reserve_days(requests: Sequence[CompactRequest], index: ConnectorIndex, runner: TaskRunner) -> ReservedDays:
-    """Plan merges of the requested days, and reserve the days in one commit, which ends their earlier reservations.
+    """Plan the merges of the requested days, and reserve the days in one commit.
 
-    An error of one topic does not stop the others. If another commit came first, the merges are planned again. Nothing
-    is reserved if `runner` cannot run tasks.
+    The commit ends earlier reservations of these days. An error of one topic does not stop the others. If another
+    commit came first, the merges are planned again. Nothing is reserved if `runner` cannot run tasks.
     """
     by_topic: dict[str, list[CompactRequest]] = {}
     for request in requests:
