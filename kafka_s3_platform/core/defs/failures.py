@@ -136,7 +136,7 @@ def make_assets_failure(
 
 
 def _make_metadata(err: PlatformError, kind: str, results_note: str) -> dict[str, str]:
-    """Make the metadata for the page of a failed run: its kind, section of the runbook, and the note on its results."""
+    """Make the metadata for the page of a failed run: the kind, the runbook's section, and the note on results."""
     code = find_code(str(err)) or err.code
     note = {"what_stays": results_note} if results_note else {}
     return {"kind": kind, "runbook": code.section, **note}

@@ -87,7 +87,10 @@ def describe_place(run: dg.DagsterRun) -> str:
 
 
 def describe_end(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
-    """Return the end of a message: how to end a run whose process is lost. Empty if the process is seen from here."""
+    """Return the end of a message about how to end a run whose process is lost.
+
+    It is empty if the process is seen from here.
+    """
     process = _find_process(run)
     if process is not None and _is_here(process):
         return ""
@@ -151,7 +154,10 @@ def _find_namespace() -> str:
 
 
 def _find_process(run: dg.DagsterRun) -> Mapping[str, Any] | None:
-    """Return a run's host and processes from its tag, or None if the tag is absent or not ours: anybody can set it."""
+    """Return a run's host and processes from its tag.
+
+    Return None if the tag is absent or not ours, because anybody can set it.
+    """
     try:
         tag = json.loads(run.tags.get(PROCESS_TAG, "{}"))
         processes = [[int(pid), float(started)] for pid, started in tag["processes"]]

@@ -195,7 +195,7 @@ class _HourlyRun:
             yield from self._archive(topics, hours, is_last=True)
 
     def check(self, topics: Sequence[TopicAssets]) -> Iterator[dg.AssetCheckEvaluation]:
-        """Evaluate the selected checks of these topics. If its index cannot be read, a topic fails."""
+        """Evaluate the selected checks of these topics. A topic whose index cannot be read fails."""
         checked_topics = pick_topics(self._context, topics, "hourly")
         if not checked_topics:
             return
@@ -212,9 +212,10 @@ class _HourlyRun:
     def _archive(
         self, topics: Sequence[TopicAssets], hours: tuple[datetime, ...] | None, *, is_last: bool
     ) -> Iterator[HourEvent]:
-        """Archive `hours` of the topics, all up to now if None. Yield each topic's events when it needs no further try.
+        """Archive `hours` of the topics, or all up to now if None.
 
-        If `is_last`, no other call of this run follows, so the checks of topics are evaluated after it.
+        Yield each topic's events when it needs no further try. If `is_last`, no other call of this run follows, so the
+        checks of topics are evaluated after it.
         """
         if not topics:
             return

@@ -200,7 +200,10 @@ def find_due_observation(backlog: Backlog, risk: int, cursor_value: object) -> O
 
 
 def read_observed(cursor_value: object) -> Observed:
-    """Read the facts of a topic's last report from the sensor's cursor, or empty facts if the text has another form."""
+    """Read the facts of a topic's last report from the sensor's cursor.
+
+    Return empty facts if the text has another form.
+    """
     try:
         digest, first, since, more, trouble, is_behind, risk, *due = str(cursor_value).split()
         times = int(first), int(since)
@@ -301,7 +304,10 @@ def make_lag_sensor(
 def evaluate_topic(
     topic: TopicAssets, backlogs: Backlogs, requests: Requests, shown: ShownHours, tick: Tick
 ) -> Backlog | None:
-    """Report a topic's lag to Dagster, and request runs of its due hours. Return None if it is gone from Kafka."""
+    """Report one topic's lag to Dagster, and request runs of its due hours.
+
+    Return None if the topic is gone from Kafka.
+    """
     try:
         backlog = backlogs.read(topic)
     except MissingTopicError:

@@ -95,7 +95,7 @@ def _find_hours(context: dg.AssetCheckExecutionContext, topic: TopicAssets) -> l
 
 
 def _find_damages(topic: TopicAssets, hours: Sequence[datetime], spark: SparkResource) -> "Sequence[Damage]":
-    """Return the damages of objects that differ from the index, in these hours, or in all hours if none are given."""
+    """Return the damages found in the objects of these hours, or in all objects if there are no hours."""
     from kafka_s3_platform.core.store.objects import ObjectStore
     from kafka_s3_platform.core.upkeep.verify import verify_archive, verify_hours
 

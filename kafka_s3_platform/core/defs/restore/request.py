@@ -178,7 +178,10 @@ def _load_known_connectors(folder: Path) -> tuple[ConnectorConfig, ...]:
 
 
 def _find_selected_windows(topic: TopicAssets, selection: WhatConfig) -> Iterator[tuple[datetime, datetime]]:
-    """Yield [start, end) of each hour and day named in the config. Raises ConfigError if the connector lacks it."""
+    """Yield [start, end) of each hour and day named in the config.
+
+    Raises ConfigError if the connector has no such hour or day.
+    """
     hours, days = find_restorable_windows(topic.config)
     for name, windows, texts in (("what.hours", hours, selection.hours), ("what.days", days, selection.days)):
         for text in texts:

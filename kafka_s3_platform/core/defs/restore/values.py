@@ -46,7 +46,7 @@ def read_record_keys(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
 
 
 def read_key_prefixes(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
-    """Return the bytes of beginnings of keys, as `read_record_keys` does. Raises ConfigError for an empty one."""
+    """Return the bytes of key prefixes, as `read_record_keys` does. Raises ConfigError for an empty one."""
     prefixes = read_record_keys(name, texts)
     if b"" in prefixes:
         raise ConfigError(f"{name} has an empty text, with which every key begins: leave it out")
@@ -64,7 +64,10 @@ def read_first_topics(_: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_offsets(name: str, offsets: Mapping[str, int]) -> "Offsets":
-    """Return one offset for all kafka partitions, or offsets for some, or None. Raises ConfigError for other names."""
+    """Return one offset for all kafka partitions, one for each of some, or None.
+
+    Raises ConfigError for other names.
+    """
     if not offsets:
         return None
     if set(offsets) == {"all"}:
@@ -78,7 +81,10 @@ def read_offsets(name: str, offsets: Mapping[str, int]) -> "Offsets":
 
 
 def read_time(name: str, text: str, zone: ZoneInfo) -> datetime:
-    """Return an ISO 8601 time, in UTC. Without an offset, it is in `zone`. Raises ConfigError for other texts."""
+    """Return an ISO 8601 time, in UTC.
+
+    A time without a UTC offset is a time of `zone`. Raises ConfigError for other texts.
+    """
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as err:
