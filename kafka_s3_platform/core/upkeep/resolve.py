@@ -107,7 +107,7 @@ def resolve_offsets(
 def _observe_kafka_partition(
     admin: ClusterAdmin, topic: str, kafka_partition: int
 ) -> tuple[TopicDescription, Frontier]:
-    """Observe one kafka partition of the topic, and describe the topic, until it does not change meanwhile."""
+    """Describe the topic and observe one of its kafka partitions. Repeat both if the topic changes meanwhile."""
 
     def observe(topics: Mapping[str, TopicDescription]) -> Answers[str, Frontier]:
         answers = admin.frontiers_of(dict.fromkeys(topics, (kafka_partition,)))
