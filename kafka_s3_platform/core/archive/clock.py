@@ -1,7 +1,7 @@
-"""Compare this machine's clock with the store's clock, and with the times written into records by brokers.
+"""Compare this machine's clock with the store's clock, and with the times brokers wrote into records.
 
-A run calls this before it plans: an hour is over, and so complete, by this machine's clock, so a wrong clock would make
-the decision wrong.
+A run does this before it plans. This machine's clock decides if an hour is over, and so can be complete. If the clock
+is wrong, so is the decision.
 """
 
 import logging
@@ -21,13 +21,13 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 logger = logging.getLogger(__name__)
 
 LOG_APPEND_TIME = 1
-"""The `timestampType` of a record with a timestamp set by the broker."""
+"""The `timestampType` of a record whose timestamp was set by the broker."""
 
 
 def refuse_wrong_clock(config: ConnectorConfig, store: ObjectStore) -> None:
     """Raise ClockError if this machine's clock and the store's differ by more than `archive.clock.tolerance.ms`."""
     if store.clock.latest is None:
-        # any answer may have a Date, also a refusal
+        # any answer may have a Date, even a refusal
         with suppress(AuthorizationError):
             store.head(f"{config.archive.index_dir}/{config.name}")
     reading = store.clock.latest
@@ -47,9 +47,9 @@ def find_wrong_clocks(
 ) -> dict[str, PlatformError]:
     """Call `refuse_wrong_clock`, then compare this machine's clock with the brokers' clocks.
 
-    A topic with `LogAppendTime` shows them: the broker's clock has at least reached the time it wrote into a record. If
-    a broker's clock is ahead, the topic has a ClockError only if the store's answers have no Date. If the store agrees
-    with this machine, the difference is logged, and archiving goes on.
+    A topic with `LogAppendTime` shows the brokers' clocks: a broker's clock has reached at least the time it wrote into
+    a record. If a broker's clock is ahead, the topic gets a ClockError only if the store's answers have no Date. If the
+    store agrees with this machine, the difference is logged, and archiving goes on.
     """
     try:
         refuse_wrong_clock(config, store)
@@ -78,7 +78,8 @@ def _find_future_append(
 ) -> str | None:
     """Describe a record appended in the future, by this machine's clock. Return None if there is none.
 
-    `newest_records` is kafka partition -> offset and epoch ms of its record with the latest timestamp.
+    `newest_records` maps each kafka partition to the offset and the timestamp (epoch ms) of its record with the latest
+    timestamp.
     """
     try:
         now = datetime.now(timezone.utc)
@@ -93,7 +94,7 @@ def _find_future_append(
 
 
 def _has_append_time(config: ConnectorConfig, topic: str, kafka_partition: int, offset: int) -> bool:
-    """Return True if the broker set this record's timestamp: an older record may have its producer's."""
+    """Return True if the broker set this record's timestamp. An older record may have its producer's timestamp."""
     with new_reader(config.kafka, topic) as reader:
         batches = list(reader.read(kafka_partition, OffsetRange(offset, offset + 1)))
     return any(pc.any(pc.equal(b.column("timestampType"), LOG_APPEND_TIME)).as_py() for b in batches)
@@ -108,7 +109,7 @@ def _name_endpoint(config: ConnectorConfig) -> str:
 
 
 def _describe_difference(local_time: datetime, clock_owner: str, other_time: datetime, difference: timedelta) -> str:
-    """Say how far this machine's clock is ahead (`difference` > 0) or behind another one, for an error or a warning."""
+    """Say how far this machine's clock is ahead of (`difference` > 0) or behind another, for an error or a warning."""
     direction = "ahead" if difference > timedelta() else "behind"
     return (
         f"this machine's clock says {local_time:%Y-%m-%d %H:%M:%S} UTC, the clock of {clock_owner} "

@@ -1,7 +1,8 @@
-"""Check the results of tasks, and commit them, with corrections of index rows made untrue by them.
+"""Check the results of tasks, and commit them together with corrections of the index rows they make untrue.
 
-Used by a run (`run.py`). A *slice* is the results of one topic in one commit; a *gap* is offsets missing in the archive
-for good, an *unresolved* row is offsets not archived yet because of an error.
+A run (`run.py`) uses this. A *slice* is the results of one topic in one commit. A *gap* is a range of offsets missing
+from the archive for good, and an *unresolved* row is a range of offsets that could not be archived so far because of an
+error.
 """
 
 import logging
@@ -26,17 +27,17 @@ from kafka_s3_platform.core.store.row_filter import RowPredicate, match_gap, mat
 
 @dataclass(frozen=True)
 class RowChanges:
-    """Rows to add, and predicates of rows to remove."""
+    """Rows to add, and predicates for the rows to remove."""
 
     added: tuple[Unresolved | Gap, ...]
     removed: tuple[RowPredicate, ...]
 
 
 def plan_row_changes(state: IndexState, results: Sequence[ScanResult]) -> RowChanges:
-    """Return the index rows to add and to remove with a commit of `results`.
+    """Return the index rows to add and to remove in a commit of `results`.
 
-    Unresolved offsets read again lose their old rows, and get new ones if they failed again. Offsets recorded as
-    deleted by retention, but now read by this run, are no gap any more.
+    Unresolved offsets that were read again lose their old rows, and get new ones if they failed again. Offsets that
+    were recorded as deleted by retention, but were read by this run, are no longer a gap.
     """
     added: list[Unresolved | Gap] = []
     removed: list[RowPredicate] = []
@@ -59,7 +60,7 @@ def plan_row_changes(state: IndexState, results: Sequence[ScanResult]) -> RowCha
 
 
 def _group_by_kafka_partition(results: Sequence[ScanResult]) -> dict[int, list[ScanResult]]:
-    """Return kafka partition -> the results of its tasks."""
+    """Return the results of each kafka partition's tasks."""
     groups: dict[int, list[ScanResult]] = {}
     for result in results:
         groups.setdefault(result.kafka_partition, []).append(result)
@@ -70,7 +71,7 @@ logger = logging.getLogger(__name__)
 
 
 def find_recreated_topics(admin: ClusterAdmin, plans: Mapping[str, ReservedPlan]) -> dict[str, PlatformError]:
-    """Return an error for each topic created again since its plan, and for each without an answer of Kafka."""
+    """Return an error for each topic created again since its plan, and for each that Kafka did not answer for."""
     current = admin.find_topics(plans)
     failures = dict(current.failures)
     for topic, latest in current.results.items():
@@ -86,7 +87,7 @@ def find_recreated_topics(admin: ClusterAdmin, plans: Mapping[str, ReservedPlan]
 
 @dataclass(frozen=True)
 class TopicSlice:
-    """Results of tasks of one topic, to be committed. Its lease ends with the `last` slice."""
+    """Results of one topic's tasks, to be committed together. The topic's lease ends with the `last` slice."""
 
     reserved: ReservedPlan
     results: Sequence[ScanResult]
@@ -101,7 +102,7 @@ class TopicSlice:
 def _fetch_named_schemas(
     slices: Mapping[str, TopicSlice], index: ConnectorIndex
 ) -> dict[str, tuple[ArchivedSchema, ...]]:
-    """Fetch, by topic, the schemas of a registry named by the records of the slices. None without a registry."""
+    """Fetch, by topic, the registry's schemas named by the records of the slices, or none without a registry."""
     if not any(topic_slice.reserved.request.config.records.registries for topic_slice in slices.values()):
         return dict.fromkeys(slices, ())
     snapshot = index.open()
@@ -109,7 +110,7 @@ def _fetch_named_schemas(
 
 
 def _fetch_topic_schemas(topic_slice: TopicSlice, snapshot: IndexSnapshot) -> tuple[ArchivedSchema, ...]:
-    """Fetch the schemas named by the results' records, and any not fetched by an earlier run."""
+    """Fetch the schemas named by the results' records, and any that an earlier run could not fetch."""
     request = topic_slice.reserved.request
     records = request.config.records
     segments = [*snapshot.segments]
@@ -140,7 +141,7 @@ def commit_results(index: ConnectorIndex, slices: Mapping[str, TopicSlice]) -> d
     schemas = _fetch_named_schemas({topic: slices[topic] for topic in pending}, index)
 
     def plan(snapshot: ConnectorSnapshot) -> tuple[Mapping[str, Change], Mapping[str, PlatformError]]:
-        """Return the changes to commit on one version of the index, and the errors of topics with an ended lease."""
+        """Return the changes to commit on one version of the index, and the errors of topics whose lease has ended."""
         snapshot.load_states(pending)
         return try_topics(
             (topic for topic in pending if _is_due(slices[topic], snapshot.topic(topic))),
@@ -153,7 +154,8 @@ def commit_results(index: ConnectorIndex, slices: Mapping[str, TopicSlice]) -> d
 def _is_due(topic_slice: TopicSlice, snapshot: IndexSnapshot) -> bool:
     """Return True if there is something to commit: rows, or a lease to be ended.
 
-    After a commit without rows, a second try would not recognise the first one, if its response was lost.
+    If the response to a commit without rows is lost, only the ended lease tells a second try that the first one
+    succeeded.
     """
     return bool(topic_slice.results) or topic_slice.reserved.lease.is_held(snapshot.state)
 
@@ -175,7 +177,7 @@ def _build_change(topic_slice: TopicSlice, snapshot: IndexSnapshot, schemas: Seq
 
 
 def _check_results(topic_slice: TopicSlice) -> None:
-    """Check that all ranges are accounted for, each offset in one segment at most, each record in one segment."""
+    """Check that each offset read is scanned, unresolved or in a gap, and the segments hold the records read."""
     reserved = topic_slice.reserved
     for kafka_partition, partition_results in _group_by_kafka_partition(topic_slice.results).items():
         read_offsets = RangeSet(item for r in partition_results for item in r.ranges)
@@ -192,7 +194,7 @@ def _check_results(topic_slice: TopicSlice) -> None:
 def _check_segments(
     reserved: ReservedPlan, kafka_partition: int, results: Sequence[ScanResult], read_offsets: RangeSet
 ) -> None:
-    """Raise IntegrityError if a task's objects do not hold exactly the records read."""
+    """Raise IntegrityError if an object is outside the offsets read or named twice, or if numbers of records differ."""
     segments = [s for r in results for s in r.segments]
     outside = [s.key for s in segments if not read_offsets.covers(s.start_offset, s.end_offset)]
     keys = [key for s in segments for key in s.keys]
@@ -203,6 +205,6 @@ def _check_segments(
 
 
 def _build_defect_error(reserved: ReservedPlan, kafka_partition: int, what: str) -> IntegrityError:
-    """Build the error for contradictory results of tasks: nothing of them is committed."""
+    """Build the error for results of tasks that contradict each other. None of them is committed."""
     where = f"{reserved.description.topic}-{kafka_partition}, run {reserved.lease.run_id}"
     return IntegrityError(f"{where}: {what}. This is a defect of the platform; nothing was committed")

@@ -1,4 +1,4 @@
-"""Collect the bad records of a scan, as ranges of offsets, and report them after all else is committed."""
+"""Collect the records a scan cannot archive, as ranges of offsets, and report them after all else is committed."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kafka_s3_platform.core.archive.task import FailedScan
 
 MAX_RANGES = 1_000
-"""Number of ranges at which a task gives up: a wrong converter must not write a row for each of a million records."""
+"""Number of failed ranges at which a task gives up, so that a wrong converter does not write a million rows."""
 
 MESSAGE_CHARACTERS = 500
 TOO_MANY_FAILURES = "too many failures"
@@ -36,10 +36,10 @@ SHOWN = 5
 
 @dataclass
 class BadRecords:
-    """The unresolved offsets of one task, in order, as rows for the index: they could not be archived.
+    """The *unresolved* offsets of one task (not archived because of an error), in order, as rows for the index.
 
-    `note` collects failures while a batch is converted, `join` then adds them; `add` and `insert` add ranges. Adjacent
-    offsets with the same reason become one row.
+    `note` collects the failures while a batch is converted, and `join` adds them afterwards. `add` and `insert` add
+    ranges. Adjacent offsets that failed for the same reason become one row.
     """
 
     kafka_partition: int
@@ -69,7 +69,7 @@ class BadRecords:
             self.add(OffsetRange(failure.offset, failure.offset + 1), failure.stage, message, time)
 
     def add(self, offsets: OffsetRange, reason: str, message: str, min_timestamp: int | None = None) -> None:
-        """Add a range. It starts at or after the end of all earlier ones."""
+        """Add a range. It has to start at or after the end of all earlier ones."""
         last_row = self.rows[-1] if self.rows else None
         if last_row is None or (last_row.end_offset, last_row.reason) != (offsets.start_offset, reason):
             message = message[:MESSAGE_CHARACTERS]
@@ -82,7 +82,7 @@ class BadRecords:
         self.rows[-1] = replace(last_row, end_offset=offsets.end_offset, min_timestamp=min(times, default=None))
 
     def insert(self, unreadable: Iterable[Unreadable]) -> None:
-        """Add the unreadable offsets of the range read last."""
+        """Add the unreadable offsets of the range that was read last."""
         for item in unreadable:
             message = item.message[:MESSAGE_CHARACTERS]
             place = (self.kafka_partition, item.start_offset, item.end_offset)
@@ -106,12 +106,12 @@ def list_good_ranges(offsets: OffsetRange, unresolved: RangeSet) -> Sequence[Off
 
 
 def count_offsets(rows: Iterable[Unresolved]) -> int:
-    """Return the number of offsets in the rows, an upper limit of their records."""
+    """Return the number of offsets in the rows. The rows stand for at most as many records."""
     return sum(len(u.offsets) for u in rows)
 
 
 def find_deletion_time(item: Unresolved) -> datetime | None:
-    """Return the earliest time of a record's deletion by retention. Return None if it is unknown, or never."""
+    """Return the earliest time when retention may delete a record. Return None if it is unknown, or never."""
     retention_ms = item.retention_ms
     earliest = item.min_timestamp
     if retention_ms is None or retention_ms == FOR_EVER or earliest is None or earliest < 0:
@@ -124,7 +124,7 @@ def find_deletion_time(item: Unresolved) -> datetime | None:
 
 
 def describe_time_left(item: Unresolved, now: datetime) -> str:
-    """Return the least time until retention deletes: `for ever`, `unknown`, `none`, or `2 days, 3:04:05`."""
+    """Return the time left until retention may delete records: `for ever`, `unknown`, `none`, or `2 days, 3:04:05`."""
     if item.retention_ms == FOR_EVER:
         return "for ever"
     until = find_deletion_time(item)
@@ -142,7 +142,7 @@ def format_resolve_command(connector: str, topic: str, kafka_partition: int, dec
 
 
 def format_end_command(connector: str, topic: str) -> str:
-    """Return the command to end a killed run's reservations, also of offsets no longer needed."""
+    """Return the command to end a killed run's reservations, even if their offsets are no longer needed."""
     return f"kafka-s3 vacuum {shlex.quote(connector)} --topic {shlex.quote(topic)} --older-than 0m"
 
 
@@ -160,8 +160,8 @@ def build_failure(
 ) -> PlatformError | None:
     """Return one error for all failures. Return None if nothing failed.
 
-    The error is transient if one of them is, because another run then archives more. Its text has the permanent errors
-    too.
+    The error is transient if any of them is, because another run would then archive more. Its text includes the
+    permanent errors too.
     """
     if not unresolved and not errors:
         return None
@@ -212,7 +212,7 @@ def _format_remainder(count: int) -> Iterable[str]:
 
 
 def build_start_errors(request: ArchiveRequest, hours: Iterable[HourReport]) -> Iterator[PlatformError]:
-    """Yield one error if hours have records archived as out of range, since `archive.start.hour` was later before."""
+    """Yield an error if records of `hours` were archived as out of range because `archive.start.hour` was later."""
     start = request.config.archive.start_hour
     late_hours = [hour for hour in hours if hour.verdict.out_of_range_count and hour.hour >= start]
     if late_hours:
@@ -230,7 +230,7 @@ def build_start_errors(request: ArchiveRequest, hours: Iterable[HourReport]) -> 
 
 
 def build_errors(failed_scans: "Iterable[FailedScan]", connector: str, topic: str) -> Iterator[PlatformError]:
-    """Yield the error of each failed task, with the kafka partition, the ranges, and advice in its text."""
+    """Yield the error of each failed task, with the kafka partition, the ranges, and any advice in its text."""
     for failed_scan in failed_scans:
         ranges = ", ".join(map(str, failed_scan.ranges[:SHOWN]))
         message = f"{topic}-{failed_scan.kafka_partition} {ranges} is not archived: {failed_scan.error}"

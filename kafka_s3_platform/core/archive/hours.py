@@ -1,4 +1,4 @@
-"""Reports on hours from the index: the facts on an hour's page, with its completeness."""
+"""Reports on hours, made from the index: the facts for an hour's page, including its completeness."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from kafka_s3_platform.core.store.row_filter import SegmentFilter
 
 
 def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: timedelta) -> Iterator[HourReport]:
-    """Yield a report of each of `hours`. Segments merged into a day count too: their hour keeps its numbers."""
+    """Yield a report of each of `hours`. Segments merged into a day count too, so their hour keeps its numbers."""
     hours = sorted(hours)
     segments = group_segments_by_hour(snapshot, hours)
     removed = group_segments_by_hour(snapshot, hours, [REMOVED, EXPIRED, ERASED])
@@ -39,7 +39,7 @@ def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
 def group_segments_by_hour(
     snapshot: IndexSnapshot, hours: Sequence[datetime], kinds: Collection[str] = SEGMENT_KINDS
 ) -> dict[datetime, list[Segment]]:
-    """Group the hourly segments of the ascending `hours` by the start of their hour, also those not live any more."""
+    """Group the hourly segments of the ascending `hours` by the start of their hour, even if no longer live."""
     by_hour: dict[datetime, list[Segment]] = defaultdict(list)
     if not hours:
         return by_hour

@@ -3,10 +3,11 @@
 An *observation* is consistent: the kafka partitions, the ends of their logs (*frontiers*) and the time of both belong
 together. A broker's look-up by time is checked against the log.
 
-The same offset is another record if the topic was created again, or if the log has lost its end (was *truncated*) and
-has grown again. Topic ids show the first. Leader epochs show the second: a *mark* is an archived offset with its leader
-epoch, and the leader tells the end of its log of this epoch (a *divergence*, if below the mark). A leader loses nothing
-as long as it leads, so only a log of another epoch is asked about, and its answer holds as long as this epoch lasts.
+An offset holds another record than before if the topic was created again, or if the log has lost its end (was
+*truncated*) and has grown again. Topic ids show the first case, leader epochs the second. A *mark* is an archived
+offset with its leader epoch. Asked about this epoch, the leader gives the end of its log of the epoch (a *divergence*,
+if it is below the mark). A leader loses nothing as long as it leads. So only a later leader than the mark's is asked,
+and its answer holds as long as it leads.
 """
 
 import dataclasses
@@ -46,7 +47,7 @@ MAX_OBSERVATIONS = 5
 T = TypeVar("T")
 
 FindDivergence: TypeAlias = Callable[[Frontier, EpochMark], EpochEnd | None]
-"""Asks the current log for all offsets below the mark. Returns the answer of `RecordReader`."""
+"""Asks the leader if its log has all offsets below the mark. Returns the answer of `RecordReader`."""
 
 
 def observe_until_unchanged(
@@ -56,9 +57,10 @@ def observe_until_unchanged(
 ) -> Answers[str, tuple[TopicDescription, T]]:
     """Return the answers of `observe` by topic, with the topic's description. Observe a topic again if it changes.
 
-    Otherwise a kafka partition added, or a topic created again, between the description and the frontiers would be in
-    one of them only. Fewer kafka partitions afterwards are no change: a topic never loses one, so the broker is behind.
-    A topic with changes during every observation fails with BrokerUnavailableError.
+    Otherwise a kafka partition that is added, or a topic that is created again, between the description and the
+    frontiers would appear in only one of them. Fewer kafka partitions afterwards do not count as a change: a topic
+    never loses one, so the broker is behind. A topic that changes during every observation fails with
+    BrokerUnavailableError.
     """
     observed: dict[str, tuple[TopicDescription, T]] = {}
     failures: dict[str, PlatformError] = {}
@@ -81,7 +83,7 @@ def observe_until_unchanged(
 
 
 def _has_changed(description: TopicDescription, current: FoundTopic) -> bool:
-    """Return True if the topic was created again, or has got kafka partitions, since it was described."""
+    """Return True if the topic was created again, or has got new kafka partitions, since it was described."""
     is_same = current.topic_id == description.topic_id
     return not is_same or not {*current.kafka_partitions} <= {*description.kafka_partitions}
 
@@ -98,8 +100,8 @@ def complete_frontiers(
 ) -> dict[int, Frontier]:
     """Add the number of kafka partitions and the time of the observation to the frontiers, for the index.
 
-    `observed_at` is `StoreClock.earlier_now()` before the broker was asked: no machine decides alone about the end of
-    an hour.
+    `observed_at` is `StoreClock.earlier_now()` from before the broker was asked, so no machine alone decides that an
+    hour is over.
     """
     count = len(description.kafka_partitions)
     return {
@@ -115,15 +117,15 @@ def compare_starts(
     hour: datetime,
     starts: Mapping[int, OffsetAtTime],
 ) -> Answers[int, bool]:
-    """Check the reported start of `hour` in the log, by the timestamps of the records there.
+    """Check the reported start of `hour` against the log, by the timestamps of the records there.
 
-    `starts` are the answers of ListOffsets for the hour. Return True or False for each kafka partition in need of this
-    check. A broker does not check the offsets of a batch: a record may claim an offset far beyond its place. The start
-    is wrong if its record has another timestamp than reported, if the record before it is no earlier than the hour, or
-    if either cannot be read.
+    `starts` are the answers of ListOffsets for the hour. For each kafka partition that needs this check, return True if
+    its start is right. A broker does not check the offsets of a batch, so a record may claim an offset far beyond its
+    place. The start is wrong if the record there has a timestamp other than the reported one, if the record before it
+    is not earlier than the hour, or if either cannot be read.
 
-    No check is needed if the archive reaches up to the start, or reading begins before it: so a run of an hour after an
-    archived one asks nothing.
+    No check is needed if the archive reaches up to the start, or if reading begins before it. So a run of the hour
+    after an archived one asks nothing.
     """
     offsets = {
         f.kafka_partition: o for f in frontiers if (o := _find_unchecked_start(state, f, hour, starts)) is not None
@@ -149,13 +151,13 @@ def compare_starts(
 def _find_unchecked_start(
     state: IndexState, frontier: Frontier, hour: datetime, starts: Mapping[int, OffsetAtTime]
 ) -> RecordOffset | None:
-    """Return the hour's start by ListOffsets if reading begins there. None if it needs no check, or there is none."""
+    """Return the hour's start as ListOffsets gives it. Return None if there is none, or if it needs no check."""
     kafka_partition = frontier.kafka_partition
     offset = starts.get(kafka_partition)
     if not isinstance(offset, RecordOffset):
         return None
     start = find_hour_start(state, frontier, offset)
-    # when the hour before was planned, all records of this one were found to lie above its start
+    # when the hour before was planned, all records of this hour were found to lie above the start of that one
     previous = state.hour_start(kafka_partition, hour - HOUR)
     floor = frontier.log_start_offset if previous is None else previous
     is_archived = state.coverage(kafka_partition).covers(floor, start)
@@ -164,7 +166,7 @@ def _find_unchecked_start(
 
 @contextmanager
 def open_divergence_finder(kafka: KafkaSettings, topic: str) -> Iterator[FindDivergence]:
-    """Yield a function to ask the topic's leaders for a divergence. It connects at the first call."""
+    """Yield a function that asks the topic's leaders for a divergence. It connects at the first call."""
     with ExitStack() as stack:
         open_reader = cache(
             lambda: stack.enter_context(new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True))
@@ -177,7 +179,7 @@ def open_divergence_finder(kafka: KafkaSettings, topic: str) -> Iterator[FindDiv
 
 
 def refuse_another_topic(description: TopicDescription | FoundTopic, state: IndexState) -> None:
-    """Refuse another topic than the archived one, and an answer without all of its kafka partitions."""
+    """Refuse a topic other than the archived one, and an answer that lacks any of its kafka partitions."""
     topic = description.topic
     archived = state.topic
     if archived and archived.topic_id != description.topic_id:
@@ -195,9 +197,9 @@ def refuse_another_topic(description: TopicDescription | FoundTopic, state: Inde
 
 @dataclass(frozen=True)
 class Truncation:
-    """Archived offsets lost by the log. `is_start_exact` is False if they may begin later: it is unknown.
+    """Archived offsets the log has lost. `is_start_exact` is False if their start is unknown, and may be later.
 
-    `leader_epoch` is the log's epoch before them, None if it is unknown.
+    `leader_epoch` is the log's epoch before them, or None if it is unknown.
     """
 
     offsets: OffsetRange
@@ -207,9 +209,9 @@ class Truncation:
 
 @dataclass(frozen=True)
 class ArchivedLogs:
-    """One topic's logs by the index, for a comparison with the current logs of the same topic.
+    """One topic's logs according to the index, to be compared with the current logs of the same topic.
 
-    Every plan does so before anything is read, since offsets of a changed log mean other records.
+    Every plan makes this comparison before anything is read, because the offsets of a changed log mean other records.
     """
 
     config: ConnectorConfig
@@ -218,9 +220,9 @@ class ArchivedLogs:
     find_divergence: FindDivergence
 
     def find_changed(self, frontiers: Mapping[int, Frontier]) -> dict[int, PlatformError]:
-        """Return an error for each kafka partition with another log than the archived one, surely or possibly.
+        """Return an error for each kafka partition whose log is not, or may not be, the archived one.
 
-        A LogTruncatedError comes again until somebody accepts the truncation (`kafka-s3 resolve`).
+        A LogTruncatedError is returned each time until somebody accepts the truncation (`kafka-s3 resolve`).
         """
         return dict(self._ask_each(frontiers, self._refuse_truncated).failures)
 
@@ -231,7 +233,8 @@ class ArchivedLogs:
     def find_cut_off(self, frontiers: Mapping[int, Frontier]) -> Answers[int, tuple[Gap, ...]]:
         """Find unarchived offsets lost by truncated logs. Other records may have these offsets by now.
 
-        Only kafka partitions with such losses are in the answer. The last recorded frontier shows how far the log went.
+        Only kafka partitions with such losses are in the answer. The last recorded frontier shows how far the log
+        reached.
         """
         losses = self._ask_each(frontiers, self._find_unarchived_truncation)
         gaps = {
@@ -244,10 +247,10 @@ class ArchivedLogs:
         return Answers(gaps, losses.failures)
 
     def find_truncation(self, frontier: Frontier) -> Truncation | None:
-        """Find the archived offsets lost by the log. None if it has all, or the loss was accepted.
+        """Find the archived offsets the log has lost. Return None if it has all, or if the loss was accepted.
 
-        Scans and gaps record the log's leader epoch at their end. The log is asked for the lowest one it has lost. If
-        epochs show nothing, the start is the lowest possible one.
+        Scans and gaps record the log's leader epoch at their end. The leader is asked for the lowest of these ends its
+        log has lost. If the epochs show nothing, the start is the lowest offset at which the log may differ.
         """
         marks = self._list_marks(frontier)
         if self._find_loss(frontier, marks) is None:
@@ -256,7 +259,7 @@ class ArchivedLogs:
         end = covered.end_offset or 0
         at = bisect_left(marks, x=True, key=lambda mark: self.find_divergence(frontier, mark) is not None)
         divergence = self.find_divergence(frontier, marks[at]) if at < len(marks) else None
-        # The log has records of that epoch itself, so it is the archived one up to their end.
+        # The log itself has records of that epoch, so it is the archived log up to their end.
         if divergence is not None and divergence.leader_epoch == marks[at].leader_epoch:
             offsets = OffsetRange(divergence.end_offset, end)
             return Truncation(offsets, is_start_exact=True, leader_epoch=divergence.leader_epoch)
@@ -281,14 +284,14 @@ class ArchivedLogs:
         last_frontier = self._find_last_frontier(kafka_partition)
         last_mark = None if last_frontier is None else self._make_mark(frontier, last_frontier)
         if last_mark is not None:
-            # of the archive's end itself, nobody may know the epoch
+            # nobody may know the epoch of the archive's end itself
             mark_end = min(last_mark.offset, expected_end)
             if mark_end >= lowest and mark_end > (marks[-1].offset if marks else 0):
                 marks.append(EpochMark(mark_end, last_mark.leader_epoch))
         return marks
 
     def _find_loss(self, frontier: Frontier, marks: Sequence[EpochMark]) -> str | None:
-        """Describe the sign of archived records lost by the log. None if it reaches all marks, and their end."""
+        """Describe how the log shows that it has lost archived records. Return None if nothing shows it."""
         expected_end = self._find_expected_end(frontier.kafka_partition)
         if expected_end > frontier.last_stable_offset:
             return f"the log is readable up to {frontier.last_stable_offset}"
@@ -309,13 +312,13 @@ class ArchivedLogs:
         return Answers(answers, failures)
 
     def _refuse_truncated(self, frontier: Frontier) -> None:
-        """Raise LogTruncatedError if the log has lost archived records. Its leader is only asked if it is a new one."""
+        """Raise LogTruncatedError if the log has lost archived records. Its leader is asked only if it is a new one."""
         marks = self._list_marks(frontier)
         if loss := self._find_loss(frontier, [] if self._has_same_leader(frontier, marks) else marks):
             raise self._build_truncation_error(frontier, loss)
 
     def _has_same_leader(self, frontier: Frontier, marks: Sequence[EpochMark]) -> bool:
-        """Return True if the current leader was leader at the expected end: a leader loses nothing."""
+        """Return True if the current leader already led at the expected end, because a leader loses nothing."""
         if marks and marks[-1].leader_epoch == frontier.leader_epoch:
             return True
         expected_end = self._find_expected_end(frontier.kafka_partition)
@@ -326,7 +329,7 @@ class ArchivedLogs:
         return any(earlier_frontier.last_stable_offset >= expected_end for earlier_frontier in same_leader)
 
     def _build_truncation_error(self, frontier: Frontier, loss: str) -> LogTruncatedError:
-        """Build the error of a truncated log. `loss` describes the sign of it."""
+        """Build the error of a truncated log. `loss` describes how the log shows the truncation."""
         kafka_partition = frontier.kafka_partition
         end = self.state.coverage(kafka_partition).end_offset
         accept = format_resolve_command(self.config.name, self.topic, kafka_partition, "--accept-truncation")
@@ -337,18 +340,18 @@ class ArchivedLogs:
         )
 
     def _find_expected_end(self, kafka_partition: int) -> int:
-        """Return the end of the archived offsets expected in the log."""
+        """Return the end of the archived offsets the log is expected to have."""
         expected = self.state.coverage(kafka_partition) - self.state.gap_offsets(kafka_partition, "truncated")
         return expected.end_offset or 0
 
     def _find_last_frontier(self, kafka_partition: int) -> Frontier | None:
-        """Return the last frontier, or an earlier one of the same leader with a later end: a leader loses nothing."""
+        """Return the last frontier, or an earlier one of the same leader that ends later: a leader loses nothing."""
         frontiers = self.state.observations.of(kafka_partition)
         same_leader = (frontier for frontier in frontiers if frontier.leader_epoch == frontiers[-1].leader_epoch)
         return max(same_leader, key=lambda frontier: frontier.high_watermark, default=None)
 
     def _make_mark(self, frontier: Frontier, last: Frontier) -> EpochMark | None:
-        """Return the end and the epoch of an earlier leader's log. None if the leader is the same, or is unknown."""
+        """Return the end and the epoch of an earlier leader's log. Return None if the leader is the same or unknown."""
         earlier_epoch, leader_epoch = last.leader_epoch, frontier.leader_epoch
         return (
             None
@@ -357,9 +360,10 @@ class ArchivedLogs:
         )
 
     def _find_unarchived_truncation(self, frontier: Frontier) -> RangeSet:
-        """Return the never archived offsets lost from the end of the log since its last observation.
+        """Return the offsets, never archived, that the log has lost from its end since it was last observed.
 
-        Deletions by retention from its start do not count. If they took all of the observed log, there are none.
+        Offsets that retention deleted from the log's start do not count. If it deleted all of the observed log, there
+        are none.
         """
         last_frontier = self._find_last_frontier(frontier.kafka_partition)
         if last_frontier is None or last_frontier.high_watermark <= frontier.log_start_offset:
@@ -368,7 +372,7 @@ class ArchivedLogs:
         return lost - self._find_archived_by(last_frontier) if lost else lost
 
     def _find_archived_by(self, last_frontier: Frontier) -> RangeSet:
-        """Return the archived part of the last observed log, and the part given up since then."""
+        """Return the part of the last observed log that is archived, or was given up since then."""
         kafka_partition = last_frontier.kafka_partition
         read_later = RangeSet(
             scan.offsets
@@ -387,7 +391,7 @@ class ArchivedLogs:
         return archived - read_later - given_up_before
 
     def _find_shared_end(self, frontier: Frontier, last_frontier: Frontier) -> int:
-        """Return the end of the offsets shared by this log and the last observed one, as far as it is known."""
+        """Return the end of the offsets this log shares with the last observed one, as far as it is known."""
         earlier_epoch, leader_epoch = last_frontier.leader_epoch, frontier.leader_epoch
         if earlier_epoch is None or leader_epoch is None or leader_epoch < earlier_epoch:
             return frontier.high_watermark
@@ -404,7 +408,7 @@ class ArchivedLogs:
                 f"are behind. Run again"
             )
         if divergence is None or leader_epoch == earlier_epoch:
-            # a leader loses nothing: if the log is shorter, its end was reported too far on then
+            # a leader loses nothing: if the log is shorter now, its end was reported too high before
             return last_frontier.high_watermark
         if divergence.leader_epoch == earlier_epoch:
             return divergence.end_offset
@@ -414,15 +418,15 @@ class ArchivedLogs:
 
 
 def _may_be_later_epoch(epoch: int | None, reference: int | None) -> bool:
-    """Return True if a leader epoch is later than another one. Unknown ones (None) may be."""
+    """Return True if a leader epoch is, or may be, later than another one. An unknown one (None) may be."""
     return epoch is None or reference is None or epoch > reference
 
 
 def read_epoch_of_gap(kafka: KafkaSettings, topic: str, frontier: Frontier, offsets: OffsetRange) -> int | None:
-    """Read the leader epoch of the last record before the end of a new gap. None if it is unknown.
+    """Read the leader epoch of the last record before the end of a new gap. Return None if it is unknown.
 
-    Compare the log with the archived one before: the epoch of another log would hide a truncation. Raises the errors of
-    reading a range.
+    The log has to be compared with the archived one before, because the epoch of another log would hide a truncation.
+    Raises the errors of reading a range.
     """
     if not frontier.log_start_offset < offsets.end_offset <= frontier.last_stable_offset:
         return None

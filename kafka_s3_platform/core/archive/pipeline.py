@@ -1,7 +1,7 @@
-"""Assign the records read from Kafka to their buckets, converted and transformed before if the settings ask for it.
+"""Assign the records read from Kafka to their buckets, after converting and transforming them if so configured.
 
-A *bucket* is the common hour, topic, folder and schema of the records of one segment. Every stage decides for each
-record: it passes, it is left out, or it fails. So each record is counted as written, as filtered, or as failed.
+A *bucket* is what the records of one segment have in common: their hour, topic, folder and schema. At every stage, each
+record passes, is left out, or fails. So each record is counted as written, as filtered, or as failed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,10 +45,10 @@ _NO_HOUR = -(2**63)
 
 @dataclass
 class Counts:
-    """Numbers of records of one range.
+    """The numbers of records of one range.
 
     `filtered` were left out. `dead_letters` failed and are tolerated; `unresolved` failed and are not. `output` counts
-    written records: a transform may make several of one.
+    written records, because a transform may make several of one.
     """
 
     read: int = 0
@@ -72,10 +72,11 @@ class _Places:
 
 
 class Pipeline:
-    """The stages for one range of a kafka partition. The scan calls it with each batch of the reader.
+    """The stages for one range of a kafka partition. The scan calls it with each batch the reader yields.
 
-    `dead_letters` is None if no dead letter topic is set. `watermark_ms` is the latest time before the range: it
-    decides about late records. `bad` takes failed records if they are not tolerated.
+    `dead_letters` is None if failed records are not tolerated, or are neither sent to a dead letter topic nor logged.
+    `watermark_ms` is the latest time before the range, by which late records are recognised. `bad` collects the failed
+    records that are not tolerated.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Pipeline:
     ) -> Iterator[BucketPart]:
         """Yield the records of a batch by bucket, in offset order within each bucket, without failed ones.
 
-        The reader could not parse the headers of the `unreadable` records (offset -> reason): they fail too.
+        The `unreadable` records (offset -> reason), whose headers the reader could not parse, fail too.
         """
         self._records = records
         outcome = _set_unreadable_aside(ConnectBatch.of(records), unreadable)
@@ -127,12 +128,12 @@ class Pipeline:
         is_one_of_many: bool = False,
         is_tolerable: bool = True,
     ) -> None:
-        """Note records of the current part as unfit for their format: `output_count` outputs are not written.
+        """Note records of the current part that their format cannot hold. Their `output_count` outputs are not written.
 
-        If the format cannot hold the schema itself (`is_tolerable` is false), the records are not tolerated: all
-        records of a topic may have this schema. If a mapper made several records of one (`is_one_of_many`), others of
-        them may be written already. Raises RecordError if the record is one of many, and errors are not tolerated, or
-        its letter was refused.
+        If the format cannot hold the schema itself (`is_tolerable` is false), the records are not tolerated, because
+        all records of a topic may have this schema. If a mapper made several records of one (`is_one_of_many`), others
+        of them may be written already. In this case, raises RecordError if errors are not tolerated, or if the record's
+        dead letter was refused.
         """
         task = self._task
         if is_one_of_many:
@@ -160,7 +161,7 @@ class Pipeline:
         return unresolved_failures
 
     def _split_by_bucket(self, batch: ConnectBatch, places: _Places) -> Iterator[BucketPart]:
-        """Yield the rows of each bucket, with the values projected to the schemas to write them with."""
+        """Yield the rows of each bucket, with the values projected to the schemas they are written with."""
         late = self._find_late(batch.timestamps, places.hours)
         values = self._project_values(batch.value)
         schemas, schema_codes = _list_schemas(values, is_needed=not self._task.layout.is_envelope)
@@ -188,7 +189,7 @@ class Pipeline:
             yield BucketPart(bucket, part, places.times[rows], int(late[rows].sum()))
 
     def _find_late(self, times: Int64s, hours: Int64s) -> Mask:
-        """Return the mask of late records: an earlier record was already past their hour and the allowed lateness."""
+        """Return the mask of late records. A record is late if one before it was past its hour and the lateness."""
         is_in_range = hours != _NO_HOUR
         times_reached = times if self._placer.by_record_time else hours
         latest = np.maximum.accumulate(
@@ -214,7 +215,7 @@ def _set_unreadable_aside(batch: ConnectBatch, unreadable: Mapping[int, str]) ->
 
 
 def _apply_step(outcome: Outcome, step: Step) -> Outcome:
-    """Apply the next step to the records passed so far. Return the failures of both."""
+    """Apply the next step to the records that have passed so far. Its failures are added to the earlier ones."""
     if not outcome.batch.num_rows:
         return outcome
     step_outcome = step(outcome.batch)
@@ -222,7 +223,7 @@ def _apply_step(outcome: Outcome, step: Step) -> Outcome:
 
 
 def _list_steps(task: ScanTask, notes: Notes) -> Sequence[Step]:
-    """List the steps for the settings; none for an envelope with unread values: it keeps their bytes."""
+    """List the steps for the settings. An envelope whose values nothing reads keeps their bytes, so it has no steps."""
     layout = task.layout
     looks_at_values = layout.partitioner not in {"Default", *TIME_BASED} or layout.timestamp_extractor not in {
         "Record",
@@ -235,7 +236,7 @@ def _list_steps(task: ScanTask, notes: Notes) -> Sequence[Step]:
 
 
 def _find_projection(layout: LayoutSettings, notes: Notes) -> Callable[[Payload], Payload]:
-    """Return the projection of values to the schemas to write them with. An envelope keeps the bytes."""
+    """Return the function that projects values to the schemas they are written with. An envelope keeps the bytes."""
     if layout.is_envelope:
         return lambda values: values
     new_schema_targets = load_extension("new_schema_targets")
@@ -244,7 +245,7 @@ def _find_projection(layout: LayoutSettings, notes: Notes) -> Callable[[Payload]
 
 
 class _Placer:
-    """Find the place of each record: its hour in the archive, and its encoded partition."""
+    """Finds the place of each record: its hour in the archive, and its encoded partition."""
 
     def __init__(self, task: ScanTask) -> None:
         self._task = task
@@ -256,7 +257,7 @@ class _Placer:
         self._sets_apart = self._extractor is None and layout.partitioner in TIME_BASED
 
     def find_places(self, batch: ConnectBatch) -> tuple[_Places, tuple[RecordFailure, ...]]:
-        """Return the place of each record, and failures for records without one: their place has no meaning."""
+        """Return the place of each record, and failures for records without one, whose place has no meaning."""
         hours = self._find_hours(batch)
         times, failures = self._extract_times(batch, hours)
         encoding = self._partitioner.encode(batch, times)
@@ -275,7 +276,7 @@ class _Placer:
         return layout.null_values == "write" and not layout.is_envelope
 
     def _find_hours(self, batch: ConnectBatch) -> Int64s:
-        """Return for each record the start of its hour in epoch ms, or `_NO_HOUR` outside of the archive's span."""
+        """Return for each record the start of its hour in epoch ms, or `_NO_HOUR` outside the archive's span."""
         task = self._task
         if not self.by_record_time:
             starts, hours = (np.array(c, np.int64) for c in zip(*task.hour_offsets, strict=True))
@@ -287,7 +288,7 @@ class _Placer:
         return np.where(valid, find_hour_starts(inside, task.layout.timezone), _NO_HOUR)
 
     def _extract_times(self, batch: ConnectBatch, hours: Int64s) -> tuple[Int64s, list[RecordFailure]]:
-        """Return for each record the time (epoch ms) for its folder, and failures for records without one."""
+        """Return for each record the time (epoch ms) that chooses its folder, and failures for records without one."""
         if not self.by_record_time:
             return hours, []
         if self._extractor is None:
@@ -312,14 +313,14 @@ class _Placer:
 
 
 def _list_schemas(payload: Payload, *, is_needed: bool) -> tuple[Sequence[Schema | None], Int32s]:
-    """List the schemas of objects, None for records without one, and for each record its index among them."""
+    """List the schemas of objects, with None for records without one, and each record's index in the list."""
     if not is_needed or not payload.schemas:
         return [None], np.zeros(len(payload), np.int32)
     return [*payload.schemas, None], np.where(payload.codes == NO_SCHEMA, len(payload.schemas), payload.codes)
 
 
 def _combine_codes(*codes: npt.NDArray[np.integer]) -> Int64s:
-    """Return for each row one code of its combination of `codes`: two rows have one if they agree in all of them."""
+    """Return for each row one code of its combination of `codes`: two rows have the same if they agree in all."""
     combined = np.zeros(len(codes[0]), np.int64)
     for other in codes:
         if len(other) and (other == other[0]).all():

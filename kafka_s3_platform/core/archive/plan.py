@@ -1,11 +1,11 @@
 """Plan the offsets of a run, from the answers to ListOffsets and from the index.
 
-o(t) is the first offset of a record with timestamp t or later, as ListOffsets answers it. It only chooses the offsets
-to scan. An hour is complete by coverage (the offsets of scans and gaps) and by recorded high watermarks (`IndexState`).
-o(t) cannot decide it: compaction and retention move it, and one record with a time far ahead, or a control marker, can
-be o(t) of many hours.
+o(t) is the first offset of a record with timestamp t or later, as ListOffsets reports it. It only serves to choose the
+offsets to scan. Coverage (the offsets of scans and gaps) and recorded high watermarks decide if an hour is complete
+(`IndexState`). o(t) cannot decide it, because compaction and retention move it, and because a single record whose time
+is far ahead, or a control marker, can be o(t) of many hours.
 
-The functions here send no request, except by the lookup of the caller.
+The functions here send no requests, except through the caller's lookup.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,18 +26,19 @@ from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.model.times import HOUR, to_epoch_ms
 
 CELL = 1_000_000
-"""A segment ends at every multiple of this offset, rounded up to a whole number of `flush.size`.
+"""A segment ends at every multiple of this offset, which is rounded up to a multiple of `flush.size`.
 
-So the segments are the same however the cells are shared out to tasks (docs/adr/0004).
+So the segments are the same, however the cells (the offsets between two multiples) are shared out to tasks
+(docs/adr/0004).
 """
 
 HOURS_AHEAD = 26
-"""Hours beyond now to look up: a day, as a record's time may be ahead by a day, and an hour at each end."""
+"""Hours after now to look up: a day, because a record's time may be a day ahead, and an hour at each end."""
 
 T = TypeVar("T")
 
 OffsetLookup = Callable[[Iterable[int], Sequence[int]], Answers[int, Mapping[int, OffsetAtTime]]]
-"""A function of kafka partitions and timestamps (ms). It finds the first offset at or after each time."""
+"""A function that finds, for each kafka partition, the first offset at or after each timestamp (ms)."""
 
 
 class _UnansweredError(Exception):
@@ -50,7 +51,7 @@ class _UnansweredError(Exception):
 
 @dataclass(frozen=True)
 class PlanInput:
-    """The input of a plan: the settings, the observed logs, the index, and a function for ListOffsets."""
+    """The input of a plan: the settings, the observed logs, the index, and a function to ask ListOffsets."""
 
     config: ConnectorConfig
     description: TopicDescription
@@ -58,12 +59,12 @@ class PlanInput:
     state: IndexState
     lookup: OffsetLookup
     failures: Mapping[int, PlatformError] = field(default_factory=dict)
-    """Kafka partition -> error, if it has no frontier."""
+    """The error of each kafka partition that has no frontier."""
     cut_off: Mapping[int, tuple[Gap, ...]] = field(default_factory=dict)
-    """Kafka partition -> offsets lost before they were archived. New records at these offsets are archived."""
+    """The offsets that each kafka partition lost before they were archived. New records at them are archived."""
 
     def without(self, failures: Mapping[int, PlatformError]) -> "PlanInput":
-        """Return the same without these kafka partitions."""
+        """Return the same input without the failed kafka partitions."""
         healthy = {p: f for p, f in self.frontiers.items() if p not in failures}
         return replace(self, frontiers=healthy, failures={**self.failures, **failures})
 
@@ -80,9 +81,9 @@ class PlanInput:
 class ReadPlan:
     """The ranges of one kafka partition, split at the ends of segments, with facts for the scan.
 
-    `marks` are pairs (offset, ms): the record at the offset has this timestamp or a later one. `failure` names offsets
-    deleted by retention before they were archived, if these may not be recorded as gaps. It is reported
-    after the ranges are archived.
+    `marks` are pairs (offset, ms): the record at the offset has this timestamp or a later one. `failure` names the
+    offsets that retention deleted before they were archived, if they may not be recorded as gaps. It is reported after
+    the ranges are archived.
     """
 
     kafka_partition: int
@@ -98,14 +99,14 @@ class ReadPlan:
 
 @dataclass(frozen=True)
 class ReservablePlan:
-    """A run's plan for a topic: ranges to read, rows to record. `frontiers` are of the healthy kafka partitions."""
+    """A topic's plan in a run: ranges to read and rows to record. Kafka partitions without a plan have no frontier."""
 
     reads: tuple[ReadPlan, ...]
     hours: tuple[HourRange, ...]
     frontiers: tuple[Frontier, ...]
     observed_at: datetime
     failures: Mapping[int, PlatformError] = field(default_factory=dict)
-    """Kafka partition -> the error that prevents its reservation, or names its lost offsets."""
+    """The error of each kafka partition that cannot be reserved, or that has lost offsets."""
 
     cut_off: tuple[Gap, ...] = ()
 
@@ -119,7 +120,7 @@ class ReservablePlan:
 
     @property
     def waiting(self) -> dict[int, int]:
-        """Kafka partition -> last stable offset, if an open transaction holds it back."""
+        """The last stable offset of each kafka partition in which an open transaction holds it back."""
         waiting = (f for f in self.frontiers if f.last_stable_offset < f.high_watermark)
         return {f.kafka_partition: f.last_stable_offset for f in waiting}
 
@@ -127,8 +128,8 @@ class ReservablePlan:
 def plan_hours(plan_input: PlanInput, hours: Sequence[datetime]) -> ReservablePlan:
     """Plan the contiguous, ascending `hours`.
 
-    The plan's failures name each kafka partition with records deleted before they were archived. The remaining records
-    are still read, because retention goes on deleting, unless nothing of the kafka partition was archived before.
+    If gaps are not allowed, the plan's failures name each kafka partition in which records were deleted before they
+    were archived, but after archiving began. The remaining records are still read, because retention goes on deleting.
     """
     answers = plan_input.lookup(plan_input.frontiers, list_bounds(plan_input.config, hours))
     offsets_at = answers.any_or_raise()
@@ -151,7 +152,7 @@ def plan_hours(plan_input: PlanInput, hours: Sequence[datetime]) -> ReservablePl
 
 
 def list_bounds(config: ConnectorConfig, hours: Sequence[datetime]) -> list[int]:
-    """Return the timestamps for `plan_hours` to look up: starts of hours, and ends of the lateness after them."""
+    """Return the timestamps `plan_hours` looks up: starts of hours, and ends of the lateness after them."""
     starts = {to_epoch_ms(hour) for hour in hours}
     lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
     ends = {to_epoch_ms(hour + HOUR + lateness) for hour in hours}
@@ -165,7 +166,7 @@ def plan_until_now(plan_input: PlanInput) -> ReservablePlan:
 
 
 def _plan_each(plan_input: PlanInput, plan: Callable[[Frontier], T]) -> tuple[dict[int, T], dict[int, PlatformError]]:
-    """Plan each kafka partition. Return the plans, and the errors of kafka partitions without a plan."""
+    """Plan each kafka partition. Return the plans, and the errors of kafka partitions without one."""
     plans: dict[int, T] = {}
     failures = dict(plan_input.failures)
     for kafka_partition, frontier in sorted(plan_input.frontiers.items()):
@@ -179,18 +180,18 @@ def _plan_each(plan_input: PlanInput, plan: Callable[[Frontier], T]) -> tuple[di
 def _build_plan(
     plan_input: PlanInput, reads: Sequence[ReadPlan], hours: Sequence[HourRange], failures: Mapping[int, PlatformError]
 ) -> ReservablePlan:
-    """Put together the plans of the kafka partitions, and the failures of those without one."""
-    # A frontier without a kafka partition proves nothing. Lost offsets prevent completeness by themselves.
+    """Put together the plans of the kafka partitions, and the failures of kafka partitions without one."""
+    # An observation that lacks a kafka partition proves nothing. Lost offsets prevent completeness by themselves.
     frontiers = tuple(f for p, f in plan_input.frontiers.items() if p not in failures)
     losses = {r.kafka_partition: r.failure for r in reads if r.failure is not None}
-    # without a current frontier, the next run compares with the same earlier one
+    # without a current frontier, the next run compares the log with the same earlier frontier
     cut_off = tuple(chain.from_iterable(gaps for p, gaps in sorted(plan_input.cut_off.items()) if p not in failures))
     return ReservablePlan(tuple(reads), tuple(hours), frontiers, plan_input.now, {**failures, **losses}, cut_off)
 
 
 @dataclass(frozen=True)
 class _PartitionOffsets:
-    """The answers o(t) for one kafka partition, and the rules to derive ranges to read from them."""
+    """The answers o(t) for one kafka partition, and the rules to derive the ranges to read from them."""
 
     plan_input: PlanInput
     frontier: Frontier
@@ -203,7 +204,7 @@ class _PartitionOffsets:
         return HourRange(hour, self.frontier.kafka_partition, start, self._find_end(hour, start), log_start)
 
     def _find_end(self, hour: datetime, start: int) -> int | None:
-        """Return the end of the hour. Return None while more of it may come: the hour or a transaction is open."""
+        """Return the end of the hour. Return None while more may come, because the hour or a transaction is open."""
         end_of_lateness = hour + HOUR + self.plan_input.lateness
         if self.plan_input.now < end_of_lateness:
             return None
@@ -240,7 +241,7 @@ class _PartitionOffsets:
         )
 
     def _find_read_end(self, hours: Sequence[datetime], start: int) -> int:
-        """Return the offset to read up to for `hours`, from offset `start` on."""
+        """Return the offset to read up to for `hours`, which begin at offset `start`."""
         last_hour = hours[-1]
         plan_input = self.plan_input
         # The newest closed hour (and an open one) is read up to now. The coverage then reaches the high watermark, and
@@ -256,9 +257,10 @@ class _PartitionOffsets:
         return self._find_end_beyond(last_hour, start, covered)
 
     def _find_end_beyond(self, last_hour: datetime, start: int, covered: RangeSet) -> int:
-        """Return an offset to read up to, for an incomplete hour with nothing unarchived up to the o(t) of its end.
+        """Return the offset to read up to if an incomplete hour is archived up to the o(t) of its end.
 
-        It is the next higher o(t) of a later time: every run makes progress. Times are tried at doubling distances.
+        It is the next higher o(t) of a later time, so every run makes progress. The times are tried at doubling
+        distances. If there is no such o(t), it is the last stable offset.
         """
         end_offset = next((r.end_offset for r in covered if start in r), start)
         hours_left = int((self.plan_input.now - last_hour) / HOUR) + HOURS_AHEAD
@@ -266,7 +268,7 @@ class _PartitionOffsets:
             to_epoch_ms(last_hour + HOUR * 2**n + self.plan_input.lateness)
             for n in range(1, hours_left.bit_length() + 1)
         ]
-        # all kafka partitions at once: the others look up the same
+        # all kafka partitions at once, because the others look up the same times
         answers = self.plan_input.lookup(self.plan_input.frontiers, steps)
         if failure := answers.failures.get(self.frontier.kafka_partition):
             raise _UnansweredError(failure)
@@ -276,10 +278,10 @@ class _PartitionOffsets:
 
 
 def find_hour_start(state: IndexState, frontier: Frontier, answer: OffsetAtTime) -> int:
-    """Return the start of an hour with this o(t).
+    """Return the start of an hour whose o(t) is `answer`.
 
-    It is the log start if the kafka partition was added later, as all of it is archived. It is the log start also if
-    the broker does not report o(t): the hour may begin there.
+    It is the log start if the kafka partition was added later, because then all of it is archived. It is also the log
+    start if the broker does not report o(t), because the hour may begin there.
     """
     if answer is Untold.UNTOLD or state.was_added(frontier.kafka_partition):
         return frontier.log_start_offset
@@ -287,16 +289,20 @@ def find_hour_start(state: IndexState, frontier: Frontier, answer: OffsetAtTime)
 
 
 def _find_archived(state: IndexState, frontier: Frontier) -> RangeSet:
-    """Return the offsets not to read again: all coverage, without offsets recorded as deleted but still in the log.
+    """Return the offsets not to read again.
 
-    A broker once reported a later log start for these.
+    These are all covered offsets, except offsets recorded as deleted but still in the log, because a broker once
+    reported too late a log start.
     """
     log_offsets = make_span(frontier.log_start_offset, frontier.last_stable_offset)
     return state.coverage(frontier.kafka_partition) - (state.deleted(frontier.kafka_partition) & log_offsets)
 
 
 def find_readable_offset(frontier: Frontier, answer: OffsetAtTime) -> int:
-    """Return o(t), or the last stable offset if no readable record is so late or the broker does not report o(t)."""
+    """Return o(t) or, if there is none, the last stable offset.
+
+    There is none if no readable record is so late, or if the broker does not report o(t).
+    """
     if isinstance(answer, int):
         return min(answer, frontier.last_stable_offset)
     return frontier.last_stable_offset
@@ -314,10 +320,11 @@ def _plan_read_until_now(plan_input: PlanInput, frontier: Frontier) -> ReadPlan:
 
 
 def find_read_start(state: IndexState, kafka_partition: int, hour: datetime, start: int) -> int:
-    """Return the offset to begin reading at for `hour`. `start` is its o(t) now.
+    """Return the offset to begin reading at for `hour`. `start` is the hour's o(t) now.
 
-    Reading begins at the planned start of `hour`, or of the hour before it. Records may have been left unread there:
-    they came late, or in a transaction still open when the hour before was archived.
+    Reading begins at the lowest of `start`, the planned start of `hour`, and the planned start of the hour before it.
+    Records may have been left unread from there on, because they came late, or in a transaction that was still open
+    when the hour before was archived.
     """
     planned_starts = (state.hour_start(kafka_partition, h) for h in (hour - HOUR, hour))
     return min([start, *(p for p in planned_starts if p is not None)])
@@ -326,9 +333,9 @@ def find_read_start(state: IndexState, kafka_partition: int, hour: datetime, sta
 def find_lost_offsets(
     state: IndexState, frontier: Frontier, hours: Sequence[datetime], lateness: timedelta
 ) -> RangeSet:
-    """Return offsets deleted by retention before they were archived, if one of `hours` may have had some of them.
+    """Return the offsets that retention deleted before they were archived, as far as `hours` may have held them.
 
-    Records deleted before archiving began are not among them: no run could have archived those.
+    Records that were deleted before archiving began are not among them, because no run could have archived them.
     """
     deleted_offsets = find_deleted_offsets(state, frontier)
     if not deleted_offsets:
@@ -343,7 +350,7 @@ def find_lost_offsets(
 
 
 def find_deleted_offsets(state: IndexState, frontier: Frontier) -> RangeSet:
-    """Return the log's offsets, from the start of archiving on, deleted before they were archived or given up."""
+    """Return the offsets that were deleted before they were archived or given up, since archiving began."""
     kafka_partition = frontier.kafka_partition
     first_start = state.find_first_log_start(kafka_partition)
     archive_start = frontier.log_start_offset if first_start is None else first_start
@@ -370,7 +377,10 @@ def _record_or_refuse_gaps(
 
 
 def _split_ranges(plan_input: PlanInput, needed: RangeSet, bounds: Sequence[int]) -> tuple[OffsetRange, ...]:
-    """Split needed offsets at `bounds` and at each multiple of the cell: segments end there, whatever is archived."""
+    """Split needed offsets at `bounds` and at each multiple of the cell size.
+
+    So segments end there, whatever is archived.
+    """
     cell = compute_cell_size(plan_input.config)
     pieces: list[OffsetRange] = []
     for item in needed:
@@ -380,7 +390,7 @@ def _split_ranges(plan_input: PlanInput, needed: RangeSet, bounds: Sequence[int]
 
 
 def compute_cell_size(config: ConnectorConfig) -> int:
-    """Round `CELL` up to a whole number of `flush.size`."""
+    """Return `CELL`, rounded up to a multiple of `flush.size`."""
     return _round_up(CELL, config.layout.flush_size or CELL)
 
 

@@ -13,7 +13,7 @@ from kafka_s3_platform.core.model.segment import Segment, SegmentTotals
 
 @dataclass(frozen=True)
 class ArchiveRequest:
-    """Archive `hours` (contiguous, ascending hour starts) of a topic, or with None all records readable now."""
+    """A request to archive `hours` of a topic (contiguous, ascending hour starts) or, if None, all readable records."""
 
     config: ConnectorConfig
     topic: str
@@ -23,10 +23,10 @@ class ArchiveRequest:
 
 @dataclass(frozen=True)
 class HourReport(SegmentTotals):
-    """One hour in the index. Rows, bytes and late records are sums over segments of all runs.
+    """The facts on one hour from the index. Rows, bytes and late records are sums over the segments of all runs.
 
-    Of the records of its offsets, `filtered_count` were left out and `dead_letter_count` failed and were tolerated; a
-    run without hours counts them at the first hour of their range.
+    Of the records at the hour's offsets, `filtered_count` were left out, and `dead_letter_count` failed and were
+    tolerated. A run without hours counts them in the first hour of their range.
     """
 
     hour: datetime
@@ -36,7 +36,7 @@ class HourReport(SegmentTotals):
     filtered_count: int = 0
     dead_letter_count: int = 0
     removed_keys: frozenset[str] = frozenset()
-    """The keys of segments whose objects retention has removed: only their numbers are there."""
+    """The keys of segments whose objects have been removed, so that only their numbers are left."""
 
     @property
     def complete(self) -> bool:
@@ -47,12 +47,13 @@ class HourReport(SegmentTotals):
 class ArchiveReport:
     """Result of one run.
 
-    `hours` are the requested hours and others covered too. `record_count` are records in segments; of those read,
-    `filtered_count` were left out and `dead_letter_count` failed and were tolerated.
+    `hours` are the requested hours and any others with newly archived records. `record_count` is the number of records
+    in segments. Of the records read, `filtered_count` were left out, and `dead_letter_count` failed and were tolerated.
 
-    `waiting` is kafka partition -> last stable offset, if an open transaction holds back the rest. `unresolved` are the
-    unresolved offsets of this run. `seconds` is the time of scanning and committing. `failure` is to be raised after
-    the hours are reported: something could not be archived, and everything in this report is committed.
+    `waiting` has the last stable offset of each kafka partition in which an open transaction holds back the rest.
+    `unresolved` are the offsets this run could not archive. `seconds` is the time scanning and committing took.
+    `failure` is the error if something could not be archived. It is to be raised after the hours are reported;
+    everything in this report is committed.
     """
 
     hours: tuple[HourReport, ...]

@@ -1,6 +1,6 @@
-"""Plan a run and commit its plans (*reserve* their offsets). From then on, only this run may archive them.
+"""Plan a run and commit its plans (*reserve* their offsets). From then on, only this run may archive these offsets.
 
-The plan also notes the offsets of consumer groups: with them, the groups can go on at a restored topic.
+The plan also notes the offsets of consumer groups, so the groups can continue on a restored topic.
 """
 
 import logging
@@ -49,10 +49,10 @@ def observe_groups(
     kafka_partitions: Mapping[str, Sequence[int]],
     observed_at: datetime,
 ) -> dict[str, list[CommittedOffset]]:
-    """Read the offsets committed by the groups of `archive.consumer.groups` in the topics, idle kafka partitions too.
+    """Read the offsets committed by the groups of `archive.consumer.groups`, in idle kafka partitions too.
 
-    An unreadable group is logged, and archiving goes on. A group without offsets of a topic has no row: its earlier
-    rows stay.
+    A group that cannot be read is logged, and archiving goes on. A group without offsets of a topic gets no row, so its
+    earlier rows stay.
     """
     rows: dict[str, list[CommittedOffset]] = {topic: [] for topic in kafka_partitions}
     if not config.archive.consumer_groups:
@@ -69,7 +69,7 @@ def observe_groups(
 def _read_group(
     admin: ClusterAdmin, group: str, kafka_partitions: Mapping[str, Sequence[int]]
 ) -> Mapping[str, Mapping[int, Committed]]:
-    """Read the group's committed offsets of the topics. If a topic fails, read each alone."""
+    """Read the group's committed offsets of the topics. If this fails, read each topic alone."""
     try:
         return read_committed_of(admin, group, kafka_partitions)
     except PlatformError as err:
@@ -83,7 +83,7 @@ def _read_group(
 
 
 def match_replaced_groups(state: IndexState, rows: Sequence[CommittedOffset]) -> tuple[RowPredicate, ...]:
-    """Match the index rows to be replaced by `rows`: all of the same groups, and of no other."""
+    """Match the index rows to be replaced by `rows`: all rows of the same groups, and no others."""
     replaced = {r.group_id for r in state.groups} & {r.group_id for r in rows}
     return tuple(match_group(group_id) for group_id in sorted(replaced))
 
@@ -111,7 +111,7 @@ def _log_warning(reason: object) -> None:
 
 @dataclass(frozen=True)
 class ReservedPlan:
-    """A topic's committed plan. `state` is the index state behind it."""
+    """A topic's committed plan. `state` is the index state it was made from."""
 
     request: ArchiveRequest
     lease: Lease
@@ -146,10 +146,10 @@ def reserve_plans(
     clock: StoreClock,
     runner: TaskRunner,
 ) -> Reservations:
-    """Plan the described topics on one version of the index, and commit their plans on the same one, in one commit.
+    """Plan the described topics on one version of the index, and commit all their plans on this version at once.
 
-    An error of one topic leaves the others. Plans again if another commit came first. Nothing is reserved if there is
-    something to read, and `runner` cannot run tasks.
+    An error of one topic does not stop the others. If another commit came first, the topics are planned again. If there
+    is something to read but `runner` cannot run tasks, nothing is reserved.
     """
 
     def step(snapshot: ConnectorSnapshot) -> Reservations:
@@ -202,7 +202,7 @@ def _observe_and_plan(
     descriptions: Mapping[str, TopicDescription],
     clock: StoreClock,
 ) -> Answers[str, tuple[Sequence[CommittedOffset], ReservablePlan]]:
-    """Observe the groups' offsets and the logs of the topics. Return them with the plan of each topic."""
+    """Observe the groups' offsets and the logs of the topics. Return each topic's group offsets and its plan."""
     config = next(iter(requests.values())).config
     observed_at = clock.earlier_now()
     kafka_partitions = {topic: description.kafka_partitions for topic, description in descriptions.items()}
@@ -212,11 +212,11 @@ def _observe_and_plan(
     offsets = KnownOffsets(admin.offsets_for_times_of)
     hours = {topic: requests[topic].hours for topic in ends.results}
     offsets.ask_ahead({t: (ends.results[t].results, list_bounds(config, due)) for t, due in hours.items() if due})
-    # The log starts come last: offsets that retention deletes before are known to be deleted.
+    # The log starts come last, so that offsets which retention deletes before are known to be deleted.
     observed = admin.add_log_starts(ends)
 
     def prepare(topic: str) -> PlanInput:
-        """Compare the topic's logs with the archived ones. Leave out kafka partitions with another log or an error."""
+        """Compare the topic's logs with the archived ones. Leave out kafka partitions that differ or fail."""
         answers = observed.results[topic]
         state = snapshot.topic(topic).state
         description = descriptions[topic]
@@ -234,7 +234,7 @@ def _observe_and_plan(
         return PlanInput(config, description, frontiers, state, offsets.of_topic(topic), failures, cut_off.results)
 
     def plan(topic: str) -> tuple[Sequence[CommittedOffset], ReservablePlan]:
-        """Return the groups' offsets of the topic, and the plan of its requested hours, or of all up to now."""
+        """Return the topic's group offsets, and the plan of its requested hours or, without any, of all up to now."""
         topic_hours = requests[topic].hours
         if topic_hours is None:
             return groups[topic], plan_until_now(plan_inputs[topic])
@@ -248,7 +248,10 @@ def _observe_and_plan(
 def _doubt_starts(
     request: ArchiveRequest, state: IndexState, frontiers: Mapping[int, Frontier], offsets: KnownOffsets
 ) -> Mapping[int, PlatformError]:
-    """Mark ListOffsets' start of the first hour as unknown if the log contradicts it. Return errors of the check."""
+    """Check the start of the first hour, as ListOffsets gives it, against the log.
+
+    If the log contradicts the start, mark it as unknown. Return the errors of the check.
+    """
     if not request.hours:
         return {}
     hour = request.hours[0]
@@ -273,7 +276,7 @@ def _doubt_starts(
 def _commit_plans(
     requests: Mapping[str, ArchiveRequest], snapshot: ConnectorSnapshot, plans: Mapping[str, _TopicPlan]
 ) -> Mapping[str, Lease]:
-    """Commit all plans at once. Return the lease of each topic: it ends overlapping reservations."""
+    """Commit all plans at once. Return the lease of each topic, which ends overlapping reservations."""
     if not plans:
         return {}
     changes: dict[str, Change] = {}
@@ -286,7 +289,7 @@ def _commit_plans(
 
 
 def _build_change(request: ArchiveRequest, state: IndexState, topic_plan: _TopicPlan, epoch: int) -> Change:
-    """Build the change of the index by a topic's plan: rows to add and to remove."""
+    """Build the change a topic's plan makes to the index: the rows to add and to remove."""
     plan = topic_plan.plan
     reservations: list[Reservation] = []
     for kafka_partition, ranges in plan.needed.items():
@@ -308,7 +311,10 @@ def _build_change(request: ArchiveRequest, state: IndexState, topic_plan: _Topic
 
 
 def _list_new_hours(state: IndexState, hours: Iterable[HourRange]) -> list[HourRange]:
-    """Return the hour ranges not yet in the index, old folded rows included."""
+    """Return the hour ranges the index does not have yet.
+
+    Its old rows count too, which are folded into files of months.
+    """
     hour_ranges = [*hours]
     recorded = {
         *state.hours,
@@ -318,7 +324,7 @@ def _list_new_hours(state: IndexState, hours: Iterable[HourRange]) -> list[HourR
 
 
 def _list_new_generation(state: IndexState, description: TopicDescription) -> list[IndexRow]:
-    """Return the topic's description as a row for the index, nothing if the index has it already."""
+    """Return the topic's description as a row for the index, or no row if the index has it already."""
     return [] if state.topic == description.generation else [description.generation]
 
 

@@ -1,8 +1,8 @@
 """Archive topics: reserve, split into tasks, scan, commit, report.
 
 One run has one reservation and one pass of tasks over all topics. Every stage may be killed and run again. Nothing
-counts as archived before the commit. The next overlapping run ends an unfinished reservation. The key of an object
-names its offsets, so a second run finds the objects of the first.
+counts as archived before the commit. An unfinished reservation is ended by the next run that overlaps it. The key of an
+object names its offsets, so a second run finds the objects of the first.
 """
 
 import logging
@@ -40,19 +40,19 @@ logger = logging.getLogger(__name__)
 
 
 HourOffsets = Mapping[int, OffsetAtTime]
-"""Hour start in epoch ms -> the first offset at or after it."""
+"""The first offset at or after each hour start (epoch ms)."""
 
 TASK_COST = 20_000
-"""Fixed cost of a task, in offsets: connecting, and beginning and ending a segment."""
+"""Fixed cost of a task, expressed in offsets: connecting, and beginning and ending a segment."""
 
 SLICE_TASKS = 64
-"""Number of Spark tasks to commit together: a long backfill, when killed, keeps its committed slices."""
+"""Number of Spark tasks to commit together as a slice. A long backfill keeps its committed slices if it is killed."""
 
 
 def look_up_hour_offsets(
     plans: Mapping[str, ReservedPlan], admin: ClusterAdmin
 ) -> Answers[str, Answers[int, HourOffsets]]:
-    """Look up the start of each hour up to now in each kafka partition. Only the Wallclock extractor needs it."""
+    """Look up the start of each hour up to now in each kafka partition. Only the Wallclock extractor needs them."""
     lookups: dict[str, tuple[list[int], Sequence[int]]] = {}
     for topic, reserved in plans.items():
         archive = reserved.request.config.archive
@@ -70,8 +70,8 @@ def build_tasks(
 ) -> list[ScanTask]:
     """Return the ranges of the plans as tasks of about `archive.task.size` offsets each.
 
-    `hour_offsets` are by topic and kafka partition; others are not read. A limit of the connector's speed is shared out
-    to the tasks running at the same time.
+    `hour_offsets` is by topic and kafka partition. Kafka partitions not in it are not read. A limit on the connector's
+    speed is shared among the tasks running at the same time.
     """
     parts: list[tuple[ReservedPlan, ReadPlan, tuple[OffsetRange, ...]]] = []
     for reserved in plans:
@@ -92,12 +92,12 @@ def build_tasks(
 
 
 def group_tasks(tasks: Sequence[ScanTask], at_once: int) -> list[tuple[ScanTask, ...]]:
-    """Deal out the tasks into groups of about the same cost. A failed task of a group may be tried again alone."""
+    """Deal out the tasks into groups of about the same cost. A task that fails in a group may be tried again alone."""
     return deal_out(tasks, lambda task: task.size + TASK_COST, at_once)
 
 
 def _group_ranges(read_plan: ReadPlan, state: IndexState, task_size: int) -> Iterator[tuple[OffsetRange, ...]]:
-    """Group new ranges, and apart from them unresolved ones: if these fail again, their task may give up."""
+    """Group new ranges and, apart from them, unresolved ones, whose task may give up if they fail again."""
     unresolved = RangeSet(u.offsets for u in state.unresolved if u.kafka_partition == read_plan.kafka_partition)
     for is_retry in (False, True):
         ranges = [r for r in read_plan.ranges if unresolved.covers(r.start_offset, r.end_offset) is is_retry]
@@ -122,7 +122,7 @@ def _build_task(
     ranges: tuple[OffsetRange, ...],
     task_count: int,
 ) -> ScanTask:
-    """Build the task for `ranges` of one kafka partition. It takes its share of the rate limits."""
+    """Build the task to read `ranges` of one kafka partition, with its share of the rate limits."""
     config = reserved.request.config
     start_offset = ranges[0].start_offset
     return ScanTask(
@@ -150,12 +150,12 @@ def _share_limit(limit: float | None, tasks: int) -> float | None:
 
 
 def _find_epoch_mark(reserved: ReservedPlan, kafka_partition: int, start_offset: int) -> EpochMark | None:
-    """Return an archived offset with its epoch, for a scan from `start_offset` on to notice a truncated log.
+    """Return an archived offset with its epoch, by which a scan from `start_offset` on notices a truncated log.
 
     Return None if nothing is archived there, or if the leader has an earlier epoch now. Epochs only grow, but the
-    checksum of a batch does not protect its epoch. For an epoch that never existed, a broker would report a truncated
-    log for ever. Return None also before the end of an accepted truncation. If unresolved offsets split a scan, each
-    piece has the epoch of the range's end, and the log may have lost this epoch.
+    checksum of a batch does not protect its epoch, and for an epoch that never existed, a broker would report a
+    truncated log for ever. Also return None before the end of an accepted truncation: if unresolved offsets split a
+    scan, each piece has the epoch of the range's end, which the log may have lost.
     """
     if start_offset < (reserved.state.gap_offsets(kafka_partition, "truncated").end_offset or 0):
         return None
@@ -179,7 +179,7 @@ def _find_epoch_mark(reserved: ReservedPlan, kafka_partition: int, start_offset:
 def _select_hour_offsets(
     config: ConnectorConfig, hour_offsets: HourOffsets, ranges: Sequence[OffsetRange]
 ) -> tuple[tuple[int, int], ...]:
-    """Return (first offset, hour start in ms) of the hours in a task's ranges, for the Wallclock extractor."""
+    """Return (first offset, hour start in ms) of the hours up to the end of `ranges`, for the Wallclock extractor."""
     if config.layout.timestamp_extractor != "Wallclock":
         return ()
     offsets = [(o, t) for t, o in sorted(hour_offsets.items()) if isinstance(o, int)]
@@ -191,10 +191,10 @@ def _select_hour_offsets(
 
 
 def archive_topic(request: ArchiveRequest, runner: TaskRunner) -> ArchiveReport:
-    """Archive the unarchived part of `request`. Raises the errors of the stages.
+    """Archive the part of `request` not archived yet. Raises the errors of the stages.
 
-    An error of some offsets or of some kafka partitions does not stop the others: they are committed, and the error
-    becomes the `failure` of the report. The caller raises it after it has reported the rest.
+    An error of some offsets or of some kafka partitions does not stop the others. The others are committed, and the
+    error becomes the `failure` of the report. The caller raises it after it has reported the rest.
     """
     outcome = archive_topics([request], runner)[request.topic]
     if isinstance(outcome, ArchiveReport):
@@ -207,8 +207,8 @@ def archive_topics(
 ) -> Mapping[str, ArchiveReport | PlatformError]:
     """Archive topics of one connector in one run: one reservation, one pass of tasks, one commit of the results.
 
-    Returns for each topic its report, or its error if nothing of it was archived. Raises errors shared by all topics,
-    of the store above all. A long pass is committed in slices of tasks: these stay committed after an error.
+    Returns for each topic its report, or the error that ended its run. Raises errors common to all topics, above all
+    errors of the store. A long pass is committed in slices of tasks, which stay committed after an error.
     """
     by_topic = {request.topic: request for request in requests}
     config = requests[0].config
@@ -235,14 +235,17 @@ def archive_topics(
 
 
 def _check_store(config: ConnectorConfig, store: ObjectStore) -> None:
-    """Check the store before the reservation: a refusal leaves nothing behind."""
+    """Check the store before the reservation, so that a refusal leaves nothing behind."""
     check_promises(store, config.archive.index_dir, uploads=True)
     store.write_in_vain(f"{config.layout.topics_dir}/{WRITE_CHECK}".lstrip("/"))
 
 
 @dataclass
 class _TopicRun:
-    """State of one topic in a run. `results` are committed; with an `error`, nothing more is."""
+    """The state of one topic in a run.
+
+    `results` are committed. After an `error`, nothing more of the topic is committed.
+    """
 
     reserved: ReservedPlan
     pending_tasks: int = 0
@@ -255,7 +258,7 @@ class _TopicRun:
     failed: list[FailedScan] = field(default_factory=list)
     error: PlatformError | None = None
     is_closed: bool = False
-    """True if its last slice is committed, and so its lease ended."""
+    """True if the topic's last slice is committed, which has ended its lease."""
 
     @property
     def is_in_vain(self) -> bool:
@@ -266,7 +269,7 @@ class _TopicRun:
 
     @property
     def is_over(self) -> bool:
-        """True if no further task of it is tried."""
+        """True if no further task of the topic is tried."""
         return self.error is not None or self.is_in_vain
 
     @property
@@ -307,7 +310,7 @@ class _Run:
         self._what = f"archive {topics}"
 
     def run(self) -> Mapping[str, _TopicRun]:
-        """Scan and commit all. Raises errors shared by all topics."""
+        """Scan and commit all tasks. Raises errors common to all topics."""
         groups = self._build_groups()
         for at in range(0, max(1, len(groups)), SLICE_TASKS):
             groups_left = [self._drop_ended(group) for group in groups[at : at + SLICE_TASKS]]
@@ -318,7 +321,7 @@ class _Run:
         return self._topics
 
     def _build_groups(self) -> list[tuple[ScanTask, ...]]:
-        """Return tasks of all topics with an answer of the broker, in groups of similar cost. Others get its error."""
+        """Return tasks of all topics the broker answers for, in groups of similar cost. Others get its error."""
         hour_offsets = look_up_hour_offsets(
             {topic: topic_run.reserved for topic, topic_run in self._topics.items()}, self._admin
         )
@@ -345,7 +348,7 @@ class _Run:
         return tuple(task for task in group if not self._topics[task.writer.topic].is_over)
 
     def _scan(self, groups: Sequence[tuple[ScanTask, ...]]) -> list[ScanTask]:
-        """Scan the groups. Return tasks of larger groups with transient errors: the caller tries each again alone."""
+        """Scan the groups. Return tasks that failed transiently in larger groups, to be tried again alone."""
         retries: list[ScanTask] = []
         numbered = [ScanGroup(n, group) for n, group in enumerate(groups)]
         for number, outcomes in self._runner.run(scan_group, numbered, self._config.tasks_max):
@@ -358,7 +361,7 @@ class _Run:
                     self._note(task.writer.topic, outcome)
             failed = sum(len(t.failed) for t in self._topics.values())
             if failed >= 2 * self._config.tasks_max and all(t.is_over for t in self._topics.values()):
-                # two rounds of tasks have failed: the rest of the slice is not tried
+                # two rounds of tasks have failed, so the rest of the slice is not tried
                 return []
         return retries
 
@@ -373,7 +376,7 @@ class _Run:
         self._topics[topic].add(outcome)
 
     def _commit(self) -> None:
-        """Commit new results, except of topics created again meanwhile, or with a lost lease."""
+        """Commit new results, except of topics that were created again meanwhile, or have lost their lease."""
         reserved = {topic: topic_run.reserved for topic, topic_run in self._topics.items() if topic_run.has_slice}
         failures = find_recreated_topics(self._admin, reserved)
         prepared = {topic: self._prepare_slice(topic) for topic in reserved if topic not in failures}
@@ -391,7 +394,7 @@ class _Run:
                 publish_coverage(self._admin, self._config.name, topic, snapshot.topic(topic).state)
 
     def _prepare_slice(self, topic: str) -> TopicSlice:
-        """Build the slice of a topic to commit now. The last slice also ends its lease."""
+        """Build the topic's slice to be committed now. The last slice also ends the topic's lease."""
         topic_run = self._topics[topic]
         results = _add_retention(
             topic_run.reserved.description, _drop_truncated(topic_run.uncommitted, topic_run.failed)
@@ -402,15 +405,15 @@ class _Run:
 def _drop_truncated(results: Sequence[ScanResult], failed: Sequence[FailedScan]) -> list[ScanResult]:
     """Leave out the results of truncated logs.
 
-    If they were committed, the archive would end after them, and its earlier end would be forgotten. Only the task at
-    the archive's end notices the truncation; the others succeed.
+    If they were committed, the archive would end after them, and its earlier end would be forgotten. Only the task that
+    reads from the archive's end notices the truncation, while the others succeed.
     """
     truncated = {f.kafka_partition for f in failed if isinstance(f.error, LogTruncatedError)}
     return [r for r in results if r.kafka_partition not in truncated]
 
 
 def _add_retention(description: TopicDescription, results: list[ScanResult]) -> list[ScanResult]:
-    """Note the topic's retention with unresolved offsets: a later reader of the index need not ask Kafka."""
+    """Note the topic's retention with unresolved offsets, so that a later reader of the index need not ask Kafka."""
     if not any(r.unresolved for r in results):
         return results
     retention_ms = parse_retention_ms(description.configs_in_force)
@@ -424,7 +427,7 @@ def _add_retention(description: TopicDescription, results: list[ScanResult]) -> 
 def _build_reports(
     index: ConnectorIndex, topic_runs: Mapping[str, _TopicRun]
 ) -> Iterator[tuple[str, ArchiveReport | PlatformError]]:
-    """Yield the report of each topic, or the error of its run."""
+    """Yield the report of each topic, or the error that ended its run."""
     snapshot = index.open()
     snapshot.load_states(topic_runs)
     for topic, run in topic_runs.items():
@@ -465,7 +468,7 @@ def _build_report(snapshot: ConnectorSnapshot, topic_run: _TopicRun) -> ArchiveR
 
 
 def _build_failure(topic_run: _TopicRun, hours: Sequence[HourReport]) -> PlatformError | None:
-    """Return one error for all failures of a topic, None if nothing failed."""
+    """Return one error for all failures of a topic, or None if nothing failed."""
     request = topic_run.reserved.request
     unresolved = [u for r in topic_run.results for u in r.unresolved]
     scan_errors = build_errors(topic_run.failed, request.config.name, request.topic)

@@ -1,6 +1,7 @@
-"""Scan: one Spark task reads ranges of one kafka partition once, and writes them as segments.
+"""Scan in a Spark task: read ranges of one kafka partition once, and write them as segments.
 
-A range is read to its proven end; its segments are closed, and uploaded while later ranges or tasks are read.
+A range is read to its proven end. Then its segments are closed, and they are uploaded while later ranges or tasks are
+read.
 """
 
 from collections import deque
@@ -37,15 +38,15 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 T = TypeVar("T")
 
 ENDING = (MissingBucketError, StoreUnavailableError)
-"""Errors that every other task would get too: they end the run."""
+"""Errors that every other task would get too, so they end the run."""
 
 
 def try_scans(tasks: Sequence[ScanTask], attempt: Attempt) -> list[ScanResult | FailedScan]:
-    """Scan one task after the other. An error of one is its result: the others go on.
+    """Scan one task after the other. An error of one task becomes its result, and the others go on.
 
-    A task's last objects are uploaded while the next one is read. A transient error is raised while Spark tries the
-    task again, if there is no other in the group. In a group it is the task's result: the run tries the task again
-    alone.
+    A task's last objects are uploaded while the next task is read. A transient error is raised if the task is alone in
+    its group and Spark will try it again. In a larger group it becomes the task's result, and the run tries the task
+    again alone.
     """
     raises_transient = len(tasks) == 1 and not attempt.is_last
     open_store = cache(ObjectStore)
@@ -53,7 +54,7 @@ def try_scans(tasks: Sequence[ScanTask], attempt: Attempt) -> list[ScanResult | 
     pending: deque[ReadRanges | FailedScan] = deque()
 
     def finish_next() -> None:
-        """Wait for the uploads of the task read first, and note its result."""
+        """Wait for the uploads of the task that was read first, and note its result."""
         item = pending.popleft()
         if isinstance(item, ReadRanges):
             results.append(_try_task(item.task, item.finish, raises_transient=raises_transient))
@@ -73,7 +74,10 @@ def try_scans(tasks: Sequence[ScanTask], attempt: Attempt) -> list[ScanResult | 
 
 
 def _try_task(task: ScanTask, work: Callable[[], T], *, raises_transient: bool) -> T | FailedScan:
-    """Return the result of `work` for a task, or its error. Raise errors of ENDING, or transient ones if told to."""
+    """Return the result of `work` for a task, or its error.
+
+    Errors in ENDING are raised and, if `raises_transient`, transient ones too.
+    """
     try:
         return work()
     except ENDING:
@@ -100,7 +104,7 @@ class _ReadRange:
 
 @dataclass(frozen=True)
 class ReadRanges:
-    """A task's ranges, read to their ends, with failed records (`bad`), and closed segments, maybe still in upload."""
+    """A task's ranges, read to their ends, with failed records (`bad`) and closed segments, maybe still in upload."""
 
     task: ScanTask
     ranges: Sequence[_ReadRange]
@@ -108,7 +112,7 @@ class ReadRanges:
     closed: ClosedSegments
 
     def finish(self) -> ScanResult:
-        """Wait for the uploads. Raises the error of the first failed one."""
+        """Wait for the uploads, and return the task's result. Raises the error of the first failed upload."""
         scans: list[Scan] = []
         gaps: list[Gap] = []
         notes = Notes()
@@ -138,7 +142,7 @@ def read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, uploads: S
 
 
 def _read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, closed: ClosedSegments) -> ReadRanges:
-    """Read the ranges one by one, each after a check of its log against the archived one."""
+    """Read the ranges one by one. Before each, its mark shows if the log is still the archived one."""
     ranges: list[_ReadRange] = []
     bad = BadRecords(task.kafka_partition, datetime.now(timezone.utc))
     with ExitStack() as open_clients:
@@ -153,7 +157,7 @@ def _read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, closed: C
 
 
 class _Clients:
-    """The reader, the store and the dead letter queue of a task. `stack` closes the task's own ones."""
+    """The reader, the store and the dead letter queue of a task. `stack` closes the task's own clients."""
 
     def __init__(self, task: ScanTask, attempt: Attempt, store: ObjectStore, stack: ExitStack) -> None:
         throttle = Throttle(task.records_per_second, task.bytes_per_second)
@@ -179,7 +183,7 @@ def _read_range(
     closed: ClosedSegments,
     bad: BadRecords,
 ) -> _ReadRange:
-    """Read one range to its end and write its segments. `mark` is checked first: is this the archived log?"""
+    """Read one range to its end and write its segments. Before that, check by `mark` that this is the archived log."""
     closed_before = len(closed)
     epoch_before = None
     if mark is not None and mark.offset == offsets.start_offset:
@@ -221,11 +225,11 @@ def _read_range(
 
 
 def _build_rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, counts: Counts) -> Iterator[Scan]:
-    """Return the scans of a range read in one go. The first piece has the counts of all."""
+    """Yield the scans of a range read in one go. The first piece has the counts of all pieces."""
     numbers = (counts.read - counts.unresolved, counts.filtered, counts.dead_letters, counts.output)
     for n, piece in enumerate(pieces):
         records, filtered, dead_letters, output = numbers if n == 0 else (0, 0, 0, 0)
-        # every piece gets the epoch of the range's end: the log had it, so its loss shows later that it was truncated
+        # every piece gets the epoch of the range's end: the log had it, so if it is gone later, the log was truncated
         epoch = end.leader_epoch
         yield Scan(
             task.kafka_partition,
@@ -241,7 +245,7 @@ def _build_rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, cou
 
 
 def _check_counts(task: ScanTask, part: _ReadRange, segments: Sequence[Segment]) -> None:
-    """Raise IntegrityError unless each record read was counted, and each output written inside of the range."""
+    """Raise IntegrityError unless each record read was counted, and each output was written within the range."""
     offsets = part.offsets
     written_count = sum(s.record_count for s in segments)
     outside = [s.key for s in segments if not (s.start_offset in offsets and s.end_offset <= offsets.end_offset)]
@@ -256,7 +260,7 @@ def _check_counts(task: ScanTask, part: _ReadRange, segments: Sequence[Segment])
 def _join_pieces(scans: Sequence[Scan]) -> tuple[Scan, ...]:
     """Join adjacent scans of one task into one row, unless one of them left out records.
 
-    Records left out are counted in the first hour of their scan.
+    Records that were left out are counted in the first hour of their scan, so such a scan must not become longer.
     """
     joined: list[Scan] = []
     for item in scans:

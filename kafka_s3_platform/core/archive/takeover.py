@@ -1,8 +1,8 @@
-"""Take over from a running sink, and publish the progress of this archive to tools watching its consumer group.
+"""Take over from a running sink, and publish the progress of this archive to tools that watch its consumer group.
 
-Kafka Connect's S3 sinks commit an offset only after all files below it are uploaded (Confluent's documentation of the
-S3 sink, "Exactly-once delivery"). So their files end at the group's committed offsets, and archiving begins there. The
-offsets below them become gaps with the reason "taken over".
+Kafka Connect's S3 sinks commit an offset only after all files with records below it are uploaded (Confluent's
+documentation of the S3 sink, "Exactly-once delivery"). So their files end at the group's committed offsets, and
+archiving begins there. The offsets below these become gaps with the reason "taken over".
 """
 
 import logging
@@ -51,10 +51,10 @@ def name_group(connector: str) -> str:
 
 @dataclass(frozen=True)
 class TakeOverReport:
-    """Start of archiving after another sink: `offsets` are the group's committed offsets by kafka partition.
+    """The start of archiving after another sink. `offsets` are the group's committed offsets by kafka partition.
 
-    `log_starts` belong to kafka partitions without a committed offset: archiving begins there. `gaps` were recorded by
-    this call. There are none if all was taken over before.
+    `log_starts` has the log start of each kafka partition without a committed offset: archiving begins there. `gaps`
+    are the gaps this call recorded, none if all was taken over before.
     """
 
     topic: str
@@ -65,7 +65,7 @@ class TakeOverReport:
 
 
 def record_takeover(config: ConnectorConfig, topic: str, group: str, run_id: str) -> TakeOverReport:
-    """Record everything below the group's committed offsets as archived by another sink, in one commit.
+    """Record in one commit that another sink archived everything below the group's committed offsets.
 
     A second call changes nothing while the group's offsets are the same.
 
@@ -96,8 +96,8 @@ def record_takeover(config: ConnectorConfig, topic: str, group: str, run_id: str
 def publish_coverage(admin: ClusterAdmin, connector: str, topic: str, state: IndexState) -> None:
     """Publish how far each kafka partition is archived without a hole, as the offsets of the connector's group.
 
-    They are for tools that show the lag of groups. Nothing depends on them, so errors are only logged, even if the
-    group has members.
+    These offsets are for tools that show the lag of groups. Nothing depends on them, so an error is only logged, even
+    if the group has members.
     """
     try:
         publish_offsets(admin, name_group(connector), topic, state.contiguous_ends)
@@ -107,7 +107,7 @@ def publish_coverage(admin: ClusterAdmin, connector: str, topic: str, state: Ind
 
 @dataclass(frozen=True)
 class _TakeOver:
-    """The take-over of one topic: `offsets` are the other sink's committed ones by kafka partition."""
+    """The take-over of one topic. `offsets` are the offsets the other sink has committed, by kafka partition."""
 
     config: ConnectorConfig
     description: TopicDescription
@@ -116,7 +116,7 @@ class _TakeOver:
     clock: StoreClock
 
     def run(self, snapshot: IndexSnapshot, admin: ClusterAdmin, run_id: str) -> TakeOverReport:
-        """Commit the gaps missing in the index, with an observation of the logs. Commit nothing if none is missing."""
+        """Commit the gaps the index lacks, with an observation of the logs. If it lacks none, commit nothing."""
         state = snapshot.state
         topic = self.description.topic
         observed = observe_until_unchanged(
@@ -182,7 +182,7 @@ class _TakeOver:
             )
 
     def _refuse_archived(self, kafka_partition: int, below: RangeSet, state: IndexState) -> None:
-        """Raise if this connector has archived, or reserved, offsets of the kafka partition by itself."""
+        """Raise an error if this connector itself has archived or reserved offsets of the kafka partition."""
         taken_over = state.gap_offsets(kafka_partition, "taken over")
         covered = state.coverage(kafka_partition)
         if covered != taken_over or taken_over - below:
@@ -200,7 +200,7 @@ class _TakeOver:
             )
 
     def _list_deleted(self, frontier: Frontier) -> Iterator[Gap]:
-        """Yield the gap between the sink's offset and the log start. OffsetGapError unless gaps are allowed."""
+        """Yield the gap between the sink's offset and the log start. Raises OffsetGapError unless gaps are allowed."""
         kafka_partition = frontier.kafka_partition
         offset = self.offsets[frontier.kafka_partition]
         for r in make_span(offset, frontier.log_start_offset):

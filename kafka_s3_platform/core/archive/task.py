@@ -26,18 +26,19 @@ from kafka_s3_platform.core.spark.runner import Attempt
 from kafka_s3_platform.core.store.upload import Provenance
 
 ENDING_TOPIC = (SupersededError, AuthorizationError, ConfigError, RegistryUnavailableError)
-"""Errors that every other task of the topic would get too: nothing more of the topic is committed."""
+"""Errors that every other task of the topic would get too. After one of them, no more of the topic is committed."""
 
 
 @dataclass(frozen=True)
 class ScanTask:
     """Ranges of one kafka partition, ascending, with everything an executor needs to archive them.
 
-    `writer` is the archiving run; each attempt adds its own id. `condemned` as in `SegmentTarget`. `epoch_marks` check
-    the log for a truncation before each of the ranges, None if nobody knows. Timestamps outside [`earliest_ms`,
-    `latest_ms`) go to the out-of-range folder. `watermark_ms` is the latest time of a record before the ranges, as far
-    as it is known. With the Wallclock extractor `hour_offsets` are (first offset, hour start ms), ascending, the first
-    at or below the ranges.
+    `writer` is the archiving run; each attempt adds its own id. `condemned` is the same as in `SegmentTarget`.
+    `epoch_marks` has for each range an archived offset with its leader epoch, by which the log is checked for a
+    truncation before the range is read, or None if none is known. Timestamps outside [`earliest_ms`, `latest_ms`) go to
+    the out-of-range folder. `watermark_ms` is the latest time of a record before the ranges, as far as it is known.
+    With the Wallclock extractor, `hour_offsets` are pairs (first offset, hour start in ms) in ascending order, the
+    first of them at or below the ranges.
     """
 
     kafka: KafkaSettings = field(repr=False)
@@ -62,7 +63,7 @@ class ScanTask:
         return sum(map(len, self.ranges))
 
     def target(self, attempt: Attempt) -> SegmentTarget:
-        """Return the description of the segments of this attempt."""
+        """Return the description of the segments this attempt writes."""
         writer = replace(self.writer, attempt=attempt.attempt_id)
         sides = {"key": self.records.key.registry, "value": self.records.value.registry}
         framed = tuple(name for name, registry in sides.items() if registry)
@@ -79,7 +80,7 @@ class ScanTask:
 
 @dataclass(frozen=True)
 class ScanResult:
-    """A task's result: it counts once its rows are committed. Scans, gaps and unresolved make up its `ranges`."""
+    """A task's result, which counts once its rows are committed. Scans, gaps and unresolved make up its `ranges`."""
 
     kafka_partition: int
     ranges: tuple[OffsetRange, ...]
@@ -95,7 +96,7 @@ class ScanResult:
 
     @property
     def record_count(self) -> int:
-        """Records in segments."""
+        """The number of records in segments."""
         return sum(s.output_count for s in self.scans)
 
     @property
@@ -105,7 +106,7 @@ class ScanResult:
 
 @dataclass(frozen=True)
 class FailedScan:
-    """A task with a permanent error, or without any tries left: nothing of its ranges is archived."""
+    """A task that failed with a permanent error, or has no tries left. Nothing of its ranges is archived."""
 
     kafka_partition: int
     ranges: tuple[OffsetRange, ...]
@@ -114,16 +115,16 @@ class FailedScan:
 
 @dataclass(frozen=True)
 class ScanGroup:
-    """Tasks for one task of Spark, one after the other."""
+    """Tasks that one Spark task runs, one after the other."""
 
     number: int
     tasks: tuple[ScanTask, ...]
 
 
 def scan_group(group: ScanGroup, attempt: Attempt) -> tuple[int, list[ScanResult | FailedScan]]:
-    """Scan the group's tasks. Return its number, and their outcomes.
+    """Scan the group's tasks. Return the group's number and the tasks' outcomes.
 
-    The run passes this function by name, without importing the modules of scanning.
+    The run passes this function by name, so it need not import the modules that scan.
     """
     from kafka_s3_platform.core.archive.scan import try_scans
 

@@ -1,4 +1,4 @@
-"""Converts the platform's errors to Dagster's: transient errors are retried, all others fail at once."""
+"""Converts the platform's errors to Dagster's: transient errors are retried, and all others fail at once."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from kafka_s3_platform.core.errors import (
 from kafka_s3_platform.core.instance.work import FAILURE_TAG, KINDS, make_failed_tags, make_window_tags
 
 RETRIES_TAG = ".dagster/kafka_s3.retries"
-"""Run tag: the number of retries of a transient error within the run; the command line sets 0."""
+"""Run tag: the number of retries of a transient error within the run. The command line sets it to 0."""
 
 MAX_RETRIES = 4
 RETRY_SECONDS = 15.0
@@ -38,11 +38,11 @@ _IGNORED = {
 
 @contextmanager
 def raise_dagster_failures(context: StepContext, results_note: str = "") -> Iterator[None]:
-    """Retry transient errors with exponential backoff; fail on permanent ones without any retry.
+    """Retry transient errors with exponential backoff, and fail on permanent ones without any retry.
 
     Every step begins here. So this also tags the run with its hours and its processes, keeps it alive, and warns of
-    keys in its config without effect. `results_note` is a text for the page of a failed or cancelled run: the results
-    that stay.
+    keys in its config that have no effect. `results_note` is a text for the page of a failed or cancelled run. It says
+    which results stay.
     """
     _warn_of_ignored_config(context)
     run_id = context.run.run_id
@@ -54,7 +54,7 @@ def raise_dagster_failures(context: StepContext, results_note: str = "") -> Iter
         if may_retry(context):
             retries = count_retries(context)
             delay = choose_delay(err, context.op_execution_context.retry_number)
-            extend_life(context.instance, run_id, delay)  # the step's process ends, and Dagster's waits
+            extend_life(context.instance, run_id, delay)  # the step's process ends, while Dagster's waits
             raise dg.RetryRequested(retries, delay) from err
         raise _make_failure(context, err, results_note) from err
     except PermanentError as err:
@@ -74,7 +74,7 @@ def _explain_full_disks() -> Iterator[None]:
 
 @contextmanager
 def _log_if_stopped(context: StepContext, results_note: str) -> Iterator[None]:
-    """Log the note if somebody stops the run, or if a defect ends it: Dagster shows only the place of a defect."""
+    """Log the note if somebody stops the run, or if a defect ends it, as Dagster shows only the place of a defect."""
     try:
         yield
     except PlatformError:
@@ -86,9 +86,9 @@ def _log_if_stopped(context: StepContext, results_note: str) -> Iterator[None]:
 
 
 def join_errors(failures: Mapping[str, PlatformError]) -> PlatformError:
-    """Return the only error, or one with the texts of all. It is transient if one of them is.
+    """Return the only error, or one error with the texts of all. It is transient if any of them is.
 
-    So repeating a step must do no harm. A wrong clock fails everything, and is named once.
+    So it must do no harm to repeat a step. A wrong clock fails everything, and is named only once.
     """
     first_error = next(iter(failures.values()))
     if len(failures) == 1 or isinstance(first_error, ClockError):
@@ -119,9 +119,9 @@ def choose_delay(err: TransientError, retry_number: int) -> float:
 def make_assets_failure(
     context: StepContext, failures: Mapping[dg.AssetKey, PlatformError], selected: int, results_note: str
 ) -> dg.Failure:
-    """Make the failure of a step with `selected` assets. Some of them failed, and the others are done.
+    """Make the failure of a step with `selected` assets, some of which failed while the others are done.
 
-    Its metadata is for the command line. Dagster does not try again: a retry would repeat the others, too.
+    Its metadata is for the command line. Dagster does not try again, because a retry would repeat the others too.
     """
     kinds = {key: classify_failure(err) for key, err in failures.items()}
     kind = next(kind for kind in KINDS if kind in kinds.values())
@@ -136,7 +136,7 @@ def make_assets_failure(
 
 
 def _make_metadata(err: PlatformError, kind: str, results_note: str) -> dict[str, str]:
-    """Make the metadata on the page of a failed run: kind, section of the runbook, and the note on its results."""
+    """Make the metadata for the page of a failed run: the kind, the runbook's section, and the note on results."""
     code = find_code(str(err)) or err.code
     note = {"what_stays": results_note} if results_note else {}
     return {"kind": kind, "runbook": code.section, **note}
@@ -154,7 +154,7 @@ def classify_failure(err: PlatformError) -> str:
 
 
 def _describe_failures(failures: Mapping[dg.AssetKey, PlatformError], selected: int) -> str:
-    """Return the message of a step: each failed topic with its error. An error shared by all is named once."""
+    """Return the message of a step: each failed topic with its error. An error common to all is named once."""
     texts = set(map(str, failures.values()))
     if len(texts) == 1 and (selected == 1 or len(failures) > 1):
         of = f"{len(failures)} of {selected} topics" if selected > 1 else ""
@@ -164,7 +164,7 @@ def _describe_failures(failures: Mapping[dg.AssetKey, PlatformError], selected: 
 
 
 def _warn_of_ignored_config(context: StepContext) -> None:
-    """Warn of sections without effect in the run's config: the platform does not read them."""
+    """Warn of sections in the run's config that have no effect, because the platform does not read them."""
     for section, alternative in _IGNORED.items():
         if names := _list_names(context.run.run_config.get(section), section):
             context.log.warning(
@@ -175,7 +175,7 @@ def _warn_of_ignored_config(context: StepContext) -> None:
 
 
 def _list_names(config: object, path: str) -> list[str]:
-    """List the paths of a config, such as `resources.spark.config.spark_config`, without values: they may be secret."""
+    """List the paths of a config, such as `resources.spark.config.spark_config`, but no values: they may be secret."""
     if not isinstance(config, Mapping):
         return [] if config is None else [path]
     deep = path.count(".") == len(("spark", "config", "spark_config"))

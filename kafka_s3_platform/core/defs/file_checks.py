@@ -1,4 +1,4 @@
-"""Asset checks of connector files: the check of a broken file is red, and all other connectors go on."""
+"""Asset checks of connector files: the check of a broken file is red, while all other connectors go on."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ FILES_KEY = dg.AssetKey(["connector_files"])
 INTERVAL_SECONDS = 60
 
 Problems = Callable[[], Mapping[Path, str]]
-"""Returns the present problem of each broken connector file."""
+"""Returns the current problem of each broken connector file."""
 
 AreOld = Callable[[], bool]
 """Returns True if the files have changed since this code location was defined."""
@@ -24,8 +24,8 @@ AreOld = Callable[[], bool]
 def make_file_checks(files: Sequence[Path], problems: Problems, are_old: AreOld) -> dg.Definitions:
     """Make an asset for the connector files, a check for each file, and the sensor of the checks.
 
-    `problems` returns the present problem of each broken file. If `are_old`, the sensor has the code location loaded
-    again.
+    `problems` returns the current problem of each broken file. If `are_old` returns True, the sensor has the code
+    location loaded again.
     """
     spec = dg.AssetSpec(
         FILES_KEY,
@@ -44,7 +44,7 @@ def name_file_check(path: Path) -> str:
 
 
 def _make_check(path: Path, problems: Problems) -> dg.AssetChecksDefinition:
-    """Make the check of one connector file: it passes if the file loads."""
+    """Make the check of one connector file, which passes if the file loads."""
 
     @dg.asset_check(asset=FILES_KEY, name=name_file_check(path), description=escape_unprintable(f"`{path}` loads."))
     def loads() -> dg.AssetCheckResult:
@@ -55,7 +55,7 @@ def _make_check(path: Path, problems: Problems) -> dg.AssetChecksDefinition:
 
 
 def _make_sensor(files: Sequence[Path], problems: Problems, are_old: AreOld) -> dg.SensorDefinition:
-    """Make the sensor: it reads the files again each minute, and reports changed checks."""
+    """Make the sensor, which reads the files again each minute, and reports changed checks."""
 
     @dg.sensor(
         name="connector_files",
@@ -65,7 +65,7 @@ def _make_sensor(files: Sequence[Path], problems: Problems, are_old: AreOld) -> 
         "fail. When a file is new, changed or gone, it has this code location loaded again.",
     )
     def connector_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Read the files again. Raise ConfigError for the same problems as in the last tick."""
+        """Read the files again. Raise ConfigError if they have the same problems as in the last tick."""
         reloaded = f"connector files changed: {reload_code_location(context)}" if are_old() else ""
         problem_by_path = problems()
         problem_by_name = {path.name: problem_by_path.get(path, "") for path in files}

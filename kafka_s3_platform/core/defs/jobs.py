@@ -26,9 +26,9 @@ Job = UnresolvedAssetJobDefinition
 def make_op_job(
     verb: str, subject: str, connector: str, description: str, body: Callable[..., None]
 ) -> dg.JobDefinition:
-    """Make the job `<verb>` of a connector. Its one op, `<verb> <subject>`, runs `body`.
+    """Make the job `<verb>` of a connector. Its only op, `<verb> <subject>`, runs `body`.
 
-    Its pool makes a run wait for another run of this job, and for no other.
+    Its pool makes a run wait for another run of this job, but for no other run.
     """
     op = dg.op(
         name=make_op_name(verb, subject, connector), pool=make_op_name(verb, connector), description=description
@@ -37,7 +37,7 @@ def make_op_job(
 
 
 def make_upkeep_job(config: ConnectorConfig) -> dg.JobDefinition:
-    """Make a connector's upkeep job: it keeps the index small."""
+    """Make a connector's upkeep job, which keeps the index small."""
 
     def keep_up(context: dg.OpExecutionContext) -> None:
         with raise_dagster_failures(context, "Each step is a commit of its own, and finished steps stay."):
@@ -55,7 +55,7 @@ def make_upkeep_job(config: ConnectorConfig) -> dg.JobDefinition:
 def make_nightly_schedule(
     config: ConnectorConfig, job: dg.JobDefinition | Job, cron_schedule: str, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
-    """Make the unconditional schedule of a nightly job."""
+    """Make the schedule of a nightly job, which runs whatever has happened."""
     return dg.ScheduleDefinition(
         name=job.name,
         job=job,
@@ -67,7 +67,7 @@ def make_nightly_schedule(
 
 
 def _make_metadata(report: UpkeepReport) -> dict[str, int]:
-    """Make the metadata of an upkeep's op: how much of the index it folded, merged and removed."""
+    """Make the metadata of an upkeep's op: how much of the index was folded, merged and removed."""
     return {
         "version": report.version or 0,
         "folded_hours": report.fold.hours,
@@ -103,7 +103,7 @@ def make_asset_job(verb: str, connector: str, selection: dg.AssetSelection, desc
 
 
 def make_connector_jobs(topics: Sequence[TopicAssets], slow_checks: dg.AssetChecksDefinition) -> ConnectorJobs:
-    """Make the jobs of one connector. Slow checks, of objects in the store, run in `verify`, not after every hour."""
+    """Make the jobs of one connector. Slow checks, which read the store, run in `verify`, not after every hour."""
     name = topics[0].config.name
 
     def select(group: Group) -> dg.AssetSelection:
@@ -121,13 +121,13 @@ def make_connector_jobs(topics: Sequence[TopicAssets], slow_checks: dg.AssetChec
 
 
 def make_foreign_job(connector: str, key: dg.AssetKey) -> Job:
-    """Make the restore job of a source connector for its one asset, `key`."""
+    """Make the restore job of a source connector, whose only asset is `key`."""
     text = f"Replay to topics the objects that the file of connector {connector} describes."
     return make_asset_job("restore", connector, dg.AssetSelection.assets(key), text)
 
 
 def make_readable_job(connector: str, checks: dg.AssetChecksDefinition) -> Job:
-    """Make the verify job of a source connector: it reads the objects and lists the unreadable ones."""
+    """Make the verify job of a source connector, which reads the objects and lists the unreadable ones."""
     text = f"Read the objects that the file of connector {connector} describes, and list what cannot be read."
     return make_asset_job("verify", connector, dg.AssetSelection.checks(checks), text)
 

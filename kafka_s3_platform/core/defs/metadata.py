@@ -1,4 +1,4 @@
-"""Converts reports and index rows to Dagster metadata. Numbers stay numbers, for Dagster's plots."""
+"""Converts reports and index rows to Dagster metadata. Numbers stay numbers, so that Dagster can plot them."""
 
 import logging
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ Metadata = dict[str, Any]
 
 
 def find_dagster_path() -> str:
-    """Return the path of Dagster's UI, the beginning of links. Log a wrong address: a link is no reason to fail."""
+    """Return the path of Dagster's UI, with which links begin. Log a wrong address: a link is no reason to fail."""
     try:
         return urlsplit(read_dagster_url() or "").path
     except ConfigError as err:
@@ -43,7 +43,7 @@ def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, 
     is_hindered = verdict.open or verdict.out_of_range_count
     is_ahead = hour.scanned and not hour.complete and not verdict.out_of_range_count
     return {
-        # its page begins with this
+        # the hour's page begins with this
         **({"verdict": str(verdict)} if verdict.lacking or is_hindered else {}),
         "complete": hour.complete,
         **({"not_complete": NOT_COMPLETE} if is_ahead else {}),
@@ -62,7 +62,7 @@ def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, 
 
 
 def make_segments_metadata(segments: Sequence[Segment], bucket: str, removed_keys: Collection[str] = ()) -> Metadata:
-    """Make counts, bytes and addresses of the objects of an hour or a day. Those of `removed_keys` are not there."""
+    """Make counts, bytes and addresses of the objects of an hour or a day. Objects in `removed_keys` are gone."""
     present = [s for s in segments if s.key not in removed_keys]
     record_count = sum(s.record_count for s in segments)
     late_count = sum(s.late_count for s in segments)
@@ -81,7 +81,7 @@ def make_segments_metadata(segments: Sequence[Segment], bucket: str, removed_key
 
 
 def _make_dropped_counts(report: HourReport | ArchiveReport, *, can_drop: bool) -> Metadata:
-    """Count records read, but written to no object. Also show 0 if the connector can drop records."""
+    """Count the records read but written to no object. Also show 0 if the connector can drop records."""
     counts = {"filtered_records": report.filtered_count, "dead_letters": report.dead_letter_count}
     return {name: count for name, count in counts.items() if count or can_drop}
 
@@ -116,7 +116,7 @@ def make_kafka_partitions_table(segments: Iterable[Segment], gaps: Iterable[Gap]
 
 
 def make_metadata_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dg.TableMetadataValue:
-    """Make a table with columns even if it has no rows."""
+    """Make a table that has its columns even without rows."""
     schema = dg.TableSchema([dg.TableColumn(name) for name in columns])
     return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], schema)
 
@@ -135,6 +135,6 @@ def _make_row(kafka_partition: int, segments: Sequence[Segment], gap_count: int)
 
 
 def _make_waiting(waiting: Mapping[int, int]) -> dg.TableMetadataValue:
-    """Make a table of the kafka partitions with records held back by an open transaction, from the offset on."""
+    """Make a table of the kafka partitions in which an open transaction holds back records, from the offset on."""
     rows = [{"kafka_partition": p, "last_stable_offset": offset} for p, offset in sorted(waiting.items())]
     return make_metadata_table(rows, ["kafka_partition", "last_stable_offset"])

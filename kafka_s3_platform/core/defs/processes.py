@@ -1,8 +1,8 @@
 """Finds runs of killed processes.
 
 Dagster's default launcher cannot recognise such a run, so Dagster's run monitoring never ends it. Without this module,
-it would block its topic for ever. A process can be found only on its own host. So a run also extends its lease once a
-minute: otherwise a run in a lost container would never end.
+the run would block its topic for ever. A process can be found only on its own host. So a run also extends its lease
+once a minute, because otherwise a run in a lost container would never end.
 """
 
 import json
@@ -27,10 +27,10 @@ from kafka_s3_platform.core.instance.work import REQUEST_TAG, UNENDED
 logger = logging.getLogger(__name__)
 
 PROCESS_TAG = ".dagster/kafka_s3.process"
-"""Tag of runs that began. It holds the host, and the pid and start time of each process that executes the run."""
+"""Tag of runs that have begun. It holds the host, and the pid and start time of each process that executes the run."""
 
 CLOCK_SECONDS = 5.0
-"""Tolerance for a process's start time. The kernel counts it from boot, and the clock may be set later."""
+"""Tolerance for a process's start time. The kernel counts it from the boot, and the clock may be set later."""
 
 BEAT_SECONDS = 60.0
 
@@ -87,7 +87,10 @@ def describe_place(run: dg.DagsterRun) -> str:
 
 
 def describe_end(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
-    """Return the end of a message: how to end a run of a lost process. Empty if the process is seen from here."""
+    """Return the end of a message about how to end a run whose process is lost.
+
+    It is empty if the process is seen from here.
+    """
     process = _find_process(run)
     if process is not None and _is_here(process):
         return ""
@@ -112,7 +115,7 @@ def _fail_if_gone(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
     run = record.dagster_run
     if not _is_gone(instance, record):
         return False
-    # Read the run again: it may have ended, and its process with it, after the runs were listed.
+    # Read the run again, because it may have ended, and its process with it, after the runs were listed.
     latest = instance.get_run_by_id(run.run_id)
     if latest is not None and not latest.is_finished:
         instance.report_run_failed(
@@ -124,7 +127,7 @@ def _fail_if_gone(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
 
 
 def _is_gone(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
-    """Return True if no process executes the run any more. On another host, the end of its lease tells."""
+    """Return True if no process executes the run any more. If it ran on another host, the end of its lease tells."""
     run = record.dagster_run
     process = _find_process(run)
     if process is None:
@@ -138,12 +141,12 @@ def _is_gone(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
 
 
 def _is_here(process: Mapping[str, Any]) -> bool:
-    """Return True if this process sees the pids of the run. Two containers may have one host name."""
+    """Return True if this process sees the pids of the run. Two containers may have the same host name."""
     return (process["host"], process["namespace"]) == (socket.gethostname(), _find_namespace())
 
 
 def _find_namespace() -> str:
-    """Return the namespace of this process's pids: in another container they name other processes."""
+    """Return the namespace of this process's pids. In another container, the pids name other processes."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -151,7 +154,10 @@ def _find_namespace() -> str:
 
 
 def _find_process(run: dg.DagsterRun) -> Mapping[str, Any] | None:
-    """Read the host and processes of a run from its tag. None if the tag is absent or not ours: anybody can set it."""
+    """Return a run's host and processes from its tag.
+
+    Return None if the tag is absent or not ours, because anybody can set it.
+    """
     try:
         tag = json.loads(run.tags.get(PROCESS_TAG, "{}"))
         processes = [[int(pid), float(started)] for pid, started in tag["processes"]]

@@ -1,4 +1,4 @@
-"""The Spark resource of assets. The config of a run can set nothing of it: it could name programs to run."""
+"""The Spark resource of assets. The config of a run can set nothing in it, because it could name programs to run."""
 
 import atexit
 import logging
@@ -42,7 +42,10 @@ SUBMIT_VARIABLE = "PYSPARK_SUBMIT_ARGS"
 
 
 def read_deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
-    """Read the deployment's Spark properties. ConfigError if it cannot be, or Spark's driver were another process."""
+    """Read the deployment's Spark properties.
+
+    Raises ConfigError if they cannot be read, or if they would make Spark's driver another process.
+    """
     path = env.get(SPARK_VARIABLE)
     secret_properties = read_properties(Path(path)) if path else {}
     properties = {name: value.get_secret_value() for name, value in secret_properties.items()}
@@ -52,13 +55,13 @@ def read_deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_submit_arguments(env: Mapping[str, str]) -> str:
-    """Return PySpark's arguments to let Spark itself read the deployment's properties: they may be secret."""
+    """Return PySpark's arguments that make Spark itself read the deployment's properties, as these may be secret."""
     path = shlex.quote(str(Path(env[SPARK_VARIABLE]).absolute()))
     return f"--load-spark-defaults --properties-file {path} {env.get(SUBMIT_VARIABLE, 'pyspark-shell')}"
 
 
 class NoValues(dg.IOManager):
-    """Stores no values: no step passes one on. Dagster's own manager pickles them to a folder of a run's choice."""
+    """Stores no values, as no step passes one on. Dagster's own manager pickles them to a folder a run may choose."""
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         if obj is not None:
@@ -69,14 +72,14 @@ class NoValues(dg.IOManager):
 
 
 class SparkResource:
-    """Another Spark found by `choose`, such as a warm one, or else dagster-pyspark's lazy session.
+    """The Spark found by `choose`, such as a warm one, or else dagster-pyspark's lazy session.
 
     `choose` gets the runner on the session of this process, and `spark.master`.
 
-    The session starts with the first task of a process, and stops with the process: to start one takes longer than most
-    steps.
+    The session starts with the first task of a process, and stops with the process, because starting one takes longer
+    than most steps.
 
-    It is no `ConfigurableResource`, because the config of a run could set the fields of one.
+    It is not a `ConfigurableResource`, because the config of a run could set the fields of one.
     """
 
     def __init__(self, choose: Callable[[TaskRunner, str], TaskRunner] | None = None) -> None:
@@ -94,9 +97,10 @@ class SparkResource:
 def start_session() -> "SparkSession":
     """Start Spark, or return this process's session.
 
-    A cluster may end a session, for instance when its executors fail one after the other. Then this starts another one.
+    A cluster may end a session, for instance when its executors fail one after the other. In this case, another one is
+    started.
 
-    Raises SparkUnavailableError if it does not start, and ConfigError if there is no Java, or the deployment's file
+    Raises SparkUnavailableError if Spark does not start, and ConfigError if there is no Java, or the deployment's file
     cannot be read.
     """
     session = _start_once()
@@ -114,7 +118,7 @@ def _start_once() -> "SparkSession":
 
 
 def _has_ended(session: "SparkSession") -> bool:
-    """Return True if the cluster has ended the session: another one is needed."""
+    """Return True if the cluster has ended the session, so that another one is needed."""
     from py4j.protocol import Py4JError
 
     context: Any = session.sparkContext
@@ -125,9 +129,9 @@ def _has_ended(session: "SparkSession") -> bool:
 
 
 def start_spark(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkSession":
-    """Start Spark with the deployment's properties, some of them replaced by `overrides`.
+    """Start Spark with the deployment's properties, some of which `overrides` may replace.
 
-    Any error but the platform's own becomes a SparkUnavailableError. Raises as `start_session`.
+    Any error but the platform's own becomes a SparkUnavailableError. Raises the same errors as `start_session`.
     """
     ignore_other_spark(os.environ)
     try:
@@ -135,7 +139,7 @@ def start_spark(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "S
     except PlatformError as err:
         raise err.retell(f"Spark does not start: {err.text}") from err
     except Exception as err:
-        # of an error of Java, the first line says where and the second one what
+        # the first line of a Java error says where it happened, and the second line what happened
         text = " ".join(str(err).split("\n")[:2]).strip() or type(err).__name__
         raise SparkUnavailableError(
             f"Spark does not start: {text}. What Java printed above may explain more. Correct what this machine "
@@ -145,7 +149,7 @@ def start_spark(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "S
 
 
 def _start(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkSession":
-    """Start Spark with the deployment's properties. `overrides` win."""
+    """Start Spark with the deployment's properties, of which `overrides` take precedence."""
     # imports PySpark, which a code location need not know to load
     from dagster_pyspark import LazyPySparkResource
 
@@ -153,7 +157,7 @@ def _start(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkS
         find_java()
         logger.info("starting Spark")
     conf = build_spark_conf({**deployed, **overrides})
-    # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
+    # spark.pyspark.python is for spark-submit: a session made in Python reads only the variable
     os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
     arguments = os.environ.get(SUBMIT_VARIABLE)
     if deployed and not is_started(os.environ):
@@ -167,7 +171,7 @@ def _start(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkS
                 start_java_without_user(conf, os.environ)
             session: SparkSession = LazyPySparkResource(spark_config=conf).spark_session
     finally:
-        # not for processes that this one starts: they may have another file
+        # not for processes that this one starts, which may have another file
         os.environ.pop(SUBMIT_VARIABLE, None)
         if arguments is not None:
             os.environ[SUBMIT_VARIABLE] = arguments

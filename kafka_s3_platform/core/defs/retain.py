@@ -1,4 +1,4 @@
-"""The job of retention of a connector: it removes the hours and days let go by the rules of its file."""
+"""The retention job of a connector, which removes the hours and days the rules in its file no longer keep."""
 
 from collections.abc import Collection, Sequence
 from itertools import chain
@@ -18,7 +18,7 @@ STAYS = "Each commit is whole by itself. A second run goes on, and `kafka-s3 vac
 
 
 def make_retain_job(topics: Sequence[TopicAssets]) -> dg.JobDefinition:
-    """Make the retain job: it removes the hours and days let go by a connector's rules of retention."""
+    """Make the retain job, which removes the hours and days a connector's rules of retention no longer keep."""
     connector = topics[0].config.name
     configs = {topic.topic: topic.config for topic in topics}
 

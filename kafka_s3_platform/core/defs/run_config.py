@@ -1,7 +1,7 @@
-"""Reads the config of runs as plain values, and nothing from the environment of the process.
+"""Reads the config of runs as plain values, with nothing from the environment of the process.
 
-If a field of a `dagster.Config` class is a str, int or bool, Dagster also accepts `{"env": NAME}`. Anybody who may
-launch a run could then read secrets of the process, for example as the name of a topic.
+For a field of a `dagster.Config` class that is a str, int or bool, Dagster also accepts `{"env": NAME}`. So anybody who
+may launch a run could read secrets of the process, for example as the name of a topic.
 """
 
 from collections.abc import Container, Mapping
@@ -25,10 +25,10 @@ _PLAIN: Mapping[str, Any] = {
 
 
 def make_plain_schema(config: type[dg.Config], shown_paths: Container[str] | None = None) -> dict[str, dg.Field]:
-    """Make the fields of a config class, with plain values only. Its op has to use `read_config`.
+    """Make the fields of a config class, with plain values only. The op has to use `read_config`.
 
-    The launchpad opens with every default in the schema. So only the fields in `shown_paths` get theirs: `read_config`
-    adds the others. None: all get it.
+    The launchpad opens with every default in the schema. So only the fields in `shown_paths` get their default in the
+    schema, while `read_config` adds the others. If `shown_paths` is None, all fields get it.
     """
     return _make_plain_fields(config.to_fields_dict(), shown_paths, "")
 
@@ -36,7 +36,10 @@ def make_plain_schema(config: type[dg.Config], shown_paths: Container[str] | Non
 def read_config(
     context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext, config: type[C]
 ) -> C:
-    """Return the config of a step; its op has the `make_plain_schema`. ConfigError names the path of a bad field."""
+    """Return the config of a step whose op has the `make_plain_schema`.
+
+    Raises a ConfigError that names the path of each bad field.
+    """
     try:
         return config(**context.op_execution_context.op_config)
     except ValidationError as err:
@@ -63,7 +66,7 @@ def _make_plain_field(field: dg.Field, shown_paths: Container[str] | None, path:
 
 
 def _make_plain_type(kind: Any) -> Any:
-    """Return the type of a field without Dagster's form {"env": NAME} for variables of the environment."""
+    """Return the type of a field without Dagster's form {"env": NAME}, which reads the environment."""
     if isinstance(kind, dg.Noneable):
         return dg.Noneable(_make_plain_type(kind.inner_type))
     if isinstance(kind, dg.Array):

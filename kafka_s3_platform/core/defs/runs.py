@@ -1,6 +1,6 @@
 """Requests runs, and reads unfinished runs, ended runs and shown hours from the instance.
 
-Shown hours stay in the process: a tick reads only new events.
+The shown hours, which Dagster shows as materialized, stay in the process, so that a tick reads only new events.
 """
 
 import hashlib
@@ -37,8 +37,9 @@ from kafka_s3_platform.core.instance.work import (
 )
 
 MARGIN = 1000
-"""Distance from the newest event id within which events are read again: an event may get its id before others, and
-become visible later.
+"""Distance from the newest event id within which events are read again.
+
+An event may get its id before others, but become visible after them.
 """
 
 
@@ -54,13 +55,13 @@ _read_hours: dict[tuple[str, dg.AssetKey], _ReadHours] = {}
 
 
 class ShownHours:
-    """The hours shown by an instance in one tick."""
+    """The hours an instance shows as materialized in one tick."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
 
     def of(self, topic: TopicAssets) -> Collection[datetime]:
-        """Return the starts of the topic's hours shown as materialized in Dagster, read when they are needed."""
+        """Return the starts of the topic's hours that Dagster shows as materialized, read when they are needed."""
         hours = _read_hours.setdefault((self._instance_id, topic.key("hourly")), _ReadHours())
         return _ShownTopicHours(self._instance, topic, hours, self)
 
@@ -76,7 +77,7 @@ class ShownHours:
 
 
 class _ShownTopicHours(Collection[datetime]):
-    """Asks the instance only about hours not known as shown. Hours stay known after their events are deleted."""
+    """Asks the instance only about hours not yet known to be shown. Hours stay known after their events are deleted."""
 
     def __init__(self, instance: dg.DagsterInstance, topic: TopicAssets, hours: _ReadHours, shown: ShownHours) -> None:
         self._instance = instance
@@ -100,7 +101,7 @@ class _ShownTopicHours(Collection[datetime]):
         return len(self._hours.starts)
 
     def _read(self) -> None:
-        """Read the hours materialized since the last tick. Once in a tick, and only if they are needed."""
+        """Read the hours materialized since the last tick, once in a tick and only if they are needed."""
         if self._is_read:
             return
         self._is_read = True
@@ -113,10 +114,10 @@ class _ShownTopicHours(Collection[datetime]):
 
 
 REMEMBERED_RUNS = 100
-"""Number of the last ended runs to read. Work of earlier ones may be requested once more."""
+"""Number of the last ended runs to read. The work of earlier runs may be requested once more."""
 
 REMEMBERED_FAILURES = 100
-"""Number of the last failed runs to read, however old: a permanent failure is not tried for ever."""
+"""Number of the last failed runs to read, however old, so that a permanent failure is not tried for ever."""
 
 FIRST_WAIT = timedelta(minutes=1)
 LONGEST_WAIT = timedelta(hours=1)
@@ -134,13 +135,13 @@ class Due:
     key: dg.AssetKey
     partition_keys: tuple[str, ...]
     fingerprint: str
-    """A digest of the inputs that decide the run's end."""
+    """A digest of the inputs that decide how the run ends."""
 
 
 class Requests:
     """The runs of a connector's assets of one group in one tick, and the tick's requests.
 
-    Runs are read once in a tick, when the first asset needs them, and ended ones once in a process.
+    Runs are read once in a tick, when the first asset needs them. Ended runs are read once in a process.
     """
 
     def __init__(self, instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> None:
@@ -162,9 +163,9 @@ class Requests:
         return any(is_request_for(run.tags, key) for run in self.list_unfinished(key))
 
     def find_reason_to_wait(self, key: dg.AssetKey, fingerprint: str) -> str | None:
-        """Return a reason to request no run now, None if there is none.
+        """Return a reason not to request a run now, or None if there is none.
 
-        The reason is a run with the same inputs and without a transient failure, or a failure a short time ago.
+        The reason is a run with the same inputs that has not failed transiently, or a failure a short time ago.
         """
         digest = digest_inputs(key, fingerprint)
         for run in self.list_unfinished(key):
@@ -213,7 +214,7 @@ class Requests:
         window_tags = {FIRST_WINDOW_TAG: ends[0], LAST_WINDOW_TAG: ends[-1]} if ends else {}
         if priority := max(self._priorities.get(key, 0) for key in keys):
             window_tags[PRIORITY_TAG] = str(priority)
-        # If the request named no checks, Dagster would run all checks of the assets, also those that list the bucket.
+        # If the request named no checks, Dagster would run all checks of the assets, even checks that list the bucket.
         return dg.RunRequest(
             run_key=self._make_run_key(group),
             job_name=job_name,
@@ -248,8 +249,8 @@ class Requests:
 
     @cached_property
     def _ended(self) -> list["_EndedRun"]:
-        """The ended ones of the requested runs, the newest first."""
-        # A run that ends meanwhile is in the first list: so look at it first.
+        """The requested runs that have ended, the newest first."""
+        # A run that ends meanwhile is in the first list, so read that one first.
         _ = self._unfinished
         newest_ids = self._instance.get_run_ids(dg.RunsFilter(tags=self._tags, statuses=_ENDED), limit=REMEMBERED_RUNS)
         failed_ids = self._instance.get_run_ids(
@@ -271,7 +272,7 @@ class Requests:
 
 @dataclass(frozen=True)
 class _EndedRun:
-    """The outcome of an ended run for its assets. It changes no more."""
+    """The outcome of an ended run for its assets, which no longer changes."""
 
     run_id: str
     status: dg.DagsterRunStatus
@@ -282,7 +283,7 @@ class _EndedRun:
     """The kind of failure of the run as a whole."""
 
     failed: Mapping[str, frozenset[str]] | None
-    """Digests of failed assets by kind. None: all assets failed, or none."""
+    """Digests of failed assets by kind of failure, or None if all assets failed, or none did."""
 
     def names(self, key: dg.AssetKey) -> bool:
         """Return True if the run is for the asset, or for its entire job."""
@@ -308,11 +309,11 @@ class _EndedRun:
 
 
 _ended_runs: dict[str, dict[str, _EndedRun]] = {}
-"""Ended runs by connector and group: of many topics, the stored form of a run takes long to read."""
+"""Ended runs by connector and group, because the stored form of a run with many topics takes long to read."""
 
 
 def list_windows(runs: Sequence[dg.DagsterRun], windows: Windows) -> list[tuple[datetime, datetime]]:
-    """Return the windows of the runs' partition keys. Skip tags without a key: anybody can set tags of a run."""
+    """Return the windows of the runs' partition keys. Tags without a key are skipped, as anybody can set tags."""
     windows_of_runs = []
     for run in runs:
         first_key = run.tags.get(FIRST_WINDOW_TAG) or run.tags.get(WINDOW_TAG)
@@ -344,7 +345,7 @@ def _describe_ended(record: dg.RunRecord) -> _EndedRun:
 
 
 def _list_failures(ended_runs: Sequence[_EndedRun], key: dg.AssetKey) -> list[_EndedRun]:
-    """Return the transient failures since the asset was last done, the newest first."""
+    """Return the runs that failed transiently since the asset was last done, the newest first."""
     failures: list[_EndedRun] = []
     for run in ended_runs:
         if run.has_done(key):

@@ -1,4 +1,4 @@
-"""Schedules: request the newest closed hour every hour, and the newest past day every day. None is requested twice."""
+"""Schedules: request the newest closed hour every hour, and the newest past day every day, but none twice."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -25,7 +25,7 @@ DAILY_HOUR = 1
 def make_hourly_schedule(
     topics: Sequence[TopicAssets], job: Job, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
-    """Make the hourly schedule: it requests each topic's newest closed hour, shortly after the allowed lateness."""
+    """Make the hourly schedule, which requests each topic's newest closed hour, shortly after the allowed lateness."""
     minute = int((topics[0].lateness + AFTER_LATENESS).total_seconds() // 60) % 60
 
     @dg.schedule(
@@ -55,9 +55,9 @@ def make_hourly_schedule(
 def make_daily_schedule(
     topics: Sequence[TopicAssets], job: Job, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
-    """Make the daily schedule: it requests each topic's newest past day if the index holds hourly segments of it.
+    """Make the daily schedule, which requests each topic's newest past day if the index holds hourly segments of it.
 
-    This is yesterday, or an earlier day if the allowed lateness is longer than the past part of today.
+    This is yesterday, or an earlier day if the allowed lateness is longer than the part of today that has passed.
     """
     lateness = topics[0].lateness + AFTER_LATENESS
     minute = int(lateness.total_seconds() // 60) % 60
@@ -94,7 +94,7 @@ def _request_hour(topic: TopicAssets, requests: Requests, shown: ShownHours, now
     hour = find_newest_closed_hour(now, topic.lateness, topic.first_offered)
     if hour is None or hour in shown.of(topic):
         return
-    # without Kafka: the lag sensor asks it, and tries failed hours again after a change
+    # made without asking Kafka: the lag sensor asks it, and tries failed hours again after a change
     fingerprint = fingerprint_inputs(["schedule", topic.config_digest, hour.isoformat()])
     if not requests.is_under_way(key, topic.hours, hour):
         requests.ask(key, [topic.hours.key(hour)], fingerprint)

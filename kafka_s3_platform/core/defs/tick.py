@@ -22,11 +22,11 @@ TICK_SECONDS = 40.0
 
 
 class Tick(Deadline):
-    """The state of one tick, of TICK_SECONDS if none are named.
+    """The state of one tick, which has `seconds` of time, by default TICK_SECONDS.
 
-    `cursor` is a small JSON object with a value for each topic. A value changes only if the tick sees something new.
-    If a tick does not reach all topics, the cursor holds under `/<what>` the next topic. No topic has such a name:
-    Kafka allows no `/` in it.
+    `cursor` is a small JSON object with a value for each topic. A value changes only if the tick sees something new. If
+    a tick does not reach all topics, the cursor holds the next topic under `/<what>`. No topic has such a name, because
+    Kafka allows no `/` in one.
     """
 
     def __init__(self, cursor: dict[str, Any], log: logging.Logger, seconds: float | None = None) -> None:
@@ -38,16 +38,16 @@ class Tick(Deadline):
         self.reasons: list[str] = []
         self.errors: list[Exception] = []
         self.unavailable: list[BrokerUnavailableError | StoreUnavailableError] = []
-        """Errors of topics without an answer of their cluster or their store."""
+        """Errors of topics whose cluster or store did not answer."""
         self.answered = 0
-        """Number of topics with answers, or with another error."""
+        """Number of topics that got an answer, or had another error."""
         self._before = dict(cursor)
 
     def evaluate_each(self, what: str, topics: Sequence[TopicAssets], evaluate: Callable[[TopicAssets], None]) -> bool:
-        """Evaluate the topics, from the end of the last tick on. Return False if not all topics were reached.
+        """Evaluate the topics, beginning where the last tick ended. Return False if not all topics were reached.
 
-        An error of one topic does not stop the others. But topics may share a cluster and a store: if no
-        topic of some in a row gets an answer, or if the time is over, the next tick evaluates the rest.
+        An error of one topic does not stop the others. But topics may share a cluster and a store, so if several topics
+        in a row get no answer, or if the time is over, the rest is left to the next tick.
         """
         names = [topic.topic for topic in topics]
         next_topic = self.cursor.pop(f"/{what}", None)
@@ -69,7 +69,7 @@ class Tick(Deadline):
         return True
 
     def read_index(self, topic: TopicAssets, index: IndexLook, use: Callable[[IndexSnapshot], R]) -> R | None:
-        """Return the result of `use` on the topic's index, None if nothing is archived. Raises as `read_store`."""
+        """Return the result of `use` on the topic's index, or None if nothing is archived. Raises like `read_store`."""
         return self.read_store(f"the index of topic {topic.topic}", lambda: index.read(topic, use))
 
     def result(self) -> dg.SensorResult:
@@ -102,12 +102,12 @@ class Tick(Deadline):
         self.log.warning("%s", reason)
 
     def _store_next_topic(self, what: str, names: Sequence[str], index: int) -> None:
-        """Have the next tick begin with this topic of `names`, unless it is the first one."""
+        """Make the next tick begin with this topic of `names`, unless it is the first one."""
         if index:
             self.cursor[f"/{what}"] = names[index]
 
     def _evaluate(self, topic: TopicAssets, evaluate: Callable[[TopicAssets], None]) -> Exception | None:
-        """Evaluate one topic. Return the error if the cluster or the store did not answer, else None."""
+        """Evaluate one topic. Return the error if its cluster or store did not answer, or else None."""
         unavailable_count = len(self.unavailable)
         try:
             evaluate(topic)
@@ -124,6 +124,6 @@ class Tick(Deadline):
         return None
 
     def miss(self, topic: TopicAssets, err: BrokerUnavailableError | StoreUnavailableError) -> None:
-        """Note the topic's silent cluster or store, and warn of it."""
+        """Note that the topic's cluster or store did not answer, and warn of it."""
         self.unavailable.append(err)
         self.warn(f"{topic.name}: {err}")

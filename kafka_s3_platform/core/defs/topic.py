@@ -1,7 +1,7 @@
-"""A topic's assets: their keys, hours and days; and one op of the assets, or of the checks, of many topics.
+"""A topic's assets, with their keys, hours and days, and one op for the assets, or for the checks, of many topics.
 
-A run may pick any of them. Dagster's decorators give `a.b` and `a_b` the same name for an input or an output. Names
-made here differ.
+A run may pick any of the assets. Dagster's decorators would give `a.b` and `a_b` the same name for an input or an
+output, while the names made here differ.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from kafka_s3_platform.core.status.topic import ArchivedTopic, find_local_day, f
 Group = Literal["kafka", "hourly", "daily", "objects", "restored"]
 
 ASSET_TAG = "kafka_s3/asset"
-"""Tag of an asset: the `Group` in its key, to select by: `tag:kafka_s3/asset=hourly`."""
+"""Tag of an asset with the `Group` in its key, to select assets by, as in `tag:kafka_s3/asset=hourly`."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TopicAssets(ArchivedTopic):
     """A connector's archived topic, and its assets."""
 
     first_hour: datetime | None = None
-    """The earliest hour of the connector, if it is known. It only limits the hours that Dagster offers."""
+    """The connector's earliest hour, if it is known. It only limits the hours that Dagster offers."""
 
     def key(self, group: Group) -> dg.AssetKey:
         """Return the asset key `<connector>/<group>/<topic>`."""
@@ -40,14 +40,14 @@ class TopicAssets(ArchivedTopic):
     def make_spec(self, group: Group, **fields: Any) -> dg.AssetSpec:
         """Define the topic's asset of the group, with further `fields` of an `AssetSpec`.
 
-        In the UI its group is in one for its connector: the graph calls an asset by its topic alone.
+        In the UI, its group is inside a group for its connector, because the graph names an asset by its topic alone.
         """
         place = {"group_name": f"{make_name(self.config.name)}/{group}", "owners": self.config.archive.owners}
         return dg.AssetSpec(**{"key": self.key(group), **place, "tags": {ASSET_TAG: group}, **fields})
 
     @property
     def kinds(self) -> set[str]:
-        """Dagster's kind tags of the asset: the store, the writing engine, and the objects' format."""
+        """Dagster's kind tags of the asset: the store, the engine that writes, and the objects' format."""
         layout = self.config.layout
         return {"s3", "spark", *find_format(layout.format).kinds(layout.codec)}
 
@@ -61,17 +61,17 @@ class TopicAssets(ArchivedTopic):
 
     @property
     def offered_hours(self) -> dg.TimeWindowPartitionsDefinition:
-        """The hours offered by Dagster, from the day of `first_hour` on."""
+        """The hours Dagster offers, from the day of `first_hour` on."""
         return define_hours(self._offered_from, self.config.layout.timezone)
 
     @property
     def offered_days(self) -> dg.TimeWindowPartitionsDefinition:
-        """The days offered by Dagster, from the day of `first_hour` on."""
+        """The days Dagster offers, from the day of `first_hour` on."""
         return define_days(self._offered_from, self.config.layout.timezone)
 
     @property
     def first_offered(self) -> datetime:
-        """The start of the first hour offered by Dagster, UTC. It refuses runs of earlier ones."""
+        """The start (UTC) of the first hour Dagster offers. Dagster refuses runs of earlier hours."""
         return self.offered_hours.start.astimezone(timezone.utc)
 
     @property
@@ -81,7 +81,7 @@ class TopicAssets(ArchivedTopic):
 
 
 def list_topic_assets(connectors: Iterable[ConnectorConfig]) -> list[TopicAssets]:
-    """Return every topic of every sink connector. A source connector archives none."""
+    """Return every topic of every sink connector. A source connector archives no topic."""
     sinks = (config for config in connectors if config.source is None)
     return [TopicAssets(config, topic) for config in sinks for topic in config.topics]
 
@@ -98,9 +98,9 @@ def make_topic_assets(
     checks: Sequence[dg.AssetCheckSpec] = (),
     config_schema: Mapping[str, dg.Field] | None = None,
 ) -> dg.AssetsDefinition:
-    """Make assets of one partitions definition, and their checks. The op `body` evaluates both.
+    """Make assets that share a partitions definition, and their checks. The op `body` evaluates both.
 
-    A backfill is one run for each contiguous range, whatever the number of topics.
+    A backfill makes one run for each contiguous range of partition keys, whatever the number of topics.
     """
     outputs = {make_op_name(*spec.key.path): spec for spec in specs}
     evaluated = _name_checks(checks)
@@ -133,7 +133,7 @@ def make_topic_checks(
     checks: Sequence[dg.AssetCheckSpec],
     config_schema: Mapping[str, dg.Field] | None = None,
 ) -> dg.AssetChecksDefinition:
-    """Make checks with an op of their own, `body`, apart from the run of their assets."""
+    """Make checks that an op of their own, `body`, evaluates apart from the run of their assets."""
     evaluated = _name_checks(checks)
     inputs = {make_op_name(*spec.asset_key.path): spec.asset_key for spec in checks}
     op = dg.op(
@@ -151,7 +151,7 @@ def make_topic_checks(
 def pick_topics(
     context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, topics: Sequence[TopicAssets], group: Group
 ) -> list[TopicAssets]:
-    """Return the topics with selected checks on their assets of the group."""
+    """Return the topics for which a check on the asset of the group is selected."""
     selected = {key.asset_key for key in context.selected_asset_check_keys}
     return [topic for topic in topics if topic.key(group) in selected]
 
@@ -159,7 +159,8 @@ def pick_topics(
 def check_each(topics: Sequence[TopicAssets], check: Callable[[TopicAssets], R]) -> Iterator[R]:
     """Yield the result of `check` for each topic.
 
-    A topic's error stops no other topic. In the end this raises PlatformError, and names each failed topic.
+    A topic's error does not stop the other topics. In the end, this raises a PlatformError that names each failed
+    topic.
     """
     failures: dict[str, PlatformError] = {}
     for topic in topics:
@@ -174,5 +175,5 @@ def check_each(topics: Sequence[TopicAssets], check: Callable[[TopicAssets], R])
 
 
 def _name_checks(checks: Sequence[dg.AssetCheckSpec]) -> dict[str, dg.AssetCheckSpec]:
-    """Return the specs by the names of the op's outputs: one name for each asset and check."""
+    """Return the specs by the names of the op's outputs, which are different for each asset and check."""
     return {make_op_name(*spec.asset_key.path, spec.name): spec for spec in checks}

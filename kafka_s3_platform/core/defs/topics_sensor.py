@@ -15,7 +15,7 @@ INTERVAL_SECONDS = 60
 
 
 def make_topic_specs(topics: Iterable[TopicAssets]) -> list[dg.AssetSpec]:
-    """Make `<connector>/kafka/<topic>` of each topic: the topic at Kafka, with this connector's lag."""
+    """Make `<connector>/kafka/<topic>` for each topic: the topic at Kafka, with this connector's lag."""
     return [
         topic.make_spec(
             "kafka",

@@ -1,16 +1,16 @@
 """Erase every record with some keys from an archive, in hours, days and months.
 
-All live objects of whole records are read to their ends. An object with such records is written anew without them and
-read back: it must hold the other records as they were, and none with a key. One commit puts the new objects in the
-place of the old ones. Then the old objects are deleted. Merged hours with such a record beside their day go too, as in
-retention: the day has their other records.
+All live objects of whole records are read to their ends. An object that holds such records is written anew without them
+and read back: the new object must hold the other records unchanged, and none with one of the keys. One commit puts the
+new objects in the place of the old ones. Then the old objects are deleted. Merged hours whose objects still exist are
+removed too if they hold such a record, as in retention: their day has their other records.
 
-The index keeps the numbers of the erased records (the kind `erased`). It keeps no key, and no hash of one: who has the
-hash of a telephone number finds the number by trying all of them. Scanned offsets stay covered, so no hour becomes
-incomplete, and no run archives the records again.
+The index keeps the numbers of the erased records (the kind `erased`). It keeps no key, and no hash of one, because
+whoever has the hash of a telephone number can find the number by trying all of them. Scanned offsets stay covered, so
+no hour becomes incomplete, and no run archives the records again.
 
-A run killed before the commit leaves objects without the erased records: the vacuum removes them. After the commit, the
-same command deletes the remaining old objects: the rows of the kind `erased` name them.
+A run killed before the commit leaves objects without the erased records, which the vacuum removes. If it is killed
+after the commit, the same command deletes the remaining old objects, which the rows of the kind `erased` name.
 """
 
 import logging
@@ -73,15 +73,18 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 Place: TypeAlias = tuple[int, Span | None, str]
-"""A kafka partition, the day or month that holds the records (None: out of range), and the day's timezone."""
+"""A kafka partition, the day or month that holds the records (None if out of range), and the day's timezone."""
 
 MAX_ROUNDS = 5
-"""So often the search goes on with objects that merges have put in the place of searched ones meanwhile."""
+"""Number of times the search goes on with objects that have replaced searched ones meanwhile."""
 
 
 @dataclass(frozen=True)
 class ErasureRequest:
-    """Erase the records of `topic` with one of the `keys`. With `despite_hold`, also in days on hold."""
+    """A request to erase the records of `topic` that have one of the `keys`.
+
+    If `despite_hold`, records in days on hold are erased too.
+    """
 
     config: ConnectorConfig = field(repr=False)
     topic: str
@@ -92,9 +95,9 @@ class ErasureRequest:
 
 @dataclass(frozen=True)
 class ErasureTask:
-    """A live segment to search or to rewrite. `merged` are the segments perhaps merged into it.
+    """A live segment to search or to rewrite. `merged` are the segments that may have been merged into it.
 
-    `late_count` of the remaining records are late. `writer` is the rewriting run.
+    `late_count` of the remaining records are late. `writer` is the run that rewrites the segment.
     """
 
     store: StoreSettings = field(repr=False)
@@ -107,10 +110,11 @@ class ErasureTask:
 
 @dataclass(frozen=True)
 class SearchedSegment:
-    """A segment read to its end. `counts` are its records with each key, in the order of the keys.
+    """A segment after it was read to its end.
 
-    `counts` is empty and `erased`, the row of these records, is None if there are none. `merged` are the merged
-    segments with some of them. With an `error` the segment could not be read, so nothing is certain about it.
+    `counts` has the number of its records for each key, in the order of the keys. `erased` is the index row for these
+    records. If there are none, `counts` is empty and `erased` is None. `merged` are the merged segments that hold some
+    of them. If there is an `error`, the segment could not be read, so nothing is certain about it.
     """
 
     segment: Segment
@@ -124,11 +128,12 @@ class SearchedSegment:
 class ErasureReport:
     """Result of an erasure, or its plan if it is not `applied`.
 
-    `counts` are the records with each key, in the order of the keys, those on hold too. `erased` are the rows of the
-    erased records, `merged` the segments removed because their day holds their other records. The records of `outputs`
-    were read back, and were as before. `leftovers` are objects with erased records, not deleted by an earlier run.
-    `removed` objects were deleted, `not_deleted` ones were others than the index's, and stay. `faults` are sentences
-    about objects not searched or not deleted, `unreached` about other possible places of such records.
+    `counts` has the number of records for each key, in the order of the keys, including records on hold. `erased` are
+    the rows of the erased records, and `merged` the segments removed because their day holds their other records. The
+    records of `outputs` were read back, and were as before. `leftovers` are objects with erased records that an earlier
+    run did not delete. `removed` objects were deleted. `not_deleted` objects were not the index's, and stay. `faults`
+    are sentences about objects not searched or not deleted, and `unreached` about other places where such records may
+    be.
     """
 
     topic: str
@@ -151,10 +156,10 @@ class ErasureReport:
 
 
 def erase_records(request: ErasureRequest, runner: TaskRunner, *, applies: bool) -> ErasureReport:
-    """Search the topic's archive for records with the keys, and erase them if it `applies`.
+    """Search the topic's archive for records with the keys, and erase them if `applies` is True.
 
-    Raises store errors, and SupersededError if a later erasure of the topic, or a vacuum, has ended this one: nothing
-    was committed then.
+    Raises store errors, and SupersededError if a later erasure of the topic, or a vacuum, has ended this one, in which
+    case nothing was committed.
     """
     index = TopicIndex.of(request.config, request.topic)
     if index.peek() is None:
@@ -179,14 +184,14 @@ class _Erasure:
         self._searched: dict[str, SearchedSegment] = {}
         self._outputs: dict[str, tuple[Segment, ...]] = {}
         self._results: tuple[SearchedSegment, ...] = ()
-        """Those of the live segments of the last search."""
+        """The results for the segments that were live at the last search."""
         self._months: frozenset[Span | None] = frozenset()
-        """Months whose days were merged: what is of such a month is looked at together, else what is of a day."""
+        """Months whose days were merged. The segments of such a month are treated together, other segments by day."""
         self._unequal: Mapping[Span | None, str] = {}
         """Days and months whose objects do not hold as many records as their merged hours, each with a sentence."""
 
     def search(self) -> None:
-        """Read all live segments of whole records, also segments put in their place by a merge meanwhile."""
+        """Read all live segments of whole records, including segments that replace them in a merge meanwhile."""
         for _ in range(MAX_ROUNDS):
             snapshot = self._index.open()
             live = [s for s in snapshot.segments if is_mergeable(s)]
@@ -203,7 +208,7 @@ class _Erasure:
                 return
 
     def _read(self, segments: Sequence[Segment], retired: Sequence[Segment]) -> None:
-        """Search segments, each with the retired segments perhaps merged into it, and keep the results."""
+        """Search segments, each with the retired segments that may be merged into it, and keep the results."""
         merged: dict[Place, list[Segment]] = defaultdict(list)
         for segment in retired:
             merged[self._find_place(segment)].append(segment)
@@ -222,7 +227,7 @@ class _Erasure:
 
     @property
     def _due(self) -> dict[str, SearchedSegment]:
-        """The segments to rewrite, by key: not on hold, and without an object in doubt in their day."""
+        """The segments to rewrite, by key: they are not on hold, and no object of their day is in doubt."""
         doubtful = {self._find_place(r.segment) for r in self._results if r.error is not None}
         places = (self._find_place(s) for r in self._results for s in r.merged)
         doubtful.update(place for place in places if place[1] in self._unequal)
@@ -233,13 +238,14 @@ class _Erasure:
         }
 
     def _find_place(self, segment: Segment) -> Place:
-        """Return kafka partition, day or month, and timezone of a segment: within these, hours are merged."""
+        """Return a segment's kafka partition, day or month, and timezone, within which hours are merged."""
         return segment.kafka_partition, choose_holder(find_day(segment), self._months), segment.zone.key
 
     def _find_unequal(self, snapshot: IndexSnapshot) -> dict[Span | None, str]:
-        """Return a fault for each day or month with other numbers of records than its merged hours: these may not go.
+        """Return a fault for each day or month whose number of records differs from its merged hours.
 
-        Some records may be in the hours' objects only. Retention compares the same before it removes hours.
+        These hours have to stay, because some records may be in their objects only. Retention makes the same comparison
+        before it removes hours.
         """
         unequal: dict[Span | None, str] = {}
         for span in {self._find_place(s)[1] for r in self._results for s in r.merged}:
@@ -248,20 +254,20 @@ class _Erasure:
         return unequal
 
     def _is_on_hold(self, segment: Segment) -> bool:
-        """Return True if a hold forbids to erase from the segment. Records out of range may be of any day on hold."""
+        """Return True if a hold forbids erasing from the segment. Records out of range may be in any day on hold."""
         rules = self._config.archive.retention
         topic = self._request.topic
         span = find_span(segment)
         if self._request.despite_hold:
             return False
-        # records of no day may be of any
+        # records of no day may belong to any day
         is_named = any(name in {topic, "*"} for name, _, _ in rules.holds)
         if span is None:
             return is_named
         return rules.is_on_hold(topic, *cover_days(span, [segment.zone], ZoneInfo(self._config.layout.timezone)))
 
     def apply(self) -> ErasureReport:
-        """Rewrite segments without the records to erase, commit them, and delete old objects, also of killed runs."""
+        """Rewrite segments without the records to erase, commit them, and delete old objects, even of killed runs."""
         if self._due:
             refuse_wrong_clock(self._config, self._store)
             refuse_without_right(self._config, self._store)
@@ -278,14 +284,14 @@ class _Erasure:
         try:
             foreign_keys = tuple(delete_objects(self._store, present))
         except PlatformError as err:
-            # what was committed is told in any case, and that its old objects may still be there
+            # report in any case what was committed, and that its old objects may still be there
             text = f"the index names no record with a key, but old objects that hold some were not deleted: {err}"
             return replace(report, faults=(*report.faults, f"{text}. Run it again"))
         removed = tuple(item for item in present if item.key not in foreign_keys)
         return replace(report, removed=removed, not_deleted=foreign_keys)
 
     def list_leftovers(self, snapshot: IndexSnapshot) -> list[StoredObject]:
-        """Return the objects with erased records still in the store, also from killed runs."""
+        """Return the objects with erased records that are still in the store, even from killed runs."""
         live_keys = collect_object_keys((*snapshot.segments, *snapshot.retired))
         siblings = chain.from_iterable(row.siblings for row in snapshot.erased)
         objects = [item for item in dict.fromkeys(siblings) if item.key not in live_keys]
@@ -293,7 +299,7 @@ class _Erasure:
         return [item for item, info in zip(objects, infos, strict=True) if info is not None]
 
     def _reserve(self, snapshot: IndexSnapshot) -> Lease:
-        """Commit the lease of this run to erase records of the topic. An earlier erasure of it ends here."""
+        """Commit the lease of this run to erase records of the topic. This ends an earlier erasure of the topic."""
         run_id = self._request.run_id
         topic = self._request.topic
         row = Compaction(None, run_id, snapshot.version + 1, datetime.now(timezone.utc))
@@ -302,10 +308,10 @@ class _Erasure:
         return take_leases(snapshot.connector_snapshot, {topic: change}, {topic: superseded})[topic]
 
     def _replace(self, lease: Lease) -> None:
-        """Write the due segments anew and commit them; try again if others changed them. IndexConflictError at last."""
+        """Write the due segments anew and commit them. Raise IndexConflictError if others keep changing them."""
         for _ in range(MAX_ROUNDS):
             failed_keys = self._rewrite(lease)
-            # what another run has replaced meanwhile is searched and written anew, as what replaced it
+            # if another run has replaced segments meanwhile, the new ones are searched and rewritten in their place
             if failed_keys <= {s.key for s in self._index.open().segments} and self._commit(lease):
                 return
             self.search()
@@ -315,9 +321,10 @@ class _Erasure:
         )
 
     def _rewrite(self, lease: Lease) -> set[str]:
-        """Write the due segments not written yet, without the records to erase.
+        """Write those due segments not written yet, without the records to erase.
 
-        Return the keys of segments with an error: nothing of their places goes.
+        Return the keys of segments that failed. Nothing is erased from their places (a day or month of a kafka
+        partition).
         """
         snapshot = self._index.open()
         topic = snapshot.state.topic
@@ -390,7 +397,7 @@ class _Erasure:
         )
 
     def _list_faults(self) -> Iterator[str]:
-        """Yield why some objects of the archive may hold records with a key still."""
+        """Yield the reasons why objects of the archive may still hold records with a key."""
         snapshot = self._index.open()
         for result in self._results:
             if result.error is not None:
@@ -407,7 +414,7 @@ class _Erasure:
             )
 
     def list_unreached(self) -> Iterator[str]:
-        """Yield, for the report, each possible place of records with the keys beside the archive."""
+        """Yield, for the report, each place outside the archive that may hold records with the keys."""
         snapshot = self._index.open()
         yield f"objects that the index does not name: `kafka-s3 vacuum {self._config.name} --dry-run` lists them"
         yield "archives of the topic by other connectors"
@@ -429,7 +436,7 @@ class _Erasure:
         )
 
     def _list_later(self, snapshot: IndexSnapshot) -> Iterator[str]:
-        """Yield a sentence about objects archived since the search: they may hold such records too."""
+        """Yield a sentence about objects archived since the search, which may hold such records too."""
         searched_keys = {r.segment.key for r in self._results}
         searched_keys.update(s.key for s in chain.from_iterable(self._outputs.values()))
         later = [s for s in snapshot.segments if is_mergeable(s) and s.key not in searched_keys]
@@ -439,7 +446,7 @@ class _Erasure:
 
 
 def _list_overlaps(segment: Segment, merged: Iterable[Segment]) -> tuple[Segment, ...]:
-    """Return the merged segments with overlapping offsets: they may hold the same records. An hour has none."""
+    """Return the merged segments whose offsets overlap, as they may hold the same records. An hour has none."""
     if segment.chunk == "hourly":
         return ()
     start = segment.start_offset
@@ -458,7 +465,7 @@ def _list_erased(results: Iterable[SearchedSegment]) -> tuple[Segment, ...]:
 
 
 def _list_merged(results: Iterable[SearchedSegment]) -> tuple[Segment, ...]:
-    """Return the merged hours to remove, each once: several objects of a day may hold records of one hour."""
+    """Return the merged hours to remove, each once, as several objects of a day may hold records of one hour."""
     return tuple(dict.fromkeys(chain.from_iterable(r.merged for r in results)))
 
 
@@ -467,9 +474,9 @@ def _count_late(result: SearchedSegment) -> int:
 
 
 def search_segment(task: ErasureTask, _: Attempt) -> SearchedSegment:
-    """Read a segment to its end, and count its records with one of the keys. A permanent error is in the result.
+    """Read a segment to its end, and count its records for each key. A permanent error becomes part of the result.
 
-    Merged segments with their offsets are read too.
+    Merged segments that include the offset of such a record are read too.
     """
     store = ObjectStore(task.store)
     matches = _Matches(task)
@@ -493,12 +500,12 @@ def _may_hold(store: ObjectStore, segment: Segment, keys: Sequence[bytes]) -> bo
 
 
 def find_keys(batch: pa.RecordBatch, keys: Sequence[bytes]) -> pa.Int32Array:
-    """Return for each record the place of its key in `keys`, null if it is none of them."""
+    """Return for each record the place of its key in `keys`, or null if it is none of them."""
     return pc.index_in(batch.column("key"), value_set=pa.array(keys, pa.binary()), skip_nulls=True)
 
 
 class _Matches:
-    """The records of a segment with a key: their numbers, and the merged segments with their offsets."""
+    """The records of a segment with one of the keys: their numbers, and the merged segments around their offsets."""
 
     def __init__(self, task: ErasureTask) -> None:
         self._task = task
@@ -511,7 +518,7 @@ class _Matches:
         self._is_touched = np.zeros(len(task.merged), bool)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count the records of a batch with a key, and note the span of their offsets and times."""
+        """Count the records of a batch that have one of the keys, and note the span of their offsets and times."""
         places = find_keys(batch, self._task.keys)
         if places.null_count == len(places):
             return
@@ -525,7 +532,7 @@ class _Matches:
         self._is_touched |= np.searchsorted(offsets, self._starts) < np.searchsorted(offsets, self._ends)
 
     def list_touched(self) -> list[Segment]:
-        """Return the merged segments with the offset of a record with a key."""
+        """Return the merged segments whose offsets include a record with one of the keys."""
         return [s for s, is_touched in zip(self._task.merged, self._is_touched, strict=True) if is_touched]
 
     def build_result(self, merged: tuple[Segment, ...]) -> SearchedSegment:
@@ -534,7 +541,7 @@ class _Matches:
         count = int(self._counts.sum())
         if not count:
             return SearchedSegment(segment)
-        # Which records are late is not archived: the others have as many of them as possible.
+        # Which records are late is not archived, so as many of them as possible are counted among the others.
         late_count = max(0, segment.late_count - (segment.record_count - count))
         row = replace(
             segment,
@@ -555,14 +562,14 @@ class _Matches:
 
 
 def rewrite_segment(task: ErasureTask, attempt: Attempt) -> tuple[str, tuple[Segment, ...] | PlatformError]:
-    """Write a segment's records without a key to new segments, and read these back.
+    """Write the records of a segment that have none of the keys to new segments, and read these back.
 
-    Return its key, and the new segments. If the segment is gone or not as in the index, or other records were read back
-    than were to stay, return the error in their place: nothing of its day goes.
+    Return the segment's key and the new segments. If the segment is gone or not as in the index, or if the records read
+    back are not the ones to keep, return the error in place of the new segments. Then nothing of its day is removed.
 
     Raises:
         AuthorizationError: the store refuses.
-        TransientError: it does not answer.
+        TransientError: the store does not answer.
     """
     try:
         return task.segment.key, _rewrite(task, attempt)
@@ -573,7 +580,7 @@ def rewrite_segment(task: ErasureTask, attempt: Attempt) -> tuple[str, tuple[Seg
 
 
 def _rewrite(task: ErasureTask, attempt: Attempt) -> tuple[Segment, ...]:
-    """Write the remaining records to new segments, and read them back. IntegrityError if they are not the same."""
+    """Write the remaining records to new segments, and read them back. Raises IntegrityError if they differ."""
     assert task.writer is not None  # noqa: S101 - it is a task to rewrite
     store = ObjectStore(task.store)
     expected = _Contents()
@@ -602,7 +609,7 @@ _DEFECT = "This is a defect of the platform"
 
 
 def _drop_matches(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches without the records of the keys."""
+    """Yield the batches without the records that have one of the keys."""
     for batch in batches:
         others = batch.filter(find_keys(batch, keys).is_null())
         if others.num_rows:
@@ -610,7 +617,7 @@ def _drop_matches(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes]) -> I
 
 
 class _Contents:
-    """Digests of records with all their columns but the kafka partition: the reader compares it."""
+    """Digests of records, of all columns but the kafka partition, which the reader compares."""
 
     def __init__(self) -> None:
         self._records = RecordDigest()
@@ -631,7 +638,7 @@ class _Contents:
 
 
 def _make_target(segment: Segment, writer: Provenance) -> tuple[SegmentTarget, Bucket]:
-    """Return the target and the bucket of segments in the place of this one, by its layout."""
+    """Return the target and the bucket for the segments that replace this one, by its layout."""
     layout = LayoutSettings.model_validate_json(segment.settings)
     parsed = new_segment_layout(layout).parse(segment.key)
     hour_ms = None if segment.chunk_start is None else to_epoch_ms(segment.chunk_start)

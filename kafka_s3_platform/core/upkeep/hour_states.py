@@ -1,6 +1,6 @@
 """Name the states of hours, one word and one mark each, and draw them as a grid of days x hours.
 
-A terminal, a page and Dagster show the same.
+A terminal, a page and Dagster show the same states.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ HourState: TypeAlias = Literal[
 ]
 
 Loss: TypeAlias = Literal["gap", "in doubt"]
-"""Offsets that an hour lacks: for sure, or only if records came out of order."""
+"""The loss of an hour's offsets: for sure ("gap"), or only if records came out of order ("in doubt")."""
 
 MARKS: Mapping[HourState, tuple[str, str]] = {
     "gap": ("!", "offsets are missing for good, and may have been of it"),
@@ -59,7 +59,7 @@ COLOURS: Mapping[HourState, tuple[str, str]] = {
     "complete": ("#1f8a5b", "#a5dcc2"),
     "empty": ("#cfe9dc", "#2c6b4d"),
 }
-"""The colour of each state, and its mark's on it. They differ in lightness, for people who see no green or red."""
+"""The colours of each state and of its mark. They differ in lightness, for people who cannot tell green from red."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def describe_hours(
 ) -> list[DescribedHour]:
     """Return the state and the report of each of the ascending `hours`.
 
-    Hours in `at_risk`, [from, to), have records soon to be deleted by Kafka, unless they are complete. The index does
-    not know that.
+    Hours in `at_risk`, [from, to), have records Kafka will soon delete, unless the hours are complete. The index does
+    not know this.
     """
     topic = snapshot.state.topic
     kafka_partitions: set[int] = set()
@@ -117,9 +117,9 @@ def find_hour_states(
     now: datetime,
     at_risk: tuple[datetime, datetime] | None,
 ) -> list[HourState]:
-    """Return the state of each of the ascending `hours`, as `describe_hours` does, from counts: no segment is read.
+    """Return the state of each of the ascending `hours`, as `describe_hours` does.
 
-    The counts are read once for all topics of the index.
+    It is derived from counts, without reading a segment. The counts are read once for all topics of the index.
     """
     state = snapshot.state
     counts = snapshot.count_hours(hours[0])
@@ -145,7 +145,10 @@ def _list_archived_hours(
 
 
 def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
-    """Return the complete ones of the ascending `hours` without a record archived, lost, or left to another sink."""
+    """Return those complete hours of which no record was archived, lost, or left to another sink.
+
+    `hours` are ascending.
+    """
     judge = snapshot.state.judge
     complete = [hour for hour in hours if judge.is_complete(hour, lateness) and not judge.may_lack(hour, lateness)]
     archived = _list_archived_hours(snapshot, complete, SEGMENT_KINDS)
@@ -155,8 +158,8 @@ def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], latenes
 def _find_losses(state: IndexState, verdict: HourVerdict) -> dict[int, Loss]:
     """Return the hour's losses by kafka partition: for sure ("gap"), or only if records came out of order ("in doubt").
 
-    Deleted or skipped records may be of every hour since they were last observed. If records are in order, they
-    are older than an hour with a plan that found records of earlier hours behind them.
+    Deleted or skipped records may belong to any hour since they were last observed. But if records are in order,
+    records at offsets below the hour's planned start are older than the hour.
     """
     losses: dict[int, Loss] = {}
     for gap in verdict.lacking:
@@ -170,14 +173,14 @@ def _find_losses(state: IndexState, verdict: HourVerdict) -> dict[int, Loss]:
 
 
 def _choose_worst(losses: Mapping[int, Loss]) -> Loss | None:
-    """Return the worst loss of any kafka partition, None if there is none."""
+    """Return the worst loss of any kafka partition, or None if there is none."""
     return "gap" if "gap" in losses.values() else "in doubt" if losses else None
 
 
 def _find_time_state(
     hour: datetime, lateness: timedelta, now: datetime, at_risk: tuple[datetime, datetime] | None
 ) -> HourState | None:
-    """Return the state of an incomplete hour by time alone, None if it should be complete by now."""
+    """Return the state of an incomplete hour by time alone, or None if it should be complete by now."""
     if hour > now:
         return "ahead"
     if at_risk is not None and at_risk[0] <= hour < at_risk[1]:
@@ -186,7 +189,7 @@ def _find_time_state(
 
 
 def _sum_counts(segments: Iterable[Segment]) -> tuple[int, int] | None:
-    """Return the records, and late ones, of segments. None if there are no segments."""
+    """Return the numbers of records, and of late ones, in segments, or None if there are no segments."""
     counts = [(segment.record_count, segment.late_count) for segment in segments]
     return (sum(records for records, _ in counts), sum(late for _, late in counts)) if counts else None
 
@@ -199,10 +202,10 @@ def _choose_state(
     is_complete: bool,
     is_expired: bool,
 ) -> HourState:
-    """Choose the state of an hour with `counts` of records and late ones. A gap counts first, even if complete.
+    """Choose the state of an hour. A gap comes first, even if the hour is complete.
 
-    `is_expired`: a rule of retention removed records of it. `time_state` is its state by time alone, see
-    `_find_time_state`.
+    `counts` are its numbers of records and of late records. `is_expired` is True if a rule of retention removed records
+    of the hour. `time_state` is its state by time alone, see `_find_time_state`.
     """
     if loss == "gap":
         return "gap"
@@ -254,7 +257,7 @@ def list_grid_days(
     if newest_hour is None or newest_hour < start:
         chunks = snapshot.list_chunks(SegmentFilter("hourly", chunk_starts=(start, now)), SEGMENT_KINDS)
         if not chunks and newest_hour is None:
-            # runs up to now request no hour: search all hours, if none is recent
+            # runs up to now request no hour, so search all hours if none is recent
             chunks = snapshot.list_chunks(SegmentFilter("hourly"), SEGMENT_KINDS)
         newest_hour = max((chunk.chunk_start for chunk in chunks if chunk.chunk_start), default=newest_hour)
     if newest_hour is not None and newest_hour < start:

@@ -1,27 +1,27 @@
 """The upkeep of a connector's index: fold old rows, merge files, write a checkpoint, remove expired files.
 
-Each step is a commit or a removal of its own, without a change to any answer of the index. Killed at any moment, the
-next upkeep goes on. Runs may archive meanwhile: their commits win, and the upkeep reads the index again.
+Each step is a commit or a removal of its own, and changes no answer of the index. If an upkeep is killed at any moment,
+the next one goes on. Runs may archive meanwhile. Their commits win, and the upkeep reads the index again.
 
-Expired are entries and checkpoints of the index's log, and dead data files. A version stays readable if it was the
+Entries and checkpoints of the index's log expire, and so do dead data files. A version stays readable if it was the
 newest one at any time within the last `retention`, by the store's own times. The newest checkpoint not later than the
-oldest of them is the *base*. Removed are, in this order:
+oldest readable version is the *base*. These files are removed, in this order:
 
-1. Data files taken out by the base's commit or an earlier one, and named by no version from the base on.
+1. Data files taken out by the base's commit or an earlier one, and not named by any version from the base on.
 2. The entries before the base, the oldest first.
 3. The checkpoints before the base.
 
-So the log shows the remaining work, and it is read once: the cost does not grow with the age of the index. Killed at
-any moment, the next upkeep goes on, because an entry goes after its files. Files without an entry in the log are never
-touched. Before anything goes, the base is compared with the entries replaced by it.
+So the log shows the remaining work. It is read once, so the cost does not grow with the age of the index. If an upkeep
+is killed, the next one goes on, because an entry is removed after its files. Files without an entry in the log are
+never touched. Before anything is removed, the base is compared with the entries it replaces.
 
-In a fold, facts for planning stay in the state, and old rows themselves go to periods of months. A row of
-`folded-2026-03` is the same row as before. It is read only for hours of that month. So a tick, a plan and a commit cost
-the same in the fifth year as in the first month.
+A *fold* keeps the facts for planning in the state, and moves the old rows themselves to periods (folders) of months. A
+row of `folded-2026-03` is the same row as before, but it is read only for hours of March 2026. So a tick, a plan and a
+commit cost the same in the fifth year as in the first month.
 
-The numbers of read and written rows are compared, and each topic's answers before and after, before the files are
-swapped in one commit. If a run commits meanwhile, the same files are committed on its version: its new rows are read
-beside the fold. If it removed rows, the fold is left for the next upkeep.
+Before the files are swapped in one commit, the numbers of rows read and written are compared, and so are each topic's
+answers before and after. If a run commits meanwhile, the same files are committed on top of its version, and its new
+rows are read beside the fold. If the run removed rows, the fold is left to the next upkeep.
 """
 
 import logging
@@ -62,10 +62,10 @@ from kafka_s3_platform.core.upkeep.index_merge import MONTH_FILE_BYTES, MergeRep
 logger = logging.getLogger(__name__)
 
 YOUNG = timedelta(days=2)
-"""Observations of this age stay as they are: late archived hours are planned by them, and runs may be at work."""
+"""Younger observations stay as they are: hours archived late are planned by them, and runs may be at work."""
 
 FOLD_ROWS = 1_000_000
-"""About the number of rows to read at once."""
+"""Approximate number of rows to read at once."""
 
 MOST_ROWS = 2_000_000
 """Number of moved rows after which the other topics wait for the next upkeep.
@@ -78,20 +78,20 @@ _FOLD_KINDS = [kind for kind, cls in KINDS.items() if cls in (FoldedScan, Folded
 KEPT = timedelta(days=7)
 """Time that a version stays readable after it was the newest one: longer than any run, restore or sensor holds one.
 
-It is no setting. A reader of an older version gets an error, and no more of it when the index is opened again.
+It is not a setting. A reader of an older version gets an error, which goes away when the index is opened again.
 """
 
 DELETES_AT_ONCE = 16
 
 _DATA_FILE = re.compile(r"period=[A-Za-z0-9-]+/part-[A-Za-z0-9.-]+\.parquet")
-"""Names of data files of delta-rs and the upkeep. Nothing else is deleted as one."""
+"""Names of data files that delta-rs and the upkeep write. Nothing else is deleted as a data file."""
 
 
 @dataclass(frozen=True)
 class FoldReport:
-    """Folded hours and topics, and moved rows, or on a dry run those to fold.
+    """Numbers of topics and hours folded, and of rows moved, or on a dry run to be folded and moved.
 
-    `is_overtaken`: a run changed the state meanwhile, so nothing was folded. The next upkeep does it.
+    `is_overtaken` is True if a run changed the state meanwhile, so nothing was folded. The next upkeep folds it.
     """
 
     topics: int = 0
@@ -101,7 +101,7 @@ class FoldReport:
 
 
 def fold_index(index: ConnectorIndex, lateness: timedelta, now: datetime, dry_run: bool) -> FoldReport:
-    """Move the old rows of all topics to files of months, in one commit. The module explains folds.
+    """Move the old rows of all topics to files of months, in one commit. The module's text explains folds.
 
     Raises store errors; a second call does the rest.
     """
@@ -140,9 +140,9 @@ def fold_index(index: ConnectorIndex, lateness: timedelta, now: datetime, dry_ru
 
 @dataclass
 class _TopicFolder:
-    """Splits the rows of topic after topic into remaining rows of the state, and rows to move to months.
+    """Splits the rows of topic after topic into rows that stay in the state, and rows to move to months.
 
-    Folds make up `more` rows than before.
+    The new folds have `more` rows than the folds they replace.
     """
 
     snapshot: ConnectorSnapshot
@@ -156,7 +156,10 @@ class _TopicFolder:
     _moved: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, topic: str, rows: pa.Table) -> None:
-        """Fold the rows of one topic. They stay as they are if they are damaged, or if there is little to fold."""
+        """Fold the rows of one topic.
+
+        They stay as they are if they are damaged, if there is little to fold, or once MOST_ROWS rows have been moved.
+        """
         state = None if self.rows >= MOST_ROWS else self._build_state(topic, rows)
         folding = None if state is None else fold_state(state, self.lateness, self.now - YOUNG)
         if state is None or folding is None:
@@ -177,13 +180,13 @@ class _TopicFolder:
         self.rows += moved.num_rows
 
     def take_moved(self) -> Mapping[str, Sequence[pa.Table]]:
-        """Return the moved rows by month, once."""
+        """Return the moved rows by month, and forget them."""
         moved = self._moved
         self._moved = defaultdict(list)
         return moved
 
     def _build_state(self, topic: str, rows: pa.Table) -> IndexState | None:
-        """Return the topic's state, None if its rows are damaged: the other topics are folded all the same."""
+        """Return the topic's state, or None if its rows are damaged. The other topics are folded all the same."""
         try:
             # through the snapshot, so that folded months are read if an answer needs them
             return self.snapshot.topic(topic).build_state(rows)
@@ -193,14 +196,14 @@ class _TopicFolder:
 
 
 def _group_topics(topics: Sequence[str], row_count: int) -> Iterator[Sequence[str]]:
-    """Yield the topics in groups of about FOLD_ROWS rows: these are held in memory."""
+    """Yield the topics in groups of about FOLD_ROWS rows, which are held in memory."""
     size = max(1, len(topics) * FOLD_ROWS // max(1, row_count))
     for start in range(0, len(topics), size):
         yield topics[start : start + size]
 
 
 def _match_folded_rows(rows: pa.Table, folding: Folding) -> pa.Array:
-    """Mark the rows replaced by the folding, by the rules of `Folding` for the objects made of them."""
+    """Mark the rows the folding replaces, by the rules of `Folding` for the objects made of these rows."""
     ends = pa.table(
         {
             "kafka_partition": pa.array(folding.ends.keys(), pa.int32()),
@@ -220,7 +223,11 @@ def _match_folded_rows(rows: pa.Table, folding: Folding) -> pa.Array:
 
 
 def _find_row_months(rows: pa.Table, state: IndexState) -> pa.Array:
-    """Return the month (`2026-03`) of each moved row: of a scan's or an hour's hour, of a frontier's time."""
+    """Return the month (such as `2026-03`) to which each row moves.
+
+    For an hour it is the hour's month. For a scan it is the month of the scan's hour, or of its commit if the hour is
+    unknown. For a frontier it is the month in which it was observed.
+    """
     is_scan = pc.equal(rows["kind"], "scan").combine_chunks()
     times = pc.coalesce(rows["hour"], rows["observed_at"], rows["committed_at"]).combine_chunks()
     months = pc.strftime(times, format="%Y-%m")
@@ -235,7 +242,7 @@ def _find_row_months(rows: pa.Table, state: IndexState) -> pa.Array:
 
 
 def _encode_fold(topic: str, folding: Folding, version: int, now: datetime) -> pa.Table:
-    """Encode the rows in the place of a topic's folded rows, as rows of version `version`."""
+    """Encode the rows that replace a topic's folded rows, as rows of version `version`."""
     fold = folding.fold
     rows = TopicRows(topic, (*fold.scans, *fold.frontiers, *fold.hours), {}, "upkeep")
     common = {"version": version, "commit_id": str(uuid4()), "committed_at": now}
@@ -253,9 +260,9 @@ def _write_months(
 
 @dataclass(frozen=True)
 class CleanupReport:
-    """Result of a cleanup, or on a dry run its plan: data files and log files, and their bytes.
+    """Result of a cleanup or, on a dry run, its plan: the numbers of data files and log files, and their bytes.
 
-    `base` is the oldest readable version afterwards. None: nothing is old enough.
+    `base` is the oldest version readable afterwards, or None if nothing is old enough.
     """
 
     base: int | None = None
@@ -275,7 +282,7 @@ class _CleanupPlan:
 
 
 def remove_expired(index: ConnectorIndex, retention: timedelta, dry_run: bool) -> CleanupReport:
-    """Remove files needed only by versions replaced longer than `retention` ago.
+    """Remove the files needed only by versions that were replaced longer than `retention` ago.
 
     Raises:
         AuthorizationError: the right to delete is missing; the message names it.
@@ -297,10 +304,13 @@ def remove_expired(index: ConnectorIndex, retention: timedelta, dry_run: bool) -
 
 
 def _plan_cleanup(table: IndexTable, retention: timedelta) -> _CleanupPlan | None:
-    """Find entries of the log older than `retention`, and data files not needed by later versions. None: no entry."""
+    """Find log entries older than `retention`, and data files no later version needs.
+
+    Return None if no entry can be removed.
+    """
     newest = table.open().table.version()
     log = list_log(table)
-    # the earlier of two clocks: if one is ahead, less is old
+    # the earlier of two clocks, so that less counts as old if one of them is ahead
     base = _find_base(log, newest, table.objects.clock.earlier_now() - retention)
     expired = sorted(version for version in log.entries if base is not None and version < base)
     if base is None or not expired:
@@ -324,7 +334,7 @@ def _plan_cleanup(table: IndexTable, retention: timedelta) -> _CleanupPlan | Non
 
 
 def _find_base(log: LogListing, newest: int, limit: datetime) -> int | None:
-    """Return the newest checkpoint not later than the oldest version to keep readable."""
+    """Return the newest checkpoint not later than the oldest version to keep readable, or None."""
     if newest not in log.entries:
         raise StoreUnavailableError(
             f"the store does not list the entry of version {newest} of an index's log, which it has: its answers are "
@@ -337,9 +347,9 @@ def _find_base(log: LogListing, newest: int, limit: datetime) -> int | None:
 
 
 def _compare_base(table: IndexTable, log: LogListing, entries: Sequence[LogEntry], live: Collection[str]) -> None:
-    """Compare the files of the base with the result of the entries before it, as far back as they are there.
+    """Compare the files of the base with the result of the entries before it, as far back as there are entries.
 
-    A killed upkeep may have left a part of the entries. Its own base was compared before.
+    A killed upkeep may have left only some of the entries, but its own base was compared before.
     """
     base = entries[-1].version
     versions = {entry.version for entry in entries}
@@ -364,7 +374,7 @@ def _compare_base(table: IndexTable, log: LogListing, entries: Sequence[LogEntry
 
 
 def _remove_files(table: IndexTable, plan: _CleanupPlan) -> list[int]:
-    """Remove everything in the plan. Return the sizes of the data files found."""
+    """Remove everything in the plan. Return the sizes of the data files that still existed."""
     try:
         with ThreadPoolExecutor(DELETES_AT_ONCE, thread_name_prefix="delete") as pool:
             infos = list(pool.map(lambda path: table.objects.head(f"{table.folder}/{path}"), plan.dead))
@@ -382,7 +392,7 @@ def _remove_files(table: IndexTable, plan: _CleanupPlan) -> list[int]:
 
 
 def _delete_object(table: IndexTable, info: ObjectInfo) -> None:
-    """Delete a file of the index as it was listed. Raise IndexDamagedError if it was replaced since."""
+    """Delete a file of the index if it is still the listed one. Raise IndexDamagedError if it was replaced since."""
     try:
         table.objects.delete(info.key, info.etag)
     except PreconditionError as err:
@@ -394,10 +404,10 @@ def _delete_object(table: IndexTable, info: ObjectInfo) -> None:
 
 @dataclass(frozen=True)
 class UpkeepReport:
-    """Result of each step, or on a dry run its plan.
+    """Result of each step or, on a dry run, its plan.
 
-    `version` is the index's afterwards, None if nothing was archived yet; `checkpoint` is True if one was written.
-    `refused` names a right missing for the removal: all other steps are done.
+    `version` is the index's version afterwards, or None if nothing was archived yet. `checkpoint` is True if a
+    checkpoint was written. `refused` names the right missing for the removal. All other steps are done even then.
     """
 
     uri: str
@@ -416,7 +426,7 @@ class UpkeepReport:
 
 
 def keep_up_index(config: ConnectorConfig, dry_run: bool, retention: timedelta = KEPT) -> UpkeepReport:
-    """Do all steps. A dry run reports them, and changes nothing.
+    """Do all steps of the upkeep. A dry run only reports them, and changes nothing.
 
     Versions stay readable for `retention` after they were the newest. Raises store errors; a second call does the
     rest.
@@ -424,7 +434,7 @@ def keep_up_index(config: ConnectorConfig, dry_run: bool, retention: timedelta =
     index = ConnectorIndex.of(config)
     if index.peek() is None:
         return UpkeepReport(index.uri, dry_run)
-    # ages are decided by times of the store and of this machine
+    # both the store's clock and this machine's decide about ages
     refuse_wrong_clock(config, ObjectStore(config.store))
     now = datetime.now(timezone.utc)
     fold = fold_index(index, timedelta(milliseconds=config.archive.allowed_lateness_ms), now, dry_run)

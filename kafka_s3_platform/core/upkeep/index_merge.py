@@ -1,9 +1,10 @@
 """Merge the small files of an index: files of many commits, and files of old days into files of months.
 
-Only periods with something to merge are touched, so the cost does not grow with the age of the index. A merge writes
-the same rows to new files, sorted by topic, and replaces the old ones by one commit. It changes no answer of the index.
-If a run commits meanwhile, the same new files are committed on its version, as long as all old ones are still live;
-else the merge is left for the next upkeep.
+The files lie in folders called *periods*, such as a day, a month, or the state of topics. Only periods with something
+to merge are touched, so the cost does not grow with the age of the index. A merge writes the same rows to new files,
+sorted by topic, and replaces the old files in one commit. It changes no answer of the index. If a run commits
+meanwhile, the same new files are committed on top of its version, as long as all old files are still live. Otherwise
+the merge is left to the next upkeep.
 """
 
 import logging
@@ -25,16 +26,16 @@ from kafka_s3_platform.core.store.index_rows import STATE_PERIOD, find_month
 logger = logging.getLogger(__name__)
 
 FEWEST = 4
-"""Number of small files of a period worth a commit."""
+"""Number of small files in a period that make merging them worth a commit."""
 
 OLD_AFTER = timedelta(days=60)
-"""Time after the end of a month until it is merged. Before, its days are merged again, so their files stay small."""
+"""Time from the end of a month until it is merged. Until then its days are merged again, so their files stay small."""
 
 MONTH_FILE_BYTES = 32 * 2**20
 """The size of files of months. Files of days are small enough to be read at once."""
 
 MERGE_ROWS = 200_000
-"""Number of rows to merge at once: they are held in memory."""
+"""Number of rows to merge at once, because they are held in memory."""
 
 _ORDER = ("topic", "chunk_start", "kafka_partition", "start_offset")
 
@@ -42,10 +43,10 @@ _ORDER = ("topic", "chunk_start", "kafka_partition", "start_offset")
 def swap_files(
     index: ConnectorIndex, added: Sequence[NewFile], removed: Sequence[DataFile], *, same_rows: bool
 ) -> bool:
-    """Put new data files of the index in the place of others, in one commit on the newest version.
+    """Replace data files of the index by new ones, in one commit on the newest version.
 
-    Return False, and change nothing, if another commit has removed one of the old files. `same_rows`: the new files
-    hold the same rows as the old ones. Raises store errors.
+    Return False, and change nothing, if another commit has removed one of the old files. `same_rows` is True if the new
+    files hold the same rows as the old ones. Raises store errors.
     """
     old_paths = {file.path for file in removed}
     new_paths = {file.path for file in added}
@@ -72,7 +73,7 @@ class FileMerge:
 
 @dataclass(frozen=True)
 class MergeReport:
-    """Result of a merge: files before and after, and bytes, of these periods.
+    """Result of a merge of these periods: numbers of files before and after, and the new bytes.
 
     `overtaken` periods were changed by a run meanwhile. They are merged another time.
     """
@@ -85,7 +86,7 @@ class MergeReport:
 
 
 def merge_files(index: ConnectorIndex, today: date, dry_run: bool) -> MergeReport:
-    """Merge the small files, one commit for each period. Raises store errors; a second call does the rest."""
+    """Merge the small files, one commit for each group of files. Raises store errors; a second call does the rest."""
     snapshot = index.open()
     merges = list(list_merges(list_data_files(index.table, snapshot.handle), today))
     finished: list[FileMerge] = []
@@ -110,7 +111,7 @@ def merge_files(index: ConnectorIndex, today: date, dry_run: bool) -> MergeRepor
 
 
 def list_merges(files: Iterable[DataFile], today: date) -> Iterator[FileMerge]:
-    """Yield the merges to do. Large enough files in their own period are left as they are."""
+    """Yield the merges to do. Files of sufficient size in the right period are left as they are."""
     placements = sorted((_find_target(file.period, today), file.period, file.path, file) for file in files)
     for period, group in groupby(placements, key=lambda placement: placement[0]):
         small_files = [file for *_, file in group if file.period != period or file.size < _choose_size(period) // 2]
@@ -120,12 +121,12 @@ def list_merges(files: Iterable[DataFile], today: date) -> Iterator[FileMerge]:
 
 
 def sort_rows(rows: pa.Table) -> pa.Table:
-    """Return the rows in the order of merged files: a reader of one topic skips the others."""
+    """Return the rows in the order of merged files, so a reader of one topic skips the others."""
     return rows.sort_by([(name, "ascending") for name in _ORDER])
 
 
 def _find_target(period: str, today: date) -> str:
-    """Return today's period for the rows of a file of `period`: the same, or its month when the month is old."""
+    """Return the period to which rows of `period` belong today: the same, or its month if the month is old."""
     month = find_month(period)
     if month is None:
         return period
@@ -140,7 +141,7 @@ def _choose_size(period: str) -> int:
 
 
 def _group_files(files: Iterable[DataFile]) -> Iterator[tuple[DataFile, ...]]:
-    """Yield the files in groups of at most MERGE_ROWS rows: memory holds a group. A larger file is alone."""
+    """Yield the files in groups of at most MERGE_ROWS rows, to be held in memory. A larger file is alone."""
     group: list[DataFile] = []
     rows = 0
     for file in files:
@@ -155,7 +156,7 @@ def _group_files(files: Iterable[DataFile]) -> Iterator[tuple[DataFile, ...]]:
 
 
 def _merge_period(index: ConnectorIndex, merge: FileMerge) -> tuple[int, ...] | None:
-    """Merge the files in one commit. Return the sizes of the new ones; None if a run changed the period meanwhile."""
+    """Merge the files in one commit. Return the sizes of the new ones, or None if a run changed the period."""
     snapshot = index.open()
     rows = read_rows(index.table, merge.files, "all")
     if rows.num_rows != sum(file.row_count for file in merge.files):

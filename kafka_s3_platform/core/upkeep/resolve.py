@@ -54,11 +54,11 @@ Decision = Skip | AcceptTruncation | BeginAt
 
 @dataclass(frozen=True)
 class ResolveReport:
-    """Gaps recorded by a decision, or on a dry run to be recorded.
+    """The gaps a decision has recorded or, on a dry run, would record.
 
-    It gives up `offset_count` offsets of the log, and `later_count` beyond its end: records written there later are not
-    archived either. `is_start_exact` is False if nobody can tell the first truncated offset of a log: then the gap
-    begins at the lowest possible one.
+    The decision gives up `offset_count` offsets of the log, and `later_count` offsets beyond its end: records written
+    there later are not archived either. `is_start_exact` is False if nobody can tell the first truncated offset of a
+    log. In this case the gap begins at the lowest possible offset.
     """
 
     topic: str
@@ -82,7 +82,7 @@ def resolve_offsets(
 
     Raises:
         BusyError: a run is at work on these offsets.
-        PermanentError: there is nothing to decide, or the decision includes records archived already or not written
+        PermanentError: there is nothing to decide, or the decision includes records already archived or not written
             yet.
     """
     with ClusterAdmin(config.kafka, begins=True) as admin:
@@ -90,7 +90,7 @@ def resolve_offsets(
         def decide(snapshot: IndexSnapshot | None) -> tuple[Mapping[str, Change], ResolveReport]:
             state = IndexState() if snapshot is None else snapshot.state
             if snapshot is not None and isinstance(decision, AcceptTruncation):
-                # if a log has grown again, it is compared with the epoch at the end of each scan
+                # needs every scan: a log that has grown again is compared with the epoch at the end of each
                 state = snapshot.unfolded_state
             description, frontier = _observe_kafka_partition(admin, topic, decision.kafka_partition)
             refuse_another_topic(description, state)
@@ -107,7 +107,7 @@ def resolve_offsets(
 def _observe_kafka_partition(
     admin: ClusterAdmin, topic: str, kafka_partition: int
 ) -> tuple[TopicDescription, Frontier]:
-    """Observe one kafka partition of the described topic, if it is not created again meanwhile."""
+    """Describe the topic and observe one of its kafka partitions. Repeat both if the topic changes meanwhile."""
 
     def observe(topics: Mapping[str, TopicDescription]) -> Answers[str, Frontier]:
         answers = admin.frontiers_of(dict.fromkeys(topics, (kafka_partition,)))
@@ -117,7 +117,7 @@ def _observe_kafka_partition(
 
 
 def _refuse_reserved(connector: str, topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
-    """Raise BusyError if a run has reserved offsets of the gaps: it may be archiving them now."""
+    """Raise BusyError if a run has reserved offsets of the gaps, because it may be archiving them now."""
     offsets = RangeSet(g.offsets for g in gaps)
     ranges = dict.fromkeys((g.kafka_partition for g in gaps), offsets)
     for reservation in state.conflicting(ranges):
@@ -133,7 +133,7 @@ def _refuse_reserved(connector: str, topic: str, state: IndexState, gaps: Sequen
 def _build_change(state: IndexState, topic: TopicGeneration, gaps: Sequence[Gap], run_id: str) -> Change:
     """Add the gaps, and take their offsets out of the unresolved rows.
 
-    The topic is added too: offsets have no meaning for another topic of the name.
+    The topic's id is added too, because the offsets mean nothing for another topic of the same name.
     """
     kafka_partition = gaps[0].kafka_partition
     failures = [u for u in state.failures if u.kafka_partition == kafka_partition]
@@ -145,7 +145,7 @@ def _build_change(state: IndexState, topic: TopicGeneration, gaps: Sequence[Gap]
 
 @dataclass(frozen=True)
 class _DecisionStep:
-    """Decides on one kafka partition, by the current index and log."""
+    """Decides on one kafka partition, based on the current index and log."""
 
     config: ConnectorConfig
     topic: str
@@ -153,7 +153,7 @@ class _DecisionStep:
     frontier: Frontier
 
     def build_report(self, decision: Decision, dry_run: bool) -> ResolveReport:
-        """Return the decision's gaps. Raises PermanentError if there is nothing to decide."""
+        """Return the report with the decision's gaps. Raises PermanentError if there is nothing to decide."""
         is_start_exact = True
         with open_divergence_finder(self.config.kafka, self.topic) as find_divergence:
             logs = ArchivedLogs(self.config, self.topic, self.state, find_divergence)
@@ -206,7 +206,7 @@ class _DecisionStep:
             )
 
     def _check_skip(self, decision: Skip) -> RangeSet:
-        """Return the offsets to skip. Refuse archived ones, and ones not readable yet."""
+        """Return the offsets to skip. Refuse offsets already archived or not yet readable."""
         requested = RangeSet([decision.offsets])
         self._refuse_unreadable_end(decision.offsets.end_offset)
         if archived := requested & self._coverage:
@@ -219,7 +219,7 @@ class _DecisionStep:
         return requested
 
     def _find_missing_below(self, offset: int) -> RangeSet:
-        """Return the unarchived offsets below `offset`. PermanentError if there are none."""
+        """Return the unarchived offsets below `offset`. Raises PermanentError if there are none."""
         self._refuse_unreadable_end(offset)
         missing = make_span(0, offset) - self._coverage
         if not missing:
@@ -229,7 +229,7 @@ class _DecisionStep:
         return missing
 
     def _find_truncation(self, logs: ArchivedLogs) -> Truncation:
-        """Find the log's truncation below the end of the archived offsets. PermanentError if there is none."""
+        """Find the log's truncation below the end of the archived offsets. Raises PermanentError if there is none."""
         truncation = logs.find_truncation(self.frontier)
         if truncation is None:
             raise PermanentError(

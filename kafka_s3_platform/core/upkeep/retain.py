@@ -1,14 +1,16 @@
-"""Remove unneeded objects from an archive: hours merged into their day, and days by the rules of retention.
+"""Remove the objects an archive no longer needs: hours merged into their day, and days by the rules of retention.
 
-The index is first, the objects second. One commit marks the segments as without objects; then the objects are deleted.
-A crash between the two leaves orphans for the vacuum, and never a row without its object.
+The index comes first, the objects second. One commit records that the segments have no objects any more, then the
+objects are deleted. A crash between the two leaves orphans, which the vacuum removes, but never a row without its
+object.
 
-- Merged hours go when all objects of their day were read, are as in the index, and hold as many records as the hours.
-  Their rows stay as `removed`: an hour keeps its numbers.
-- A day goes as a whole: its live segments, and its merged hours. Its hours stay as `expired` rows, so everybody can
-  tell what went from what never was. Scanned offsets stay covered: no hour becomes incomplete, nothing is read again.
-- Where days are merged into months, a month goes as a day does elsewhere, with its days and hours.
-- A late record of a removed day is archived as any other. It goes with the next run.
+- Merged hours are removed once all objects of their day were read, are as in the index, and hold as many records as the
+  hours. Their rows stay, with the kind `removed`, so an hour keeps its numbers.
+- A day is removed as a whole, with its live segments and its merged hours. Its hours stay as `expired` rows, which
+  distinguish removed records from records that never existed. Scanned offsets stay covered, so no hour becomes
+  incomplete, and nothing is read again.
+- If days were merged into months, a month is removed as a whole, with its days and hours.
+- A late record of a removed day is archived like any other. The next run removes it.
 """
 
 import logging
@@ -45,7 +47,7 @@ from kafka_s3_platform.core.upkeep.verify import verify_segments
 logger = logging.getLogger(__name__)
 
 SLICE_ROWS = 500
-"""About so many segments go with one commit: a long run, when killed, keeps what it has done."""
+"""Approximate number of segments to remove in one commit. A long run that is killed keeps what it has committed."""
 
 DELETES_AT_ONCE = 8
 
@@ -54,18 +56,21 @@ DELETE_CHECK = ".delete-check"
 
 @dataclass(frozen=True)
 class DayRemoval:
-    """The removal of a day's or month's merged hours, and with `expires` of everything. `rule` is the connector key."""
+    """The removal of a day's or month's merged hours or, if it `expires`, of everything in it.
+
+    `rule` is the connector key that asks for the removal.
+    """
 
     span: Span
     rule: str
     expires: bool
     live: tuple[Segment, ...]
     merged: tuple[Segment, ...]
-    """Hours, days of a month and earlier objects: their records are in live segments of it."""
+    """Hours, days of a month and earlier objects, whose records are in live segments of the day or month."""
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments of the objects to remove."""
+        """The segments whose objects are to be removed."""
         return (*self.live, *self.merged) if self.expires else self.merged
 
     @property
@@ -88,23 +93,23 @@ class DayRemoval:
 
 @dataclass(frozen=True)
 class RetentionPlan:
-    """The removals due in a topic now. `days_on_hold` would be due too, but for a hold."""
+    """The removals due in a topic now. `days_on_hold` would be due too if they were not on hold."""
 
     topic: str
     removals: tuple[DayRemoval, ...] = ()
     days_on_hold: tuple[Span, ...] = ()
     object_bytes: int = 0
-    """The bytes of all objects of the topic before anything goes."""
+    """The bytes of all objects of the topic before anything is removed."""
 
     undated_records: int = 0
-    """Records with timestamps out of range: they are of no day, and stay."""
+    """Number of records whose timestamps are out of range. They belong to no day, and stay."""
 
 
 @dataclass(frozen=True)
 class RetentionReport:
-    """The removals of a topic, by the plan. `refused` are sentences about days kept because something is wrong.
+    """The removals made in a topic. `refused` are sentences about days kept because something is wrong.
 
-    `replaced` are the keys of objects left there: they were others than the index's.
+    `replaced` are the keys of objects left in place because they are not the index's.
     """
 
     plan: RetentionPlan
@@ -119,23 +124,23 @@ def collect_refusals(reports: Iterable[RetentionReport]) -> dict[str, PlatformEr
 
 
 def find_number(rule: PerTopic, topic: str) -> int | None:
-    """Return a retention rule's number for the topic, in ms or bytes. None: no limit."""
+    """Return a retention rule's number for the topic, in ms or bytes, or None if there is no limit."""
     numbers = dict(rule)
     number = numbers.get(topic, numbers.get("", -1))
     return None if number < 0 else number
 
 
 def plan_retention(config: ConnectorConfig, topic: str, now: datetime) -> RetentionPlan:
-    """Return the removals from the topic by the connector's rules at `now`. Changes nothing. Raises store errors."""
+    """Return the removals due in the topic by the connector's rules at `now`. Changes nothing. Raises store errors."""
     snapshot = TopicIndex.of(config, topic).peek()
     return RetentionPlan(topic) if snapshot is None else _Planner(config, topic, snapshot, now).plan()
 
 
 def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime | None = None) -> RetentionReport:
-    """Remove hours and days of the topic by the connector's rules. Killed at any moment, a second call goes on.
+    """Remove hours and days of the topic by the connector's rules. If it is killed, a second call goes on.
 
-    Objects left by a killed run are orphans: the vacuum removes them. Raises store errors; an AuthorizationError,
-    without the right to delete, comes before anything is committed.
+    Objects left by a killed run are orphans, which the vacuum removes. Raises store errors. If the right to delete is
+    missing, an AuthorizationError is raised before anything is committed.
     """
     refuse_wrong_clock(config, ObjectStore(config.store))
     plan = plan_retention(config, topic, now or datetime.now(timezone.utc))
@@ -161,7 +166,10 @@ def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime
 
 
 def refuse_without_right(config: ConnectorConfig, store: ObjectStore) -> None:
-    """Raise AuthorizationError without the right to delete: try it on an object that never exists, in each folder."""
+    """Raise AuthorizationError if the right to delete is missing.
+
+    To find out, delete an object that never exists, in each folder.
+    """
     for folder in (config.layout.topics_dir, config.layout.daily_dir):
         store.delete(f"{folder}/{DELETE_CHECK}".lstrip("/"), NO_ETAG)
 
@@ -182,11 +190,11 @@ class _Planner:
         self._fresh_days = self._find_fresh_days()
 
     def plan(self) -> RetentionPlan:
-        """Choose the days with objects to remove, the oldest first, and the days kept only by a hold."""
+        """Choose the days with objects to remove, the oldest first, and the days that only a hold keeps."""
         undated = self._live.pop(None, ())
         object_bytes = sum(map(_sum_bytes, (undated, *self._live.values(), *self._merged.values())))
         days = sorted((day for day in {*self._live, *self._merged} if day is not None), key=find_first_day)
-        # What is on hold, or of no day, cannot go: for its bytes no other day goes either.
+        # Days on hold and records of no day cannot go, so no other day has to go because of their bytes.
         remaining = sum(self._count_bytes(day) for day in days if not self._is_on_hold(day))
         removals: list[DayRemoval] = []
         days_on_hold: list[Span] = []
@@ -217,7 +225,7 @@ class _Planner:
         return {segment.zone for segment in (*self._live.get(day, ()), *self._merged.get(day, ()))}
 
     def _find_fresh_days(self) -> frozenset[Span | None]:
-        """Return the days merged too recently to remove their hours: an hour's row is as old as its merge."""
+        """Return the days merged too recently for their hours to be removed. An hour's row is as old as its merge."""
         age = find_number(self._rules.merged_ms, self._topic)
         if age is None:
             return frozenset(self._merged)
@@ -226,7 +234,7 @@ class _Planner:
         return frozenset(group_by_holder(fresh, self._months))
 
     def _count_bytes(self, day: Span) -> int:
-        """Return the bytes of the day, without merged hours removed in any case."""
+        """Return the bytes of the day, without merged hours if these are removed in any case."""
         merged = () if self._may_remove_merged(day) else self._merged.get(day, ())
         return _sum_bytes((*self._live.get(day, ()), *merged))
 
@@ -235,7 +243,7 @@ class _Planner:
         return day in self._merged and day not in self._fresh_days
 
     def _find_expiry(self, day: Span, object_bytes: int) -> str:
-        """Return the connector key by which the day expires now, empty if it stays. A day that is not over stays."""
+        """Return the connector key by which the day expires now, or "" if it stays. A day stays until it is over."""
         end = max(find_day_end(day, zone) for zone in {self._zone, *self._list_zones(day)})
         if end + self._lateness > self._now:
             return ""
@@ -266,7 +274,11 @@ def _slice(removals: Sequence[DayRemoval]) -> Iterator[list[DayRemoval]]:
 
 
 def _find_fault(snapshot: IndexSnapshot, store: ObjectStore, removal: DayRemoval) -> str:
-    """Return why the day has to stay, or nothing. It may go if its objects hold as many records as its merged hours."""
+    """Return the reason why the day has to stay, or an empty text.
+
+    It may go if its objects hold as many records as its merged hours. Unless the day expires, its objects are also read
+    and verified.
+    """
     if loss := explain_lost_records(snapshot, removal.span):
         return f"{removal.span} stays: {loss}"
     if removal.expires:
@@ -281,7 +293,7 @@ def _find_fault(snapshot: IndexSnapshot, store: ObjectStore, removal: DayRemoval
 
 
 def _commit(index: TopicIndex, removals: Sequence[DayRemoval], run_id: str) -> list[DayRemoval]:
-    """Commit the removals to the index, but of no day changed since the plan. Return the committed ones."""
+    """Commit the removals to the index, except of days changed since the plan. Return the committed removals."""
 
     def plan(connector_snapshot: ConnectorSnapshot) -> tuple[Mapping[str, Change], list[DayRemoval]]:
         snapshot = connector_snapshot.topic(index.topic)
@@ -297,7 +309,7 @@ def _is_same(snapshot: IndexSnapshot, removal: DayRemoval) -> bool:
 
 
 def _build_change(snapshot: IndexSnapshot, removals: Sequence[DayRemoval], run_id: str) -> Change:
-    """Build the index rows of the removals: the hours keep a row with their numbers, merged segments keep none."""
+    """Build the index rows of the removals. Hours keep a row with their numbers, merged segments keep none."""
     emptied: list[Segment] = []
     expired: list[Segment] = []
     dropped: list[Segment] = []
@@ -314,12 +326,12 @@ def _build_change(snapshot: IndexSnapshot, removals: Sequence[DayRemoval], run_i
 
 
 def forget_sums(segment: Segment) -> Segment:
-    """Return the segment without ETag and checksums, for its row after its object is deleted: they need most bytes."""
+    """Return the segment without ETag and checksums, which take most bytes, for its row after its object is deleted."""
     return replace(segment, etag="", sha256="", digest="")
 
 
 def delete_objects(store: ObjectStore, objects: Iterable[StoredObject]) -> list[str]:
-    """Delete the objects still the same as in the index. Return the keys of the others: they stay."""
+    """Delete the objects still as they are in the index. Return the keys of the others, which stay."""
 
     def delete(item: StoredObject) -> str:
         try:

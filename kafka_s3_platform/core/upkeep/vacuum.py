@@ -1,28 +1,29 @@
-"""Remove remains of uncommitted runs: orphan objects and unfinished multipart uploads.
+"""Remove the remains of runs that never committed: orphan objects and unfinished multipart uploads.
 
 An object is an orphan only if all of these are true:
 
 - Its metadata names this connector, this topic, this index with one of its topic ids, and the object's own key. So it
-  is no copy.
+  is not a copy.
 - Its epoch is not later than the index's version, and no reservation or compaction of the epoch is open.
 - No open reservation holds its first offset.
-- Its key is neither a live nor a retired one of the index.
+- Its key is neither a live nor a retired key of the index.
 - It is not older than the index, and it is older than `older_than`.
 - No object of a live segment is missing. An index put back from a copy may name hours removed by retention since,
-  and not the day with their records.
+  but not the day that holds their records.
 
 Deleting comes last. One commit condemns the orphans' keys and ends the runs older than `older_than`. The commit
-succeeds only on the index version in which these objects are orphans. A run with a later reservation finds the
-condemned keys in the index and never writes them: it puts its epoch into the names of its objects. A run with an
-earlier reservation, still open, has no such key in its ranges. So nothing live ever lies at a condemned key, and a
-DELETE may arrive at any time. Therefore the vacuum needs no lease and makes no run wait. It may be suspended or killed,
-and two of them may run at once.
+succeeds only on the index version in which these objects are orphans. A run that reserves later finds the condemned
+keys in the index and never writes them, because it puts its epoch into the names of its objects. A run that reserved
+before, and is still open, has no such key in its ranges. So nothing live ever lies at a condemned key, and a DELETE may
+arrive at any time. Therefore the vacuum needs no lease and makes no run wait. It may be suspended or killed, and two of
+them may run at once.
 
 The metadata of an unfinished upload cannot be read. The upload is aborted if all of these are true: its key has the
 layout and the extension of this topic's segments; the epoch in the key, if there is one, is closed; no open reservation
 holds its first offset; it is not older than the index, and it is older than `older_than`. Aborting ends this one upload
-and nothing else at its key. Another tool with keys of the same layout (Connect's S3 sink, uncompressed Parquet) could
-lose an upload in progress, but never an object. So `older_than` must be longer than such a tool keeps an upload open.
+and nothing else at its key. Another tool that writes keys of the same layout (Connect's S3 sink, uncompressed Parquet)
+could lose an upload in progress, but never an object. So `older_than` must be longer than such a tool keeps an upload
+open.
 """
 
 import logging
@@ -50,17 +51,19 @@ logger = logging.getLogger(__name__)
 STEP = 100
 """Number of deletions after which the index is read again.
 
-Its keys are not deleted. The condemned keys already make this safe: it is a second check.
+Keys the index then names are not deleted. This is only a second check, because the condemned keys already make the
+deletion safe.
 """
 
 
 @dataclass(frozen=True)
 class VacuumReport:
-    """Result of a vacuum, or on a dry run its plan.
+    """Result of a vacuum or, on a dry run, its plan.
 
     `foreign` objects were written by other tools, are copies, or belong to another index. `retained` counts our objects
-    if they are too young, or if their runs may still commit. While objects of live segments are `missing`, it counts
-    all of ours not named by the index. `finished` is false if an object changed meanwhile: run the vacuum again.
+    that are too young, or whose runs may still commit. While objects of live segments are `missing`, it counts all of
+    our objects the index does not name. `finished` is False if an object changed meanwhile and the vacuum has to run
+    again.
     """
 
     removed: tuple[str, ...] = ()
@@ -90,11 +93,12 @@ def vacuum_topic(
 
 
 def set_aside_unknown(config: ConnectorConfig, topic: str, run_id: str) -> tuple[str, ...]:
-    """Forbid later runs to write to keys of our objects unknown to the index. Return these keys.
+    """Forbid later runs to write to keys of our objects the index does not know. Return these keys.
 
-    This is needed after the index was restored from a copy: it uses epochs of existing objects again, so later runs
-    could neither replace them nor take them for theirs. Deletes nothing: these objects may be the only ones with
-    records deleted by Kafka since. A later vacuum takes them for orphans when they are old enough.
+    This is needed after the index was restored from a copy. The index then uses epochs of existing objects again, so
+    later runs could neither replace these objects nor take them for their own. Nothing is deleted, because these
+    objects may be the only ones with records that Kafka has deleted since. A later vacuum treats them as orphans once
+    they are old enough.
     """
     index = TopicIndex.of(config, topic)
     if index.within_connector.peek() is None:
@@ -105,7 +109,7 @@ def set_aside_unknown(config: ConnectorConfig, topic: str, run_id: str) -> tuple
 
 @dataclass(frozen=True)
 class _Orphan:
-    """An object to delete, and the possible kafka partitions and first offsets of its key."""
+    """An object to delete, and the kafka partitions and first offsets its key may stand for."""
 
     info: ObjectInfo
     begins: tuple[tuple[int, int], ...]
@@ -116,7 +120,7 @@ class _Findings:
     """Objects and uploads to remove, and others, according to one version of the index."""
 
     unknown: list[_Orphan] = field(default_factory=list)
-    """All objects of this connector, topic and index without a row in the index."""
+    """All objects of this connector, topic and index that have no row in the index."""
 
     orphans: list[_Orphan] = field(default_factory=list)
     retained: int = 0
@@ -142,7 +146,7 @@ class _Vacuum:
         self._folders = _list_folders(snapshot, layouts, topic)
 
     def set_aside(self, run_id: str) -> tuple[str, ...]:
-        """Condemn the keys of objects unknown to the index, in one commit. Return these keys."""
+        """Condemn the keys of objects the index does not know, in one commit. Return these keys."""
         objects = self._list_objects()
 
         def condemn(snapshot: IndexSnapshot) -> tuple[str, ...]:
@@ -158,8 +162,8 @@ class _Vacuum:
     def run(self, run_id: str, dry_run: bool) -> VacuumReport:
         """Delete orphans, and abort abandoned uploads. A dry run only finds them.
 
-        An orphan is an object of a run unable to commit any more. Before it is deleted, a commit forbids its key to all
-        later runs (it *condemns* the key): so the deletion may arrive at any time.
+        An orphan is an object of a run that can no longer commit. Before the object is deleted, a commit forbids its
+        key to all later runs (it *condemns* the key), so the deletion may arrive at any time.
         """
         objects = self._list_objects()
         uploads: list[UnfinishedUpload] = []
@@ -167,7 +171,7 @@ class _Vacuum:
             uploads += self._store.list_uploads(folder)
 
         def classify(snapshot: IndexSnapshot) -> _Findings:
-            # The index is read after the listing. So it has all listed objects that a commit has made live.
+            # The index is read after the listing, so it has all listed objects that a commit has made live.
             return self._classify_objects(objects, uploads, snapshot)
 
         def condemn(snapshot: IndexSnapshot) -> _Findings:
@@ -234,13 +238,13 @@ class _Vacuum:
         return findings
 
     def _find_missing(self, objects: Sequence[ObjectInfo], snapshot: IndexSnapshot) -> tuple[str, ...]:
-        """Return the keys of live segments without their objects. Objects missing in the listing are asked for."""
+        """Return the keys of live segments whose objects are missing. The store is asked about each unlisted object."""
         listed_keys = {item.key for item in objects}
         unlisted = [segment.key for segment in snapshot.segments if segment.key not in listed_keys]
         return tuple(key for key, info in zip(unlisted, self._store.heads(unlisted), strict=True) if info is None)
 
     def _head(self, key: str) -> ObjectInfo | None:
-        """Return the object's metadata, read only once: if it differs later, the object is not deleted."""
+        """Return the object's metadata, which is read only once. If it differs later, the object is not deleted."""
         if key not in self._heads:
             self._heads[key] = self._store.head(key)
         return self._heads[key]
@@ -264,9 +268,9 @@ class _Vacuum:
         )
 
     def _is_closed(self, epoch: int, begins: Sequence[tuple[int, int]], snapshot: IndexSnapshot) -> bool:
-        """Return True if no run can still commit the object: neither its writer, nor a run with its offsets reserved.
+        """Return True if no run can still commit the object: neither its writer, nor a run that reserved its offsets.
 
-        Old reservations and compactions do not count: they end in the commit of the condemned keys.
+        Old reservations and compactions do not count, because the commit of the condemned keys ends them.
         """
         state = snapshot.state
         reserved = [r for r in state.reservations if not self._is_old(r)]
@@ -286,7 +290,7 @@ class _Vacuum:
         return has_age and any(self._is_segment_key(*layout, upload.key, snapshot) for layout in self._layouts)
 
     def _is_segment_key(self, layout: LayoutSettings, keys: SegmentLayout, key: str, snapshot: IndexSnapshot) -> bool:
-        """Return True if the key is one of the layout for this topic, and no run can still write the object."""
+        """Return True if the key fits the layout for this topic, and no run can still write the object."""
         parsed = keys.parse(key)
         return (
             parsed is not None
@@ -295,7 +299,7 @@ class _Vacuum:
         )
 
     def _condemn(self, orphans: Sequence[_Orphan], snapshot: IndexSnapshot, run_id: str) -> None:
-        """Forbid all runs to write to these keys any more, and end runs older than the limit, in one commit."""
+        """Forbid all runs to write to these keys from now on, and end runs older than the limit, in one commit."""
         state = snapshot.state
         epoch = snapshot.version + 1
         condemned_rows = {(c.key, c.kafka_partition, c.start_offset) for c in state.condemned}
@@ -307,7 +311,7 @@ class _Vacuum:
             snapshot.commit(Change(added=rows, removed=run_predicates, run_id=run_id))
 
     def _delete_orphans(self, orphans: Sequence[_Orphan]) -> Iterator[ObjectInfo]:
-        """Delete each orphan unchanged since its classification. Yield the deleted ones."""
+        """Delete each orphan that has not changed since its classification. Yield the deleted ones."""
         index_keys: frozenset[str] = frozenset()
         for number, orphan in enumerate(orphans):
             if number % STEP == 0:
@@ -319,7 +323,7 @@ class _Vacuum:
                 yield orphan.info
 
     def _delete(self, orphan: ObjectInfo) -> bool:
-        """Delete the object if it is as it was classified. Return False if it was written again."""
+        """Delete the object if it has not changed since its classification. Return False if it was written again."""
         current = self._store.head(orphan.key)
         if current is None:
             return True
@@ -333,10 +337,10 @@ class _Vacuum:
 
 
 def _collect_layouts(snapshot: IndexSnapshot, config: ConnectorConfig) -> list[LayoutSettings]:
-    """Return every possible layout of the topic's keys: of its segments, removed ones too, and of its config.
+    """Return every layout the topic's keys may have: of its segments, even removed ones, and of its config.
 
-    Each layout of hours also has its layout of days: a killed compaction may have left objects of days, but no segment
-    with this layout.
+    For each layout of hours, its layout of days is included, because a killed compaction may have left objects of days,
+    but no segment with this layout.
     """
     settings_of_chunks = {(s.settings, s.chunk) for s in snapshot.select_segments(EVERY_SEGMENT, SEGMENT_KINDS)}
     layouts = [(LayoutSettings.model_validate_json(settings), chunk) for settings, chunk in sorted(settings_of_chunks)]
@@ -346,9 +350,9 @@ def _collect_layouts(snapshot: IndexSnapshot, config: ConnectorConfig) -> list[L
 
 
 def _list_folders(snapshot: IndexSnapshot, layouts: Sequence[LayoutSettings], topic: str) -> list[str]:
-    """Return prefixes of all possible keys of the layouts.
+    """Return the prefixes of all keys the layouts may have made.
 
-    This is the topic's folder if all keys lie in it, else the root `topics.dir`.
+    A prefix is the topic's folder if all keys lie in it, or else the root `topics.dir`.
     """
     segments = snapshot.select_segments(EVERY_SEGMENT, SEGMENT_KINDS)
     settings = {s.settings for s in segments}
@@ -363,5 +367,5 @@ def _list_folders(snapshot: IndexSnapshot, layouts: Sequence[LayoutSettings], to
 
 
 def _truncate_to_second(moment: datetime) -> datetime:
-    """Truncate the time as stores do: their times have whole seconds."""
+    """Truncate the time to whole seconds, as stores do."""
     return moment.replace(microsecond=0)

@@ -51,7 +51,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class Hole:
-    """Offsets `[start_offset, end_offset)` between archived ones, not scanned by any run (yet)."""
+    """Offsets `[start_offset, end_offset)` between archived ones, which no run has scanned (yet)."""
 
     kafka_partition: int
     start_offset: int
@@ -63,8 +63,8 @@ class VerifyReport:
     """Result of a verification. If `deep`, every object was read to its end, not only compared by size and ETag.
 
     The offsets of `gaps` are lost. An earlier sink has the offsets `taken_over`. `unresolved` offsets could not be
-    archived; they are not among the holes. `record_bytes` counts keys, values and headers. `inventory` is the SHA-256
-    of the lines `<SHA-256 of an object> <its key>`, sorted.
+    archived, and do not count as holes. `record_bytes` counts keys, values and headers. `inventory` is the SHA-256 of
+    the sorted lines `<SHA-256 of an object> <its key>`.
     """
 
     topic: str
@@ -82,7 +82,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """True if there is no damage. Holes and gaps are no damage: they are reported separately."""
+        """True if there is no damage. Holes and gaps are not damage, and are reported separately."""
         return not self.damages
 
 
@@ -101,7 +101,7 @@ class VerifyTask:
 def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: TaskRunner) -> VerifyReport:
     """Check the archive of `topic`. If `deep`, tasks of `runner` read every object to its end.
 
-    An archive without any records is no error. Raises store errors; the report has the faults of the archive.
+    An archive without any records is not an error. Raises store errors. Faults of the archive are in the report.
     """
     index = TopicIndex.of(config, topic)
     snapshot = index.peek()
@@ -161,7 +161,8 @@ def verify_hours(
 ) -> tuple[Damage, ...]:
     """Check the existence, the size and the ETag of the objects with records of `hours`.
 
-    These are hourly segments, and daily ones with merged hours. If `deep`, read every object to its end too.
+    They belong to hourly segments, and to daily and monthly ones with merged hours. If `deep`, read every object to its
+    end too.
     """
     return verify_segments(store, read_hour_segments(snapshot, hours), deep)
 
@@ -178,7 +179,7 @@ def verify_segments(store: ObjectStore, segments: Sequence[Segment], deep: bool)
 
 
 def read_checked(store: ObjectStore, segment: Segment) -> Generator[pa.RecordBatch, None, None]:
-    """Read the records of a segment, in batches of the reader.
+    """Yield the records of a segment, in the reader's batches.
 
     Raises:
         IntegrityError: the object is gone or is not the one in the index. Raised at the end of the reading if the
@@ -205,9 +206,9 @@ def read_checked(store: ObjectStore, segment: Segment) -> Generator[pa.RecordBat
 
 
 def read_and_verify(task: VerifyTask, _: Attempt) -> tuple[VerifyTask, list[Damage]]:
-    """Read each object of a task to its end, in a process of Spark's. Return the task, and the damages.
+    """Read each object of a task to its end, in a Spark process. Return the task, and the damages.
 
-    Checked are SHA-256, number of records, their digest, and that no offset is in two objects.
+    The checks are of the SHA-256, the number of records, their digest, and offsets held by two objects.
     """
     store = ObjectStore(task.store)
     damages: list[Damage] = []
@@ -218,11 +219,11 @@ def read_and_verify(task: VerifyTask, _: Attempt) -> tuple[VerifyTask, list[Dama
 
 LONGEST_DAY = timedelta(hours=26)
 LONGEST_MONTH = timedelta(days=31, hours=2)
-"""Longest time from the begin of a day or month to an hour of it, if clocks change."""
+"""Longest time from the start of a day or month to one of its hours, if clocks change."""
 
 
 def read_hour_segments(snapshot: IndexSnapshot, hours: Collection[datetime]) -> list[Segment]:
-    """Return the live segments of these hours: hourly ones, and daily and monthly ones around them."""
+    """Return the live segments that overlap these hours: hourly, daily and monthly ones."""
     if not hours:
         return []
     begin = shift_time(min(hours), -LONGEST_DAY)
@@ -235,7 +236,7 @@ def read_hour_segments(snapshot: IndexSnapshot, hours: Collection[datetime]) -> 
 def overlaps_hours(segment: Segment, hours: Collection[datetime]) -> bool:
     """Return True if a segment's hour, day or month overlaps one of these hours.
 
-    A day is one of the segment's own timezone. Records out of range belong to no hour.
+    Days and months are counted in the segment's own timezone. Records out of range belong to no hour.
     """
     if segment.chunk_start is None:
         return False
@@ -243,7 +244,7 @@ def overlaps_hours(segment: Segment, hours: Collection[datetime]) -> bool:
     end = segment.chunk_start + HOUR
     if span is not None and segment.chunk != "hourly":
         end = find_day_end(span, segment.zone)
-    # A difference, not `hour + HOUR`: the last hour of the calendar has no end.
+    # Compare a difference, not `hour + HOUR`, because the last hour of the calendar has no end.
     return any(segment.chunk_start - hour < HOUR and hour < end for hour in hours)
 
 
@@ -255,7 +256,7 @@ def _compare_objects(store: ObjectStore, segments: Sequence[Segment]) -> list[Da
 
 
 def _compare_segment(store: ObjectStore, segment: Segment) -> Iterator[Damage]:
-    """Yield a damage for each missing object of the segment, and for each with other bytes than in its row."""
+    """Yield a damage for each object of the segment that is missing, or differs from its row."""
     for item in segment.objects:
         info = store.head(item.key)
         if info is None:
@@ -274,7 +275,7 @@ def _build_damage(segment: Segment, message: str, key: str | None = None) -> Dam
 
 
 def _find_count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
-    """Find kafka partitions with other numbers of records in their segments than in their scans.
+    """Find kafka partitions whose segments hold another number of records than their scans.
 
     A merge does not change the numbers. Expired segments count as before, and so do erased records.
     """
@@ -314,7 +315,7 @@ def _read_all(config: ConnectorConfig, topic: str, segments: Sequence[Segment], 
 
 
 def _group_for_tasks(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-    """Group clusters of overlapping segments: each task has enough bytes to be worth its start.
+    """Group clusters of overlapping segments, so that each task has enough bytes to be worth its start.
 
     A group has segments of one kafka partition only.
     """
@@ -330,7 +331,7 @@ def _group_for_tasks(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 
 
 def _cluster_segments(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Yield groups of segments with overlapping offsets, each group of one kafka partition."""
+    """Yield groups of segments whose offsets overlap, each group of one kafka partition."""
     by_kafka_partition: dict[int, list[Segment]] = defaultdict(list)
     for segment in segments:
         by_kafka_partition[segment.kafka_partition].append(segment)
@@ -339,7 +340,7 @@ def _cluster_segments(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 
 def _read_cluster(store: ObjectStore, segments: Sequence[Segment]) -> Iterator[Damage]:
-    """Read overlapping segments to their ends. Yield the damages, and offsets held by two of them."""
+    """Read overlapping segments to their ends. Yield the damages, including offsets held by two of them."""
     runs: list[tuple[Segment, Int64s]] = []
     for segment in segments:
         try:
@@ -364,7 +365,7 @@ def _check_sha256(store: ObjectStore, item: StoredObject) -> None:
 
 
 def _read_runs(store: ObjectStore, segment: Segment) -> Int64s:
-    """Read the segment's offsets as runs (first, after last). So dense offsets take almost no memory.
+    """Read the segment's offsets as runs (first, after last), so dense offsets take almost no memory.
 
     Returns an array of shape (runs, 2).
     """

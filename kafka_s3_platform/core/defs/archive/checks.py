@@ -1,8 +1,8 @@
-"""Asset checks of a topic's archive without reading its objects: `archived`, after every run, and `at_risk`.
+"""Asset checks of a topic's archive that do not read its objects: `archived`, after every run, and `at_risk`.
 
 A picture of the last days' hours goes with the result of `archived`. The lag sensor evaluates `at_risk`, the risk of
-lost records or late hours, when the outcome changes, and with each observation of the lag while there is a risk. It can
-be run by hand, too.
+lost records or late hours, when the outcome changes, and with each observation of the lag while there is a risk.
+`at_risk` can also be run by hand.
 """
 
 import base64
@@ -38,7 +38,7 @@ from kafka_s3_platform.core.upkeep.hour_states import COLOURS, MARKS, HourState,
 
 RISK_CHECK = "at_risk"
 SILENT_METADATA = "does_not_answer"
-"""The metadata that names the server, if the check fails because it has not answered for some minutes.
+"""The metadata that names the server, if the check fails because the server has not answered for some minutes.
 
 An alert names it once for all topics.
 """
@@ -57,7 +57,7 @@ def make_evaluation(
 ) -> dg.AssetCheckEvaluation:
     """Make the result of a topic's check `at_risk`: the risk of lost records or late hours.
 
-    `silence` is the error of Kafka or the store after some minutes without an answer, else None.
+    `silence` is the error of Kafka or the store after some minutes without an answer, or None.
     """
     return dg.AssetCheckEvaluation(
         asset_key=topic.key("kafka"),
@@ -76,7 +76,7 @@ def make_evaluation(
 def read_hours_at_risk(
     instance: dg.DagsterInstance, topics: Iterable[TopicAssets]
 ) -> dict[str, tuple[datetime, datetime]]:
-    """Return [from, to) of the hours soon to be deleted from Kafka, by topic, from the last result of `at_risk`."""
+    """Return [from, to) of the hours Kafka will soon delete, by topic, from the last result of `at_risk`."""
     by_key = {dg.AssetCheckKey(topic.key("kafka"), RISK_CHECK): topic.topic for topic in topics}
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key([*by_key])
     hours_by_topic = {}
@@ -91,9 +91,9 @@ def read_hours_at_risk(
 
 
 def read_reported_time(metadata: Mapping[str, dg.MetadataValue[Any]], name: str) -> datetime | None:
-    """Return a time in the metadata of a check's result, None if it has none there.
+    """Return the time that the metadata of a check's result has under `name`, or None if there is none.
 
-    Anybody in Dagster's UI can report a result, with any metadata.
+    Anybody can report a result in Dagster's UI, with any metadata.
     """
     try:
         return datetime.fromtimestamp(float(str(metadata[name].value)), timezone.utc)
@@ -109,7 +109,7 @@ def _name_server(topic: TopicAssets, silence: BrokerUnavailableError | StoreUnav
 
 
 def make_risk_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
-    """Make the check `at_risk` of each topic. Run by hand, one op evaluates the picked ones."""
+    """Make the check `at_risk` for each topic. If checks are run by hand, one op evaluates the picked ones."""
     config = topics[0].config
 
     def at_risk(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckEvaluation]:
@@ -130,7 +130,7 @@ def make_risk_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
 
 
 def _make_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
-    """Define the check `at_risk` of a topic. Its description says the thresholds of the connector."""
+    """Define the check `at_risk` of a topic. Its description names the connector's thresholds."""
     settings = topic.config.archive
     warn, fail = (describe_time(ms / 1000) for ms in (settings.risk_age_warn_ms, settings.risk_age_fail_ms))
     return dg.AssetCheckSpec(
@@ -146,7 +146,7 @@ def _make_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
 
 PICTURE_DAYS = 31
 MAX_BYTES = 4000
-"""A picture is as large at most, and shows fewer days if it has to: Dagster keeps one with each result of the check."""
+"""Maximum size of a picture, which shows fewer days if it has to. Dagster keeps one with each result of the check."""
 
 Row = tuple[date, Sequence[HourState]]
 
@@ -156,7 +156,7 @@ def draw_hours(
 ) -> str:
     """Return Markdown with the state of each hour in a topic's last days, the newest day first.
 
-    `at_risk` is [from, to) of the unarchived hours soon to be deleted from Kafka, None if there are none.
+    `at_risk` is [from, to) of the unarchived hours Kafka will soon delete, or None if there are none.
     """
     zone = topic.config.layout.zone
     days = list_grid_days(snapshot, PICTURE_DAYS, zone, now, topic.config.archive.start_hour)
@@ -205,13 +205,13 @@ def _render_svg(rows: Sequence[Row]) -> str:
 WARN = dg.AssetCheckSeverity.WARN
 ERROR = dg.AssetCheckSeverity.ERROR
 LATE_SHARE = 0.01
-"""Share of late records above which the check warns: the allowed lateness is then too short."""
+"""Share of late records above which the check warns, because the allowed lateness is too short."""
 
 MAX_ROWS = 100
-"""Most rows of a check's table. Its count is that of all rows."""
+"""Maximum number of rows in a check's table. The check's count includes all rows."""
 
 RECENT = timedelta(days=3)
-"""Age up to which a check examines single hours. Its cost must not grow with the age of the archive."""
+"""Age up to which a check examines single hours, because its cost must not grow with the age of the archive."""
 
 HOURLY_CHECK = "archived"
 """The only check of hours that reads no object."""
@@ -220,11 +220,11 @@ DAILY_CHECK = "compacted"
 """The only check of days."""
 
 RESTORED_CHECK = "restored"
-"""The only check of restores: of what the run itself has verified."""
+"""The only check of restores. It is about what the run itself has verified."""
 
 
 def list_index_checks(key: dg.AssetKey) -> list[dg.AssetCheckKey]:
-    """Return the checks of the asset's own runs: they read only the index, or use the results of the run."""
+    """Return the checks the asset's own runs evaluate. They read only the index, or use the results of the run."""
     name = {"hourly": HOURLY_CHECK, "daily": DAILY_CHECK, "restored": RESTORED_CHECK}.get(key.path[1])
     return [dg.AssetCheckKey(key, name)] if name else []
 
@@ -247,8 +247,8 @@ def evaluate_hourly(
 ) -> dg.AssetCheckEvaluation:
     """Evaluate the check `archived` from the index: is every offset of the topic archived once, and in time?
 
-    `at_risk` is [from, to) of the hours soon to be deleted from Kafka: a picture in the result marks them. The result
-    is an event and no AssetCheckResult, since a failed run would show its checks as failed, without the reason.
+    `at_risk` is [from, to) of the hours Kafka will soon delete, which a picture in the result marks. The result is an
+    event, not an AssetCheckResult, because a failed run would show its checks as failed, without the reason.
     """
     since = datetime.now(timezone.utc) - RECENT
 
@@ -309,7 +309,7 @@ def _find_holes(snapshot: IndexSnapshot) -> _Finding:
 
 
 def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetime) -> _Finding:
-    """Find the requested and closed, but incomplete hours from `since` on.
+    """Find the hours from `since` on that were requested and are closed, but are not complete.
 
     The missing offsets of an older hour are found as a hole, or are missing in all hours after it.
     """
@@ -358,7 +358,7 @@ def _find_lost(snapshot: IndexSnapshot) -> _Finding:
 
 
 def _find_unresolved(snapshot: IndexSnapshot) -> _Finding:
-    """Find the unresolved offsets: runs could not archive them, and retention may delete their records meanwhile."""
+    """Find the unresolved offsets, which runs could not archive. Retention may delete their records meanwhile."""
     state = snapshot.state
     now = datetime.now(timezone.utc)
     rows = [
@@ -379,7 +379,7 @@ def _find_unresolved(snapshot: IndexSnapshot) -> _Finding:
 
 
 def _find_late(snapshot: IndexSnapshot, since: datetime) -> _Finding:
-    """Find the share of late records since `since`: they came after the allowed lateness of their hour."""
+    """Find the share of the records since `since` that came after the allowed lateness of their hour."""
     counts = snapshot.count_hours(since).values()
     records = sum(records for records, _ in counts)
     late = sum(late for _, late in counts)

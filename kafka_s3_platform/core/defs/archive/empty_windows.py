@@ -1,4 +1,4 @@
-"""Reports complete hours and days without a record: nothing is left to do for them, so no run shows them."""
+"""Reports complete hours and days without a record. Nothing is left to do for them, so no run shows them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from kafka_s3_platform.core.status.index_look import IndexLook
 from kafka_s3_platform.core.upkeep.hour_states import find_empty_hours
 
 MAX_EMPTY = 200
-"""Most windows that a tick reports, of all topics together: Dagster stores them one by one, and other sensors wait."""
+"""Most windows a tick reports over all topics, because Dagster stores them one by one while other sensors wait."""
 
 DESCRIPTION = "Complete, and no record of it is in this archive. No run was needed."
 
@@ -28,7 +28,7 @@ class EmptyWindows:
 
     group: Literal["hourly", "daily"]
     _reported: dict[str, tuple[int, datetime]] = field(default_factory=dict)
-    """By topic: index version and newest window up to which all empty windows are reported."""
+    """For each topic, the index version and the newest window up to which all empty windows are reported."""
 
     def report(
         self,
@@ -40,8 +40,8 @@ class EmptyWindows:
     ) -> None:
         """Have Dagster show the topic's complete hours (or days) without records up to `newest` as materialized.
 
-        `list_windows` lists the hours or days not shown by Dagster, in order. At most MAX_EMPTY are reported in a tick;
-        none before the earliest hour of the connector is known.
+        `list_windows` lists the hours or days Dagster does not show, in order. At most MAX_EMPTY are reported in a
+        tick, and none until the connector's earliest hour is known.
         """
         room = MAX_EMPTY - sum(isinstance(event, dg.AssetMaterialization) for event in tick.observations)
         if newest is None or topic.first_hour is None or room <= 0:

@@ -1,7 +1,7 @@
-"""Finds the earliest hour of a connector and remembers it in a file: Dagster's partitions begin with its day.
+"""Finds the earliest hour of a connector and remembers it in a file, as Dagster's partitions begin with its day.
 
-Every process of Dagster loads the definitions, also when nobody answers. So loading only reads the file. The lag sensor
-writes it, in the code server, the source of the definitions shown by Dagster. No archived data depends on it.
+Every process of Dagster loads the definitions, even when no server answers. So loading only reads the file. The lag
+sensor writes it, in the code server, whose definitions Dagster shows. No archived data depends on it.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ FIRST_HOURS = "kafka_s3_first_hours"
 
 
 def recall_first_hour(config: ConnectorConfig, folder: Path) -> datetime | None:
-    """Read the connector's earliest hour from the file. None if the file has none for the connector's present index."""
+    """Read the connector's earliest hour from the file. Return None if it has none for the current index."""
 
     def parse(document: Any) -> datetime | None:
         hour = datetime.fromisoformat(document["first_hour"])
@@ -45,16 +45,16 @@ class FirstHourSearch:
     topics: Sequence[TopicAssets]
     folder: Path
     _earliest: list[datetime] = field(default_factory=list)
-    """The earliest hour so far, or nothing."""
+    """The earliest hour so far, if there is one."""
 
     _unreached: set[str] = field(init=False)
-    """Topics that no tick has reached. A topic that does not answer is reached: it must not hold up the others."""
+    """Topics that no tick has reached. A topic that does not answer counts as reached, lest it hold up the others."""
 
     def __post_init__(self) -> None:
         self._unreached = {topic.topic for topic in self.topics}
 
     def mark_reached(self, topic: TopicAssets) -> None:
-        """Note the topic as reached by a tick, with or without an answer."""
+        """Note that a tick has reached the topic, with or without an answer."""
         self._unreached.discard(topic.topic)
 
     def add_hours(self, backlog: Backlog) -> None:
@@ -72,7 +72,7 @@ class FirstHourSearch:
     ) -> None:
         """Write the earliest hour if its day is before the day in the file, and reload the code location.
 
-        The first write waits until all topics were reached, and also counts the hours shown by Dagster.
+        The first write waits until all topics were reached, and also counts the hours Dagster shows.
         """
         config = self.topics[0].config
         first_hour = recall_first_hour(config, self.folder)
@@ -99,7 +99,7 @@ class FirstHourSearch:
 
 
 def _name_index(config: ConnectorConfig) -> list[str]:
-    """Return the endpoint and the URI of the connector's index: of another index, the earliest hour is another one."""
+    """Return the endpoint and the URI of the connector's index. Another index has another earliest hour."""
     return [config.store.endpoint_url or "", ConnectorIndex.of(config).uri]
 
 

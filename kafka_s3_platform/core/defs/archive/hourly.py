@@ -1,6 +1,6 @@
 """The hourly chunks of a connector's topics: one op, and so one run, archives all picked hours of all picked topics.
 
-A run archives in tries: topics with transient errors are tried again, and no others.
+A run archives in tries: only topics with transient errors are tried again.
 """
 
 import time
@@ -41,7 +41,8 @@ def archive_in_tries(
 ) -> Iterator[Mapping[str, Outcome]]:
     """Archive the topics, try topics with transient errors again, and yield each outcome as soon as it is final.
 
-    Dagster's own retries would do all topics again. Here the others are reported while one waits for its next try.
+    Dagster's own retries would archive all topics again. Here, finished topics are reported while others wait for their
+    next try.
     """
     archived: dict[str, ArchiveReport] = {}
     untried = requests
@@ -67,13 +68,13 @@ def archive_in_tries(
 
 
 def find_error(outcome: Outcome) -> PlatformError | None:
-    """Return the error of a topic's try, None if it succeeded. A report with an error counts the archived part."""
+    """Return the error of a topic's try, or None if it succeeded. A report with an error counts what was archived."""
     return outcome.failure if isinstance(outcome, ArchiveReport) else outcome
 
 
 def _try_archive(requests: Sequence[ArchiveRequest], spark: SparkResource) -> Mapping[str, Outcome]:
-    """Archive once. An error of the run as a whole is the outcome of each topic: earlier commits stay."""
-    # its readers and converters take a second to import, which a code location need not
+    """Archive once. An error of the run as a whole becomes the outcome of each topic, while earlier commits stay."""
+    # its readers and converters take a second to import, and a code location does not need them
     from kafka_s3_platform.core.archive.run import archive_topics
 
     try:
@@ -85,7 +86,7 @@ def _try_archive(requests: Sequence[ArchiveRequest], spark: SparkResource) -> Ma
 def _add_earlier_tries(earlier_report: ArchiveReport | None, outcome: Outcome) -> Outcome:
     """Return the outcome of a topic's try with the counts of its earlier tries in the same run added.
 
-    The numbers of an hour come from the newest try: they count all runs.
+    The numbers of an hour come from the newest try, because they count all runs.
     """
     if earlier_report is None:
         return outcome
@@ -124,10 +125,10 @@ class ArchiveConfig(dg.Config):
 
 
 def make_hourly_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
-    """Make `<connector>/hourly/<topic>` of each topic. One run archives the picked hours of the picked topics.
+    """Make `<connector>/hourly/<topic>` for each topic. One run archives the picked hours of the picked topics.
 
-    Without picked hours, the run archives all up to now. A failed topic leaves the others archived and reported; the
-    run fails then, and names each failed topic.
+    Without picked hours, the run archives all up to now. If a topic fails, the others are still archived and reported.
+    Then the run fails, and names each failed topic.
     """
     connector = topics[0].config.name
     by_key = {topic.key("hourly"): topic for topic in topics}
@@ -181,7 +182,7 @@ class _HourlyRun:
         self.failures: dict[dg.AssetKey, PlatformError] = {}
 
     def archive(self, topics: Sequence[TopicAssets]) -> Iterator[HourEvent]:
-        """Archive the topics. Yield the events of each as soon as it needs no further try."""
+        """Archive the topics. Yield the events of each topic as soon as it needs no further try."""
         if not topics:
             return
         windows = topics[0].hours
@@ -194,7 +195,7 @@ class _HourlyRun:
             yield from self._archive(topics, hours, is_last=True)
 
     def check(self, topics: Sequence[TopicAssets]) -> Iterator[dg.AssetCheckEvaluation]:
-        """Evaluate the selected checks of these topics. An unreadable index is the topic's failure."""
+        """Evaluate the selected checks of these topics. A topic whose index cannot be read fails."""
         checked_topics = pick_topics(self._context, topics, "hourly")
         if not checked_topics:
             return
@@ -211,9 +212,10 @@ class _HourlyRun:
     def _archive(
         self, topics: Sequence[TopicAssets], hours: tuple[datetime, ...] | None, *, is_last: bool
     ) -> Iterator[HourEvent]:
-        """Archive `hours` of the topics (None: all up to now). Yield each topic's events when it needs no further try.
+        """Archive `hours` of the topics, or all up to now if None.
 
-        `is_last`: no other call of this run follows, so the checks of topics are evaluated after it.
+        Yield each topic's events when it needs no further try. If `is_last`, no other call of this run follows, so the
+        checks of topics are evaluated after it.
         """
         if not topics:
             return
@@ -235,7 +237,7 @@ class _HourlyRun:
     def _make_events(
         self, topic: TopicAssets, report: ArchiveReport, *, is_final: bool
     ) -> Iterator[dg.AssetMaterialization]:
-        """Make the materialization of each picked hour, and of others archived in passing."""
+        """Make the materialization of each picked hour, and of other hours archived in passing."""
         key = topic.key("hourly")
         for number, hour in enumerate(report.hours, 1):
             text = f"{number:,} of {len(report.hours):,} hours"

@@ -37,7 +37,7 @@ from kafka_s3_platform.core.text import count_noun
 def request_hours(
     topic: TopicAssets, backlog: Backlog, requests: Requests, shown: ShownHours, tick: Tick, *, priority: int = 0
 ) -> None:
-    """Request runs of the topic's due hours, one for each contiguous range without a run at work on it.
+    """Request runs of the topic's due hours, one for each contiguous range no run is working on.
 
     Dagster starts queued runs of a higher `priority` first.
     """
@@ -70,10 +70,10 @@ def request_hours(
 def _find_due_hours(
     topic: TopicAssets, backlog: Backlog, runs: Sequence[dg.DagsterRun], shown: ShownHours
 ) -> list[datetime]:
-    """Return the due hours without a run at work on them.
+    """Return the due hours no run is working on.
 
-    If kafka partitions wait for a person's decision, hours requested before are left out: a new run would lack these
-    kafka partitions again.
+    If kafka partitions wait for a person's decision, hours that were requested before are left out, because a new run
+    would again lack these kafka partitions.
     """
     busy = list_windows(runs, topic.hours)
     due = backlog.hours_due(shown.of(topic))
@@ -85,7 +85,10 @@ def _find_due_hours(
 def _needs_run_until_now(
     backlog: Backlog, due_hours: Collection[datetime], lost_hours: Collection[datetime], *, is_idle: bool
 ) -> bool:
-    """Return True if records need a run up to now, and not of an hour. `is_idle`: no run is requested or under way."""
+    """Return True if records need a run up to now, not a run of an hour.
+
+    `is_idle` is True if no run is requested or under way.
+    """
     # No run is requested for a lost hour, since it would fail. A run up to now archives what is left of the hour.
     if is_idle and backlog.has_left(lost_hours):
         return True
@@ -97,21 +100,21 @@ def _needs_run_until_now(
 def _request_or_wait(
     topic: TopicAssets, partition_keys: Sequence[str], fingerprint: str, requests: Requests, tick: Tick
 ) -> None:
-    """Request a run of these hours (none: of all up to now), or note in the tick why it has to wait."""
+    """Request a run of these hours, or of all up to now if there are none, or note in the tick why it has to wait."""
     reason = requests.ask(topic.key("hourly"), partition_keys, fingerprint)
     if reason:
         tick.reasons.append(f"{topic.name}: {reason}")
 
 
 def _request_until_now(topic: TopicAssets, backlog: Backlog, requests: Requests, tick: Tick) -> None:
-    """Request a run of all records up to now, also of the open hour and of hours without a request of their own."""
+    """Request a run of all records up to now, including the open hour, and hours no run is requested for."""
     starts = sorted((p, r.ranges[0].start_offset) for p, r in backlog.uncovered.items())
     fingerprint = fingerprint_inputs([backlog.topic_id, topic.config_digest, starts])
     _request_or_wait(topic, [], fingerprint, requests, tick)
 
 
 def _describe_lost(topic: TopicAssets, count: int) -> str:
-    """Return the warning about `count` hours: Kafka deleted records of them before they were archived."""
+    """Return the warning that Kafka deleted records of `count` hours before they were archived."""
     return (
         f"{topic.name}: retention took records of {count_noun(count, 'hour')} before they were archived; they are not "
         f"asked for. Set archive.allow.gaps=true to record the gap. A run up to now archives what is left of them"
@@ -122,20 +125,23 @@ MINUTE = timedelta(minutes=1)
 OBSERVED_EVERY = timedelta(minutes=10)
 """Interval of the observations of a lag that only moves.
 
-A tick a minute sees the lag of a busy topic move each time. Six points an hour show as well whether runs catch up, and
-keep the rows of observations as few as those of the runs. The limits below are for each such interval.
+A tick each minute would see the lag of a busy topic move every time. Six points an hour show just as well that runs
+catch up, and add no more rows of observations than the runs do. The limits below apply to each such interval.
 """
 
 MORE_BY_LAG = 2
-"""Further observations of a lag that came or went, and of hours that became due: with `rotate.schedule.interval.ms` of
-a minute, the lag goes to zero and back all the time."""
+"""Number of further observations when a lag comes or goes, or hours become due.
+
+With `rotate.schedule.interval.ms` of a minute, the lag goes to zero and back all the time.
+"""
 
 MORE_BY_TROUBLE = 4
-"""Further observations of all kinds, where a kafka partition begins or ceases to fail, a hole appears or goes, or what
-is at risk changes.
+"""Number of further observations of all kinds when a trouble changes.
 
-It is more than MORE_BY_LAG, so that a lag that comes and goes never holds up a failure. A kafka partition that fails
-and answers in turns is held up.
+This means that a kafka partition begins or ceases to fail, that a hole appears or goes, or that the risk changes.
+
+It is more than MORE_BY_LAG, so that a lag that comes and goes never holds up the report of a failure. The report of a
+kafka partition that fails and answers in turns is held up.
 """
 
 
@@ -148,17 +154,17 @@ class Observed:
 
     digest: str = ""
     first_minute: int = 0
-    """Time of the first tick that evaluated the topic, in minutes since 1970 as `since_minute`. 0 if none did."""
+    """Time of the first tick that evaluated the topic, in minutes since 1970 like `since_minute`, or 0 if none did."""
 
     since_minute: int = 0
     more: int = 0
     trouble: str = ""
     is_behind: bool = False
     risk: int = -1
-    """Level of the check `at_risk`, -1 if it was never evaluated."""
+    """Level of the check `at_risk`, or -1 if it was never evaluated."""
 
     due: tuple[int, ...] = ()
-    """First and last hour due, in hours since 1970. Empty if none is, or if nothing is left to archive."""
+    """First and last hour due, in hours since 1970. Empty if no hour is due, or if nothing is left to archive."""
 
     def __str__(self) -> str:
         numbers = (self.first_minute, self.since_minute, self.more)
@@ -167,9 +173,9 @@ class Observed:
 
 
 def find_due_observation(backlog: Backlog, risk: int, cursor_value: object) -> Observed | None:
-    """Return the facts about a topic's lag to report to Dagster, None if no report is due.
+    """Return the facts about a topic's lag to report to Dagster, or None if no report is due.
 
-    `cursor_value` holds the facts of the last report. `risk` is the level of the check `at_risk`, -1 if it was never
+    `cursor_value` holds the facts of the last report. `risk` is the level of the check `at_risk`, or -1 if it was never
     evaluated.
     """
     last = read_observed(cursor_value)
@@ -194,7 +200,10 @@ def find_due_observation(backlog: Backlog, risk: int, cursor_value: object) -> O
 
 
 def read_observed(cursor_value: object) -> Observed:
-    """Read the facts of a topic's last report from the sensor's cursor. Facts of no report if the text is another."""
+    """Read the facts of a topic's last report from the sensor's cursor.
+
+    Return empty facts if the text has another form.
+    """
     try:
         digest, first, since, more, trouble, is_behind, risk, *due = str(cursor_value).split()
         times = int(first), int(since)
@@ -204,7 +213,7 @@ def read_observed(cursor_value: object) -> Observed:
 
 
 def _is_worth_more(last: Observed, now: Observed) -> bool:
-    """Return True if a person must see a change since the last report at once."""
+    """Return True if something has changed since the last report that a person must see at once."""
     if (now.trouble, now.is_behind, now.risk) != (last.trouble, last.is_behind, last.risk):
         return True
     return bool(now.due) and (not last.due or now.due[0] < last.due[0] or now.due[-1] > last.due[-1])
@@ -217,9 +226,9 @@ def _describe_trouble(backlog: Backlog) -> str:
 
 
 def _find_due(backlog: Backlog) -> tuple[int, ...]:
-    """Return the first and the last due hour, in hours since 1970. Empty if nothing waits, or Kafka is silent."""
-    # The newest hour of a topic without news is due as well, but an observation would tell nothing new of it. What
-    # the broker does not answer is raised by whoever needs it.
+    """Return the first and the last due hour, in hours since 1970, or none if nothing waits or Kafka is silent."""
+    # The newest hour of a topic without news is due as well, but an observation would say nothing new about it. An
+    # error of the broker is raised by the code that needs its answer.
     with suppress(PlatformError):
         if backlog.uncovered and backlog.hours_left:
             return tuple(int(hour.timestamp() // 3600) for hour in (backlog.hours_left[0], backlog.hours_left[-1]))
@@ -231,7 +240,7 @@ BROKER_SECONDS = 5.0
 """Longest wait for one answer of the broker. Some topics need four answers, and a tick has 60 seconds."""
 
 RED_TICKS = 3
-"""Ticks in a row without any answer that make the topics' checks fail. From the next tick on, ticks fail too."""
+"""Number of ticks in a row without an answer that fails the topics' checks. From the next tick on, ticks fail too."""
 
 SILENT = "/silent"
 """The cursor's name for the number of these ticks. No topic has such a name."""
@@ -263,7 +272,7 @@ def make_lag_sensor(
         requests = Requests(context.instance, [topic.key("hourly") for topic in topics])
         shown = ShownHours(context.instance)
         if tick.cursor.get(SILENT, 0) >= RED_TICKS:
-            # A tick that fails keeps no cursor. So that each topic has its turn, the clock tells where to begin.
+            # A tick that fails keeps no cursor. So the clock tells where to begin, to give each topic its turn.
             tick.cursor["/lag"] = topics[int(time.time()) % len(topics)].topic
         with closing(index_look), ClusterAdmin(connector.kafka, BROKER_SECONDS) as admin:
             backlogs = Backlogs(
@@ -295,7 +304,10 @@ def make_lag_sensor(
 def evaluate_topic(
     topic: TopicAssets, backlogs: Backlogs, requests: Requests, shown: ShownHours, tick: Tick
 ) -> Backlog | None:
-    """Report one topic's lag to Dagster, and request runs of its due hours. None if the topic is gone from Kafka."""
+    """Report one topic's lag to Dagster, and request runs of its due hours.
+
+    Return None if the topic is gone from Kafka.
+    """
     try:
         backlog = backlogs.read(topic)
     except MissingTopicError:
@@ -311,13 +323,13 @@ def evaluate_topic(
     if backlog.silent_store is None:
         request_hours(topic, backlog, requests, shown, tick, priority=max(level, 0))
     else:
-        # what is due is not known, and its run could not write
+        # it is not known what is due, and a run could not write
         tick.miss(topic, backlog.silent_store)
     return backlog
 
 
 def list_idle_hours(topic: TopicAssets, backlog: Backlog, shown: ShownHours) -> Iterator[Window]:
-    """List the closed hours offered by Dagster, but neither shown as materialized nor due for a run."""
+    """List the closed hours Dagster offers, but that are neither shown as materialized nor due for a run."""
     shown_hours = shown.of(topic)
     due = {*backlog.hours_due(shown_hours)}
     newest = backlog.newest_closed
@@ -329,9 +341,9 @@ def list_idle_hours(topic: TopicAssets, backlog: Backlog, shown: ShownHours) -> 
 
 
 def report_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
-    """Count the ticks in a row without an answer of Kafka or the store for any topic.
+    """Count the ticks in a row in which Kafka or the store answered for no topic.
 
-    The tick RED_TICKS makes the topics' checks fail, and each later one raises the error.
+    The tick with number RED_TICKS makes the topics' checks fail, and each later tick raises the error.
     """
     if tick.answered or not tick.unavailable:
         tick.cursor.pop(SILENT, None)
@@ -380,13 +392,13 @@ def observe_lag(topic: TopicAssets, backlog: Backlog, tick: Tick) -> int:
 
 
 def _find_risk(backlog: Backlog, last: Level, first_tick: datetime) -> Risk | None:
-    """Return the present risk. None if Kafka does not answer: then the last result of the check stands."""
+    """Return the current risk, or None if Kafka does not answer, so that the last result of the check stands."""
     try:
         risk = find_risk(backlog, first_tick)
     except PlatformError:
         return None
     if backlog.silent_store is not None and last > risk.level:
-        # what the index held when it was read last tells nothing better
+        # the index as it was last read is no reason for a better level
         return Risk(last, f"What is archived is not known: {backlog.silent_store}")
     return risk
 
@@ -417,7 +429,7 @@ def _make_lag_metadata(backlog: Backlog) -> Metadata:
 
 
 def _make_age_metadata(backlog: Backlog) -> Metadata:
-    """Make the metadata about the waiting hours and the time until Kafka deletes them. It asks the broker often."""
+    """Make the metadata about the waiting hours and the time until Kafka deletes them. This asks the broker often."""
     oldest = backlog.oldest_uncovered
     seconds = backlog.seconds_to_retention_loss
     return {

@@ -24,7 +24,7 @@ ORPHAN_AGE = timedelta(days=1)
 
 
 def make_object_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
-    """Make a check for each topic: its objects are as the index records them. One op evaluates all the checks."""
+    """Make a check for each topic that its objects are as the index records them. One op evaluates all the checks."""
     connector = topics[0].config
 
     def objects(
@@ -54,7 +54,7 @@ def _make_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
 def _check_objects(
     context: dg.AssetCheckExecutionContext, topic: TopicAssets, spark: SparkResource
 ) -> dg.AssetCheckResult:
-    """Compare a topic's objects in S3 with the index: damage is an error, an object unknown to it a warning."""
+    """Compare a topic's objects in S3 with the index. Damage is an error, an object unknown to the index a warning."""
     # not needed to load definitions
     from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
 
@@ -86,7 +86,7 @@ def _check_objects(
 
 
 def _find_hours(context: dg.AssetCheckExecutionContext, topic: TopicAssets) -> list[datetime]:
-    """Return the starts of the run's hours. None of them: the run is for the whole archive."""
+    """Return the starts of the run's hours, or none if the run is for the whole archive."""
     windows = list_windows([context.run], topic.hours)
     hours: list[datetime] = []
     for start, end in windows:
@@ -95,7 +95,7 @@ def _find_hours(context: dg.AssetCheckExecutionContext, topic: TopicAssets) -> l
 
 
 def _find_damages(topic: TopicAssets, hours: Sequence[datetime], spark: SparkResource) -> "Sequence[Damage]":
-    """Return the objects at odds with the index: of these hours, or of all if none are picked."""
+    """Return the damages found in the objects of these hours, or in all objects if there are no hours."""
     from kafka_s3_platform.core.store.objects import ObjectStore
     from kafka_s3_platform.core.upkeep.verify import verify_archive, verify_hours
 

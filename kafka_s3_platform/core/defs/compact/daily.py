@@ -1,4 +1,4 @@
-"""The daily chunks of a connector's topics, and their check: one op, and so one run, for all picked topics."""
+"""The daily chunks of a connector's topics, and their check: one op, and so one run, does all picked topics."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -55,9 +55,9 @@ def make_daily_check(topic: TopicAssets) -> dg.AssetCheckSpec:
 
 
 def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) -> dg.AssetCheckEvaluation:
-    """Evaluate the check `compacted` after a run of these days. Without days, only look for days to merge.
+    """Evaluate the check `compacted` after a run of these days. Without days, this only looks for days to merge.
 
-    Other days are not counted: the cost would grow with the age of the archive.
+    Other days are not counted, because the cost would grow with the age of the archive.
     """
 
     def find_all(snapshot: IndexSnapshot) -> tuple[list[date], list[dict[str, str | int]]]:
@@ -88,7 +88,7 @@ def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) ->
 
 
 def _find_differences(snapshot: IndexSnapshot, days: Sequence[date]) -> list[dict[str, str | int]]:
-    """Return a row for each of the days, or its month, if its count of merged records differs from its hours'."""
+    """Return a row for each day, or its month, whose number of merged records differs from its hours' number."""
     rows: list[dict[str, str | int]] = []
     # days that their month holds are counted with it
     for span in dict.fromkeys(find_holder(snapshot, day) for day in days):
@@ -100,9 +100,9 @@ def _find_differences(snapshot: IndexSnapshot, days: Sequence[date]) -> list[dic
 
 
 def make_daily_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
-    """Make `<connector>/daily/<topic>` of each topic. One run merges the picked days of picked topics, then due months.
+    """Make `<connector>/daily/<topic>` for each topic. One run merges picked days of picked topics, then due months.
 
-    A permanent failure of a topic or a day stops no other. The run then fails, and names each failure.
+    A permanent failure of a topic or a day does not stop the others. In the end the run fails, and names each failure.
     """
     connector = topics[0].config
 
@@ -163,7 +163,7 @@ def _compact(topics: Sequence[TopicAssets], days: Sequence[date], run_id: str, s
 
 
 def _log_months(context: dg.AssetExecutionContext, outcomes: Outcomes) -> None:
-    """Log the merged months: they are no partitions of the asset."""
+    """Log the merged months, because they are not partitions of the asset."""
     for (name, span), outcome in outcomes.items():
         if isinstance(span, Month) and isinstance(outcome, CompactReport):
             counts = (len(outcome.merged), len(outcome.written))
@@ -192,7 +192,7 @@ def _join_failures(topics: Sequence[TopicAssets], outcomes: Outcomes) -> dict[dg
 def _make_events(
     run: dg.DagsterRun, topics: Sequence[TopicAssets], outcomes: Outcomes
 ) -> Iterator[dg.AssetMaterialization]:
-    """Yield a materialization of each merged day. Months are no partitions of the asset."""
+    """Yield a materialization of each merged day. Months are not partitions of the asset."""
     by_name = {topic.topic: topic for topic in topics}
     for (name, day), outcome in outcomes.items():
         if isinstance(outcome, CompactReport) and not isinstance(day, Month):
@@ -205,7 +205,7 @@ def _make_events(
 def _evaluate_selected(
     context: dg.AssetExecutionContext, topics: Sequence[TopicAssets], days: Sequence[date], *, has_failed: bool
 ) -> list[dg.AssetCheckEvaluation]:
-    """Evaluate the selected checks. An error of theirs does not replace the error of a failed run."""
+    """Evaluate the selected checks. Their error does not replace the error of a failed run."""
     selected_topics = pick_topics(context, topics, "daily")
     if not selected_topics:
         return []

@@ -1,4 +1,4 @@
-"""The folder sensor: requests due days, and finds folders in S3 without segments of the index."""
+"""The folder sensor: requests days that are due, and finds folders in S3 that hold no segments of the index."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ from kafka_s3_platform.core.upkeep.compact.days import (
 INTERVAL_SECONDS = 300
 MAX_DAYS = 31
 MAX_LISTINGS = 100
-"""Folders of a topic that a tick lists at most. The next tick goes on after them."""
+"""Maximum number of folders of a topic that a tick lists. The next tick goes on after them."""
 
 WALK_EVERY = timedelta(hours=1)
 """Time between the walks over a topic's folders.
@@ -49,9 +49,9 @@ A walk lists every day of the archive and reads the folders of all segments: for
 
 @dataclass(frozen=True)
 class Pass:
-    """The state of a walk over a topic's folders: `after` is the last folder so far, other fields hold its findings.
+    """The state of a walk over a topic's folders. `after` is the last folder so far; other fields hold the findings.
 
-    `reported` is the digest of the last complete walk's findings, `ended_at` its end.
+    `reported` is the digest of the last complete walk's findings, and `ended_at` is when this walk ended.
     """
 
     after: str = ""
@@ -69,8 +69,8 @@ class Pass:
 def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
     """Make the sensor of one connector.
 
-    In each tick it requests runs of the compact job for due days, shows past days without records as filled, and
-    compares the folders in the bucket with the index, topic by topic, as far as the time of the tick allows.
+    In each tick it requests runs of the compact job for days that are due, shows past days without records as filled,
+    and compares the folders in the bucket with the index, topic by topic, as far as the time of the tick allows.
     """
     connector = topics[0].config
     empty_days = EmptyWindows("daily")
@@ -84,7 +84,7 @@ def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.Defau
         "the index does not know.",
     )
     def folders(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Request the due days, and go on with the walks over folders."""
+        """Request the days that are due, and go on with the walks over folders."""
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
         index = IndexLook("folders", topics)
         requests = Requests(context.instance, [topic.key("daily") for topic in topics])
@@ -114,8 +114,8 @@ def request_days(
 ) -> None:
     """Request runs of the due days, the oldest first, one run for each contiguous range.
 
-    A day is due if it holds live hourly segments. So is a day with daily ones outside of `shown_days`, the days shown
-    by Dagster: a run crashed between its commit and its event.
+    A day is due if it holds live hourly segments. A day with daily ones is due too if it is not in `shown_days`, the
+    days Dagster shows, because a run crashed between its commit and its event.
     """
     key = topic.key("daily")
     since = index.since if topic.topic in tick.cursor else None
@@ -130,13 +130,13 @@ def request_days(
 
 
 def fingerprint_days(topic: TopicAssets, days: Sequence[date], snapshot: IndexSnapshot) -> str:
-    """Return a digest of configuration and segments of these days: the same digest means the same merged objects."""
+    """Return a digest of configuration and segments of these days. The same digest means the same merged objects."""
     keys = [s.key for day in days for s in read_day_segments(snapshot, day)]
     return fingerprint_inputs([topic.config_digest, keys])
 
 
 def list_idle_days(topic: TopicAssets, newest: date, shown_days: Container[str]) -> Iterator[Window]:
-    """List the days up to `newest` offered by Dagster, but not shown as materialized."""
+    """List the days up to `newest` that Dagster offers, but does not show as materialized."""
     zone = topic.config.layout.zone
     day = topic.first_offered.astimezone(zone).date()
     while day <= newest:
@@ -147,7 +147,7 @@ def list_idle_days(topic: TopicAssets, newest: date, shown_days: Container[str])
 
 
 def walk_folders(topic: TopicAssets, store: ObjectStore, index: IndexLook, tick: Tick) -> None:
-    """Go on with the walk over the topic's folders in S3, if it is due, to find folders unknown to the index.
+    """Go on with the walk over the topic's folders in S3, if it is due, to find folders the index does not know.
 
     A walk takes several ticks. When it ends, new findings are reported.
     """
@@ -178,7 +178,7 @@ def walk_folders(topic: TopicAssets, store: ObjectStore, index: IndexLook, tick:
 
 
 class _Walk:
-    """A depth-first walk in byte order over folders without segments of the index, from `after` on."""
+    """A depth-first walk in byte order over folders that hold no segments of the index, from `after` on."""
 
     def __init__(
         self,
@@ -196,10 +196,10 @@ class _Walk:
         self._listings = 0
         self.stopped_at = ""
         self.error: StoreUnavailableError | None = None
-        """The error that stopped the walk, None if it ended or its time was over."""
+        """The error that stopped the walk, or None if the walk ended or its time was over."""
 
     def find_unknown(self, prefix: str) -> Iterator[str]:
-        """Yield the folders below `prefix` without folders in them, and without segments of the index."""
+        """Yield the folders below `prefix` that hold neither folders nor segments of the index."""
         children = self._list_children(prefix)
         if not children and prefix and not self.stopped_at:
             yield prefix
@@ -229,7 +229,7 @@ class _Walk:
 
 
 def _make_observation(topic: TopicAssets, folder: str, findings: Pass) -> dg.AssetObservation:
-    """Make the event about folders in S3 with objects unknown to the index."""
+    """Make the event about folders in S3 whose objects the index does not know."""
     text = (
         f"{count_noun(findings.unknown, 'folder')} below {folder} with objects not in the index, which are left alone. "
         "To restore objects that another tool wrote, describe them in the file of a source connector."
@@ -241,7 +241,7 @@ def _make_observation(topic: TopicAssets, folder: str, findings: Pass) -> dg.Ass
 def _find_due_days(
     topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown_days: Container[str]
 ) -> list[date]:
-    """Return the days in need of a run: to merge their hours, or to show a killed run's merge in Dagster."""
+    """Return the days that need a run, either to merge their hours, or to show a killed run's merge in Dagster."""
     zone = topic.config.layout.zone
     now = datetime.now(timezone.utc)
     due_days = list_due_days(snapshot, zone, topic.lateness, now)
@@ -252,7 +252,7 @@ def _find_due_days(
 def _find_unshown_days(
     topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown_days: Container[str], now: datetime
 ) -> Iterator[date]:
-    """Yield the past days merged at `since` or later, but not shown as materialized by Dagster."""
+    """Yield the past days that were merged at `since` or later, but that Dagster does not show as materialized."""
     zone = topic.config.layout.zone
     daily = snapshot.list_chunks(SegmentFilter(chunk="daily", committed_since=since), [LIVE, RETIRED])
     for day in {find_day(chunk) for chunk in daily} - {None}:

@@ -1,6 +1,7 @@
-"""The options of a restore: each field declares one, for a run's config, for the command line and for the request.
+"""The options of a restore. Each field declares one, for a run's config, for the command line and for the request.
 
-Their groups are `what` (the records), `to` (the target), `values` (the changes on the way) and `how` (the run).
+The groups of options are `what` (the records), `to` (the target), `values` (the changes on the way) and `how` (the
+run).
 """
 
 from collections.abc import Callable, Mapping
@@ -43,14 +44,14 @@ class RestoreOption:
     read: Callable[[str, Any], Any] | None = None
 
     def request_value(self, path: str, value: Any) -> Any:
-        """Return the value of field `path` for the request. ConfigError if it cannot be used."""
+        """Return the value of field `path` for the request. Raises ConfigError if it cannot be used."""
         if self.choices and value is not None and value not in self.choices:
             raise ConfigError(f"{path} {value!r} is none of {', '.join(self.choices)}")
         return self.read(path, value) if self.read else value
 
 
 def list_fields(config: type[dg.Config]) -> dict[str, FieldInfo]:
-    """Return the fields of a config and of the groups in it by their paths, such as `to.topic`. Groups are left out."""
+    """Return the fields of a config and of the groups in it by their paths, such as `to.topic`, but no groups."""
     fields: dict[str, FieldInfo] = {}
     for name, field in config.model_fields.items():
         group = field.annotation
@@ -62,7 +63,7 @@ def list_fields(config: type[dg.Config]) -> dict[str, FieldInfo]:
 
 
 def find_options(config: type[dg.Config]) -> dict[str, RestoreOption]:
-    """Return the options of fields, by the field's path. Leave out fields without one."""
+    """Return the options of fields, by the field's path. Fields without an option are left out."""
     return {
         path: entry
         for path, field in list_fields(config).items()
@@ -79,7 +80,7 @@ ANY_KEY = "May be repeated; one match of --key, --key-prefix or --key-regex is e
 
 
 class WhatConfig(dg.Config):
-    """The selection of the records to restore. A record must pass all of the options set."""
+    """The selection of the records to restore. A record must pass all the options set."""
 
     hours: Annotated[
         list[str],
@@ -202,7 +203,7 @@ class WhatConfig(dg.Config):
 
     @property
     def has_times(self) -> bool:
-        """Return True if times, hours or days select records."""
+        """True if times, hours or days select records."""
         return bool(self.from_time or self.to_time or self.hours or self.days)
 
 
@@ -313,7 +314,7 @@ class ArchivedTargetConfig(TargetConfig):
 
 
 class ForeignTargetConfig(TargetConfig):
-    """The target of the records of a source connector, perhaps of several topics."""
+    """The target of the records of a source connector, which may be several topics."""
 
     topic: Annotated[
         str | None,
@@ -332,7 +333,7 @@ class ForeignTargetConfig(TargetConfig):
 
 
 class ValuesConfig(dg.Config):
-    """The options for changing records on their way. Default: they are sent as they were archived."""
+    """The options that change records on their way. By default, records are sent as they were archived."""
 
     provenance_headers: Annotated[bool, RestoreOption(into="outgoing.provenance_headers")] = Field(
         default=False,
@@ -455,7 +456,7 @@ class AnyRestoreConfig(dg.Config):
 
 
 class RestoreConfig(AnyRestoreConfig):
-    """The config of a restore of archived topics: the run's picked ones."""
+    """The config of a restore of the archived topics the run picked."""
 
     what: WhatConfig = Field(
         default_factory=WhatConfig,

@@ -1,4 +1,4 @@
-"""The form of a restore, Dagster's launchpad: a sample of its text, and links to open it already filled."""
+"""The form of a restore in Dagster's launchpad: a sample of its text, and links that open it already filled in."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ def write_form(connector: str, selection: Mapping[str, object], to: Mapping[str,
 
 
 def describe_form(connector: str, selection: Mapping[str, object]) -> str:
-    """Return the part about the form in a restored asset's description."""
+    """Return the part of a restored asset's description that explains the form."""
     sample = write_form(connector, selection, {"topic": "copy_of_{topic}", "create_topic": True})
     return (
         "Press *Materialize*, say what is restored and where to, and launch. `what` chooses records, `to` is the "
@@ -40,8 +40,9 @@ def describe_form(connector: str, selection: Mapping[str, object]) -> str:
 def make_form_metadata(run: dg.DagsterRun, topic: TopicAssets, **selection: list[str]) -> dict[str, dg.MetadataValue]:
     """Make the link from an hour's or a day's page to the restore form, filled with the hour or the day, as metadata.
 
-    A run of the command line does not know the UI's name of this code location. So it has the config as text, for the
-    form of the restored asset. There is no metadata if a restore of the hour would send other records than the page's.
+    A run started from the command line does not know the UI's name of this code location. So its metadata is the config
+    as text, for the form of the restored asset. There is no metadata if a restore of the hour would send other records
+    than the page is about.
     """
     connector = topic.config.name
     key = topic.key("restored")
@@ -61,7 +62,7 @@ def make_form_metadata(run: dg.DagsterRun, topic: TopicAssets, **selection: list
 def make_form_link(
     place: str | None, connector: str, key: dg.AssetKey, selection: Mapping[str, object]
 ) -> dg.MetadataValue:
-    """Make a link to the form of the asset `key`, filled with `selection`. Without a place, it is the config as text.
+    """Make a link to the form of the asset `key`, filled with `selection`. Without a place, return the config as text.
 
     `place` is the repository and the code location as the UI calls them: `<repository>@<location>`.
     """
@@ -71,7 +72,7 @@ def make_form_link(
     asset_query = {f"assetSelection[0][assetKey][path][{n}]": part for n, part in enumerate(key.path)}
     asset_query["assetSelection[0][opNames][0]"] = name_restored_op(connector)
     query = urlencode({"config": form, **asset_query}, safe="[]:/")
-    # Without a host, it leads to the Dagster on whose page it is, by whatever name the browser reached that.
+    # Without a host, the link leads to the Dagster on whose page it is, by whatever name the browser reached it.
     prefix = find_dagster_path()
     path = f"/locations/{quote(place, safe='@')}/jobs/{name_restore_job(connector)}/playground/setup"
     return dg.MetadataValue.url(f"{prefix}{path}?{query}")
@@ -80,9 +81,9 @@ def make_form_link(
 def _can_select_by_time(topic: TopicAssets, hours: Sequence[str]) -> bool:
     """Return True if a restore selected by these hours, or days, sends just the records archived in them.
 
-    A restore selects by the time of records. The time in an object's key may be another.
+    A restore selects by the time of records. The time in an object's key may be a different one.
     """
     if topic.is_native:
-        # Hours of a restore are those of timestamps, and there hours are those of places in the log.
+        # The hours of a restore are by timestamp, but with Wallclock, archived hours are by place in the log.
         return topic.config.layout.timestamp_extractor != "Wallclock"
     return any(can_select(topic, hours) for can_select in load_extensions("can_select_foreign"))

@@ -1,4 +1,4 @@
-"""Jobs to replay picked hours or days of a topic. Each run is a restore; all of one backfill go to one new topic."""
+"""Jobs to replay picked hours or days of a topic. Each run is a restore. All runs of a backfill go to one new topic."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ReplayEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
 BACKFILL = "{backfill}"
-"""Stands in the target's name for the id of the run's backfill; without one, for the first characters of the run's."""
+"""Stands in the target's name for the backfill's id or, without a backfill, for the first characters of the run id."""
 
 _USE_FORM = "Materialize the restored asset, whose form names hours, days and the target"
 """The way to restore without a backfill."""
@@ -49,7 +49,7 @@ refused. Re-execute the backfill *from failure* then: it goes on, in order, and 
 def make_replay_jobs(topics: Sequence[TopicAssets]) -> list[dg.JobDefinition]:
     """Make `replay_hours` and `replay_days` of a connector.
 
-    Their op is no asset's: the page *Partitions* of a job of assets is about the partitions of these.
+    Their op belongs to no asset, because the page *Partitions* of an asset job is about the partitions of its assets.
     """
     connector = topics[0].config.name
     name = make_op_name("replay", connector)
@@ -101,11 +101,11 @@ def _make_config(op: str, windows: str, definition: dg.PartitionsDefinition) -> 
 
 
 def _read_request(context: dg.OpExecutionContext, topic: TopicAssets, config: RestoreConfig) -> "RestoreRequest":
-    """Make the request of a run's config. A window of a backfill has one restore id in all its runs."""
+    """Make the request from a run's config. An hour or day of a backfill has the same restore id in all its runs."""
     from kafka_s3_platform.core.defs.restore.request import make_archive_source
 
     run = context.run
-    # Dagster takes the tags of a backfill that is over from runs that are executed again
+    # when a backfill is over, Dagster removes its tags from runs that are executed again
     first_run = context.instance.get_run_by_id(run.root_run_id) if run.root_run_id else run
     if first_run is None:
         raise PreflightError(
@@ -124,7 +124,7 @@ def _read_request(context: dg.OpExecutionContext, topic: TopicAssets, config: Re
 
 
 def find_picked_topic(topics: Sequence[TopicAssets], picked_keys: Collection[dg.AssetKey]) -> TopicAssets:
-    """Return the topic of a run's one picked asset. PreflightError if the run picked none, or several."""
+    """Return the topic of the only asset the run picked. Raises PreflightError if it picked none, or several."""
     picked_topics = [topic for topic in topics if topic.key("restored") in picked_keys]
     if len(picked_topics) == 1:
         return picked_topics[0]
@@ -135,7 +135,7 @@ def find_picked_topic(topics: Sequence[TopicAssets], picked_keys: Collection[dg.
 
 
 def _name_restore(backfill: str, window_key: str) -> str:
-    """Return the restore id of one hour or day of a backfill. All runs of it have the same."""
+    """Return the restore id of one hour or day of a backfill. All its runs have the same id."""
     return f"{backfill}.{re.sub('[^0-9A-Za-z-]', '', window_key)}"
 
 

@@ -73,7 +73,7 @@ def make_archive_source(
     rule = read_rename(config.to)
     archived = [*topics, *chain.from_iterable(_list_topics(name, regex) for name in config.what.connectors)]
     matching = set(match_names(regex, [topic.topic for topic in archived]))
-    # One request of each connector: reading the config and the files for each topic takes longer than to plan it.
+    # One request for each connector, as reading the config and the files for each topic takes longer than planning it.
     requests = {t.config.name: make_request(t, config, outgoing, restore_id, run_id) for t in reversed(archived)}
     first = requests[topics[0].config.name]
     if any(request.target_kafka != first.target_kafka for request in requests.values()):
@@ -100,7 +100,7 @@ def make_archive_source(
 
 
 def _list_topics(connector: str, regex: str | None) -> list[TopicAssets]:
-    """Return the topics of another connector in a restore, one of `what.connectors`."""
+    """Return the topics of another connector of the restore, one of `what.connectors`."""
     if regex is None:
         raise ConfigError("what.connectors: topics of several connectors are chosen by what.topics_regex (--topics)")
     config = resolve_now(load_extension("find_connector")(connector, os.environ), find_topics_folder())
@@ -133,7 +133,7 @@ def check_selection(selection: WhatConfig, *, names_topics: bool = False) -> Non
 def make_request(
     topic: TopicAssets, config: AnyRestoreConfig, outgoing: Outgoing, restore_id: str, run_id: str
 ) -> RestoreRequest:
-    """Return the request of a restore without its target topic. ConfigError if a value cannot be used."""
+    """Return the request of a restore without its target topic. Raises ConfigError if a value cannot be used."""
     zone = topic.config.layout.zone
     selection = config.what
     worker = None if config.to.worker is None else _find_file("to.worker", config.to.worker)
@@ -156,7 +156,7 @@ def make_request(
 
 
 def _read_request_values(config: AnyRestoreConfig, part: str = "") -> dict[str, Any]:
-    """Return the fields of a `RestoreRequest`, or of its field `part`, with values of the config's options."""
+    """Return the fields of a `RestoreRequest`, or of its field `part`, with values from the config's options."""
     values = {}
     for path, option in find_options(type(config)).items():
         group, _, name = path.partition(".")
@@ -167,7 +167,7 @@ def _read_request_values(config: AnyRestoreConfig, part: str = "") -> dict[str, 
 
 
 def _load_known_connectors(folder: Path) -> tuple[ConnectorConfig, ...]:
-    """Load the connectors of all sound files: a broken file of another connector does not stop a restore."""
+    """Load the connectors of all sound files, as a broken file of another connector must not stop a restore."""
     if not folder.is_dir():
         return ()
     load_connectors = load_extension("load_connectors")
@@ -178,7 +178,10 @@ def _load_known_connectors(folder: Path) -> tuple[ConnectorConfig, ...]:
 
 
 def _find_selected_windows(topic: TopicAssets, selection: WhatConfig) -> Iterator[tuple[datetime, datetime]]:
-    """Yield [start, end) of each hour and day named in the config. ConfigError if the connector has no such one."""
+    """Yield [start, end) of each hour and day named in the config.
+
+    Raises ConfigError if the connector has no such hour or day.
+    """
     hours, days = find_restorable_windows(topic.config)
     for name, windows, texts in (("what.hours", hours, selection.hours), ("what.days", days, selection.days)):
         for text in texts:
@@ -187,9 +190,12 @@ def _find_selected_windows(topic: TopicAssets, selection: WhatConfig) -> Iterato
 
 
 def _find_chunk(name: str, windows: Windows, topic: TopicAssets, text: str) -> str:
-    """Return the partition key of the hour or day with the start `text`, a value of option `name`. Else ConfigError."""
+    """Return the partition key of the hour or day that starts at `text`, or raise ConfigError.
+
+    `text` is a value of the option `name`.
+    """
     zone = topic.config.layout.zone
-    # a partition key of Dagster's may have minutes, which no hour begins with, or be one that the clocks skip
+    # a partition key of Dagster's may have minutes at which no hour begins, or be an hour that the clocks skip
     is_key = windows.definition.has_partition_key(text)
     moment = windows.start(text) if is_key else read_time(name, text, zone)
     key = windows.key(moment)
@@ -215,7 +221,7 @@ def read_outgoing_values(config: AnyRestoreConfig) -> Outgoing:
 
 
 def _name_target(rule: Rename | None, outgoing: Outgoing, topic: str) -> str:
-    """Return the name of the topic's target, by the rule of the config or by a RegexRouter. ConfigError without one."""
+    """Return the name of the topic's target, by the config's rule or a RegexRouter. Raises ConfigError without one."""
     if rule is not None:
         return name_target_topic(rule, topic)
     if not routes_by_topic(outgoing.transforms):
@@ -224,11 +230,11 @@ def _name_target(rule: Rename | None, outgoing: Outgoing, topic: str) -> str:
 
 
 def read_rename(to: ArchivedTargetConfig | ForeignTargetConfig) -> Rename | None:
-    """Return the rule for the targets' names, None if the config has none. ConfigError if it has several."""
+    """Return the rule for the targets' names, or None if there is none. Raises ConfigError if there are several."""
     if (to.rename_regex is None) != (to.rename_replacement is None):
         raise ConfigError("to.rename_regex and to.rename_replacement are a pair: set both, or none")
     rules: list[Rename] = []
-    # The form of an archived topic always has the field, which is empty where something else names the target.
+    # The form of an archived topic always has the field, but it is empty if something else names the target.
     if to.topic or (to.topic is not None and isinstance(to, ForeignTargetConfig)):
         rules.append(Template(to.topic))
     if to.rename_regex is not None:
@@ -241,7 +247,7 @@ def read_rename(to: ArchivedTargetConfig | ForeignTargetConfig) -> Rename | None
 
 
 def _find_file(key: str, name: str) -> Path:
-    """Return the file named by field `key`: any path if a person started the run here, else one of a safe folder."""
+    """Return the file named by field `key`: any path if a person started the run here, or else one in a safe folder."""
     if takes_paths():
         return Path(name)
     return find_run_file(name, key, os.environ)

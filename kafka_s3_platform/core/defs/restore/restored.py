@@ -1,4 +1,4 @@
-"""Assets of restores: each replays archived records of a topic to a topic."""
+"""Assets of restores, each of which replays archived records of a topic to a topic."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ STAYS = (
     "What was sent stays in the target. Re-execute this run, or launch one with its restore id, to go on where it "
     "ended; a restore that sends exactly once sends nothing twice then."
 )
-"""A run without a restore id in its config has its own id as such, which its re-execution keeps."""
+"""A run without a restore id in its config uses its own id as restore id, which its re-execution keeps."""
 
 _JUDGED = (
     "records",
@@ -47,7 +47,8 @@ _JUDGED = (
 def make_restored_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
     """Make `<connector>/restored/<topic>` for each topic, by one op. A run restores the picked ones as one restore.
 
-    The assets have no partitions: a restore may select any records, so it does not belong to the page of an hour.
+    The assets have no partitions, because a restore may select any records, and so does not belong to the page of an
+    hour.
     """
     connector = topics[0].config
 
@@ -93,16 +94,16 @@ def make_restored_check(key: dg.AssetKey) -> dg.AssetCheckSpec:
 def _yield_parts(
     context: dg.AssetExecutionContext, configs: Mapping[str, ConnectorConfig], report: "RestoreReport"
 ) -> Iterator[RestoreEvent]:
-    """Yield the events of each restored topic. If topics were not restored, the run fails then, and names each.
+    """Yield the events of each restored topic. If topics were not restored, fail the run then, and name each.
 
-    `configs` is topic -> its connector.
+    `configs` has each topic's connector.
     """
     from kafka_s3_platform.core.restore.request import check_something_restored, judge_report
 
     failures: dict[dg.AssetKey, PlatformError] = {}
     parts = report.parts or (report,)
     for part in parts:
-        # A begun restore keeps its topics, whatever its connector has now.
+        # A restore that has begun keeps its topics, whatever topics its connector has now.
         connector = configs.get(part.topic) or next(iter(configs.values()))
         key = TopicAssets(connector, part.topic).key("restored")
         if part.failure:
@@ -125,7 +126,7 @@ def _yield_parts(
 def _log_others(
     context: dg.AssetExecutionContext, key: dg.AssetKey, events: Iterator[RestoreEvent]
 ) -> Iterator[RestoreEvent]:
-    """Log the events of another connector's asset, or of one not picked by a later run. Yield none."""
+    """Log the events of another connector's asset, or of one a later run did not pick. Yield none."""
     for event in events:
         if isinstance(event, dg.MaterializeResult):
             context.log_event(dg.AssetMaterialization(key, metadata=event.metadata))
@@ -156,7 +157,7 @@ def _yield_events(
 ) -> Iterator[RestoreEvent]:
     """Yield the events of a restore: a materialization, and the result of its check.
 
-    A dry or failed restore is an observation. A check not picked by the run is reported without the run.
+    A dry or failed restore is an observation. A check the run did not pick is reported outside the run.
     """
     from kafka_s3_platform.core.restore.request import judge_report
 
@@ -187,7 +188,7 @@ def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
     """Define the asset of a topic's restores."""
     return topic.make_spec(
         "restored",
-        # Not the days too: before each restore Dagster would warn of a dependency that was never materialized.
+        # Not the days too, or Dagster would warn before each restore of a dependency that was never materialized.
         deps=[topic.key("hourly")],
         kinds={"kafka", "spark"},
         description=f"Archived records of topic `{topic.topic}`, replayed to another topic as they were. The page of "

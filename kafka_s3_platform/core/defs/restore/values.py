@@ -1,4 +1,4 @@
-"""Converts values of a restore's config to its request's, and limits the files a config may name."""
+"""Converts values of a restore's config to the values of its request, and limits the files a config may name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ _takes_paths: ContextVar[bool] = ContextVar("takes_paths", default=False)
 
 @contextmanager
 def allow_paths() -> Iterator[None]:
-    """Let runs in this block name any file: a person started them here. Others name files of one folder."""
+    """Let runs in this block name any file, as a person started them here. Other runs name files of one folder."""
     token = _takes_paths.set(True)
     try:
         yield
@@ -35,7 +35,7 @@ HEX = "hex:"
 
 
 def read_record_keys(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
-    """Return the bytes of keys in the option `name`: UTF-8 text, or `hex:ff00`. ConfigError for other digits."""
+    """Return the bytes of the keys in option `name`: UTF-8 text, or `hex:ff00`. Raises ConfigError for other digits."""
     keys = []
     for text in texts:
         try:
@@ -46,7 +46,7 @@ def read_record_keys(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
 
 
 def read_key_prefixes(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
-    """Return the bytes of beginnings of keys, as `read_record_keys` does. ConfigError for an empty one."""
+    """Return the bytes of key prefixes, as `read_record_keys` does. Raises ConfigError for an empty one."""
     prefixes = read_record_keys(name, texts)
     if b"" in prefixes:
         raise ConfigError(f"{name} has an empty text, with which every key begins: leave it out")
@@ -54,7 +54,7 @@ def read_key_prefixes(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
 
 
 def read_numbers(_: str, numbers: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the chosen kafka partitions, None for all of them."""
+    """Return the chosen kafka partitions, or None for all of them."""
     return tuple(numbers) or None
 
 
@@ -64,7 +64,10 @@ def read_first_topics(_: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_offsets(name: str, offsets: Mapping[str, int]) -> "Offsets":
-    """Return one offset for all kafka partitions, or one for each of some, or None. ConfigError for other names."""
+    """Return one offset for all kafka partitions, one for each of some, or None.
+
+    Raises ConfigError for other names.
+    """
     if not offsets:
         return None
     if set(offsets) == {"all"}:
@@ -78,7 +81,10 @@ def read_offsets(name: str, offsets: Mapping[str, int]) -> "Offsets":
 
 
 def read_time(name: str, text: str, zone: ZoneInfo) -> datetime:
-    """Return an ISO 8601 time, in UTC; one without a UTC offset is a time of `zone`. ConfigError for other texts."""
+    """Return an ISO 8601 time, in UTC.
+
+    A time without a UTC offset is a time of `zone`. Raises ConfigError for other texts.
+    """
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as err:

@@ -1,4 +1,4 @@
-"""Days and months of an archive: their bounds, segments and summaries; the request to compact one, with its report."""
+"""Days and months of an archive: their bounds, segments and summaries, and the request to compact one."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -17,12 +17,12 @@ from kafka_s3_platform.core.store.index_rows import ERASED, LIVE, MERGED_KINDS
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
 
 FARTHEST_ZONE = timedelta(hours=15)
-"""No timezone is as far from UTC: all of today lie within 14 hours."""
+"""Distance from UTC that no timezone reaches: all current ones are within 14 hours of it."""
 
 
 @dataclass(frozen=True)
 class Month:
-    """A month by its first day. As text: `2026-01`."""
+    """A month, given by its first day. As text, it is written `2026-01`."""
 
     first_day: date
 
@@ -38,11 +38,11 @@ class Month:
 
 
 Span: TypeAlias = date | Month
-"""What one compaction merges: the hours of a day, or the days of a month."""
+"""The span merged by one compaction: the hours of a day, or the days of a month."""
 
 
 def find_first_day(span: Span) -> date:
-    """Return the day, or the month's first one."""
+    """Return the day itself, or the first day of the month."""
     return span.first_day if isinstance(span, Month) else span
 
 
@@ -55,7 +55,7 @@ def find_next_day(span: Span) -> date:
 
 @dataclass(frozen=True)
 class CompactRequest:
-    """Merge the hourly segments of a day into daily ones, or a month's daily ones, each by its own timezone."""
+    """A request to merge a day's hourly segments, or a month's daily ones, each by the segment's own timezone."""
 
     config: ConnectorConfig
     topic: str
@@ -70,16 +70,17 @@ class CompactRequest:
 
 
 def is_mergeable(segment: Segment | StoredChunk) -> bool:
-    """Return True if it can be compacted: it holds whole records. Others stay as they are."""
+    """Return True if the segment can be compacted, because it holds whole records. Others stay as they are."""
     return find_format(segment.format).is_envelope
 
 
 @dataclass(frozen=True)
 class DayReport(SegmentTotals):
-    """One day or month in the index: its live segments.
+    """The live segments of one day or month in the index.
 
-    Hourly segments among them came after the day's last compaction: the day is due again. Segments of a format for
-    values only are never merged. `is_in_month`: the day's month has objects; `segments` leaves out their records.
+    Hourly segments among them came after the day's last compaction, so the day is due again. Segments whose format
+    holds values only are never merged. `is_in_month` is True if the day's month has objects, whose records `segments`
+    leaves out.
     """
 
     span: Span
@@ -88,12 +89,12 @@ class DayReport(SegmentTotals):
 
     @property
     def hourly_count(self) -> int:
-        """The number of segments not yet merged by a compaction."""
+        """The number of segments that compaction has yet to merge."""
         return sum(s.chunk == "hourly" and is_mergeable(s) for s in self.segments)
 
     @property
     def unmergeable(self) -> tuple[Segment, ...]:
-        """Segments of formats for values only: they stay hourly, and live."""
+        """Segments whose format holds values only, which stay hourly and live."""
         return tuple(s for s in self.segments if not is_mergeable(s))
 
 
@@ -101,8 +102,9 @@ class DayReport(SegmentTotals):
 class CompactReport:
     """Result of one run: `merged` segments were replaced by `written` ones; both are empty if there was nothing to do.
 
-    Up to `out_of_range_count` records of the day are in none of its segments: the start hour was later than theirs.
-    `run_record_count` is of all days and topics of the run, and `seconds` is its duration.
+    Up to `out_of_range_count` records of the day are in none of its segments, because the start hour was later than
+    theirs. `run_record_count` counts the records of all days and topics of the run, and `seconds` is the run's
+    duration.
     """
 
     day: DayReport
@@ -120,7 +122,7 @@ def find_day_start(span: Span, zone: ZoneInfo) -> datetime:
 
 
 def find_day_end(span: Span, zone: ZoneInfo) -> datetime:
-    """Return when a day or month ends in this timezone, in UTC: a day may have 23 or 25 hours."""
+    """Return the end of a day or month in this timezone, in UTC. A day may have 23 or 25 hours."""
     return find_day_start(find_next_day(span), zone)
 
 
@@ -139,29 +141,29 @@ def list_day_hours(span: Span, zone: ZoneInfo) -> list[datetime]:
 
 
 def find_day(segment: Segment | StoredChunk) -> date | None:
-    """Return the day at the start of an hour, day or month, in its own timezone; None for out-of-range records."""
+    """Return the day in which an hour, day or month begins, in its own timezone, or None if out of range."""
     if segment.chunk_start is None:
         return None
     return segment.chunk_start.astimezone(segment.zone).date()
 
 
 def find_span(segment: Segment) -> Span | None:
-    """Return the day, or of a monthly segment the month, of its own timezone; None for out-of-range records."""
+    """Return the segment's day, or month if it is monthly, in its own timezone, or None if out of range."""
     day = find_day(segment)
     return Month.of(day) if day is not None and segment.chunk == "monthly" else day
 
 
 def select_day_segments(segments: Sequence[Segment], span: Span) -> tuple[Segment, ...]:
-    """Return the segments of a day, without its month's; or of a month, with its days' and hours'."""
+    """Return the segments of a day, without its month's, or the segments of a month, with its days' and hours'."""
     if not isinstance(span, Month):
         return tuple(s for s in segments if find_span(s) == span)
     return tuple(s for s in segments if (day := find_day(s)) is not None and Month.of(day) == span)
 
 
 def read_day_segments(snapshot: IndexSnapshot, span: Span, kinds: Collection[str] = (LIVE,)) -> tuple[Segment, ...]:
-    """Return the segments of a day or month of these kinds. Reads few others of the index.
+    """Return the segments of a day or month with one of these kinds. Few other rows of the index are read.
 
-    A day is one of the segment's own timezone, up to `FARTHEST_ZONE` from UTC.
+    A day is counted in the segment's own timezone, which is less than `FARTHEST_ZONE` from UTC.
     """
     return select_day_segments(snapshot.select_segments(_build_span_filter(span), kinds), span)
 
@@ -169,7 +171,7 @@ def read_day_segments(snapshot: IndexSnapshot, span: Span, kinds: Collection[str
 def count_day_records(snapshot: IndexSnapshot, span: Span) -> tuple[Counter[int], Counter[int]]:
     """Count the records of a day or month by kafka partition: in its merged objects, and in the hours in them.
 
-    Records erased from the merged objects count for these: the hours were merged with them.
+    Records erased from the merged objects still count for these, because the hours were merged with them.
     """
     merged = Counter[int]()
     hours = Counter[int]()
@@ -181,7 +183,10 @@ def count_day_records(snapshot: IndexSnapshot, span: Span) -> tuple[Counter[int]
 
 
 def explain_lost_records(snapshot: IndexSnapshot, span: Span) -> str:
-    """Explain a difference in records between a day's (or month's) objects and its merged hours. Empty if equal."""
+    """Explain a difference in records between a day's (or month's) objects and its merged hours.
+
+    The text is empty if there is none.
+    """
     merged, hours = count_day_records(snapshot, span)
     if merged == hours:
         return ""
@@ -192,7 +197,7 @@ def explain_lost_records(snapshot: IndexSnapshot, span: Span) -> str:
 
 
 def load_day_segments(snapshot: ConnectorSnapshot, topics: Iterable[str], span: Span) -> None:
-    """Read the live segments of a day or month of many topics in one pass, for all later calls."""
+    """Read the live segments of a day or month of many topics in one pass, so later calls find them."""
     snapshot.load_segments(topics, _build_span_filter(span))
 
 
@@ -209,7 +214,7 @@ def find_holder(snapshot: IndexSnapshot, day: date) -> Span:
 
 
 def group_by_holder(segments: Iterable[Segment], months: Collection[Span | None]) -> dict[Span | None, list[Segment]]:
-    """Group segments by month if it is one of `months`, else by day. Key None has records of no day."""
+    """Group segments by month if it is one of `months`, else by day. The key None has records of no day."""
     by_span: dict[Span | None, list[Segment]] = {}
     for segment in segments:
         by_span.setdefault(choose_holder(find_day(segment), months), []).append(segment)
@@ -222,23 +227,23 @@ def choose_holder(day: date | None, months: Collection[Span | None]) -> Span | N
 
 
 def list_merged_months(snapshot: IndexSnapshot) -> frozenset[Span | None]:
-    """Return the months that have segments of a month, made of those of its days, or had some that were erased."""
+    """Return the months that have monthly segments, merged from daily ones, or had some that were erased."""
     segments = (*snapshot.segments, *snapshot.erased)
     return frozenset(find_span(segment) for segment in segments if segment.chunk == "monthly")
 
 
 def _build_span_filter(span: Span) -> SegmentFilter:
-    """Return a filter of all segments with a start in the day or month of any timezone."""
+    """Return a filter for all segments that begin in the day or month in any timezone."""
     start = datetime.combine(find_first_day(span), time(), timezone.utc)
     end = datetime.combine(find_next_day(span), time(), timezone.utc)
     return SegmentFilter(chunk_starts=(shift_time(start, -FARTHEST_ZONE), shift_time(end, FARTHEST_ZONE)))
 
 
 def list_due_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, now: datetime) -> list[date]:
-    """Return the days to compact, ascending: they ended `lateness` ago or more, and have an hourly segment to merge.
+    """Return the days to compact, ascending. They ended `lateness` ago or more, and have an hourly segment to merge.
 
-    Such a segment is newer than its day's compaction: this retired all then live ones. A day has to be over in the
-    segment's timezone and in `zone`, the connector's.
+    Such a segment is newer than its day's last compaction, which retired all segments live at the time. A day has to be
+    over in the segment's timezone and in `zone`, the connector's.
     """
     days = {(find_day(c), c.zone) for c in snapshot.list_chunks(SegmentFilter(chunk="hourly")) if is_mergeable(c)}
     latest_end = now - lateness
@@ -260,12 +265,12 @@ def report_day(snapshot: IndexSnapshot, span: Span) -> DayReport:
 
 @dataclass(frozen=True)
 class DaySummary(SegmentTotals):
-    """A day, or a month if segments of it are merged; None: records too old or too new for any.
+    """The facts on a day, or on a month with merged segments. `span` is None for records too old or new for any day.
 
-    Segments are of the day in their own timezone, hours of the day in the connector's.
+    Segments count in the day of their own timezone, hours in the day of the connector's timezone.
 
-    `complete_count` of the day's `hour_count` hours are complete. `expired_count` of its records went by a rule of
-    retention, `erased_count` by request.
+    `complete_count` of the day's `hour_count` hours are complete. `expired_count` of its records were removed by a rule
+    of retention, and `erased_count` were erased by request.
     """
 
     span: Span | None
@@ -291,12 +296,12 @@ class DaySummary(SegmentTotals):
 
     @property
     def unmergeable_count(self) -> int:
-        """Segments of formats for values only: no compaction takes them."""
+        """The number of segments whose format holds values only, which no compaction merges."""
         return sum(not is_mergeable(s) for s in self.segments)
 
 
 def summarize_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta) -> list[DaySummary]:
-    """Summarize the days with an object or a requested hour, ascending; first, records of no day."""
+    """Summarize the days with an object or a requested hour, in ascending order, after the records of no day."""
     months = list_merged_months(snapshot)
     by_span = group_by_holder(snapshot.segments, months)
     for hour in snapshot.state.asked_hours:
@@ -316,7 +321,7 @@ def summarize_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta)
 def _summarize_span(
     state: IndexState, span: Span | None, segments: tuple[Segment, ...], zone: ZoneInfo, lateness: timedelta
 ) -> DaySummary:
-    """Summarize a day or month from its segments, and count its complete hours. None: records of no day."""
+    """Summarize a day or month from its segments, and count its complete hours. None means records of no day."""
     if span is None:
         return DaySummary(None, segments, 0, 0)
     hours = list_day_hours(span, zone)

@@ -1,4 +1,4 @@
-"""The merge: one Spark task reads segments of one kafka partition in offset order and writes them as merged ones."""
+"""Merge segments of one kafka partition in a Spark task: read them in offset order, and write them as merged ones."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ from kafka_s3_platform.core.upkeep.verify import read_checked
 class MergeTask:
     """One merge with everything an executor needs for it.
 
-    `layout` is the layout of merged segments, `writer` the merging run; each attempt adds its own id.
+    `layout` is the layout of the merged segments. `writer` is the merging run; each attempt adds its own id.
     """
 
     store: StoreSettings = field(repr=False)
@@ -35,10 +35,10 @@ class MergeTask:
     bucket: Bucket
     merge: Merge
     topic_day: tuple[str, Span]
-    """Compacted topic and day or month. The day in `merge.zone` may be another span of time."""
+    """The topic and the day or month to compact. In `merge.zone`, this day may be another span of time."""
 
     def target(self, attempt: Attempt) -> SegmentTarget:
-        """Return the target of the merged segments: written by this attempt, with the inputs' schema ids."""
+        """Return the target of the merged segments, which this attempt writes, with the inputs' schema ids."""
         writer = replace(self.writer, attempt=attempt.attempt_id)
         return SegmentTarget(
             self.layout,
@@ -52,31 +52,31 @@ class MergeTask:
 
 
 Outcome: TypeAlias = tuple[Segment, ...] | PlatformError
-"""The segments with the records of a merge, which start to exist when their rows are committed; or its error."""
+"""The segments that a merge has written, which count once their rows are committed, or the error of the merge."""
 
 
 @dataclass(frozen=True)
 class MergeGroup:
-    """Merges for one task of Spark, one after the other."""
+    """Merges for one Spark task to do, one after the other."""
 
     number: int
     tasks: tuple[MergeTask, ...]
 
 
 def try_merges(group: MergeGroup, attempt: Attempt) -> tuple[int, list[Outcome]]:
-    """Do the merges of one Spark task, one after the other. The error of one is its result: the others go on.
+    """Do the merges of one Spark task, one after the other. The error of one becomes its result, and the others go on.
 
-    A transient error is raised while Spark tries the task again, if there is no other in the group. In a group it is
-    the merge's result: the run tries it again alone.
+    A transient error is raised if the merge is alone in its group and Spark will try it again. In a larger group it
+    becomes the merge's result, and the run tries the merge again alone.
     """
     return group.number, [_try_merge(task, attempt, is_alone=len(group.tasks) == 1) for task in group.tasks]
 
 
 def _try_merge(task: MergeTask, attempt: Attempt, *, is_alone: bool) -> Outcome:
-    """Merge some segments into larger ones. Return these, or the error: the task's other merges are still done.
+    """Merge some segments into larger ones. Return these, or the error, so the task's other merges are still done.
 
-    A transient error is raised while Spark has attempts left, if the merge `is_alone` in its task: with others in it,
-    Spark would repeat those too.
+    A transient error is raised if the merge `is_alone` in its task and Spark has attempts left. If the task had other
+    merges, Spark would repeat them too.
     """
     try:
         return merge_segments(task, attempt)
@@ -107,7 +107,7 @@ def merge_segments(task: MergeTask, attempt: Attempt) -> tuple[Segment, ...]:
 def write_segments(
     target: SegmentTarget, store: ObjectStore, bucket: Bucket, batches: Iterable[tuple[pa.RecordBatch, int]]
 ) -> list[Segment]:
-    """Write whole records of one bucket, each batch with its number of late ones. Return the uploaded segments."""
+    """Write whole records of one bucket, each batch with its number of late records. Return the uploaded segments."""
     with SegmentUploads() as uploads:
         closed = ClosedSegments(uploads)
         with SegmentWriters(target, store, closed) as out:
@@ -119,13 +119,13 @@ def write_segments(
 
 
 class _LateCounts:
-    """Assigns each input segment's count of late records to the batch with the segment's first record."""
+    """Assigns each input segment's count of late records to the batch that holds the segment's first record."""
 
     def __init__(self, inputs: Sequence[Segment]) -> None:
         self._waiting = sorted(((s.start_offset, s.late_count) for s in inputs), reverse=True)
 
     def up_to(self, batch: pa.RecordBatch) -> int:
-        """Return the number of late records of the uncounted inputs with a start in `batch`, or before it."""
+        """Return the number of late records of the inputs that start in `batch` or before it, if not yet counted."""
         return sum(self._pop_counts(batch.column("offset")[-1].as_py()))
 
     def _pop_counts(self, last_offset: int) -> Iterator[int]:

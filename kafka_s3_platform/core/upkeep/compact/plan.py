@@ -1,9 +1,9 @@
 """Plan the merges of a compaction, and commit the plans of its days on the version of the index they were made from.
 
 A daily segment holds about `archive.daily.segment.bytes` object bytes, a monthly one `archive.monthly.segment.bytes`.
-The compression of the merged records is unknown before, so the inputs decide: their object bytes in the index are
-shared out among a number of outputs, and several outputs of one merge end at equal shares of its record bytes. The
-bounds are thus a function of index rows and records alone, the same for every attempt and on any number of cores.
+How well the merged records will compress is not known, so the inputs decide: their object bytes in the index are shared
+out among a number of outputs, and if a merge has several outputs, they end at equal shares of its record bytes. The
+bounds thus depend on index rows and records alone, and are the same for every attempt and on any number of cores.
 """
 
 import re
@@ -74,17 +74,17 @@ class Merge:
 
     @property
     def segment_bytes(self) -> int:
-        """Record bytes to end each output at; never reached if there is only one."""
+        """Record bytes at which each output ends, never reached if there is only one."""
         return sum(s.record_bytes for s in self.inputs) // self.outputs + 1
 
 
 def plan_span(segments: Sequence[Segment], span: Span, segment_bytes: int) -> list[Merge]:
-    """Return the merges of a day or month, from all live segments. Empty when no segment of it is to be merged.
+    """Return the merges of a day or month, from all live segments, or none if nothing is to be merged.
 
-    Inputs of a day are its hourly segments, and earlier daily ones overlapping them or smaller than half of
-    `segment_bytes`. Inputs of a month are its daily segments and earlier monthly ones, if smaller than this half. No
-    merge reaches across a remaining segment, or into another timezone: if the connector's was changed, a day of either
-    is another span of time. A segment remains unless it `is_mergeable`.
+    Inputs of a day are its hourly segments, and earlier daily ones that overlap them or are smaller than half of
+    `segment_bytes`. Inputs of a month are its daily segments and earlier monthly ones, if they are smaller than this
+    half. No merge reaches across a segment that stays, or into another timezone: if the connector's timezone was
+    changed, a day in each is another span of time. A segment stays unless it `is_mergeable`.
     """
     is_month = isinstance(span, Month)
     mergeable = (s for s in select_day_segments(segments, span) if is_mergeable(s))
@@ -101,7 +101,7 @@ def plan_span(segments: Sequence[Segment], span: Span, segment_bytes: int) -> li
 def list_due_months(
     snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, now: datetime, segment_bytes: int
 ) -> list[Month]:
-    """Return the months to compact, ascending: they ended `lateness` ago or more, and have daily segments to merge.
+    """Return the months to compact, ascending. They ended `lateness` ago or more, and have daily segments to merge.
 
     Reads the segments of each month with daily ones.
     """
@@ -139,9 +139,9 @@ def build_merged_layout(layout: LayoutSettings, span: Span, zone: ZoneInfo, segm
 
 
 def build_merged_path_format(path_format: str, span: Span) -> str:
-    """Return the path format of objects of a day or month: the folders before the first of a finer unit.
+    """Return the path format of objects of a day or month: the folders before the first one of a finer unit.
 
-    If no folder is before it, return Connect's daily folders, or the first two of them for a month.
+    If there are none, return Connect's daily folders, or the first two of them for a month.
     """
     is_month = isinstance(span, Month)
     finer = _FINER_THAN_A_MONTH if is_month else _FINER_THAN_A_DAY
@@ -160,7 +160,7 @@ def encode_span(layout: LayoutSettings, zone: ZoneInfo, span: Span) -> str:
 
 
 def _split_runs(segments: Sequence[Segment], finer: Chunk, segment_bytes: int) -> Iterator[list[Segment]]:
-    """Split the segments at large ones: these stay. Return the parts with a segment of the `finer` chunk to merge."""
+    """Split the segments at large ones, which stay. Return the parts with a segment of the `finer` chunk to merge."""
     hourly = [s for s in segments if s.chunk == "hourly"]
     runs: list[list[Segment]] = [[]]
     for segment in segments if any(s.chunk == finer for s in segments) else ():
@@ -173,9 +173,9 @@ def _split_runs(segments: Sequence[Segment], finer: Chunk, segment_bytes: int) -
 
 
 def _split_merges(run: Sequence[Segment], finer: Chunk, segment_bytes: int) -> Iterator[Merge]:
-    """Assign each cluster of overlapping segments to an output: the cluster's middle lies in its share of the bytes.
+    """Assign each cluster of overlapping segments to the output whose share of the bytes includes the cluster's middle.
 
-    An hour is merged alone too, for the day. A day alone in its output stays.
+    An hour is merged even if it is alone, because it has to become daily. A day alone in its output stays.
     """
     total = max(1, sum(s.size for s in run))
     share = total / max(1, round(total / segment_bytes))
@@ -196,7 +196,7 @@ Plans: TypeAlias = Mapping[Span, tuple[Merge, ...]]
 
 @dataclass(frozen=True)
 class ReservedDay:
-    """One day or month of one topic, with a committed plan. The topic's days share the lease."""
+    """One day or month of one topic, with a committed plan. All days of the topic share the lease."""
 
     request: CompactRequest
     lease: Lease
@@ -210,7 +210,7 @@ class ReservedDay:
 
 @dataclass(frozen=True)
 class ReservedDays:
-    """The days with something to merge, and the errors of topics without a reservation."""
+    """The days with something to merge, and the errors of topics that could not be reserved."""
 
     days: tuple[ReservedDay, ...]
     failures: Mapping[str, PlatformError]
@@ -221,10 +221,10 @@ class ReservedDays:
 
 
 def reserve_days(requests: Sequence[CompactRequest], index: ConnectorIndex, runner: TaskRunner) -> ReservedDays:
-    """Plan the merges of the requested days, and reserve them in one commit. Earlier ones of these days end with it.
+    """Plan the merges of the requested days, and reserve the days in one commit.
 
-    An error of one topic leaves the others. Plans again if another commit came first. Nothing is reserved if `runner`
-    cannot run tasks.
+    The commit ends earlier reservations of these days. An error of one topic does not stop the others. If another
+    commit came first, the merges are planned again. Nothing is reserved if `runner` cannot run tasks.
     """
     by_topic: dict[str, list[CompactRequest]] = {}
     for request in requests:
@@ -254,7 +254,7 @@ def reserve_days(requests: Sequence[CompactRequest], index: ConnectorIndex, runn
 
 
 def _plan_topic(requests: Sequence[CompactRequest], snapshot: IndexSnapshot) -> Plans:
-    """Plan the merges of a topic's requested days and months. Those with nothing to merge are left out."""
+    """Plan the merges of a topic's requested days and months. Days and months with nothing to merge are left out."""
     _ = snapshot.state  # a topic with damaged rows fails here, alone
     plans = {r.span: tuple(plan_span(read_day_segments(snapshot, r.span), r.span, r.segment_bytes)) for r in requests}
     return {span: merges for span, merges in plans.items() if merges}
@@ -270,7 +270,7 @@ def _commit_plans(
     for topic, days in plans.items():
         request = by_topic[topic][0]
         zone = ZoneInfo(request.config.layout.timezone)
-        # a month and its first day have one start: at the same time, one of them ends the other
+        # a month and its first day have the same start, so if both are compacted at once, one ends the other
         starts = [find_day_start(span, zone) for span in days]
         rows = tuple(Compaction(start, request.run_id, snapshot.version + 1, now) for start in starts)
         changes[topic] = Change(added=rows, run_id=request.run_id)

@@ -1,7 +1,8 @@
 """Compact days and months of topics: reserve them, merge, commit. One run has one reservation and one pass of tasks.
 
-Every stage may be killed and run again: inputs stay live until one commit retires them and adds the outputs; a later
-compaction of the same day supersedes an earlier one, so it can never commit; keys carry the epoch.
+Every stage may be killed and run again. Inputs stay live until one commit retires them and adds the outputs. A later
+compaction of the same day supersedes an earlier one, which can then never commit. The keys of objects contain the
+epoch, so no key is used twice.
 """
 
 import logging
@@ -52,13 +53,13 @@ logger = logging.getLogger(__name__)
 TopicDay: TypeAlias = tuple[str, Span]
 
 TASK_COST = 8 * 2**20
-"""Fixed cost of a merge, in bytes: requests, and the beginning and end of an object."""
+"""Fixed cost of a merge, expressed in bytes: requests, and the beginning and end of an object."""
 
 MAX_MONTHS = 12
-"""So many months of a topic are merged by one run: those of an old archive take several."""
+"""Maximum number of a topic's months to merge in one run. The months of an old archive take several runs."""
 
 SLICE_TASKS = 64
-"""Number of Spark tasks to commit together: a long backfill, when killed, keeps its committed slices."""
+"""Number of Spark tasks to commit together as a slice. A long backfill keeps its committed slices if it is killed."""
 
 
 def compact_days(
@@ -66,8 +67,8 @@ def compact_days(
 ) -> Mapping[TopicDay, CompactReport | PlatformError]:
     """Compact days or months of topics of a connector in one run: one reservation, one pass of tasks, a commit a slice.
 
-    Returns the report of each topic's day, or the error: the day is as before then. Raises errors shared by all topics,
-    of the store above all. Committed slices stay.
+    Returns the report of each topic's day, or the error that left the day as it was. Raises errors common to all
+    topics, above all errors of the store. Committed slices stay.
     """
     started = datetime.now(timezone.utc)
     config = requests[0].config
@@ -122,11 +123,11 @@ def _check_connector(config: ConnectorConfig, topic: str) -> None:
 
 @dataclass
 class _DayRun:
-    """State of one day or month of a topic in a run. A day with an `error` stays as it is."""
+    """The state of one day or month of a topic in a run. A day with an `error` stays as it is."""
 
     reserved: ReservedDay
     pending_merges: int
-    """Number of its merges without an outcome yet."""
+    """Number of the day's merges without an outcome yet."""
 
     outputs: list[Segment] = field(default_factory=list)
     error: PlatformError | None = None
@@ -134,7 +135,7 @@ class _DayRun:
 
     @property
     def is_over(self) -> bool:
-        """True if it is committed, or never will be."""
+        """True if the day is committed, or never will be."""
         return self.is_committed or self.error is not None
 
     @property
@@ -158,7 +159,7 @@ class _Run:
             self._by_topic.setdefault(topic, []).append(day_run)
         self._merged_count = 0
         self._closed: set[str] = set()
-        """Topics with their last days committed, and so their leases ended."""
+        """Topics whose last days are committed, which has ended their leases."""
 
     @property
     def failures(self) -> dict[TopicDay, PlatformError]:
@@ -173,7 +174,7 @@ class _Run:
         return [days[0].reserved.lease for topic, days in self._by_topic.items() if topic not in self._closed]
 
     def run(self) -> None:
-        """Merge the reserved days in Spark tasks. Commit each slice of them. Raises errors shared by all topics."""
+        """Merge the reserved days in Spark tasks. Commit each slice of them. Raises errors common to all topics."""
         tasks = [
             _build_task(day_run.reserved, merge) for day_run in self._days.values() for merge in day_run.reserved.merges
         ]
@@ -208,7 +209,7 @@ class _Run:
         return retries
 
     def _note(self, task: MergeTask, outcome: Outcome) -> None:
-        """Note the outcome of a merge for its day. Raise errors shared by all topics; another one fails the day."""
+        """Note the outcome of a merge for its day. Raise an error common to all topics. Any other fails the day."""
         day_run = self._days[task.topic_day]
         if isinstance(outcome, PlatformError):
             if isinstance(outcome, SHARED_ERRORS):
@@ -225,7 +226,7 @@ class _Run:
         day_run.outputs += outcome
 
     def _commit(self) -> None:
-        """Commit the completely merged days of all topics in one commit, and end the leases of topics without others.
+        """Commit the completely merged days of all topics at once, and end the leases of topics with no other days.
 
         A topic is left out, with an error, if its lease was lost or an input is no longer live.
         """
@@ -273,7 +274,7 @@ def _build_change(days: Sequence[_DayRun], snapshot: IndexSnapshot, *, ends_leas
 
 
 def _build_task(reserved: ReservedDay, merge: Merge) -> MergeTask:
-    """Build the task of merging segments of a day or month into larger ones."""
+    """Build the task to merge segments of a day or month into larger ones."""
     request = reserved.request
     config = request.config
     start = find_day_start(request.span, merge.zone)
@@ -313,7 +314,7 @@ def _build_reports(
 def _build_report(
     snapshot: ConnectorSnapshot, topic_day: TopicDay, day_run: _DayRun | None, record_count: int, seconds: float
 ) -> CompactReport:
-    """Build the report of one day. Log unmergeable segments."""
+    """Build the report of one day. Log the segments that cannot be merged."""
     topic, day = topic_day
     day_report = report_day(snapshot.topic(topic), day)
     if day_report.unmergeable:
