@@ -299,7 +299,7 @@ class Backlogs:
 
 
 def read_archived(topic: ArchivedTopic, index_look: IndexLook, *, is_known: bool) -> Archived:
-    """Read the topic's state and archived hours, if `is_known` only hours of recent commits (`SHOWN_WITHIN`)."""
+    """Read the topic's state and archived hours. If `is_known`, list hours of recent commits only (`SHOWN_WITHIN`)."""
     hourly = SegmentFilter(chunk="hourly", committed_since=index_look.since if is_known else None)
 
     def read(snapshot: IndexSnapshot) -> Archived:
