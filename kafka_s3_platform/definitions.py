@@ -1,7 +1,7 @@
 """The composition root: builds Dagster's definitions from connector files, without Spark and without the network.
 
-There is one exception: if a connector has `topics.regex` and no topics are remembered yet, it asks Kafka once, for half
-a second at most.
+There is one exception: if a connector has `topics.regex` and no topics are remembered yet, Kafka is asked once, for
+half a second at most.
 """
 
 from kafka_s3_platform.core.collector import leave_out_imports
@@ -83,18 +83,18 @@ TOPICS_METADATA = "kafka_s3/topics"
 """Passes the topics of connectors with `topics.regex` from the code server to the processes of its runs."""
 
 FIRST_HOURS_METADATA = "kafka_s3/first_hours"
-"""Passes the earliest hours of connectors likewise: a run is to know each hour of its planning."""
+"""Passes the earliest hours of connectors likewise, so that a run knows each hour it was planned with."""
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
     """Define the connectors of `./connectors`, or of the folder in `KAFKA_S3_CONNECTORS`. A broken file is a red check.
 
-    The process of every run loads the definitions again. A file broken in the meantime does not stop the runs of other
-    connectors.
+    The process of every run loads the definitions again. A file that broke in the meantime does not stop the runs of
+    other connectors.
 
     Raises:
-        ConfigError: the folder is not there.
+        ConfigError: the folder does not exist.
     """
     folder = find_connectors_folder(os.environ)
     # before the files are read: what is written meanwhile is a change
@@ -131,7 +131,7 @@ def defs() -> dg.Definitions:
 
 
 def _pass_to_runs(name: str, metadata: Mapping[str, Any]) -> None:
-    """Have the processes of runs planned with these definitions find this by `name` in their load context."""
+    """Let the processes of runs planned with these definitions find this by `name` in their load context."""
     context = DefinitionsLoadContext.get()
     if metadata and context.load_type is DefinitionsLoadType.INITIALIZATION:
         context.add_to_pending_reconstruction_metadata(name, json.dumps(metadata))
@@ -149,7 +149,7 @@ def build_definitions(
 ) -> dg.Definitions:
     """Build assets, checks, jobs, sensors and schedules of `connectors` with known topics.
 
-    In `hours_folder` their earliest hours are remembered. Without it, all hours from archive.start.hour on are offered.
+    Their earliest hours are remembered in `hours_folder`. Without it, all hours from archive.start.hour on are offered.
     """
     parts: dict[str, dg.Definitions] = {}
     for config in connectors:
@@ -165,7 +165,7 @@ def _make_parts(
     *,
     autostart: bool,
 ) -> tuple[dict[str, dg.Definitions], dict[str, str]]:
-    """Return the definitions of each connector by its name, or why there are none."""
+    """Return the definitions of each connector by its name, or the reason why there are none."""
     parts: dict[str, dg.Definitions] = {}
     undefined: dict[str, str] = {}
     for config in connectors:
@@ -190,7 +190,7 @@ def _merge_parts(connectors: Sequence[ConnectorConfig], parts: Mapping[str, dg.D
 
 
 def _resolve_topics(connectors: Sequence[ConnectorConfig]) -> Sequence[ConnectorConfig]:
-    """Return the connectors with their topics. A run's process takes the topics of its planning."""
+    """Return the connectors with their topics. The process of a run uses the topics known when the run was planned."""
     context = DefinitionsLoadContext.get()
     if context.load_type is DefinitionsLoadType.RECONSTRUCTION and TOPICS_METADATA in context.reconstruction_metadata:
         topics = json.loads(context.reconstruction_metadata[TOPICS_METADATA])
@@ -199,7 +199,7 @@ def _resolve_topics(connectors: Sequence[ConnectorConfig]) -> Sequence[Connector
 
 
 def _find_listed_topics(sources: Sequence[ConnectorConfig]) -> dict[str, tuple[str, ...]]:
-    """Return the topics of source connectors. A run's process takes the topics of its planning."""
+    """Return the topics of source connectors. The process of a run uses those known when the run was planned."""
     context = DefinitionsLoadContext.get()
     if context.load_type is DefinitionsLoadType.RECONSTRUCTION and TOPICS_METADATA in context.reconstruction_metadata:
         topics = json.loads(context.reconstruction_metadata[TOPICS_METADATA])
@@ -208,7 +208,7 @@ def _find_listed_topics(sources: Sequence[ConnectorConfig]) -> dict[str, tuple[s
 
 
 def _recall_first_hours(connectors: Sequence[ConnectorConfig]) -> Mapping[str, datetime]:
-    """Return the earliest hour of each connector with one. A run's process takes the hours of its planning."""
+    """Return the earliest hours of connectors. The process of a run uses those known when the run was planned."""
     context = DefinitionsLoadContext.get()
     if context.load_type is DefinitionsLoadType.RECONSTRUCTION:
         texts = json.loads(context.reconstruction_metadata.get(FIRST_HOURS_METADATA, "{}"))
@@ -224,7 +224,7 @@ def _define_connector(
     first_hour: datetime | None,
     hours_folder: Path | None,
 ) -> dg.Definitions:
-    """Define a connector's part. `listed` are the topics with known objects of a source connector."""
+    """Define a connector's part. `listed` are a source connector's topics with known objects."""
     sensing = dg.DefaultSensorStatus.RUNNING if autostart else dg.DefaultSensorStatus.STOPPED
     if config.source is not None:
         job = make_foreign_job(config.name, make_foreign_key(config.name))
@@ -277,7 +277,7 @@ def _define_native(
     sensing: dg.DefaultSensorStatus,
     scheduling: dg.DefaultScheduleStatus,
 ) -> dg.Definitions:
-    """Define the assets for reading objects again: days and restores."""
+    """Define the assets that read objects again: days and restores."""
     if jobs.compact is None:
         return dg.Definitions()
     return dg.Definitions(

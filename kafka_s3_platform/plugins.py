@@ -1,6 +1,7 @@
-"""The public face of the platform, for plug-ins to import, see docs/extending.md.
+"""The public names of the platform, for plug-ins to import; see docs/extending.md.
 
-Everything else may move or change its name in any version; these names do not, without a warning in an earlier release.
+Everything else may move or change its name in any version. These names do not, unless an earlier release has warned of
+it.
 """
 
 from kafka_s3_platform.connect.converters.own_class import UserConverter

@@ -1,6 +1,6 @@
-"""The parent process of Spark's Python workers, with the modules of tasks imported already.
+"""The parent process of Spark's Python workers, with the modules of tasks already imported.
 
-Spark starts it as `python -m kafka_s3_platform.python_daemon` by the setting `spark.python.daemon.module`.
+Spark starts it as `python -m kafka_s3_platform.python_daemon`, because `spark.python.daemon.module` names it.
 """
 
 import gc
@@ -21,15 +21,15 @@ TASKS = (
     "pyarrow.pandas_compat",
     "pyspark.worker",
 )
-"""The imports of every task of an archive run, with pandas, since pyarrow asks for it at its first array. Others, such
-as tasks of restores, import the rest in their worker."""
+"""The modules that every task of an archive run imports, and pandas, since pyarrow asks for it at its first array.
+Other tasks, such as a restore's, import the rest in their worker."""
 
 WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OPENBLAS_NUM_THREADS": "1"}
-"""Of libraries with threads from their import on: Arrow's allocator, and numpy's linear algebra."""
+"""Settings of libraries that start threads when imported: Arrow's allocator, and numpy's linear algebra."""
 
 
 def import_for_tasks() -> None:
-    """Import the modules of tasks, and start no thread: a fork copies only the forking thread."""
+    """Import the modules of tasks without starting a thread, since a fork copies only the forking thread."""
     os.environ.update(WITHOUT_THREADS)
     for name in TASKS:
         try:

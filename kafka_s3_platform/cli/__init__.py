@@ -1,4 +1,4 @@
-"""The command line `kafka-s3`. A command's module is imported when the command runs or a list shows it."""
+"""The command line `kafka-s3`. A command's module is imported when this command runs or shows its help."""
 
 import importlib
 import os
@@ -17,7 +17,7 @@ from kafka_s3_platform.core.text import format_entry
 
 EX_TEMPFAIL = 75
 INTERRUPTED = 130
-"""The status of shells for a command ended by Ctrl-C: 128 and the number of SIGINT."""
+"""The exit status that shells give a command that Ctrl-C ended: 128 plus the number of SIGINT."""
 
 COMMANDS = {
     "up": ("stack", "Start Kafka and S3 on this machine."),
@@ -58,7 +58,7 @@ COMMANDS = {
     "prepare": ("machine.prepare", "Precompute class data and compiled functions, so that later starts are fast."),
     "doctor": ("machine.doctor", "Check this machine, and each connector file's servers."),
 }
-"""The module of each command, and the first sentence of its help: a list of the commands imports none of them.
+"""The module of each command, and the first sentence of its help, so that a list of the commands imports none of them.
 
 In the module, the command has the same name, with `_` for `-`.
 """
@@ -70,7 +70,7 @@ class PlatformGroup(click.Group):
     _command_line: Sequence[str] = ()
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
-        """Run the command. Without `args`, take the arguments of this process, and end it."""
+        """Run the command. Without `args`, use this process's arguments, and end the process."""
         if args is not None:
             return super().main(args, *more, **extra)
         return run_to_end(lambda: super(PlatformGroup, self).main(None, *more, **extra), self._report_interrupt)
@@ -91,13 +91,13 @@ class PlatformGroup(click.Group):
         return list(COMMANDS)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the name of a command. Click would import each command of such a name, to leave out hidden ones."""
+        """Complete the name of a command. Click would import each matching command, to leave out hidden ones."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         return [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command, None if there is none of this name."""
+        """Return the command, or None if there is none with this name."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
         with leave_out_imports():
@@ -122,7 +122,7 @@ class PlatformGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Exit status: 75 if running it again may help, 1 if it will not."""
+        """Run the command. The exit status is 75 if running it again may help, and 1 if it will not."""
         try:
             with MESSAGES.shown(next((word for word in ctx.obj if word in COMMANDS), "kafka-s3")):
                 return super().invoke(ctx)
@@ -170,7 +170,7 @@ class Interruption(click.ClickException):
 
 
 def _make_exception(err: PlatformError) -> click.ClickException:
-    """Return the error for the terminal. Its exit status tells errors worth another try from the others."""
+    """Return the error for the terminal. Its exit status shows if another try may help."""
     text = format_entry(str(err))
     if isinstance(err, TransientError):
         return TransientFailure(text)

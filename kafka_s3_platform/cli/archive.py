@@ -16,7 +16,7 @@ LEFT_OUT = {
     "filtered_records": "records left out, by transforms or because they are null",
     "dead_letters": "records failed and were tolerated: dead letters",
 }
-"""Texts about records left out by a run, by the name of their count."""
+"""Texts about records that a run leaves out, by the name of their count."""
 
 
 @click.command
@@ -38,7 +38,7 @@ def archive(
 ) -> None:
     """Archive hours of CONNECTOR's topics, or all up to now.
 
-    With --from and --to, archives the hours [--from, --to). Otherwise archives everything readable now.
+    With --from and --to, archives the hours [--from, --to). Otherwise archives everything that is readable now.
     """
     if (from_hour is None) != (to_hour is None) or (until_now and from_hour is not None):
         raise click.UsageError("give both --from and --to, or --until-now, or none of them")

@@ -1,6 +1,6 @@
 """Ends a command's process with its status, and soon after Ctrl-C even if something still waits for an answer.
 
-A library waiting in native code sees no Ctrl-C, and its thread may crash Python at the end.
+A library that waits in native code sees no Ctrl-C, and its thread may crash Python at the end.
 """
 
 import os
@@ -15,16 +15,16 @@ from typing import NoReturn
 from kafka_s3_platform.core.waits import is_any_waiting
 
 GRACE_SECONDS = 1.1
-"""After Ctrl-C a command has this time to end by itself, and more for as long as it gets on."""
+"""After Ctrl-C a command has this time to end by itself, and more as long as it makes progress."""
 
 STILL_SECONDS = 0.7
-"""A main thread without a move for this time waits for a silent server."""
+"""A main thread that has not moved for this time is waiting for a silent server."""
 
 
 def run_to_end(run: Callable[[], object], report_interrupt: Callable[[], int]) -> NoReturn:
-    """Run the command, then end the process with its status. `report_interrupt` prints and returns Ctrl-C's status.
+    """Run the command, then end the process with its status. `report_interrupt` returns the status for Ctrl-C.
 
-    A process ended at once is like a killed one: its commits stay.
+    Ending the process at once is like killing it: its commits stay.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         reader, writer = os.pipe()
@@ -54,7 +54,7 @@ def _watch(reader: int, report_interrupt: Callable[[], int]) -> None:
 
 
 def _find_place() -> tuple[FrameType | None, int]:
-    """Return the place of the main thread: its frame, and the instruction in it."""
+    """Return where the main thread is: its frame, and the instruction in it."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - as faulthandler does
     return frame, frame.f_lasti if frame else 0
 

@@ -54,9 +54,9 @@ def erase(
 
     Without --apply, print what would go.
 
-    All objects are read. Those with such a record are written anew without it, read back, and replaced in one commit;
-    then the old ones are deleted. Killed at any moment, the same command goes on. It prints the places that may hold
-    such records still.
+    All objects are read. Those that hold such a record are written again without it, read back, and replaced in one
+    commit; then the old ones are deleted. If the command is killed at any moment, running it again goes on. It prints
+    the places that may still hold such records.
 
     Exit status 1 if some objects could not be searched.
     """
@@ -69,7 +69,7 @@ def erase(
 
 
 def _read_keys(texts: tuple[str, ...], keys_from: TextIO | None) -> tuple[bytes, ...]:
-    """Return the keys of both options. UsageError if there is none, an empty one, or one twice."""
+    """Return the keys of both options. Raises UsageError if there is none, or if one is empty or given twice."""
     try:
         lines = [line.rstrip("\r\n") for line in keys_from] if keys_from else []
     except UnicodeDecodeError as err:
@@ -120,7 +120,7 @@ def _make_document(request: ErasureRequest, report: ErasureReport) -> dict[str, 
 
 
 def _format_report(report: ErasureReport) -> Iterator[str]:
-    """Yield the lines about the records erased, or to be erased."""
+    """Yield the lines about the records that were erased, or would be."""
     topic = report.topic
     verb = "were erased" if report.applied else "would be erased"
     yield (

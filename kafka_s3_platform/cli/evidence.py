@@ -27,9 +27,9 @@ def evidence() -> None:
 @json_option
 @click.pass_context
 def check(ctx: click.Context, path: Path, public_key: Path, signature: Path | None, as_json: bool) -> None:
-    """Check the signature of FILE, and show the recorded comparison. Nothing but these files is needed.
+    """Check the signature of FILE, and show what was compared. Needs only FILE, its signature and the public key.
 
-    Exit status 1 if the signature does not match. Exit status 3 if it does, and something was missing.
+    Exit status 1 if the signature does not match. Exit status 3 if it does, but something was missing.
     """
     signature_path = signature or path.with_name(path.name + SIGNATURE_SUFFIX)
     try:
@@ -51,7 +51,7 @@ def check(ctx: click.Context, path: Path, public_key: Path, signature: Path | No
 
 
 def _format(document: Evidence, key_name: str) -> Iterator[str | Verdict]:
-    """Yield the lines about evidence with a matching signature."""
+    """Yield the lines about evidence whose signature matches."""
     yield f"the signature matches: key {key_name}"
     run = f" {document.run}" if document.run else ""
     yield (

@@ -50,7 +50,7 @@ def files(connector: str, topic: str | None, day: str | None, hour: str | None, 
 
 
 def _find_live_segments(topic: TopicAssets, day: date | None, hour: str | None) -> list[Segment]:
-    """Return the objects with the records of a day, an hour or all, by kafka partition and offset.
+    """Return the objects that hold the records of a day, an hour or all, by kafka partition and offset.
 
     Objects merged into later ones are not among them.
     """

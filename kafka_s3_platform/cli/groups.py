@@ -71,10 +71,10 @@ def groups(
     """Show, or commit, offsets of consumer groups for a restore.
 
     Shows each group's next offsets in the target topics of the finished restore RESTORE_ID. With --apply, commits these
-    offsets there, those of a group for all topics at once.
+    offsets there, for each group in all topics at once.
 
-    archive.consumer.groups names the groups. Their offsets are the last ones archived with the topic. Stop their
-    consumers first. --apply writes the groups' earlier offsets at the target to a file, for --rollback.
+    The key archive.consumer.groups names the groups. Their offsets are the last ones archived with the topic. Stop
+    their consumers first. --apply writes the groups' earlier offsets at the target to a file, for --rollback.
     """
     if rollback is not None and (is_applied or dry_run or groups):
         raise click.UsageError("--rollback undoes a whole --apply: no other option goes with it")
@@ -95,7 +95,7 @@ def groups(
 def apply_groups(restore_id: str, target_worker: str | None) -> tuple[dict[str, Any], list[str]]:
     """Commit the offsets of all groups for a finished restore. Return the document, and lines.
 
-    PreflightError if a group has committed other offsets there: it has gone on since.
+    Raises PreflightError if a group has committed other offsets there, because it has gone on since.
     """
     connectors, (config, plan, report) = _find_restore(restore_id)
     worker = None if target_worker is None else Path(target_worker)
@@ -108,7 +108,7 @@ def apply_groups(restore_id: str, target_worker: str | None) -> tuple[dict[str, 
 def _describe_translations(
     restore_id: str, translations: Sequence[Translation], file: Path | None, *, is_applied: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the JSON and the lines of the command. `file` undoes the commit, None without one."""
+    """Return the JSON and the lines of the command. `file` is for a rollback, None if nothing was committed."""
     document = {
         "restore_id": restore_id,
         "topics": [asdict(translation) for translation in translations],
@@ -142,7 +142,7 @@ def _find_restore(
 
 
 def _read_rollback(file: Path, restore_id: str) -> Rollback:
-    """Read the rollback file of a commit. ConfigError if it is of another restore."""
+    """Read the rollback file of a commit. Raises ConfigError if it belongs to another restore."""
     rollback = Rollback.from_json(file.read_bytes())
     if rollback.restore_id != restore_id:
         raise ConfigError(f"{file} is of restore {rollback.restore_id}, not of {restore_id}")

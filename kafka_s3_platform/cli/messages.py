@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Display
 
 INCOMPLETE = 3
-"""The exit status if all was done, and not all came back: records, schemas, or the subjects of evidence."""
+"""The exit status if all was done, but not all came back: records, schemas, or the subjects of evidence."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
@@ -66,7 +66,7 @@ def _format_cells(row: Sequence[str], widths: Sequence[int], numbers: Collection
 
 
 def strip_links(text: str) -> str:
-    """Return text of the documentation with the labels of its links alone: a terminal follows no links."""
+    """Return a text of the documentation with only the labels of its links, since a terminal follows no links."""
     return re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text)
 
 
@@ -74,7 +74,7 @@ QUIET_SECONDS = 1.0
 """After this time a terminal shows the progress."""
 
 SILENT_SECONDS = 10.0
-"""After this time without a line, elsewhere, the command prints that it is at work."""
+"""After this time without a line, the command prints that it is at work, if there is no terminal."""
 
 WAIT_SECONDS = 1.5
 """After this time without an answer, one line names the silent server."""

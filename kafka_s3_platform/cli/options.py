@@ -15,7 +15,7 @@ from kafka_s3_platform.core.model.times import move_to_zone
 
 
 def complete_connector(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of connectors starting with the text, also from invalid files."""
+    """Return the names of connectors that start with the text, even if their files are invalid."""
     folder = find_connectors_folder(os.environ)
     names = map(guess_name, list_connector_files(folder) if folder.is_dir() else ())
     return sorted(name for name in names if name.startswith(incomplete))
@@ -35,12 +35,12 @@ target_worker_option = click.option(
 
 
 def read_target_kafka(worker: Path | None) -> KafkaSettings | None:
-    """Return the cluster of the `--target-worker` file, None without a file. ConfigError if it declares no cluster."""
+    """Return the cluster of the `--target-worker` file, or None without one. Raises ConfigError if it names none."""
     return None if worker is None else read_target_cluster(worker)
 
 
 def parse_time(option: str, text: str, zone: ZoneInfo) -> datetime:
-    """Parse an ISO 8601 time to UTC; without a UTC offset it is in `zone`. UsageError for any other text."""
+    """Parse an ISO 8601 time to UTC. Without a UTC offset it is in `zone`. Raises UsageError for other texts."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError as err:
@@ -52,7 +52,7 @@ def parse_time(option: str, text: str, zone: ZoneInfo) -> datetime:
 
 
 def parse_hour(option: str, text: str, zone: ZoneInfo) -> datetime:
-    """Parse the start of an hour of `zone` to UTC. UsageError for any other text."""
+    """Parse the start of an hour of `zone` to UTC. Raises UsageError for any other text."""
     hour = parse_time(option, text, zone)
     if (hour.second, hour.microsecond, hour.astimezone(zone).minute) != (0, 0, 0):
         raise click.UsageError(f"{option} {text}: not the start of an hour of {zone.key}, such as 2013-01-31T15")
@@ -60,7 +60,7 @@ def parse_hour(option: str, text: str, zone: ZoneInfo) -> datetime:
 
 
 def parse_day(text: str) -> date:
-    """Parse the value of `--day`. UsageError for any other text than a day."""
+    """Parse the value of `--day`. Raises UsageError if it is not a day."""
     try:
         return date.fromisoformat(text)
     except ValueError as err:
@@ -77,7 +77,7 @@ def parse_offsets(ctx: click.Context, param: click.Parameter, texts: tuple[str, 
 
 
 def parse_numbers(ctx: click.Context, param: click.Parameter, text: str | None) -> list[int]:  # noqa: ARG001 - click's signature
-    """Parse `0,1,...` into numbers. Return none without a text. UsageError for any other text."""
+    """Parse `0,1,...` into numbers, and no text into none. Raises UsageError for any other text."""
     # An empty text may come from a shell variable that is not set. It must not mean all kafka partitions.
     parts = [] if text is None else [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):

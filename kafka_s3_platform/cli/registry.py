@@ -111,7 +111,7 @@ def restore(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Register the archived contents of a Schema Registry, with their ids if the target can, and compare."""
+    """Register the archived contents of a Schema Registry, with their ids if the target allows it, and compare."""
     config = find_connector(connector, os.environ)
     archive = _find_archive(config, url)
     document = _read_complete(archive, number, subjects)
@@ -135,10 +135,10 @@ def restore(
 def restore_registries(
     connectors: Sequence[str], target_file: Path, *, dry_run: bool
 ) -> tuple[list[dict[str, Any]], list[str | Verdict]]:
-    """Restore the archived registries of the connectors' files to the one of `target_file`.
+    """Restore the archived registries of the connectors' files to the one named in `target_file`.
 
-    Returns their documents, and lines, as `kafka-s3 registry restore`. Of a registry of several connectors, the newest
-    document counts.
+    Returns their documents and lines, as `kafka-s3 registry restore` does. If several connectors have the same
+    registry, its newest document counts.
 
     Raises:
         ConfigError: no connector names a registry, or nothing is archived of one.
@@ -181,7 +181,7 @@ def _find_archive(config: ConnectorConfig, url: str | None) -> RegistryArchive:
 
 
 def _read_document(archive: RegistryArchive, number: int | None) -> RegistryDocument:
-    """Read a document of the archive, without a number the newest."""
+    """Read a document of the archive, by default the newest."""
     numbers = archive.list_numbers()
     if number is not None and number not in numbers:
         raise ConfigError(f"no document {number} is in {archive.folder}: there are {numbers[0]} to {numbers[-1]}")
@@ -189,7 +189,7 @@ def _read_document(archive: RegistryArchive, number: int | None) -> RegistryDocu
 
 
 def _read_complete(archive: RegistryArchive, number: int | None, subjects: Collection[str] = ()) -> RegistryDocument:
-    """Read a document. Without a number, it is the newest: refused if it lacks versions of earlier ones."""
+    """Read a document, by default the newest. This one is refused if it lacks versions of earlier ones."""
     document = _read_document(archive, number)
     gone = [place for place in document.gone if not subjects or place[0] in subjects]
     if number is None and gone:
@@ -207,7 +207,7 @@ def _choose_target(config: ConnectorConfig, url: str | None) -> RegistrySettings
 
 
 def _describe_gone(gone: Sequence[tuple[str, int, int]]) -> str:
-    """Describe versions missing in the newest document, each a subject, a version and an earlier document."""
+    """Describe versions missing from the newest document, each by a subject, a version and an earlier document."""
     named = ", ".join(f"version {version} of {subject} (document {number})" for subject, version, number in gone[:3])
     more = f" and {len(gone) - 3:,} more" if len(gone) > 3 else ""
     return (

@@ -90,7 +90,7 @@ def resolve(
 
 
 def _make_decision(kafka_partition: int, offsets: OffsetRange | None, begin_at: int | None) -> Decision:
-    """Return the decision by its options: skip `offsets`, begin at an offset, or accept a truncation."""
+    """Return the decision made by the options: skip `offsets`, begin at an offset, or accept a truncation."""
     if offsets is not None:
         return Skip(kafka_partition, offsets)
     if begin_at is None:
@@ -123,9 +123,9 @@ def _format_unresolved(connector: str, topic: str, rows: Sequence[Unresolved]) -
 
 
 def _format_report(report: ResolveReport) -> Iterator[str]:
-    """Format the effect of a decision: the offsets left out of the archive from now on.
+    """Yield the lines about a decision: the offsets that the archive leaves out from now on.
 
-    `later_count` of them are offsets beyond the end of the log: records written there later are left out as well.
+    `later_count` of them lie beyond the end of the log, so records written there later are left out as well.
     """
     verb = "would be recorded" if report.dry_run else "recorded"
     count = f"{count_noun(report.offset_count, 'offset')} of the log left out of the archive"

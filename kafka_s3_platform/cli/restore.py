@@ -66,7 +66,7 @@ def add_restore_options(command: C) -> C:
 
 
 def read_terms(values: Mapping[str, Any], topics: Sequence[str]) -> ForeignRestoreConfig:
-    """Make a config of the values of the options. Without times and offsets, it selects everything."""
+    """Make a config from the values of the options. Without times and offsets, it selects everything."""
     terms: dict[str, Any] = {"what": {"topics": list(topics)}, "to": {}, "values": {}, "how": {}}
     for path, option in _OPTIONS.items():
         value = values[_name_parameter(path)]
@@ -97,7 +97,7 @@ def _format_help(description: str) -> str:
 
 
 def _name_options(message: str) -> str:
-    """Return an error's message with names of options instead of fields, and without fields beside them."""
+    """Return an error's message with names of options instead of fields, and without the fields beside them."""
     fields = "|".join(map(re.escape, sorted(_NAMES, key=len, reverse=True)))
     message = re.sub(rf" \((?:{fields})\)", "", message)
     # Names of topics and files have dots too: `move.to.topic` is no field.
@@ -190,15 +190,15 @@ def restore(
 
     Restores every archived record of topics of CONNECTOR, unless options select some. A record must pass all options.
 
-    Several topics are one restore, with one restore id. All are checked before the first record. A failing topic does
-    not stop the others. They may be of several connectors, if --topics or --all-topics chooses them.
+    Several topics are one restore, with one restore id. All are checked before the first record. A topic that fails
+    does not stop the others. They may be of several connectors, if --topics or --all-topics chooses them.
 
-    If CONNECTOR is a source connector, or a sink of another format than our envelope, replays the objects of its file.
-    A RegexRouter in the file of a source may name the target topics.
+    If CONNECTOR is a source connector, or a sink with a format other than our envelope, replays the objects of its
+    file. A RegexRouter in the file of a source may name the target topics.
 
-    Exit status 1 if a dry run finds a reason to refuse, or if a topic could not be restored. Exit status 3 if a
-    restore is verified, but some of the requested records are missing (in gaps of the archive, or left out) or in
-    doubt, and if there was no record to restore.
+    Exit status 1 if a dry run finds a reason to refuse, or if a topic could not be restored. Exit status 3 if a restore
+    is verified, but some of the requested records are missing (in gaps of the archive, or left out) or in doubt, or if
+    there was no record to restore.
     """
     connector, *others = dict.fromkeys(connectors)
     pattern = _choose_pattern(topics, options["what__topics_regex"], others, is_all=all_topics)
@@ -230,7 +230,7 @@ def restore(
 def _prepare_run(
     connector: str, others: Sequence[str], terms: ForeignRestoreConfig, run_id: str
 ) -> Callable[[], RunsOfTopics]:
-    """Return the run of the restore, to be called.
+    """Return a function that runs the restore.
 
     Raises:
         ConfigError: no restore can use a value; the message names its option. Nothing was changed yet.
@@ -252,7 +252,7 @@ def _prepare_run(
 
 
 def _prepare_foreign(source: ConnectorConfig, terms: ForeignRestoreConfig, run_id: str) -> Callable[[], RunsOfTopics]:
-    """Check the config for a restore of foreign objects. Return the run, to be called."""
+    """Check the config for a restore of foreign objects. Return a function that runs it."""
     # not needed to show the options
     from kafka_s3_platform.connect.defs.restore.foreign_request import make_foreign_request
     from kafka_s3_platform.core.restore.filters.stage import check_filter
@@ -271,7 +271,7 @@ def _prepare_foreign(source: ConnectorConfig, terms: ForeignRestoreConfig, run_i
 def _restore_registries(
     connectors: Sequence[str], file: Path, terms: ForeignRestoreConfig
 ) -> tuple[dict[str, Any], list[str | Verdict]]:
-    """Restore the registries. Refuse to go on if schemas have other ids there, and records keep theirs."""
+    """Restore the registries. Refuse to go on if schemas got other ids there, and records keep the archived ones."""
     reports, lines = restore_registries(connectors, file, dry_run=terms.how.dry_run)
     changed = sum(map(len, chain.from_iterable(report["new_ids"].values() for report in reports)))
     reasons = [f"{count_noun(changed, 'schema')} got other ids"] if changed else []
@@ -285,7 +285,7 @@ def _restore_registries(
 
 
 def _choose_pattern(topics: Sequence[str], regex: str | None, others: Sequence[str], *, is_all: bool) -> str | None:
-    """Return the regular expression of the topics, None if they are named. UsageError if options contradict."""
+    """Return the topics' regular expression, or None if they are named. Raises UsageError if options conflict."""
     if bool(topics) + is_all + (regex is not None) > 1:
         raise click.UsageError("--topic, --topics and --all-topics each choose the topics: keep one")
     pattern = ".*" if is_all else regex
@@ -360,7 +360,7 @@ def _name_documents(report: dict[str, Any]) -> str:
 def _prepare_archived(
     connector: str, others: Sequence[str], terms: ForeignRestoreConfig, run_id: str
 ) -> Callable[[], RunsOfTopics]:
-    """Check the options for a restore of the archive. Return the run, to be called."""
+    """Check the options for a restore of the archive. Return a function that runs it."""
     # not needed to show the options
     from kafka_s3_platform.core.defs.restore.request import make_archive_source, read_rename
     from kafka_s3_platform.core.restore.filters.stage import check_filter
@@ -396,12 +396,12 @@ def _prepare_archived(
 
 
 def _take(config: dg.Config, kind: type[dg.Config]) -> dict[str, Any]:
-    """Return the fields of `config` shared with the class `kind`."""
+    """Return the fields of `config` that the class `kind` has too."""
     return {name: getattr(config, name) for name in kind.model_fields}
 
 
 def run_restore(topics: Sequence[TopicAssets], config: RestoreConfig, run_id: str) -> RunsOfTopics:
-    """Run the restore job of the first topic's connector. None is restored if another run changes one of them."""
+    """Run the restore job of the first topic's connector. If another run is changing one topic, none is restored."""
     connector = topics[0].config.name
     return run_assets(
         {topic.key("restored"): topic.topic for topic in topics},

@@ -58,13 +58,13 @@ class RunOutcome:
 
 
 RunsOfTopics = tuple[list[RunOutcome], dict[str, PlatformError]]
-"""The outcomes of successful topics, and the errors of others by topic."""
+"""The outcomes of successful topics, and the errors of the others by topic."""
 
 
 def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[TopicAssets]:
-    """Find the connector's topics, or the named topic. ConfigError if it does not exist.
+    """Find the connector's topics, or the named topic. Raises ConfigError if it does not exist.
 
-    With `at_kafka`, leave out topics of `topics.regex` no longer in Kafka.
+    With `at_kafka`, leave out topics of `topics.regex` that Kafka no longer has.
     """
     config = find_connector(connector, os.environ)
     if config.source is not None:
@@ -116,7 +116,7 @@ def print_topics(
 
 
 def find_native_topics(connector: str, topic: str | None, verb: str) -> list[TopicAssets]:
-    """Find archived topics. ConfigError, naming `verb`, if their objects are not of the native format."""
+    """Find archived topics. Raises ConfigError with `verb` if their objects are not in the native format."""
     topics = find_archived_topics(connector, topic)
     for foreign_topic in (t for t in topics if not t.is_native):
         raise ConfigError(
@@ -129,9 +129,9 @@ def find_native_topics(connector: str, topic: str | None, verb: str) -> list[Top
 
 
 def run_topics(kind: Literal["archive", "compact"], topics: Sequence[TopicAssets], keys: Sequence[str]) -> RunsOfTopics:
-    """Archive hours, or compact days, of topics of one connector. `keys` are the first and the last of these.
+    """Archive hours, or compact days, of topics of one connector. `keys` are the first and the last one.
 
-    Without keys, archive everything up to now. Return as `run_assets` does, and raise if no topic succeeds.
+    Without keys, archive everything up to now. Return as `run_assets` does, and raise an error if no topic succeeds.
     """
     by_key = {topic.key("hourly" if kind == "archive" else "daily"): topic.topic for topic in topics}
     outcomes, failures = run_assets(by_key, make_op_name(kind, topics[0].config.name), keys)
@@ -152,7 +152,7 @@ def run_assets(
 ) -> RunsOfTopics:
     """Run assets, each of a topic, as one run of a job in this process.
 
-    The run is for the contiguous `partition_keys` or without any. Without a `run_id` it gets a new one. With
+    The run covers the contiguous `partition_keys`, if there are any. Without a `run_id` it gets a new one. With
     `only_looks` it changes nothing, and may run beside other runs of its topics. If the topics are `is_together`, none
     is run while another run changes one of them. Returns the outcomes, and the errors by topic: a TransientError or
     PermanentError with the message of the failure, or the topic's part of it.
@@ -204,7 +204,7 @@ def _execute(
 
 
 def open_instance() -> dg.DagsterInstance:
-    """Open the UI's instance, or without one an instance for the life of this process."""
+    """Open the UI's instance or, if there is none, an instance that lasts as long as this process."""
     instance = find_instance()
     if instance is not None:
         return instance
@@ -225,7 +225,7 @@ def _convert_value(value: dg.MetadataValue) -> Any:
 
 
 def _find_overlaps(instance: dg.DagsterInstance, topics: Mapping[dg.AssetKey, str]) -> dict[dg.AssetKey, PlatformError]:
-    """Return an error for each topic under change by another run. Pools hold back only runs of the daemon."""
+    """Return an error for each topic that another run is changing. Pools hold back only the daemon's runs."""
     unfinished = find_unfinished_runs(instance)
     busy: dict[dg.AssetKey, PlatformError] = {}
     for key, topic in topics.items():
@@ -239,7 +239,7 @@ def _find_overlaps(instance: dg.DagsterInstance, topics: Mapping[dg.AssetKey, st
 
 
 def _list_changing(key: dg.AssetKey) -> list[dg.AssetKey]:
-    """Return the assets of the topic. No other run may change them during this one."""
+    """Return the assets of the topic that no other run may change during this one."""
     changing = ("hourly", "daily")
     if len(key.path) < len(("connector", "group", "topic")) or key.path[1] not in changing:
         return [key]
@@ -247,7 +247,7 @@ def _list_changing(key: dg.AssetKey) -> list[dg.AssetKey]:
 
 
 def _find_events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> list[dict[str, Any]]:
-    """Return the run's reported metadata of an asset, one for each hour or day."""
+    """Return the metadata that the run reported about an asset, one mapping for each hour or day."""
     events = []
     for event in result.all_events:
         if event.is_step_materialization:
@@ -264,7 +264,7 @@ def _find_events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> list[di
 def _make_errors(
     result: dg.ExecuteInProcessResult, instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]
 ) -> dict[dg.AssetKey, PlatformError]:
-    """Return the run's errors by asset. An asset without one is done.
+    """Return the run's errors by asset. An asset without an error is done.
 
     Any other error becomes one of the platform's, with Dagster's text. Raises RunInterruptedError.
     """
@@ -296,7 +296,7 @@ def _raise_interrupt(result: dg.ExecuteInProcessResult) -> None:
 
 
 def _make_error(run_id: str, kind: str, message: str) -> PlatformError:
-    """Make an error. Its class decides the command's exit status, and whether other topics are tried."""
+    """Make an error whose class decides the command's exit status, and whether other topics are tried."""
     text = f"run {run_id}: {message}"
     if kind != "transient":
         return PermanentError(text)

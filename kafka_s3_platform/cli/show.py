@@ -40,9 +40,9 @@ _HEAD_OF_HOURS = ("DAY", "00    06    12    18", "COMPLETE", "RECORDS", "LATE")
 def show(connector: str, topic: str | None, by_hour: bool, days: int | None, as_json: bool) -> None:
     """Show what is archived of CONNECTOR's topics, day by day.
 
-    An hour is complete when the archive holds everything Kafka held at the end of the hour plus the allowed lateness. A
-    MERGED day is compacted; a month of merged days is one line. Compaction does not merge objects of formats with
-    values only.
+    An hour is complete when the archive holds all that Kafka held at the end of the hour plus the allowed lateness. A
+    MERGED day is compacted; a month whose days are merged is one line. Compaction does not merge objects of formats
+    with values only.
     """
     if days is not None and not by_hour:
         raise click.UsageError("--days is for --hours; without it, all days are shown")
@@ -59,7 +59,7 @@ def _describe_days(topic: TopicAssets) -> tuple[dict[str, Any], list[str]]:
 
 
 def _describe_hours(topic: TopicAssets, day_count: int) -> tuple[dict[str, Any], list[str]]:
-    """Make the JSON document and the lines of a topic's hours, up to the last day with any."""
+    """Make the JSON document and the lines of a topic's hours, up to the last day that has any."""
     snapshot = topic.index.peek()
     spans = [summary.span for summary in _group_days(topic, snapshot) if summary.span]
     if snapshot is None or not spans:
@@ -115,7 +115,7 @@ def _make_hour_document(hour: DescribedHour) -> dict[str, Any]:
 
 
 def _group_days(topic: TopicAssets, snapshot: IndexSnapshot | None) -> list[DaySummary]:
-    """Return the days of a topic with anything archived, oldest first."""
+    """Return the days of a topic for which anything is archived, oldest first."""
     zone = ZoneInfo(topic.config.layout.timezone)
     if snapshot:
         return summarize_days(snapshot, zone, topic.lateness)
@@ -139,7 +139,7 @@ def _make_document(topic: TopicAssets, snapshot: IndexSnapshot | None, **details
 
 
 def _make_day_document(day: DaySummary) -> dict[str, Any]:
-    """Make the JSON of a day, or of a month of merged days."""
+    """Make the JSON of a day, or of a month whose days are merged."""
     return {
         "day": day.span.isoformat() if day.span else None,
         "hours": day.hour_count,
@@ -156,7 +156,7 @@ def _make_day_document(day: DaySummary) -> dict[str, Any]:
 
 
 def _format_missing(topic: TopicAssets, snapshot: IndexSnapshot | None) -> list[str]:
-    """Return the lines about offsets missing in the archive."""
+    """Return the lines about offsets that are not in the archive."""
     count = _count_unresolved(snapshot)
     command = f"kafka-s3 resolve {topic.config.name} --topic {topic.topic}"
     lines = []
@@ -192,7 +192,7 @@ def _format_row(day: DaySummary) -> tuple[str, ...]:
 
 
 def _describe_merged(day: DaySummary) -> str:
-    """Describe the state of a day's objects: merged or not, and records expired or erased."""
+    """Describe a day's objects: if they are merged, and how many records have expired or were erased."""
     state = "yes" if day.is_merged else "no"
     if day.expired_count:
         state = f"{count_noun(day.expired_count, 'record')} expired"

@@ -40,14 +40,14 @@ def down(as_json: bool) -> None:
 @json_option
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Show the addresses of Kafka and S3, and whether they answer. Exit status 1 if one is not healthy."""
+    """Show the addresses of Kafka and S3, and whether they answer. Exit status 1 if one does not."""
     state = stack.read_stack_status(StackSettings.from_environment())
     _print_state(state, as_json)
     ctx.exit(0 if state.healthy else 1)
 
 
 def start_spark() -> None:
-    """Start a warm Spark in the background, unless the environment forbids it. Runs do without one, too."""
+    """Start a warm Spark in the background, unless the environment forbids it. Runs work without one, too."""
     if read_idle_minutes(os.environ) == 0:
         return
     try:

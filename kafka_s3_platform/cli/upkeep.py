@@ -1,4 +1,4 @@
-"""The commands for a small archive: `kafka-s3 compact`, `vacuum`, `retain` and `upkeep`."""
+"""The commands that keep an archive small: `kafka-s3 compact`, `vacuum`, `retain` and `upkeep`."""
 
 import os
 import re
@@ -66,7 +66,7 @@ def vacuum(
         raise click.UsageError("--index-put-back removes nothing, so it needs no --dry-run")
 
     def set_aside(archived: TopicAssets) -> tuple[dict[str, Any], list[str]]:
-        """Have later runs write beside objects unknown to the index. Return the JSON and the lines about a topic."""
+        """Have later runs write beside objects that the index lacks. Return the JSON and the lines about a topic."""
         name = archived.topic
         keys = set_aside_unknown(archived.config, name, run_id)
         line = f"{name}: {count_noun(len(keys), 'object')} not in the index: left there, and later runs write beside"
@@ -82,7 +82,7 @@ def vacuum(
 
 
 def _format_vacuum(topic: str, report: VacuumReport) -> str:
-    """Return the line about a vacuum's removals, done or planned."""
+    """Return the line about the objects removed by a vacuum, or to be removed."""
     verb = "would be removed" if report.dry_run else "removed"
     ending = "" if report.finished else "; not finished, run again"
     if report.missing:
@@ -157,8 +157,8 @@ def retain(*, connector: str, topic: str | None, apply: bool, price: float, as_j
 
     Without --apply, print what would go: hours merged into their day, and days.
 
-    The index is first, the objects second. Killed at any moment, the same command goes on, and `vacuum` removes
-    leftover objects. The schedule `retain` does the same every night.
+    Changes the index first, then the objects. If the command is killed at any moment, running it again goes on, and
+    `vacuum` removes leftover objects. The schedule `retain` does the same every night.
     """
     run_id = str(uuid4())
     now = datetime.now(timezone.utc)
@@ -180,7 +180,7 @@ def retain(*, connector: str, topic: str | None, apply: bool, price: float, as_j
 
 
 def _make_retention_document(report: RetentionReport, *, apply: bool, price: float) -> dict[str, Any]:
-    """Make the JSON of a topic: removals and remains, with their costs."""
+    """Make the JSON of a topic: its removals and remains, and their costs."""
     plan = report.plan
     removals = report.removals if apply else plan.removals
     expiring = [r for r in removals if r.expires]
@@ -240,8 +240,8 @@ def _format_retention(document: dict[str, Any], *, apply: bool) -> Iterator[str]
 def upkeep(connector: str, dry_run: bool, as_json: bool) -> None:
     """Keep the index of CONNECTOR small: fold old rows, merge files, write a checkpoint, remove dead files.
 
-    Runs may archive meanwhile. Killed at any moment, the same command goes on. The schedule `upkeep` does the same
-    every night.
+    Runs may archive meanwhile. If the command is killed at any moment, running it again goes on. The schedule `upkeep`
+    does the same every night.
     """
     config = find_connector(connector, os.environ)
     if config.source is not None:
@@ -252,7 +252,7 @@ def upkeep(connector: str, dry_run: bool, as_json: bool) -> None:
 
 
 def _format_report(report: UpkeepReport) -> Iterator[str]:
-    """Yield the lines about the changes of the index, done or planned."""
+    """Yield the lines about what was done to the index, or would be."""
     if report.version is None:
         yield f"{report.uri}: nothing was archived, so there is nothing to do"
         return

@@ -136,7 +136,7 @@ def verify(
 def _store_evidence(
     config: ConnectorConfig, topics: Sequence[ComparedTopic], started_at: datetime, key: EvidenceKey | None
 ) -> None:
-    """Store the comparison as evidence. Without a key, a failure is only printed: the verification stays."""
+    """Store the comparison as evidence. Without a key, a failure to do so is only printed."""
     finished_at = datetime.now(timezone.utc)
     evidence = Evidence(
         kind="verification",
@@ -156,7 +156,7 @@ def _store_evidence(
 
 
 def _describe_failed(topic: str, error: PlatformError) -> ComparedTopic:
-    """Describe, for evidence, a topic not verified because of an error."""
+    """Describe, for evidence, a topic that could not be verified."""
     return ComparedTopic(
         topic=topic,
         compared_with="nothing",
@@ -169,7 +169,7 @@ def _describe_failed(topic: str, error: PlatformError) -> ComparedTopic:
 
 
 def _describe_verified(report: VerifyReport) -> ComparedTopic:
-    """Describe, for evidence, the result of a verified topic."""
+    """Describe, for evidence, a verified topic."""
     lacking = (
         (len(report.damages), "difference from the index"),
         (len(report.holes), "range of offsets that was not archived yet"),

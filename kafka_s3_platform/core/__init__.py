@@ -1,1 +1,1 @@
-"""Everything exact: records, the archive, its index, restores, and Dagster's assets of them."""
+"""The core: records, the archive, its index, restores, and Dagster's assets of them."""

@@ -1,7 +1,7 @@
-"""Logs in to Amazon MSK by IAM: librdkafka asks for tokens of OAUTHBEARER, and AWS credentials sign them.
+"""Logs in to Amazon MSK with IAM: librdkafka asks for OAUTHBEARER tokens, and AWS credentials sign them.
 
-Files name it as for Java: `sasl.mechanism=AWS_MSK_IAM`, or OAUTHBEARER with Amazon's callback handler, and the options
-of Amazon's login module in `sasl.jaas.config`.
+Files configure it as for Java: `sasl.mechanism=AWS_MSK_IAM`, or OAUTHBEARER with Amazon's callback handler, and the
+options of Amazon's login module in `sasl.jaas.config`.
 """
 
 import logging
@@ -23,16 +23,16 @@ MSK_OPTIONS: Mapping[str, str] = {
     "awsRoleExternalId": "sasl.aws.role.external.id",
     "awsStsRegion": "sasl.aws.sts.region",
 }
-"""The options of Amazon's login module, and our names of them."""
+"""The options of Amazon's login module, and our names for them."""
 
 MSK_PROPERTIES = frozenset({*MSK_OPTIONS.values(), "sasl.oauthbearer.method"})
 _OF_AMAZON = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 
 
 def replace_msk_login(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return librdkafka's properties for a file's: a login to MSK becomes a callback for signing its tokens.
+    """Return librdkafka's properties for a file's properties: a login to MSK becomes a callback that signs its tokens.
 
-    AuthorizationError if no token can be signed: librdkafka would not say why.
+    Raises AuthorizationError if no token can be signed, since librdkafka would not say why.
     """
     if not is_msk_login(properties):
         return dict(properties)
@@ -42,15 +42,15 @@ def replace_msk_login(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def is_msk_login(properties: Mapping[str, str]) -> bool:
-    """Return True if the properties ask for a login to MSK by IAM."""
+    """Return True if the properties ask for a login to MSK with IAM."""
     return MSK_MECHANISM in {properties.get("sasl.mechanism"), properties.get("sasl.oauthbearer.method")}
 
 
 def sign_msk_token(properties: Mapping[str, str]) -> tuple[str, float]:
-    """Return a token, and when it expires, in seconds since 1970. AWS's tokens last 15 minutes.
+    """Return a token, and when it expires, in seconds since 1970. AWS's tokens last for 15 minutes.
 
     Raises:
-        AuthorizationError: there is none. It is logged, since a callback of librdkafka's raises nothing.
+        AuthorizationError: there is no token. This is logged as well, since librdkafka's callbacks raise nothing.
     """
     from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
     from botocore.credentials import CredentialProvider
@@ -71,7 +71,7 @@ def sign_msk_token(properties: Mapping[str, str]) -> tuple[str, float]:
 
 
 def _find_region(bootstrap_servers: str, profile: str | None) -> str:
-    """Return the AWS region: by the brokers' names, else of the environment, else of the profile."""
+    """Return the AWS region: from the brokers' names, else from the environment, else from the profile."""
     from botocore.session import Session
 
     if named := _OF_AMAZON.search(bootstrap_servers):
@@ -85,7 +85,7 @@ def _find_region(bootstrap_servers: str, profile: str | None) -> str:
 
 @cache
 def _open_credentials(options: tuple[str | None, ...]) -> Any:
-    """Return credentials that renew themselves: of AWS's chain, of a profile, or of a role assumed by these."""
+    """Return credentials that renew themselves: from AWS's chain or a profile, or of a role assumed with these."""
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
     from botocore.session import Session
 

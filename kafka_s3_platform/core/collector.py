@@ -1,4 +1,4 @@
-"""Keeps Python's collector of cycles away from work with many objects and no cycles."""
+"""Keeps Python's garbage collector away from work with many objects and no cycles."""
 
 import gc
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def pause_collector() -> Iterator[None]:
-    """Turn Python's garbage collector off in this block. It allocates thousands of objects without cycles.
+    """Turn Python's garbage collector off in a block that allocates thousands of objects without cycles.
 
-    Looking through messages and their headers again and again took 40% of the CPU of a read.
+    Looking through messages and their headers again and again took 40% of the CPU time of a read.
     """
     if not gc.isenabled():
         yield
@@ -25,7 +25,7 @@ def pause_collector() -> Iterator[None]:
 def leave_out_imports() -> Iterator[None]:
     """Import modules in this block with the garbage collector off, and have it ignore all objects up to then.
 
-    Dagster and the definitions are 370,000 objects. To look through them takes a fourth of the time of their import,
+    Dagster and the definitions are 370,000 objects. Looking through them takes a quarter of the time of their import,
     and half a second more when the process ends.
     """
     with pause_collector():

@@ -1,7 +1,8 @@
-"""numba, as the environment alone sets it.
+"""numba, configured by the environment alone.
 
-It reads `.numba_config.yaml` of the working directory when it is imported and whenever it compiles. A `cache_dir` there
-names a folder of pickles to load: whoever writes to the folder of a command's start would run code.
+By itself numba reads `.numba_config.yaml` in the working directory, when it is imported and whenever it compiles. A
+`cache_dir` there names a folder of pickles to load, so whoever can write to a command's working directory could run
+code.
 """
 
 from functools import partial
@@ -14,4 +15,4 @@ config._config_fname = ""  # noqa: SLF001 - no setting turns it off
 config.reload_config()  # type: ignore[no-untyped-call, unused-ignore]
 
 compile_cached = partial(numba.njit, cache=True, nogil=True)
-"""Compiles a function, once for all processes."""
+"""Compiles a function once for all processes."""

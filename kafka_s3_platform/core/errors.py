@@ -1,7 +1,7 @@
 """The exception tree. A `TransientError` is retried with backoff, a `PermanentError` is not until somebody acts.
 
-Every message names the attempt, its topic, kafka partition, range or key, and the remedy. It begins with a code:
-`docs/runbook.md` has a section for each.
+Every message names the attempt, its topic, kafka partition, range or key, and the remedy. It begins with a code, and
+`docs/runbook.md` has a section for each code.
 """
 
 import errno
@@ -16,12 +16,12 @@ HEAL_OBJECT = (
     "put an undamaged copy back, from the bucket's versions or a backup. While Kafka holds the records, they can also "
     "be archived again, under another connector name and another topics.dir"
 )
-"""The remedy for a damaged object. No command mends one: Kafka may hold fewer records now than were archived."""
+"""The remedy for a damaged object. No command mends one, since Kafka may now hold fewer records than were archived."""
 
 
 @unique
 class ErrorCode(StrEnum):
-    """Names a kind of errors for people and searches. The user sees it, and the runbook has a section for it.
+    """Names a kind of error, for people and for searches. The user sees it, and the runbook has a section for it.
 
     A code never changes; a new kind gets a new one. `meaning` is the sentence in the section's heading.
     """
@@ -94,16 +94,16 @@ _CODED = re.compile(r"\[(KS-[A-Z-]+)\]")
 
 
 def find_code(text: str) -> ErrorCode | None:
-    """Return the code in the text of an error, the first of several. None: it has none."""
+    """Return the code in the text of an error, the first if there are several, or None if there is none."""
     codes = {code.value: code for code in ErrorCode}
     return next((codes[name] for name in _CODED.findall(text) if name in codes), None)
 
 
 class PlatformError(Exception):
-    """Base of all errors raised by this platform on purpose. Its text is printable, foreign names included.
+    """Base of all errors that this platform raises on purpose. Its text is printable, including foreign names.
 
-    The text begins with the code of the class, or with the given one, since its end may be a command to be copied. If
-    it holds the text of another error, it has the other's code, since that is the cause.
+    The text begins with the code of the class, or the given one. The code does not come last, since the text may end
+    with a command to copy. If it holds the text of another error, it has the code of the other, which is the cause.
     """
 
     code = ErrorCode.OTHER
@@ -143,7 +143,7 @@ class BrokerUnavailableError(TransientError):
 
 
 class StoreUnavailableError(TransientError):
-    """The object store did not answer, or reported to be overloaded or full."""
+    """The object store did not answer, or reported itself overloaded or full."""
 
     code = ErrorCode.STORE_DOWN
 
@@ -155,7 +155,7 @@ class RegistryUnavailableError(TransientError):
 
 
 class SparkUnavailableError(TransientError):
-    """Spark does not start, or has ended. Once its container or cluster is mended, runs are requested by themselves."""
+    """Spark does not start, or has ended. Once its container or cluster is mended, runs are requested automatically."""
 
     code = ErrorCode.SPARK
 
@@ -167,7 +167,7 @@ class IndexConflictError(TransientError):
 
 
 class BusyError(TransientError):
-    """Another run is at work on the same data: it has to end first."""
+    """Another run is at work on the same data, and has to end first."""
 
     code = ErrorCode.RUN_BUSY
 
@@ -189,7 +189,7 @@ class ConfigError(PermanentError):
 
 
 class AuthorizationError(PermanentError):
-    """Credentials were refused or lack a right."""
+    """Credentials were refused, or they lack a right."""
 
 
 class MissingTopicError(PermanentError):
@@ -217,7 +217,7 @@ class MissingBucketError(PermanentError):
 
 
 class ForeignObjectError(PermanentError):
-    """An object of another writer is in the way."""
+    """An object that this platform did not write is in the way."""
 
     code = ErrorCode.STORE_FOREIGN
 
@@ -229,13 +229,13 @@ class ClockError(PermanentError):
 
 
 class OffsetGapError(PermanentError):
-    """Offsets due to be archived no longer exist on the broker."""
+    """Offsets due for archiving no longer exist on the broker."""
 
     code = ErrorCode.KAFKA_GAP
 
 
 class SupersededError(PermanentError):
-    """A later reservation holds ranges of this run. The run may no longer commit."""
+    """A later reservation holds ranges of this run, which may no longer commit."""
 
     code = ErrorCode.RUN_SUPERSEDED
 
@@ -247,7 +247,7 @@ class IntegrityError(PermanentError):
 
 
 class IndexDamagedError(IntegrityError):
-    """Files of an index are missing or broken. Until they are put back, the contents of the archive are unknown."""
+    """Files of an index are missing or broken. Until they are put back, nobody knows what is archived."""
 
     code = ErrorCode.INDEX_DAMAGED
 
@@ -259,19 +259,19 @@ class RecordError(PermanentError):
 
 
 class UnresolvedOffsetsError(PermanentError):
-    """Some offsets could not be archived. Raised after all the others are committed."""
+    """Some offsets could not be archived. This is raised after all others were committed."""
 
     code = ErrorCode.ARCHIVE_UNRESOLVED
 
 
 class PreflightError(PermanentError):
-    """A restore, or a step of it, is refused as requested: records or offsets would be lost, altered or repeated."""
+    """A restore, or a step of it, is refused, since records or offsets would be lost, altered or repeated."""
 
     code = ErrorCode.RESTORE_REFUSED
 
 
 def explain_full_disk(err: BaseException) -> FullDiskError | None:
-    """Return the error to raise if `err` was caused by a full disk of this machine, or by a full quota of the user."""
+    """Return the error to raise if a full disk of this machine, or the user's full quota, caused `err`, else None."""
     for cause in iterate_causes(err):
         if isinstance(cause, OSError) and cause.errno in {errno.ENOSPC, errno.EDQUOT}:
             place = cause.filename or "no file is named: mostly a temporary one, in TMPDIR or SPARK_LOCAL_DIRS"

@@ -1,7 +1,7 @@
-"""Loads the additions of the part `connect` to the core: the core imports nothing of it.
+"""Loads what the part `connect` adds to the core, which imports nothing from it.
 
-The part lists its additions in `EXTENSIONS` of its `__init__`: for a name in the core, the object as
-`module:attribute`. The module is imported at first use. An installation without the part has no additions.
+The part lists its additions in `EXTENSIONS` in its `__init__`: for a name in the core, the object as
+`module:attribute`. The module is imported at its first use. An installation without the part has no additions.
 """
 
 import importlib
@@ -16,20 +16,20 @@ PARTS = ("kafka_s3_platform.connect",)
 
 @cache
 def load_extensions(name: str) -> tuple[Any, ...]:
-    """Return the objects added by the installed parts under a name. Most names have one, or none."""
+    """Return the objects that the installed parts add under a name. Most names have one or none."""
     parts = [importlib.import_module(part) for part in PARTS if find_spec(part) is not None]
     return tuple(_load_object(part.EXTENSIONS[name]) for part in parts if name in part.EXTENSIONS)
 
 
 def load_extension(name: str) -> Any:
-    """Return the object added by a part under a name. ConfigError if no installed part adds one."""
+    """Return the object that a part adds under a name. Raises ConfigError if no installed part adds one."""
     for extension in load_extensions(name):
         return extension
     raise ConfigError(f"{name} is added by {' or '.join(PARTS)}, which is not installed: install the whole package")
 
 
 def find_addition(name: str, key: str) -> Any:
-    """Return the entry of a key in the tables added by the installed parts under a name. None: no part has one."""
+    """Return a key's entry in the tables added by installed parts under a name, or None if there is none."""
     return next((table[key] for table in load_extensions(name) if key in table), None)
 
 

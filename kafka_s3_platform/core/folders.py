@@ -1,4 +1,4 @@
-"""Folders and files of this machine: for this user alone, for one process at a time, or replaced as a whole."""
+"""Makes folders for this user alone, locks folders, and replaces files as a whole."""
 
 import fcntl
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a file with one readable by this user only. Whoever reads it meanwhile gets the old text or the new."""
+    """Replace a file with one that only this user can read. Whoever reads it meanwhile gets the old text or the new."""
     with NamedTemporaryFile("w", dir=path.parent, prefix=f"{path.name}.", suffix=".tmp", delete=False) as file:
         file.write(text)
     Path(file.name).replace(path)

@@ -1,7 +1,7 @@
-"""Reads key stores of Java (JKS and PKCS 12) as PEM, and has Python's TLS use PEM in memory.
+"""Reads Java's key stores (JKS and PKCS 12) as PEM, and has Python's TLS use PEM texts from memory.
 
-JKS is the format of `sun.security.provider.JavaKeyStore`: entries, then a digest of them with the password. It covers a
-private key with a stream of SHA-1 digests.
+JKS is the format of `sun.security.provider.JavaKeyStore`: entries, then a digest of them and the password. Private keys
+in it are masked by a stream of SHA-1 digests.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ _JKS = b"\xfe\xed\xfe\xed"
 _PKCS12 = b"\x30"
 _SALT = b"Mighty Aphrodite"
 _COVER = bytes.fromhex("060a2b060104012a021101010500")
-"""The name of the algorithm covering a private key: 1.3.6.1.4.1.42.2.17.1.1, and no parameters."""
+"""The name of the algorithm that masks a private key: 1.3.6.1.4.1.42.2.17.1.1, and no parameters."""
 
 _DIGEST = 20
 
 
 @dataclass(frozen=True)
 class KeyStore:
-    """PEM texts: the trusted certificates; a private key, and its certificates from its own to the authority's."""
+    """PEM texts: the trusted certificates, a private key, and its chain of certificates up to the authority's."""
 
     trusted: str = ""
     chain: str = ""
@@ -35,9 +35,9 @@ class KeyStore:
 
 
 def read_key_store(path: Path, password: str, key_password: str = "") -> KeyStore:
-    """Read a key store by its content, whatever its type is called, as Java does.
+    """Read a key store by its content, as Java does, whatever its type is said to be.
 
-    `key_password` is the one of its private key, if it differs.
+    `key_password` is the password of its private key, if it is a different one.
 
     Raises:
         ValueError: it cannot be read, or a password is wrong.
@@ -117,7 +117,7 @@ def _read_certificate(stream: BytesIO, version: int) -> "x509.Certificate":
 
 
 def _uncover_key(covered: bytes, password: str) -> bytes:
-    """Return the private key. Salt, key and check are an octet string behind the name of the algorithm."""
+    """Return the private key. Salt, key and check form an octet string after the name of the algorithm."""
     at = covered.index(_COVER) + len(_COVER) + 1
     length_bytes = covered[at] & 0x7F if covered[at] & 0x80 else 0
     octets = covered[at + 1 + length_bytes :]
@@ -134,7 +134,7 @@ def _uncover_key(covered: bytes, password: str) -> bytes:
 
 
 def _hash(password: str, content: bytes) -> bytes:
-    """Return a JKS store's digest for checks and covers: SHA-1 of the password and the content."""
+    """Return the digest with which JKS checks and masks: SHA-1 of the password and the content."""
     return hashlib.sha1(password.encode("utf-16-be") + content, usedforsecurity=False).digest()
 
 
@@ -146,7 +146,7 @@ def _write_pem(certificates: Iterable["x509.Certificate"]) -> str:
 
 
 def _write_store(trusted: Iterable["x509.Certificate"], key: Any, chain: Iterable["x509.Certificate"]) -> KeyStore:
-    """Return the key store of a private key, its chain and the trusted certificates."""
+    """Return a key store made of a private key, its chain and the trusted certificates."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
@@ -157,9 +157,9 @@ PEM_PROPERTIES = ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem")
 
 
 def load_pem(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
-    """Have a context trust `ssl.ca.pem` alone, and identify by `ssl.certificate.pem` with `ssl.key.pem`, if given.
+    """Have a context trust only `ssl.ca.pem`, and identify itself by `ssl.certificate.pem` and `ssl.key.pem`, if given.
 
-    Python reads keys from files alone: this one is in memory, and has no name.
+    Python reads keys only from files, so this one is a file in memory, without a name.
     """
     if "ssl.ca.pem" in properties:
         context.verify_mode = ssl.CERT_REQUIRED

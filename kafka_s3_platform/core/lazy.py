@@ -1,4 +1,4 @@
-"""Properties found once, at their first use, perhaps after a long wait."""
+"""Properties computed once, at their first use, perhaps after a long wait."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class lazy_property(Generic[T]):  # noqa: N801 - it is used as `property` is
-    """As `functools.cached_property`, without the lock of Python 3.11, shared by all instances of a class.
+    """Like `functools.cached_property`, without Python 3.11's lock, which all instances of a class share.
 
     Under this lock, one hanging store would hold up the reading of all others. Two threads may find the same twice.
     """

@@ -1,4 +1,4 @@
-"""Renders the templates `*.html.j2` beside the modules. Names and errors of others cannot become HTML there."""
+"""Renders the templates `*.html.j2` beside the modules. Foreign names and errors cannot become HTML in them."""
 
 from functools import cache
 from pathlib import Path
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def render_template(name: str, **facts: Any) -> str:
-    """Render a template, such as `operate/monitoring/hours_page.html.j2`. It uses only the facts passed."""
+    """Render a template, such as `operate/monitoring/hours_page.html.j2`. It can use only `facts`."""
     return _make_environment().get_template(name).render(facts)
 
 
 @cache
 def _make_environment() -> "Environment":
-    """Make the environment of all templates. It escapes everything and fails for a missing fact."""
+    """Make the environment of all templates, which escapes everything and fails if a fact is missing."""
     # few processes render a page, and none of them twice what another version has installed meanwhile
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

@@ -1,4 +1,4 @@
-"""Waits for calls that may never return, and lists the waits of this process for people."""
+"""Waits for calls that may never return, and lists this process's waits for people."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ _waits: dict[object, tuple[float, str]] = {}
 
 @contextmanager
 def waiting_for(what: str) -> Iterator[None]:
-    """Have `list_waits` name `what`, such as `Kafka at localhost:9092`, until the block ends, for waiting people."""
+    """Have `list_waits` name `what`, such as `Kafka at localhost:9092`, until the block ends, for people who wait."""
     mark = object()
     _waits[mark] = time.monotonic(), what
     try:
@@ -24,7 +24,7 @@ def waiting_for(what: str) -> Iterator[None]:
 
 
 def list_waits(seconds: float) -> list[str]:
-    """Return the names of all threads' waits of so long or longer, the longest first."""
+    """Return what any thread has been waiting for, for at least `seconds`. The longest wait comes first."""
     now = time.monotonic()
     return [what for since, what in sorted(_waits.copy().values()) if now - since >= seconds]
 
@@ -34,7 +34,7 @@ _NAME = "kafka-waiting"
 
 @final
 class Waiting(Generic[R]):
-    """Makes a call in a daemon thread: it does not keep the process alive. `answer` is there when it has ended."""
+    """Makes a call in a daemon thread, which does not keep the process alive. When it has ended, `answer` is set."""
 
     answer: R
 
@@ -50,7 +50,10 @@ class Waiting(Generic[R]):
         return self._thread.is_alive()
 
     def ended_within(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the end of the call. Return True if it ended; raise its error if it raised one."""
+        """Wait at most `seconds` for the call to end.
+
+        Return True if it has ended, and raise its error if it raised one.
+        """
         self._thread.join(seconds)
         if self._error is not None:
             raise self._error
@@ -64,5 +67,5 @@ class Waiting(Generic[R]):
 
 
 def is_any_waiting() -> bool:
-    """Return True if a call has not returned yet, though nobody may wait for it any more."""
+    """Return True if a call has not returned yet, even if nobody waits for it any more."""
     return any(thread.name == _NAME for thread in list_threads())

@@ -1,4 +1,4 @@
-"""Compares the rules of a bucket with an archive: S3 may remove, make cold or keep objects by itself."""
+"""Compares a bucket's rules with an archive, since S3 may remove objects, make them cold or keep them by itself."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain

@@ -45,7 +45,7 @@ class _Outlook:
     credentials: str | None = None
     hindrances: tuple[str, ...] = ()
     gives: tuple[str, ...] = ()
-    """The format, the way objects are restored, and the facts lost in a restore."""
+    """The format, the way objects are restored, and the facts that a restore loses."""
 
     warnings: tuple[str, ...] = ()
 
@@ -92,7 +92,7 @@ def check(
 
 
 def _try_connection(config: ConnectorConfig) -> list[Finding]:
-    """Try the servers of a connector file with the rights of its runs."""
+    """Try the servers that a connector file names, with the rights that its runs have."""
     # the clients of Kafka and S3, which no other check needs
     from kafka_s3_platform.cli.connector_files.connect import UNTRIED, try_connector
 
@@ -171,7 +171,7 @@ def _format_finding(finding: KeyFinding) -> dict[str, str]:
 
 
 def _format_outlook(report: CheckReport, outlook: _Outlook, findings: Sequence[Finding]) -> Iterator[str | Verdict]:
-    """Yield the lines of the command: first the problems, last the keys without any."""
+    """Yield the lines of the command, with the problems first, and the keys without any last."""
     yield f"{report.path}: {'loads' if report.ok else 'does not load'}"
     yield from report.problems
     yield from (Verdict(f"warning: {line}", is_good=False) for line in outlook.warnings)

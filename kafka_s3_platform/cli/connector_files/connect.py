@@ -31,7 +31,7 @@ UNTRIED = Finding(
 def try_connector(config: ConnectorConfig) -> list[Finding]:
     """Try the servers and rights of a connector's file. Takes about SECONDS at most.
 
-    Writes only the object of every run for the promises of the store. It stays, as after a run.
+    Writes only the object with which every run checks the promises of the store. It stays, as after a run.
     """
     probes: dict[str, Probe] = {"Kafka": partial(_try_kafka, config), "bucket": partial(_try_bucket, config)}
     for side, registry in _find_registries(config).items():
@@ -62,7 +62,7 @@ def _try_kafka(config: ConnectorConfig) -> Iterator[Finding]:
 
 
 def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Finding]:
-    """Ask Kafka for the topics' descriptions and offsets. Yield successes and failures."""
+    """Ask Kafka for the topics' descriptions and offsets. Yield what works and what does not."""
     topics = config.topics if config.topics_regex is None else match_topics(config, admin.list_topics())
     if not topics:
         text = f"none that this user may DESCRIBE matches topics.regex={config.topics_regex}"
@@ -96,12 +96,12 @@ def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Findin
 
 
 def _lacks_right(topic: TopicDescription, operation: str) -> bool:
-    """Return True if the cluster lists this user's rights on a topic, without this operation."""
+    """Return True if the cluster lists this user's rights on a topic, and this operation is not among them."""
     return topic.operations is not None and operation not in topic.operations
 
 
 def _try_dead_letters(admin: ClusterAdmin, topic: str) -> Answer:
-    """Ask the cluster for this user's right to write to the topic of dead letters."""
+    """Ask the cluster if this user may write to the dead letter topic."""
     try:
         description = admin.describe_topic(topic)
     except MissingTopicError:
@@ -138,7 +138,7 @@ def _try_bucket(config: ConnectorConfig) -> Iterator[Finding]:
 
 
 def _try_sink(config: ConnectorConfig, store: ObjectStore) -> Iterator[Finding]:
-    """Try the rights on the bucket needed by a sink's runs, and judge the bucket's rules."""
+    """Try the rights that a sink's runs need on the bucket, and judge the bucket's rules."""
     yield judge("index", partial(_read_index, config))
     yield judge("writes to the index", partial(_try_writes, config, store))
     yield judge("right to delete", partial(_try_deleting, config, store))
@@ -159,7 +159,7 @@ def _read_index(config: ConnectorConfig) -> str:
 
 
 def _try_writes(config: ConnectorConfig, store: ObjectStore) -> str:
-    """Check the store's promises to the index: conditional writes, and listings up to date."""
+    """Check the store's promises to the index: conditional writes, and up-to-date listings."""
     check_promises(store, config.archive.index_dir, uploads=True)
     uri = store.uri(f"{config.archive.index_dir}/{WRITE_CHECK}")
     return f"{uri} was written, read and listed. Writes and uploads whose condition is false are refused"
@@ -168,7 +168,7 @@ def _try_writes(config: ConnectorConfig, store: ObjectStore) -> str:
 def _try_deleting(config: ConnectorConfig, store: ObjectStore) -> str:
     """Ask the store to delete a missing object, as a test of the right to delete.
 
-    The object of the promises is not used: a run checking promises now would take its deletion for a broken one.
+    The object of the promises is not used: a run that checks the promises now would take its deletion for a broken one.
     """
     try:
         store.delete(f"{config.archive.index_dir}/{WRITE_CHECK}-{uuid4().hex}", NO_ETAG)
@@ -178,14 +178,14 @@ def _try_deleting(config: ConnectorConfig, store: ObjectStore) -> str:
 
 
 def _write_in_vain(store: ObjectStore, folder: str) -> str:
-    """Try the right to write to a folder by a write with a false condition, so nothing is written."""
+    """Try the right to write to a folder by a write whose condition is false, so nothing is written."""
     key = f"{folder}/{WRITE_CHECK}".lstrip("/")
     store.write_in_vain(key)
     return f"{store.uri(key)} could be written. The condition of the request was false, so nothing was"
 
 
 def _try_restores(config: ConnectorConfig, if_refused: Judgement) -> Answer:
-    """Try the right to write the documents of restores. `if_refused` is the verdict if it is not given."""
+    """Try the right to write the documents of restores. `if_refused` is the verdict if the right is missing."""
     try:
         return _write_in_vain(ObjectStore(config.restore_store), config.archive.restore_dir)
     except AuthorizationError as err:
@@ -215,7 +215,7 @@ def _try_clock(config: ConnectorConfig, store: ObjectStore) -> Answer:
 
 
 def _find_registries(config: ConnectorConfig) -> Mapping[str, RegistrySettings]:
-    """Return side -> the registry of its converter. A shared registry is in it once."""
+    """Map each side to the registry of its converter. A shared registry appears once."""
     registries: dict[str, RegistrySettings] = {}
     for side, converter in (("value", config.records.value), ("key", config.records.key)):
         if converter.registry is not None and converter.registry not in registries.values():

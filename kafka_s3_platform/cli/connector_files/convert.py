@@ -48,7 +48,7 @@ def convert(env_file: Path | None, output: Path | None, as_json: bool) -> None:
 
 
 def _read_variables(path: Path) -> dict[str, str]:
-    """Read a file of shell variables. ConfigError names the first bad line."""
+    """Read a file of shell variables. Raises ConfigError with the first bad line."""
     variables = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:
@@ -65,7 +65,7 @@ def _read_variables(path: Path) -> dict[str, str]:
 
 
 def _write_file(path: Path, keys: Mapping[str, str]) -> None:
-    """Write a new connector file. ConfigError if it exists."""
+    """Write a new connector file. Raises ConfigError if it exists."""
     if path.exists():
         raise ConfigError(f"{path} exists already; name another file")
     text = javaproperties.dumps(keys, timestamp=False) if path.suffix == ".properties" else json.dumps(keys, indent=2)

@@ -12,7 +12,7 @@ from kafka_s3_platform.connect.config.dialects import DIALECTS
 
 
 def _complete_class(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of connector classes with the text in them, for shells."""
+    """Return the names of connector classes that contain the text, for shells."""
     return [dialect.class_name for dialect in DIALECTS if incomplete.lower() in dialect.class_name.lower()]
 
 
@@ -41,7 +41,7 @@ def _format_classes() -> list[str]:
 
 
 def _format_description(description: Description) -> Iterator[str]:
-    """Yield the lines about a class: required keys first."""
+    """Yield the lines that describe a class, with the required keys first."""
     yield f"{description.class_name}: {description.title}"
     yield from _format_group("required:", description.required)
     yield from _format_group("required there, optional here:", description.required_there)
@@ -49,7 +49,7 @@ def _format_description(description: Description) -> Iterator[str]:
 
 
 def _format_group(title: str, keys: Sequence[DescribedKey]) -> Iterator[str]:
-    """Yield a title and the keys below it, nothing without keys."""
+    """Yield a title and the keys below it, or nothing if there are no keys."""
     if keys:
         yield title
     for key in keys:

@@ -17,7 +17,7 @@ from kafka_s3_platform.operate.local.settings import HOST, StackSettings, name_v
 
 
 def list_warnings(config: ConnectorConfig, stack: StackSettings) -> Iterator[str]:
-    """Yield likely mistakes. `stack` is the embedded stack of the variables in force."""
+    """Yield likely mistakes. `stack` is the embedded stack as the variables in force describe it."""
     if shared := explain_shared_folder(config.layout):
         yield shared
     for key, field, address in _list_addresses(config):
@@ -66,7 +66,7 @@ class Judgement(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict on a thing, named by `what`. `detail` has the facts, with advice if something is wrong."""
+    """The verdict on the thing named by `what`. `detail` has the facts, with advice if something is wrong."""
 
     what: str
     judgement: Judgement
@@ -80,7 +80,7 @@ Probe = Callable[[], Iterable[Finding]]
 def gather_findings(probes: Mapping[str, Probe], seconds: float) -> list[Finding]:
     """Run all probes at the same time, for at most `seconds`. Return the findings in the order of `probes`.
 
-    The findings of a slower probe until then count, and its silence is one more.
+    Of a slower probe, the findings until then count, and its silence is one more finding.
     """
     findings: dict[str, list[Finding]] = {subject: [] for subject in probes}
     threads = {

@@ -25,9 +25,10 @@ LOOK_SECONDS = 10.0
 def list(ctx: click.Context, as_json: bool) -> None:  # noqa: A001 - the command's name
     """List the connectors: which load and run, their lag and last run.
 
-    STATE is of the connector's own work, in Kafka Connect's words. RUNNING: Dagster evaluates its sensor or schedule.
-    PAUSED: this is turned off. UNASSIGNED: it is on, and Dagster's daemon does not evaluate it. FAILED: no run has
-    succeeded since one failed. Exit status 1 if a file does not load. `kafka-s3 health` says what needs somebody.
+    STATE is about the connector's own work, in Kafka Connect's words. RUNNING: Dagster evaluates the sensor or schedule
+    of its runs. PAUSED: this is turned off. UNASSIGNED: it is on, but Dagster's daemon does not evaluate it in time.
+    FAILED: no run has succeeded since one failed. Exit status 1 if a file does not load. `kafka-s3 health` says what
+    needs somebody.
     """
     folder = find_connectors_folder(os.environ)
     if not folder.is_dir():
@@ -72,7 +73,7 @@ def _format_rows(rows: Sequence[tuple[dict[str, Any], ConnectorHealth | None]]) 
 
 
 def _format_state(health: ConnectorHealth) -> tuple[str, str, str, str, str]:
-    """Return the cells about a connector's work: state, since when, lag, last run, and everything turned off."""
+    """Return the cells about a connector's work: state, since when, lag, last run, and what is turned off."""
     state = health.state
     run = health.last_run
     return (

@@ -103,7 +103,7 @@ def _produce_records(topic: TopicAssets, settings: StackSettings, start: datetim
     """Send the records if the topic is not there yet.
 
     Raises:
-        PermanentError: the topic holds another number of records, perhaps from an interrupted demo.
+        PermanentError: the topic holds a different number of records, perhaps from an interrupted demo.
     """
     expected_count = DAYS * RECORDS_OF_DAY
     with ClusterAdmin(topic.config.kafka) as admin:
@@ -188,7 +188,7 @@ def _read_topic_of_day(kafka: KafkaSettings, topic: str, day: datetime) -> pa.Ta
 
 @contextmanager
 def _time_step(step_name: str) -> Iterator[Callable[[], float]]:
-    """Log the step's start and end. Yield a function for its seconds, valid after the end."""
+    """Log the step's start and end. Yield a function that returns its seconds, once the step has ended."""
     logger.info("%s ...", step_name)
     started_at = time.monotonic()
     seconds = [0.0]
@@ -198,7 +198,7 @@ def _time_step(step_name: str) -> Iterator[Callable[[], float]]:
 
 
 def _format_places(topic: TopicAssets, settings: StackSettings) -> list[str]:
-    """Return the lines about the places of the demo's data."""
+    """Return the lines about where the demo's data is."""
     config = topic.config
     bucket = f"s3://{config.store.bucket}"
     folders = f"{bucket}/{config.layout.topics_dir}/ and {bucket}/{config.layout.daily_dir}/"

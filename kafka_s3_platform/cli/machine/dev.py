@@ -46,8 +46,8 @@ def dev(port: int, status_port: int) -> None:
     """Start Kafka, S3, Dagster's UI with sensors and schedules on, and the status page, until Ctrl-C.
 
     Works in the folder DAGSTER_HOME, or else in this one, and writes a missing dagster.yaml or workspace.yaml there.
-    Shows the progress of runs, and each warning once; .dagster/dev.log has everything. Kafka and S3 go on after Ctrl-C:
-    kafka-s3 down stops them.
+    Shows the progress of runs, and each warning once; .dagster/dev.log has everything. Kafka and S3 keep running after
+    Ctrl-C; kafka-s3 down stops them.
     """
     for option, number in {"--port": port, "--status-port": status_port}.items():
         if _answers(number):
@@ -93,9 +93,9 @@ def dev(port: int, status_port: int) -> None:
 
 
 class LogFilter:
-    """Copies the output of several processes to a file, and shows the essence of it.
+    """Copies the output of several processes to a file, and shows only what matters.
 
-    This is the progress of runs, and each warning or error once, whatever numbers it has.
+    This is the progress of runs, and each warning or error once, even if it recurs with other numbers in it.
     """
 
     def __init__(self, log: IO[str]) -> None:
@@ -125,9 +125,9 @@ class LogFilter:
 
 
 def write_settings() -> Path:
-    """Write the settings of Dagster missing in DAGSTER_HOME, or else in this folder. Return the folder.
+    """Write the settings of Dagster that are missing in DAGSTER_HOME, or else in this folder. Return the folder.
 
-    Its folder of runs is for this user alone.
+    Only this user may enter its folder of runs.
     """
     home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd())
     for name in _SETTINGS:
@@ -139,7 +139,7 @@ def write_settings() -> Path:
 
 
 def _read_template(name: str) -> str:
-    """Return the settings as the wheel has them, or else, in a checkout, the file at its top."""
+    """Return the settings from the wheel or, in a checkout, from the file at its top."""
     package = files("kafka_s3_platform")
     places = (package / "operate" / "instance" / name, Path(str(package)).parent / name)
     for place in places:

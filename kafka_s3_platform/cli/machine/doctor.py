@@ -42,7 +42,7 @@ from kafka_s3_platform.operate.local.stack import list_daemons
 
 MACHINE_SECONDS = 180.0
 AT_ONCE = 32
-"""Connectors tried at a time: a silent server holds up few others."""
+"""The number of connectors tried at a time, so that a silent server holds up few others."""
 
 GIB = 2**30
 LITTLE_MEMORY = 2 * GIB
@@ -55,7 +55,7 @@ START_SECONDS = 120
 
 
 def look_at_java() -> Iterator[Finding]:
-    """Check for a Java of a supported version."""
+    """Check if Java is installed in a supported version."""
     java = find_java()
     yield Finding("Java", Judgement.OK, f"{java} is Java {read_version(java)}")
 
@@ -84,7 +84,7 @@ def look_at_disk() -> Iterator[Finding]:
 
 
 def _judge_folder(subject: str, folder: Path) -> Finding:
-    """Judge a folder by this user's right to write to it, and by its free room."""
+    """Judge a folder by this user's right to write to it, and by its free space."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         return Finding(
@@ -99,13 +99,13 @@ def _judge_folder(subject: str, folder: Path) -> Finding:
 
 
 def look_at_ports() -> Iterator[Finding]:
-    """Check the servers of the embedded stack, and find the owners of ports needed by stopped servers."""
+    """Check the servers of the embedded stack, and find the owners of the ports that stopped servers need."""
     for daemon in list_daemons(StackSettings.from_environment()):
         yield _judge_ports(daemon)
 
 
 def _judge_ports(daemon: Daemon) -> Finding:
-    """Judge the ports of the embedded server: it runs on them, all are free, or others have them."""
+    """Judge the ports of the embedded server: it runs on them, all are free, or other processes have them."""
     subject = f"ports of the embedded {daemon.name}"
     process = daemon.process()
     if process is not None:
@@ -126,7 +126,7 @@ def _judge_ports(daemon: Daemon) -> Finding:
 
 
 def _name_owner(port: int) -> str:
-    """Name the listening process of a port of this machine, as far as this user may see it."""
+    """Name the process that listens on a port of this machine, if this user may see it."""
     try:
         for connection in psutil.net_connections("tcp"):
             address = connection.laddr
@@ -138,13 +138,13 @@ def _name_owner(port: int) -> str:
 
 
 def look_at_class_data() -> Iterator[Finding]:
-    """Start Spark as a run does, and count its Java's classes by origin: Java does not report unused class data."""
+    """Start Spark as a run does, and count its Java's classes by origin, as Java does not report unused class data."""
     with waiting_for("Spark to start"):
         yield judge("class data of Spark", _start_spark)
 
 
 def _start_spark() -> Answer:
-    """Start Spark with a log of its classes, and count those from class data."""
+    """Start Spark with a log of its classes, and count those that come from class data."""
     data = find_class_data()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "classes")

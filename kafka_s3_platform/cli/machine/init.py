@@ -63,7 +63,7 @@ def init(name: str, topic: str | None, kafka_partitions: int, sample: int, as_js
 def write_connector_file(
     name: str, topic: str, settings: StackSettings, more_keys: Mapping[str, str] = MappingProxyType({})
 ) -> Path:
-    """Write the connector file, and a worker.properties if there is none. Leave no invalid file.
+    """Write the connector file, and a worker.properties if there is none. Leave no file that does not load.
 
     Raises:
         ConfigError: there is such a file, its name or topic cannot be used, or worker.properties names another cluster.

@@ -16,14 +16,14 @@ from kafka_s3_platform.core.java.runtime import remove_others
 from kafka_s3_platform.core.spark.session import find_class_data
 
 TRAINING = f"from {__package__}.training import run_spark; run_spark()"
-"""Code for a process of its own: a process can start Spark once."""
+"""Code for a process of its own, since a process can start Spark only once."""
 
 _NOT_IN_TRAINING = (
     environment.SPARK_CONF,
     *("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH"),
     *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
 )
-"""Variables of a deployment's own Spark. Class data is for Spark as installed and as started by most deployments."""
+"""Variables of a deployment's own Spark. Class data is for Spark as it is installed, which most deployments start."""
 
 
 @click.command
@@ -31,7 +31,7 @@ def prepare() -> None:
     """Precompute class data and compiled functions, so that later starts are fast.
 
     The class data is for Spark's Java; numba compiles the functions. Existing files stay. Run the command again after
-    an update of Java: class data fits one Java and its jars. Without the command all works, and starts take longer.
+    an update of Java, since class data fits one Java and its jars. Without it, all works, but starts take longer.
     """
     from kafka_s3_platform.cli.machine.training import compile_kernels
 

@@ -1,4 +1,4 @@
-"""Runs Spark and compiled functions for a moment: to prepare their caches, and to check their use."""
+"""Runs Spark and the compiled functions for a moment, to prepare their caches, or to check the use of these."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from kafka_s3_platform.core.spark.runner import Attempt, SparkRunner
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function compiled by numba. `was_cached` if this process found it in the cache."""
+    """A function compiled by numba. `was_cached` is True if this process found it in the cache."""
 
     name: str
     was_cached: bool
 
 
 def compile_kernels() -> list[Kernel]:
-    """Have numba compile each of its functions into its cache on disk, and note those found in it."""
+    """Have numba compile each of its functions into its cache on disk, and note which ones were in it already."""
     texts = pa.array([b"[]"], pa.binary())
     json_values.find_maybe_deeper(texts, 0)
     partitioning.hash_murmur2(texts)
@@ -34,7 +34,7 @@ def compile_kernels() -> list[Kernel]:
 
 
 def run_spark() -> None:
-    """Start Spark, run tasks, and wait until its Java has ended: it writes class data then."""
+    """Start Spark, run tasks, and wait until its Java has ended, since it writes class data at its end."""
     from kafka_s3_platform.core.defs.resources import start_session
     from kafka_s3_platform.core.spark.session import end_java
 

@@ -19,7 +19,7 @@ from kafka_s3_platform.operate.status.concerns import list_concerns
 
 LOOK_SECONDS = 30.0
 _HEAD = ("AT RISK", "LAG", "NEWEST COMPLETE", "OLDEST NOT COMPLETE", "PROVEN", "LAST ERROR", "CONNECTOR/TOPIC")
-"""The name, of up to 249 characters, comes last: it makes no other row longer."""
+"""The name, of up to 249 characters, comes last, so it makes no other row longer."""
 
 _NUMBERS = (1,)
 UNKNOWN = "not known"
@@ -32,8 +32,8 @@ UNKNOWN = "not known"
 def health(ctx: click.Context, connectors: Sequence[str], as_json: bool) -> None:
     """Show what is late, what is at risk, and what failed last: of each CONNECTOR, or of all.
 
-    AT RISK is the check `at_risk` of the topic, made now. Exit status 1 if something is at risk, or is not known, or if
-    a failed run needs somebody. Reads only, and starts neither Spark nor a run.
+    AT RISK is the result of the topic's check `at_risk`, made now. Exit status 1 if something is at risk or unknown, or
+    if a failed run needs somebody. Reads only, and starts neither Spark nor a run.
     """
     configs, failures = load_named(connectors) if connectors else load_all()
     declared = None if connectors else {config.name for config in configs}
@@ -155,7 +155,7 @@ def _format_rows(health: ConnectorHealth) -> Iterator[tuple[str, ...]]:
 
 
 def _format_hour(hour: datetime | None, *, is_known: bool) -> str:
-    """Return the cell of an hour. None: there is no such hour, if it `is_known`."""
+    """Return the cell of an hour. If it is None, there is no such hour, or it is not known."""
     if hour is not None:
         return f"{hour:%Y-%m-%d %H:%M}"
     return "none" if is_known else UNKNOWN

@@ -33,9 +33,8 @@ from kafka_s3_platform.operate.rehearsal.rehearse import rehearse_archive
 def rehearse(ctx: click.Context, connectors: Sequence[str], target_worker: Path | None, as_json: bool) -> None:
     """Restore drawn hours of each topic to a Kafka that is started for it, compare, and remove them.
 
-    Of each CONNECTOR, or of all with archive.rehearsal.period.days in their files. The hours that came back longest ago
-    come first: so many that with a rehearsal a day each has its turn within the period (30 days if the file names
-    none).
+    Covers each CONNECTOR, or all whose files have archive.rehearsal.period.days. Draws the hours that came back longest
+    ago, so many that with a rehearsal a day each hour has its turn within the period (30 days if the file names none).
 
     With --target-worker, its cluster is used, and the topics rehearsal-* are deleted there. Nothing of the archive is
     changed. The comparison is stored as evidence. Exit status 1 if something did not come back.
@@ -51,7 +50,7 @@ def rehearse(ctx: click.Context, connectors: Sequence[str], target_worker: Path 
 
 
 def _find_configs(connectors: Sequence[str]) -> Iterator[ConnectorConfig]:
-    """Yield the named connectors, else those with a period of rehearsals. ConfigError if there is none."""
+    """Yield the named connectors, or else those with a rehearsal period. Raises ConfigError if there is none."""
     configs = [find_connector(name, os.environ) for name in connectors] or load_all()[0]
     chosen_configs = [config for config in configs if connectors or config.archive.rehearsal_days]
     if not chosen_configs:

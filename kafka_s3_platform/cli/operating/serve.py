@@ -10,14 +10,14 @@ from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.model.health import ConnectorHealth
 
 LOOK_SECONDS = 20.0
-"""Time for one look at all connectors. Servers without an answer by then are shown as unknown."""
+"""Time for one look at all connectors. Servers that have not answered by then are shown as unknown."""
 
 PATIENCE_SECONDS = 120.0
-"""Longest duration of a look. Longer ones count as failed."""
+"""The longest time for a look. One that takes longer counts as failed."""
 
 
 def _check_path(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001 - click's signature
-    """Return the path of a page. BadParameter if it is none."""
+    """Return the path of a page. Raises BadParameter if it is none."""
     if not value.startswith("/") or any(character in value for character in "{}?#"):
         raise click.BadParameter(f"{value!r} is no path: it begins with /, and has no ?, #, {{ or }}")
     return value

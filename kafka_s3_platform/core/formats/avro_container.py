@@ -1,4 +1,4 @@
-"""Writes Avro object container files, and takes them apart: every checksum and every size in them is checked.
+"""Writes Avro object container files, and reads them, checking every checksum and every size.
 
 Source: Avro specification, "Object Container Files", "Required Codecs" and "Optional Codecs". fastavro's own reader
 does not compare snappy's CRC-32.
@@ -35,7 +35,7 @@ def compress_avro(codec: str, level: int | None, data: memoryview) -> bytes:
 
 
 def _decompress_avro(codec: str, data: bytes, most: int) -> bytes:
-    """Return the bytes of a block, `most` at most, after comparing the checksum of a snappy block."""
+    """Return the bytes of a block, at most `most`, after checking the checksum of a snappy block."""
     if codec != "snappy":
         return bytes(decompress_block(codec, data, most))
     body = bytes(decompress_block(codec, data[:-_CRC_BYTES], most))
@@ -47,7 +47,7 @@ def _decompress_avro(codec: str, data: bytes, most: int) -> bytes:
 def read_zigzag(source: IO[bytes], start: bytes = b"") -> int:
     """Read a zigzag number of Avro. Its first byte may have been read before, as `start`.
 
-    Raise ValueError if it has more than 64 bits, or its bytes end.
+    Raise ValueError if it has more than 64 bits, or is cut off.
     """
     value = shift = 0
     while True:
@@ -62,7 +62,7 @@ def read_zigzag(source: IO[bytes], start: bytes = b"") -> int:
 
 
 def read_exactly(source: IO[bytes], size: int) -> bytes:
-    """Read so many bytes. Raise ValueError if there are fewer."""
+    """Read exactly `size` bytes. Raise ValueError if there are fewer."""
     if size < 0:
         raise ValueError(f"a length of {size}")
     data = source.read(size)
@@ -74,7 +74,7 @@ def read_exactly(source: IO[bytes], size: int) -> bytes:
 class AvroContainer:
     """The metadata and the blocks of a file, read from its start. `key` names the file in errors.
 
-    ValueError if the file is no container, or is damaged or cut off. IntegrityError if it exceeds `limits`.
+    Raises ValueError if the file is no container, or is damaged or cut off, and IntegrityError if it exceeds `limits`.
     """
 
     def __init__(self, source: IO[bytes], key: str, limits: ReadLimits) -> None:
@@ -92,7 +92,7 @@ class AvroContainer:
         self._codec = _CODECS[codec]
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the number of records of each block, and their encoded data one after the other."""
+        """Yield each block's number of records, and their encoded data, one after the other."""
         most = self._limits.block_bytes
         while start := self._source.read(1):
             count = read_zigzag(self._source, start)
@@ -135,7 +135,7 @@ BLOCK_BYTES = 262_144
 class AvroBlocks:
     """Writes encoded records into a container. The same records give the same bytes, however they are batched.
 
-    `deflate` without a level uses isal's level 1: a tenth of the cost of zlib's 6, for a few percent more bytes. An
+    `deflate` without a level uses isal's level 1, at a tenth of the cost of zlib's 6, for a few percent more bytes. An
     explicit level is zlib-ng's.
     """
 
@@ -163,7 +163,7 @@ class AvroBlocks:
         return len(self._pending)
 
     def add(self, bodies: bytes | memoryview, lengths: Int64s) -> None:
-        """Append records: `bodies` is their encoded data in a row, `lengths` the bytes of each."""
+        """Append records: `bodies` is their encoded data, one after the other, `lengths` the size of each."""
         data = memoryview(bodies)
         ends = np.cumsum(lengths)
         row = start = 0
@@ -180,12 +180,12 @@ class AvroBlocks:
             start = end
 
     def close(self, _: Mapping[str, str], /) -> None:
-        """Write the buffered records. The sink stays open. Facts cannot follow the header."""
+        """Write the buffered records. The sink stays open. Facts are ignored, since the header is already written."""
         if self._records:
             self._write_block(memoryview(b""))
 
     def _write_block(self, tail: memoryview) -> None:
-        """Write the pending records and the `tail` of further ones as a block."""
+        """Write the pending records, followed by those in `tail`, as a block."""
         data = memoryview(bytes(self._pending) + tail) if self._pending else tail
         body = compress_avro(self._codec, self._level, data)
         self._sink.write(b"".join((_encode_long(self._records), _encode_long(len(body)), body, self._sync)))

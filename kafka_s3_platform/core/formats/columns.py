@@ -1,7 +1,7 @@
 """Takes columns of records apart into plain numbers and bytes, and makes a digest of their content.
 
 Columns may be slices. A null has the length -1. Two archives of the same records in the same order have the same
-digest: a restore and `verify` compare it.
+digest, which a restore and `verify` compare.
 """
 
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def read_headers(column: pa.ListArray) -> Headers:
 
 
 def _count_lengths(column: pa.Array) -> tuple[Int64s, int, int]:
-    """Return the values' lengths (null: -1), the start of the first one and the end of the last one in the array."""
+    """Return the values' lengths (-1 for a null), and where the first value begins and the last ends in the array."""
     if not len(column):
         return np.empty(0, np.int64), 0, 0
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
@@ -65,8 +65,8 @@ class RecordDigest:
     """A running digest of key, value, headers and timestamp of records in their order.
 
     It does not depend on the bounds of batches, nor on offset, topic and kafka partition, so a restored topic has the
-    digest of its archive. Null, empty and absent differ. It uses XXH3 with 128 bits, with a hash for each component:
-    eight times faster than SHA-256, but no protection against forgery.
+    digest of its archive. Null, empty and absent differ. It uses XXH3 with 128 bits, with a hash for each component.
+    This is eight times faster than SHA-256, but no protection against forgery.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""The reader and the writer of each format: the `FORMAT_IO` of the module in its row of `config/formats.py`.
+"""The reader and the writer of each format: the `FORMAT_IO` of the module named in its row of `config/formats.py`.
 
 The keys `format.class`, `keys.format.class` and `headers.format.class` choose the writers of objects. An object holds
-one *part* of its records: values, keys or headers. An *envelope* is one of our formats, of whole records.
+one *part* of its records: values, keys or headers. An *envelope* is one of our own formats, which hold whole records.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -49,7 +49,7 @@ class RecordWriter(Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes in memory."""
+        """The bytes that wait in memory."""
         ...
 
     @property
@@ -112,14 +112,14 @@ class ReadRequest:
         settings: the settings for reading, from the source connector's file.
         part: the part of the records in it.
         format_name: its format.
-        codec: the codec in the connector file. Empty: the file names none.
+        codec: the codec in the connector file, or "" if the file names none.
         topic: the topic of its records, from its name.
         kafka_partition: the kafka partition of its records, from its name.
-        is_own: this platform wrote it.
-        may_end_open: no separator has to follow the last record.
-        any_bytes: its separator can be trusted, so values may be any bytes.
-        is_wrapped: a column `value` without others holds the value itself.
-        limits: limits of an object's demands.
+        is_own: True if this platform wrote it.
+        may_end_open: True if no separator has to follow the last record.
+        any_bytes: True if its separator can be trusted, so values may be any bytes.
+        is_wrapped: True if a file with `value` as its only column holds the values themselves.
+        limits: limits of what an object may demand.
         ends_open: called with True if no separator follows the last record, and none has to.
     """
 
@@ -146,9 +146,9 @@ class FormatIO:
 
     Attributes:
         new_writer: None for read-only formats.
-        new_reader: reads values, keys or headers. None for our envelopes.
-        new_record_reader: reads whole records, from an object with a key. None for all formats but our envelopes.
-        find_unsafe: finds values not read back the same. None: there are none.
+        new_reader: reads values, keys or headers; None for our envelopes.
+        new_record_reader: reads whole records, from an object with a key; None for all formats but our envelopes.
+        find_unsafe: finds values that would be read back as something else; None if there are none.
     """
 
     new_writer: Callable[[WriteRequest], RecordWriter] | None = None
@@ -160,7 +160,7 @@ class FormatIO:
 def load_format_io(row: Format) -> FormatIO:
     """Return the `FORMAT_IO` of a format. Its module is imported at the first call.
 
-    Only the table of formats names modules: a name from a user's file never becomes an import.
+    Only the table of formats names modules, so a name from a user's file never becomes an import.
     """
     return _load_module(row.module)
 
@@ -194,7 +194,7 @@ def new_writer(sink: Sink, layout: LayoutSettings, part: ObjectPart, schema: Sch
 
 
 def find_unsafe_values(batch: ConnectBatch, layout: LayoutSettings) -> Mask:
-    """Return True for values not read back the same from the layout's format.
+    """Return a mask of the values that would be read back from the layout's format as something else.
 
     Call it before the values are written. A null is never among them: `behavior.on.null.values` decides about nulls.
     """
@@ -202,7 +202,7 @@ def find_unsafe_values(batch: ConnectBatch, layout: LayoutSettings) -> Mask:
 
 
 def find_unsafe_keys(batch: ConnectBatch, layout: LayoutSettings) -> Mask:
-    """Return True for keys impossible to write beside the values: nulls, as in Connect, and unsafe ones."""
+    """Return a mask of the keys that cannot be written beside the values: nulls, as in Connect, and unsafe ones."""
     if layout.keys_format is None:
         return np.zeros(batch.num_rows, bool)
     mask: Mask = batch.key.is_null | _find_unsafe(batch.key, layout.keys_format, layout)
@@ -210,7 +210,7 @@ def find_unsafe_keys(batch: ConnectBatch, layout: LayoutSettings) -> Mask:
 
 
 def _find_unsafe(payload: Payload, format_name: str, layout: LayoutSettings) -> Mask:
-    """Return True for the values, or keys, not read back the same from the format."""
+    """Return a mask of the values, or keys, that would be read back from the format as something else."""
     find_in_format = load_format_io(find_format(format_name)).find_unsafe
     if find_in_format is None:
         return np.zeros(len(payload), bool)
@@ -244,9 +244,9 @@ def find_part_format(layout: LayoutSettings, part: ObjectPart) -> str:
 def find_part_codec(layout: LayoutSettings, part: ObjectPart) -> tuple[str, int | None]:
     """Return the codec and level of a part.
 
-    Values have those of the layout. Keys and headers have their own codec if the layout names one, else the layout's if
-    their format has the same codecs, else the default of their format. As in Connect, each kind of format has a key of
-    its own: `avro.codec`, `s3.compression.type` or `parquet.codec`.
+    Values have the layout's. Keys and headers have their own codec if the layout names one, else the layout's if their
+    format has the same codecs, else the default of their format. As in Connect, each kind of format has a key of its
+    own: `avro.codec`, `s3.compression.type` or `parquet.codec`.
     """
     codec = {"value": layout.codec, "key": layout.keys_codec, "headers": layout.headers_codec}[part]
     format_name = find_part_format(layout, part)

@@ -1,7 +1,7 @@
 """Keeps the offsets of an object's records as text beside the object, if its format holds values alone.
 
-`17+3,1,2` means: from offset 17 on 3 records, 1 offset without a record, 2 records. These are 17, 18, 19, 21 and 22. If
-it is shorter, `z` and the zlib stream of this text in base64 take its place.
+`17+3,1,2` means: from offset 17 on, 3 records, 1 offset without a record, 2 records. These are the offsets 17, 18, 19,
+21 and 22. If it is shorter, `z` and the zlib stream of this text in base64 replace it.
 """
 
 import base64
@@ -47,7 +47,7 @@ class OffsetRuns:
         self._ends.append(offsets[np.append(breaks, len(offsets) - 1)] + 1)
 
     def text(self) -> str:
-        """Return the offsets as text, packed if shorter, or REPEATED if a mapper made several records of one."""
+        """Return the offsets as text, packed if that is shorter; REPEATED if a mapper made several records of one."""
         if self._is_repeated:
             return REPEATED
         starts = np.concatenate(self._starts)
@@ -101,7 +101,7 @@ class KeptOffsets:
         return int(self.counts[-1])
 
     def of(self, row: int, count: int) -> Int64s:
-        """Return the offsets of `count` records, from record number `row` of the object on."""
+        """Return the offsets of `count` records, the first of which is record number `row` of the object."""
         rows = np.arange(row, row + count)
         runs = np.searchsorted(self.counts, rows, side="right")
         counts_before = np.where(runs > 0, self.counts[runs - 1], 0)
@@ -110,7 +110,7 @@ class KeptOffsets:
 
 
 def _find_bounds(plain: str) -> Int64s:
-    """Return the bounds of runs and holes: [17, 20, 21, 23] of the text `17+3,1,2`. Empty: it is none."""
+    """Return where runs and holes begin and end: [17, 20, 21, 23] for `17+3,1,2`. It is empty for other texts."""
     if not _RUNS.fullmatch(plain):
         return np.empty(0, np.int64)
     # Arrow's numbers take eight bytes, a tenth of Python's. Arrow also raises an error if one is too large.

@@ -1,6 +1,6 @@
 """Recognizes the format of an object by its first bytes, whatever its name is.
 
-First bytes count only if control characters are among them: lines beginning with `BZh` or `PAR1` are still lines.
+First bytes count only if control characters are among them: lines that begin with `BZh` or `PAR1` are still lines.
 Sources: RFC 1952 (gzip), RFC 8878 (zstd), LZ4's and snappy's frame formats, snappy-java's SnappyOutputStream, the
 formats of bzip2, xz, zip and tar (POSIX ustar), Avro, Parquet, ORC and Hadoop's SequenceFile.
 """
@@ -11,7 +11,7 @@ from kafka_s3_platform.core.codecs.table import READ_CODECS
 from kafka_s3_platform.core.config.formats import ENVELOPES, PARQUET_MAGIC
 
 HEAD_BYTES = 512
-"""The bytes of an object that are enough to recognize it: a header of tar takes as many."""
+"""The number of bytes needed to recognize an object: a tar header takes as many."""
 
 # A SequenceFile has its version after `SEQ`.
 _FOREIGN = {
@@ -27,12 +27,12 @@ _TAR_SUM = slice(148, 156)
 
 
 def find_codec(head: bytes) -> str:
-    """Return the codec of an object by its first bytes. Empty: it is not compressed, or its codec has no magic."""
+    """Return an object's codec by its first bytes, or "" if it is not compressed or its codec has no magic bytes."""
     return next((name for name, codec in READ_CODECS.items() if codec.magic and codec.magic.match(head)), "")
 
 
 def find_container(head: bytes) -> str:
-    """Describe an object other than lines, such as `a tar archive`. Empty: its format is unknown."""
+    """Describe an object that is not made of lines, such as `a tar archive`. Return "" if its format is unknown."""
     if _is_tar(head):
         return "a tar archive"
     if not holds_no_text(head[:HEAD_BYTES]):
@@ -41,13 +41,13 @@ def find_container(head: bytes) -> str:
 
 
 def describe_head(head: bytes) -> str:
-    """Describe an object by its first bytes, for messages. Empty: its format is unknown."""
+    """Describe an object by its first bytes, for messages. Return "" if its format is unknown."""
     codec = find_codec(head)
     return f"compressed with {codec}" if codec else find_container(head)
 
 
 def describe_foreign_to_parquet(head: bytes) -> str:
-    """Describe an object expected to be Parquet, if it is not. Empty: it is Parquet, or unknown."""
+    """Describe an object that should be Parquet but is not. Return "" if it is Parquet, or unknown."""
     return "" if head.startswith(PARQUET_MAGIC) else describe_head(head)
 
 
@@ -57,7 +57,7 @@ def holds_no_text(data: bytes | memoryview) -> bool:
 
 
 def _is_tar(head: bytes) -> bool:
-    """Return True if it begins with a header of tar and its right checksum.
+    """Return True if it begins with a tar header that has the right checksum.
 
     The checksum is the sum of the header's bytes, with spaces in place of the checksum itself.
     """

@@ -1,6 +1,6 @@
 """Merges streams of one kafka partition into one in offset order, with a few batches in memory at a time.
 
-So a restore reads several objects with possibly interleaving offsets.
+A restore uses this to read several objects whose offsets may interleave.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -18,15 +18,15 @@ from kafka_s3_platform.core.model.connect import Int64s, Positions
 B = TypeVar("B")
 
 Repeated = Callable[[str, Int64s], None]
-"""Takes the key of an object and its repeated offsets: from the object itself or one before it."""
+"""Takes the key of an object, and its offsets that were already in this object or in one before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSteps(Generic[B]):
-    """The operations of a merge on a kind of batches: the merge itself need not know the kind.
+    """The operations that a merge needs for a kind of batches, so that it need not know the kind.
 
-    `cut_rows` returns the rows `[start, end)` of a batch; `join_rows` the rows of several batches at these positions,
-    which count through all of them.
+    `cut_rows` returns the rows `[start, end)` of a batch, and `join_rows` the rows of several batches at the given
+    positions, which count through all of them.
     """
 
     read_offsets: Callable[[B], Int64s]
@@ -35,9 +35,10 @@ class BatchSteps(Generic[B]):
 
 
 class OffsetMerge(Generic[B]):
-    """Merges open objects by offset. Memory has one batch of each, and all batches of small ones.
+    """Merges open objects by offset. Memory holds one batch of each object, and all batches of small ones.
 
-    Of records with equal offsets, the first is passed on, and `repeated` is called with the others. It may raise.
+    Of records with equal offsets, the first is passed on, and `repeated` is called with the others. It may raise an
+    error.
     """
 
     def __init__(self, steps: BatchSteps[B], repeated: Repeated) -> None:
@@ -47,7 +48,7 @@ class OffsetMerge(Generic[B]):
 
     @property
     def memory_bytes(self) -> int:
-        """The bytes of the objects with all batches in memory."""
+        """The bytes of the objects whose batches are all in memory."""
         return sum(c.memory_bytes for c in self._cursors)
 
     def add(self, key: str, batches: Iterator[B], memory_bytes: int = 0) -> None:
@@ -57,7 +58,7 @@ class OffsetMerge(Generic[B]):
             self._cursors.append(cursor)
 
     def take_before(self, end: int | None) -> Iterator[B]:
-        """Return the records below offset `end`; None: all records."""
+        """Return the records below offset `end`, or all records if it is None."""
         while due := [c for c in self._cursors if end is None or c.head < end]:
             # Beyond the last offset of any current batch, its next batch may hold lower offsets than the others.
             horizon = min([c.last + 1 for c in due] + ([] if end is None else [end]))
@@ -66,7 +67,7 @@ class OffsetMerge(Generic[B]):
             self._cursors = [c for c in self._cursors if c.fill()]
 
     def merge(self, parts: Sequence[tuple[str, B]]) -> Iterable[B]:
-        """Merge batches, each with its object's key, by offset. In one batch, offsets need not ascend here."""
+        """Merge batches, each with its object's key, by offset. Here the offsets of a batch need not ascend."""
         if not parts:
             return ()
         offsets = [self._steps.read_offsets(batch) for _, batch in parts]
@@ -83,7 +84,7 @@ class OffsetMerge(Generic[B]):
 
 
 class _Cursor(Generic[B]):
-    """An open object, its current batch, and its first row not taken yet."""
+    """An open object, its current batch, and the first row of this batch that is not taken yet."""
 
     def __init__(self, key: str, batches: Iterator[B], memory_bytes: int, steps: BatchSteps[B]) -> None:
         self.key = key
@@ -103,7 +104,7 @@ class _Cursor(Generic[B]):
         return int(self._offsets[-1])
 
     def take(self, horizon: int) -> B:
-        """Take the records before offset `horizon`; there is at least one."""
+        """Take the records before offset `horizon`. There has to be at least one."""
         assert self._batch is not None  # noqa: S101 - there is a head
         start = self._row
         self._row = int(np.searchsorted(self._offsets, horizon))
@@ -136,14 +137,14 @@ class MergeSource:
 def merge_by_offset(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
     """Merge the records of all `sources` by offset, into batches as `cut_batches` makes them.
 
-    Records possible in one source alone are not copied. Memory: a batch of each overlapping source. Raises
-    IntegrityError if two sources hold one offset, or an offset is out of order or outside the range of its source.
+    Records that only one source can hold are not copied. Memory holds a batch of each overlapping source. Raises
+    IntegrityError if two sources hold the same offset, or an offset is out of order or outside the range of its source.
     """
     return cut_batches(_merge_due(sources))
 
 
 def _merge_due(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
-    """Open each source when the merge reaches its start, and yield the records before."""
+    """Open each source when the merge reaches its start, and yield the records before that."""
     merge = OffsetMerge(_RECORD_STEPS, _refuse_repeated)
     with ExitStack() as stack:
         for source in sorted(sources, key=lambda s: (s.start_offset, s.end_offset)):
@@ -153,7 +154,7 @@ def _merge_due(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
 
 
 def _read_checked(source: MergeSource) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the source's batches. IntegrityError for an offset not ascending, or out of its range."""
+    """Yield the source's batches. Raises IntegrityError if an offset does not ascend, or is out of range."""
     due = source.start_offset
     with closing(source.open()) as batches:
         for batch in batches:

@@ -11,7 +11,7 @@ from kafka_s3_platform.core.formats.reading import ReadBatch, batch_values, buil
 
 
 class OwnClassReader:
-    """Reads an object with the class method `read(source, key, layout)` -> the bytes of each value."""
+    """Reads an object with the class method `read(source, key, layout)`, which returns the bytes of each value."""
 
     def __init__(self, request: ReadRequest) -> None:
         kind: Any = load_class(request.format_name, FORMAT_READER)

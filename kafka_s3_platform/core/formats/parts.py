@@ -54,7 +54,7 @@ class UnwritableSchemaError(PermanentError):
 def build_unwritable_error(
     batch: ConnectBatch, objects: Sequence[Any], format_name: str, encode: Callable[[Any], object]
 ) -> UnwritableRecordsError:
-    """Build the error for objects refused by `encode` all together: each is tried alone to find the bad ones."""
+    """Build the error for objects that `encode` refused together, after trying each alone to find the bad ones."""
     reasons: dict[int, str] = {}
     for row, value in enumerate(objects):
         try:
@@ -83,7 +83,7 @@ def _describe_place(batch: ConnectBatch, row: int) -> str:
 
 
 def require_no_null(batch: ConnectBatch, payload: Payload) -> Payload:
-    """Return the payload. Raises IntegrityError if it has nulls: in its format they would look like empty values."""
+    """Return the payload. Raises IntegrityError if it has nulls, which its format would show as empty values."""
     nulls = payload.is_null
     if nulls.any():
         raise IntegrityError(
@@ -94,7 +94,7 @@ def require_no_null(batch: ConnectBatch, payload: Payload) -> Payload:
 
 
 def find_payload(batch: ConnectBatch, part: ObjectPart) -> Payload:
-    """Return the payload for an object of this part. Headers become one, as Connect's sink writes them."""
+    """Return the payload for an object of this part. Headers are converted as Connect's sink writes them."""
     match part:
         case "value":
             return batch.value
@@ -105,7 +105,7 @@ def find_payload(batch: ConnectBatch, part: ObjectPart) -> Payload:
 
 
 def read_part_bytes(batch: ConnectBatch, part: ObjectPart) -> pa.BinaryArray:
-    """Return the bytes of each value or key, unframed. UnwritableRecordsError for anything but bytes or text."""
+    """Return the bytes of each value or key, unframed. Raises UnwritableRecordsError unless all are bytes or text."""
     payload = require_no_null(batch, find_payload(batch, part))
     if payload.raw is not None and payload.raw_is_value:
         return payload.raw
@@ -116,7 +116,7 @@ def read_part_bytes(batch: ConnectBatch, part: ObjectPart) -> pa.BinaryArray:
 
 
 def read_plain_bytes(payload: Payload) -> pa.BinaryArray:
-    """Return the values to write unchanged: bytes and text. All others are null here: they become JSON, or fail."""
+    """Return the values to write unchanged: bytes and text. All others are null here, and become JSON or fail later."""
     if payload.raw is not None and payload.raw_is_value:
         return payload.raw
     values = map(strip_branch, payload.objects)
@@ -139,7 +139,7 @@ def _convert_headers(headers: list[dict[str, Any]] | None) -> list[dict[str, str
 
 
 def _make_header_text(value: bytes | None) -> str | None:
-    """Return the text of a header's value, for `decode_header_text` to give its bytes back. None stays None."""
+    """Return the text of a header's value, from which `decode_header_text` gets its bytes back. None stays None."""
     if value is None:
         return None
     with suppress(UnicodeDecodeError):
@@ -149,7 +149,7 @@ def _make_header_text(value: bytes | None) -> str | None:
 
 
 def decode_header_text(text: str) -> bytes:
-    """Return the bytes of a header's value from a text of this platform. ValueError: it did not write this."""
+    """Return the bytes of a header's value from its text. Raises ValueError if this platform did not write the text."""
     if text.startswith(HEADER_DATA_URI):
         return base64.b64decode(text.removeprefix(HEADER_DATA_URI), validate=True)
     return text.encode()

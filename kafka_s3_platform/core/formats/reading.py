@@ -35,7 +35,7 @@ def refuse_many_empty(count: int, key: str, limits: ReadLimits) -> None:
 
 
 def add_remedy(error: IntegrityError) -> IntegrityError:
-    """Return the error with the remedy for an object of this platform, once."""
+    """Return the error with the remedy for an object of this platform, unless it already has it."""
     text = str(error)
     return IntegrityError(text if HEAL_OBJECT in text else f"{text}; {HEAL_OBJECT}")
 
@@ -55,8 +55,8 @@ class ReadBatch:
         bad: the unreadable rows, each with its reason. Their payloads mean nothing.
         key: the keys.
         headers: a column of `RECORD_SCHEMA`.
-        offsets: the offsets in Kafka. -1: unknown.
-        timestamps: epoch ms. -1: none.
+        offsets: the offsets in Kafka, -1 if unknown.
+        timestamps: epoch ms, -1 if there is none.
         timestamp_types: a column of `RECORD_SCHEMA`.
     """
 
@@ -95,7 +95,7 @@ class BatchReader(Protocol):
     """Reads the records of one object."""
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches; unreadable ones are `bad`. Raises IntegrityError if the object is damaged."""
+        """Return the records in batches, unreadable ones as `bad`. Raises IntegrityError if the object is damaged."""
         ...
 
 
@@ -107,10 +107,10 @@ def build_bytes_payload(values: pa.BinaryArray) -> Payload:
 def read_pieces(
     source: IO[bytes], key: str, codec: str, limits: ReadLimits = DEFAULT_LIMITS, *, as_named: bool = False
 ) -> Iterator[bytes]:
-    """Read an object of lines or bytes, piece by piece. Its content shows its compression.
+    """Read an object of lines or bytes, piece by piece. Its content shows how it is compressed.
 
-    If its key ends as a codec's names do, the content must have that codec. Otherwise it must have `codec`, if the
-    connector file names one. `as_named`: its values may begin with any bytes; see `decompress_lines`. Raises
+    If its key ends in the suffix of a codec, the content must have that codec. Otherwise it must have `codec`, if the
+    connector file names one. If `as_named`, its values may begin with any bytes; see `decompress_lines`. Raises
     IntegrityError if the stream is damaged or cut off, is not of the named codec, or holds no lines.
     """
     suffixes = ((name, row.suffix) for name, row in READ_CODECS.items())
@@ -129,8 +129,8 @@ def decompress_lines(
         source: the object.
         key: its key, for errors.
         limits: how much an object may ask for.
-        named: the codec in the object's name or the connector file, or `none`. Empty: neither names one.
-        as_named: values may begin with any bytes, so only `named` decides.
+        named: the codec in the object's name or the connector file, or `none`; empty if neither names one.
+        as_named: True if values may begin with any bytes, so only `named` decides.
 
     Raises:
         IntegrityError: the stream is damaged or cut off, is not of the named codec, or holds no lines.
@@ -144,7 +144,7 @@ def decompress_lines(
 
 
 def _find_codec(start: bytes, key: str, named: str, *, as_named: bool) -> str:
-    """Return the codec by the first bytes, the object's name and the settings. IntegrityError if they do not agree."""
+    """Return the codec by first bytes, object name and settings. Raises IntegrityError if these disagree."""
     codec = find_codec(start)
     if named == "lz4" and start[1:4] == SKIPPED_FRAME:
         codec = named  # LZ4 and zstd begin the frames that readers skip alike
@@ -201,7 +201,7 @@ _UNREAD = (
 def batch_values(
     values: Iterable[_Value], size_of: Callable[[Any], int] = lambda value: 0 if value is None else len(value)
 ) -> Iterator[list[_Value]]:
-    """Yield lists of at most BATCH_RECORDS values. A list also ends when it has BATCH_BYTES, by `size_of` each."""
+    """Yield lists of at most BATCH_RECORDS values. A list also ends when it has BATCH_BYTES, counted with `size_of`."""
     batch: list[_Value] = []
     size = 0
     for value in values:

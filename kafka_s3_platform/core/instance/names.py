@@ -1,4 +1,4 @@
-"""Makes names for Dagster, of letters, digits and `_`, from names of Kafka, Connect and files."""
+"""Turns names of Kafka, Connect and files into names for Dagster, made of letters, digits and `_`."""
 
 import os
 import re
@@ -10,10 +10,10 @@ _CODES = {"-": "d", "_": "u", ".": "p"}
 
 
 def make_op_name(*parts: str) -> str:
-    """Make one name of several: join the results of `make_name` by `__`.
+    """Make one name of several, by joining the results of `make_name` with `__`.
 
-    Different parts give different names: a result of `make_name` has `__` in it only with its suffix. That counts the
-    characters before it other than letters and digits. So a name can be read from its end.
+    Different parts give different names: a result of `make_name` holds `__` only if it has a suffix. The suffix has a
+    code for each character before it other than letters and digits, so a name can be read from its end.
     """
     return SEPARATOR.join(map(make_name, parts))
 
@@ -21,8 +21,8 @@ def make_op_name(*parts: str) -> str:
 def make_name(name: str) -> str:
     """Make a name that depends on `name` alone, and differs from the name of any other.
 
-    Each character other than a letter or digit becomes `_`: `orders-s3-sink` is `orders_s3_sink`. If the name has any
-    but single dashes between letters and digits, a suffix lists them: `a.b` is `a_b___p`, `a_b` is `a_b___u`.
+    Each character other than a letter or digit becomes `_`: `orders-s3-sink` is `orders_s3_sink`. If any but single
+    dashes between letters and digits are among them, a suffix lists them: `a.b` is `a_b___p`, `a_b` is `a_b___u`.
     """
     plain = re.sub("[^A-Za-z0-9]", "_", os.fsencode(name).decode("latin-1"))
     if _ORDINARY.fullmatch(name):

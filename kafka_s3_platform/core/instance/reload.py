@@ -1,4 +1,4 @@
-"""Makes a code server load the definitions again. A sensor asks for it when definitions are missing."""
+"""Makes a code server load the definitions again. A sensor calls this when definitions are missing."""
 
 import logging
 import threading
@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 def reload_code_location(context: dg.SensorEvaluationContext) -> str:
-    """Replace this code server by a newly loaded one. Return a sentence for the sensor's page.
+    """Replace this code server with a newly loaded one. Return a sentence for the sensor's page.
 
     Dagster's webserver and daemon notice a new server by themselves. If each of them manages a server of its own, the
     daemon replaces its server every minute, and the webserver when somebody reloads the location.
@@ -25,7 +25,7 @@ def reload_code_location(context: dg.SensorEvaluationContext) -> str:
 
 
 def _request_reload(origin: GrpcServerCodeLocationOrigin, timeout: int) -> None:
-    """Ask the code server to load again, and log it if it does not."""
+    """Ask the code server to load again. Log a warning if it does not."""
     try:
         origin.create_client().reload_code(timeout=timeout)
     except dg.DagsterError as err:

@@ -1,16 +1,15 @@
-"""Reads and deletes rows of Dagster's own tables: its own calls read or delete too much.
+"""Reads and deletes rows of Dagster's own tables, because Dagster's calls read or delete too much.
 
-Its `delete_run` also deletes the materializations of the run, and sensors would request its hours again. Here the
-newest materialization and the newest observation of each partition key become events without a run, like reported
-ones. They keep their id, time and metadata: nothing looks materialized again, and the latest stays the latest. Every
-step can be killed and done again; the run itself goes last.
+Its `delete_run` also deletes the materializations of the run, so sensors would request its hours again. Here the newest
+materialization and the newest observation of each partition key become events without a run, like reported ones. They
+keep their id, time and metadata, so nothing looks materialized again, and the latest stays the latest. Every step can
+be killed and repeated; the run itself is deleted last.
 
-Its list of checks' last results reads the last event of each check, also of all passed ones, and omits checks about to
-be evaluated by a run.
+Dagster's list of the checks' last results reads the last event of every check, even of passed ones, and omits checks
+that a run is about to evaluate.
 
-Until when a run counts as alive is recorded in a table as well.
-
-It is no tag of the run: Dagster writes all of a run's tags at once, so one thread would undo another's.
+The end of the time in which a run counts as alive is recorded in a table as well. It is no tag of the run, because
+Dagster writes all of a run's tags at once, so one thread would undo another's.
 """
 
 import json
@@ -51,19 +50,19 @@ def set_alive_until(instance: dg.DagsterInstance, run_id: str, until: float) -> 
 
 
 def read_alive_until(instance: dg.DagsterInstance, run_id: str) -> float | None:
-    """Return the time (seconds since the epoch) recorded by `set_alive_until`. None if none was recorded."""
+    """Return the time (seconds since the epoch) recorded by `set_alive_until`, or None if none was."""
     key = make_alive_key(run_id)
     value = instance.run_storage.get_cursor_values({key}).get(key)
     return None if value is None else float(value)
 
 
 def make_alive_key(run_id: str) -> str:
-    """Return the key, in Dagster's storage, of the sign of life of a run's process."""
+    """Return the key in Dagster's storage for the record that a run's process is alive."""
     return f"kafka_s3/alive/{run_id}"
 
 
 EVENTS_AT_ONCE = 1_000
-"""Events in one transaction. Meanwhile nobody else can write to SQLite: about a second."""
+"""The number of events in one transaction. While it lasts, about a second, nobody else can write to SQLite."""
 
 MATERIALIZATION = dg.DagsterEventType.ASSET_MATERIALIZATION.value
 OBSERVATION = dg.DagsterEventType.ASSET_OBSERVATION.value
@@ -75,9 +74,9 @@ _FAILED = AssetCheckExecutionRecordStatus.FAILED
 
 
 def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Delete a finished run, its log, the output of its processes, and definitions of this run alone.
+    """Delete a finished run, its log, the output of its processes, and definitions that only this run uses.
 
-    Keep the newest events of its partition keys. PermanentError if Dagster's storage is in no SQL database.
+    Keep the newest events of its partition keys. Raises PermanentError if Dagster's storage is in no SQL database.
     """
     storage = _find_event_log(instance)
     while _detach_events(storage, run_id):
@@ -96,7 +95,7 @@ def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, cutoff: datetime) -> int:
-    """Delete the asset's observations and check results without a run and older than `cutoff` (UTC).
+    """Delete the asset's observations and check results without a run from before `cutoff` (UTC).
 
     The newest of each stays. Return the number of deleted observations: if it is EVENTS_AT_ONCE, there may be more.
     """
@@ -115,7 +114,7 @@ def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, cutoff: 
 
 
 def list_ended_backfills(instance: dg.DagsterInstance, cutoff: datetime) -> Sequence[PartitionBackfill]:
-    """List the ended backfills created before a time."""
+    """List the ended backfills created before `cutoff`."""
     return instance.get_backfills(BulkActionsFilter(statuses=BULK_ACTION_TERMINAL_STATUSES, created_before=cutoff))
 
 
@@ -133,14 +132,14 @@ def delete_backfill(instance: dg.DagsterInstance, backfill_id: str) -> None:
 
 
 def _delete_alive_until(storage: Any, run_id: str) -> None:
-    """Delete the record of `set_alive_until` about the run."""
+    """Delete the time recorded by `set_alive_until` for the run."""
     if isinstance(storage, SqlRunStorage):
         with storage.connect() as conn:
             conn.execute(KeyValueStoreTable.delete().where(KeyValueStoreTable.c.key == make_alive_key(run_id)))
 
 
 def _find_event_log(instance: dg.DagsterInstance) -> SqlEventLogStorage:
-    """Return Dagster's event log. PermanentError if it is in no SQL database: this module needs its tables."""
+    """Return Dagster's event log. Raises PermanentError if it is in no SQL database, whose tables this module needs."""
     storage = instance.event_log_storage
     if not isinstance(storage, SqlEventLogStorage):
         raise PermanentError(
@@ -152,9 +151,9 @@ def _find_event_log(instance: dg.DagsterInstance) -> SqlEventLogStorage:
 
 
 def _detach_events(storage: SqlEventLogStorage, run_id: str) -> int:
-    """Take up to EVENTS_AT_ONCE of the run's asset events: detach the newest of each partition key from the run.
+    """Process up to EVENTS_AT_ONCE of the run's asset events: detach the newest of each partition key from the run.
 
-    The others are deleted. Return the number of events taken.
+    The others are deleted. Return the number of processed events.
     """
     newer = _events.alias()
     is_same_key = db.and_(
@@ -188,7 +187,7 @@ def _detach_events(storage: SqlEventLogStorage, run_id: str) -> int:
 
 
 def _report_without_run(serialized: str) -> str:
-    """Return a run's event in Dagster's form of events without a run, at the event's own time."""
+    """Return a run's event in the form that Dagster gives events without a run, at the event's own time."""
     entry = dg.deserialize_value(serialized, dg.EventLogEntry)
     source = entry.get_dagster_event()
     event = dg.DagsterEvent(
@@ -201,7 +200,7 @@ def _report_without_run(serialized: str) -> str:
 
 
 def _update_last_materializations(storage: SqlEventLogStorage, run_id: str) -> None:
-    """Set the last event of the assets materialized last by the run."""
+    """Update the last materialization of the assets that the run was the last to materialize."""
     with storage.index_transaction() as conn:
         keys = conn.execute(db.select(AssetKeyTable.c.asset_key).where(AssetKeyTable.c.last_run_id == run_id)).scalars()
         for key in keys.fetchall():
@@ -218,7 +217,7 @@ def _update_last_materializations(storage: SqlEventLogStorage, run_id: str) -> N
 
 
 def _delete_check_results(storage: SqlEventLogStorage, run_id: str, *conditions: Any) -> None:
-    """Delete the results of the run's checks with their events, but the last result of each check."""
+    """Delete the results of the run's checks and their events, except the last result of each check."""
     newer = _checks.alias()
     is_superseded = db.exists().where(
         newer.c.asset_key == _checks.c.asset_key,
@@ -239,8 +238,8 @@ def _delete_check_results(storage: SqlEventLogStorage, run_id: str, *conditions:
 def _delete_snapshots(storage: Any, run: dg.DagsterRun | None) -> None:
     """Delete the definitions of the run's selection, if no other run has the same.
 
-    The definition of a complete job stays: its selections name it. A run created at this very moment may have found the
-    definitions. Dagster refuses to store it then, and it is requested again, or it runs without.
+    The definition of a complete job stays, since its selections name it. A run created at this very moment may have
+    found the definitions. Dagster then refuses to store the run, and it is requested again, or it runs without them.
     """
     if run is None or not run.job_snapshot_id or not isinstance(storage, SqlRunStorage):
         return
@@ -275,7 +274,7 @@ def _delete_ids(conn: Connection, ids: Sequence[int]) -> None:
 
 
 def _delete_own_file(storage: SqlEventLogStorage, run_id: str) -> None:
-    """Delete the run's own file of Dagster's SQLite storage."""
+    """Delete the file that Dagster's SQLite storage made for the run."""
     if isinstance(storage, SqliteEventLogStorage):
         path = Path(storage.path_for_shard(run_id))
         if path.name == f"{run_id}.db":
@@ -284,7 +283,7 @@ def _delete_own_file(storage: SqlEventLogStorage, run_id: str) -> None:
 
 
 def list_failed_checks(instance: dg.DagsterInstance) -> Iterator[tuple[dg.AssetCheckEvaluation, float]]:
-    """Yield the last result of each failed check, and its time (epoch s). PermanentError without an SQL database."""
+    """Yield the last result of each failed check, and its time (epoch s). Raises PermanentError like `delete_run`."""
     storage = _find_event_log(instance)
     # Without a condition the index alone finds the last ids: of 500 topics and a month, in a tenth of the time.
     last_ids = (
@@ -305,6 +304,6 @@ def list_failed_checks(instance: dg.DagsterInstance) -> Iterator[tuple[dg.AssetC
 
 
 def _read_last_failure(storage: SqlEventLogStorage, key: dg.AssetCheckKey) -> dg.EventLogEntry | None:
-    """Return the last failure of a check about to be evaluated by a run, None if it passed since, or never ran."""
+    """Return the last failure of a check that a run is about to evaluate, or None if its last result is no failure."""
     ended = storage.get_asset_check_execution_history(key, limit=1, status={_SUCCEEDED, _FAILED})
     return ended[0].event if ended and ended[0].status == _FAILED else None

@@ -1,4 +1,4 @@
-"""The hours and days of a connector as Dagster names them: its partition keys."""
+"""The hours and days of a connector as Dagster names them, by partition keys."""
 
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -15,18 +15,18 @@ from kafka_s3_platform.core.status.topic import find_start_day
 class Windows:
     """Converts between partition keys and the starts of their time windows in UTC.
 
-    Dagster's own rules apply, also at clock changes.
+    Dagster's own rules apply, also when clocks change.
     """
 
     def __init__(self, definition: dg.TimeWindowPartitionsDefinition) -> None:
         self.definition = definition
 
     def is_key(self, partition_key: str) -> bool:
-        """Return True if it is a partition key. Dagster's own check accepts any minute as the start of an hour."""
+        """Return True if this is a partition key. Dagster's own check accepts any minute as the start of an hour."""
         return self.definition.has_partition_key(partition_key) and self.key(self.start(partition_key)) == partition_key
 
     def check(self, partition_keys: Iterable[str]) -> None:
-        """Raise ConfigError for a key not made by Dagster. Anybody who launches a run can set one."""
+        """Raise ConfigError for a key that Dagster does not make. Anybody who launches a run can set one."""
         for key in partition_keys:
             nearest = self.key(self.start(key))
             if nearest != key:
@@ -45,7 +45,7 @@ class Windows:
         return self.definition.get_partition_key_for_timestamp(moment.timestamp())
 
     def starts(self, partition_keys: Iterable[str]) -> set[datetime]:
-        """Return the starts of the keys' windows from `first` on. Earlier keys remain from an earlier start day.
+        """Return the starts of the keys' windows from `first` on. Earlier keys are left over from an earlier start day.
 
         Anybody with access to Dagster's UI may report any text as materialized. A text without a window is ignored.
         """
@@ -53,7 +53,7 @@ class Windows:
         return {start for start in starts if start is not None and start >= self.first}
 
     def _find_start(self, text: str) -> datetime | None:
-        """Return the start of a partition key's window, None if the text is no key."""
+        """Return the start of a partition key's window, or None if the text is no key."""
         try:
             return self.start(text)
         except (ValueError, OverflowError):
@@ -69,7 +69,8 @@ class Hours(Windows):
     """The hours of a connector, from the first hour of its start day up to the open hour.
 
     They begin with the day because a daily chunk depends on all hours of its day. The open hour can be archived on
-    demand. All topics of a connector share them: Dagster runs a range of several assets only over one definition.
+    demand. All topics of a connector share them, because Dagster runs a range of several assets only over one
+    definition.
     """
 
     def __init__(self, config: ConnectorConfig) -> None:
@@ -84,7 +85,7 @@ class Days(Windows):
 
 
 def find_restorable_windows(config: ConnectorConfig) -> tuple[Windows, Windows]:
-    """Return the possible hours and days of an archive, also before the connector's start hour: it may have moved."""
+    """Return the hours and days an archive may hold, also before the connector's start hour, which may have moved."""
     start = datetime(1970, 1, 1)  # noqa: DTZ001 - of the zone, as Dagster wants it
     zone = config.layout.timezone
     return Windows(define_hours(start, zone)), Windows(define_days(start, zone))

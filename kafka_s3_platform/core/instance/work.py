@@ -1,7 +1,7 @@
 """Reads the work of a run, and its error, from the run, its tags and its events.
 
-A sensor or schedule requests one run for hundreds of assets. So a tag holds no names, only a digest of 12 characters
-for each asset: its inputs, and if it failed. The UI shows no tag with the prefix `.dagster/`: these are for machines.
+A sensor or schedule requests one run for hundreds of assets. So a tag holds no names, but for each asset a digest of 12
+characters, of its inputs or of its failure. The UI hides tags with the prefix `.dagster/`: these are for machines.
 """
 
 import hashlib
@@ -21,16 +21,16 @@ PRIORITY_TAG = "dagster/priority"
 BACKFILL_TAG = "dagster/backfill"
 FIRST_BACKFILL_TAG = "dagster/root_backfill_id"
 """Tags of Dagster's own: the partition key of a run, or the first and the last one; its priority; its backfill, and
-the one which that executes again."""
+the backfill that this one executes again."""
 
 REQUEST_TAG = ".dagster/kafka_s3.request"
 """Holds the common part of the run's asset keys, such as `<connector>/hourly`."""
 
 INPUTS_TAG = ".dagster/kafka_s3.inputs"
-"""Holds a digest for each asset and the fingerprint of its inputs. If it is full, another one, with `.1`, goes on."""
+"""Holds a digest for each asset and the fingerprint of its inputs. If it is full, another, with `.1`, continues it."""
 
 FAILED_TAG = ".dagster/kafka_s3.failed"
-"""With `.<kind>` behind it, holds a digest for each asset that failed so. A run without such tags failed as a whole."""
+"""With `.<kind>` appended, holds a digest for each asset that failed this way. A run without one failed as a whole."""
 
 TAG_SIZE = 2040
 """Postgres indexes the values of tags, and refuses one of more than about 2,700 bytes."""
@@ -51,7 +51,7 @@ def make_request_tags(inputs: Mapping[dg.AssetKey, str]) -> dict[str, str]:
 
 
 def make_window_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Make the tag to show people the hours or days of a run, from Dagster's tags of partitions.
+    """Make the tag that shows people the hours or days of a run, from Dagster's tags for partition keys.
 
     The list of runs has room for about 33 characters of it.
     """
@@ -66,7 +66,7 @@ def make_window_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_failed_tags(kinds: Mapping[dg.AssetKey, str]) -> dict[str, str]:
-    """Make the tags of a run with failed assets, from their kinds of failure."""
+    """Make the tags for the failed assets of a run, from their kinds of failure."""
     tags: dict[str, str] = {}
     for kind in set(kinds.values()):
         tags |= _split_into_tags(f"{FAILED_TAG}.{kind}", [digest_key(key) for key in kinds if kinds[key] == kind])
@@ -74,7 +74,7 @@ def make_failed_tags(kinds: Mapping[dg.AssetKey, str]) -> dict[str, str]:
 
 
 def is_request_for(tags: Mapping[str, str], key: dg.AssetKey) -> bool:
-    """Return True if the tags are of a request for the asset's group. The run's selection shows its assets."""
+    """Return True if the tags belong to a request for the asset's group. The run's selection lists the assets."""
     return tags.get(REQUEST_TAG) == find_request_name(key)
 
 
@@ -84,13 +84,13 @@ def read_inputs(tags: Mapping[str, str]) -> frozenset[str]:
 
 
 def read_failed(tags: Mapping[str, str]) -> Mapping[str, frozenset[str]] | None:
-    """Return digests of the failed assets by the kind of failure, None if there are no such tags."""
+    """Return the digests of the failed assets by kind of failure, or None if there are no such tags."""
     digests = {kind: _read_digests(f"{FAILED_TAG}.{kind}", tags) for kind in KINDS}
     return digests if any(digests.values()) else None
 
 
 def find_failure(failed: Mapping[str, frozenset[str]], key: dg.AssetKey) -> str | None:
-    """Return the asset's kind of failure, None if it did not fail."""
+    """Return the asset's kind of failure, or None if it did not fail."""
     digest = digest_key(key)
     return next((kind for kind, digests in failed.items() if digest in digests), None)
 
@@ -111,14 +111,14 @@ def _digest(text: str) -> str:
 
 
 def _split_into_tags(name: str, digests: Iterable[str]) -> dict[str, str]:
-    """Return the digests as the value of the tag `name`, and of `name.1` and so on if it is full."""
+    """Return the digests as the value of the tag `name` and, if it is full, of `name.1` and so on."""
     text = "".join(digests)
     parts = [text[start : start + TAG_SIZE] for start in range(0, len(text), TAG_SIZE)]
     return {f"{name}.{n}" if n else name: part for n, part in enumerate(parts)}
 
 
 def split_digests(text: str) -> list[str]:
-    """Split a text into its digests of assets, one after the other."""
+    """Split a text into the digests of assets that it holds one after the other."""
     return [text[start : start + DIGEST_SIZE] for start in range(0, len(text), DIGEST_SIZE)]
 
 
@@ -136,40 +136,40 @@ WORK_KINDS = ("archive", "compact", "restore", "verify", "upkeep", "retain", "re
 """Kinds of work. A connector's job has the name of its kind."""
 
 REPEATED_WORK = frozenset({*WORK_KINDS} - {"restore"})
-"""Kinds of work that sensors and schedules request again. Nobody requests a failed restore again."""
+"""Kinds of work that sensors and schedules request again. Nothing requests a failed restore again."""
 
 NOTHING_TAG = "kafka_s3/restored_nothing"
 """Set on the run of a restore that had no record to restore: it proves as little as a dry run."""
 
 REPLAY_JOBS = {"replay-hours": "hours", "replay-days": "days"}
-"""The jobs of a connector that restore the hours or days picked on their pages, and the config's field for these."""
+"""The jobs of a connector that restore hours or days picked on their pages, and the config's field for these."""
 
 TOPIC_TAG = "kafka_s3/topic"
 RESTORE_TAG = "kafka_s3/restore_id"
-"""Tags of runs of these jobs, which pick no assets."""
+"""Tags of the runs of these jobs, which select no assets."""
 
 PICKED_TAG = ".dagster/kafka_s3.picked"
-"""Tag of a command's run of one asset: its key. Dagster records no selection of a run in the command's own process."""
+"""Holds the key of the asset that a command's run materializes: Dagster records no selection of an in-process run."""
 
 ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 UNENDED = tuple(s for s in dg.DagsterRunStatus if s not in {*ENDED, dg.DagsterRunStatus.MANAGED})
-"""The states of runs: those from which no other follows, and the others. No run is `MANAGED` any more."""
+"""The final states of runs, and the others. No run is `MANAGED` any more."""
 
 KIND_OF_GROUP = {"hourly": "archive", "daily": "compact", "restored": "restore", "registry": "registry"}
 """The kind of work that materializes an asset of the group."""
 
 
 FAILURE_TAG = "kafka_s3/failure"
-"""Tag of failed runs: `transient`, `permanent`, or `clock`. A clock that is set right changes no input of a run.
+"""Tag of failed runs: `transient`, `permanent`, or `clock`, since setting a clock right changes no input of a run.
 
 If only some assets of a run failed, or for different reasons, `FAILED_TAG` names them. This tag then holds the reason
-with the longest wait: `permanent` before `clock` before `transient`.
+that waits longest: `permanent` before `clock` before `transient`.
 """
 
 KINDS = ("permanent", "clock", "transient")
 
 Work = tuple[str, str]
-"""A connector and a kind of work, see WORK_KINDS."""
+"""A connector and a kind of work from WORK_KINDS."""
 
 
 Subjects = Mapping[Work, Mapping[str, str]]
@@ -177,7 +177,7 @@ Subjects = Mapping[Work, Mapping[str, str]]
 
 
 def name_work_jobs(connectors: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return connector and kind of work of each job, by the job's name."""
+    """Return the connector and the kind of work of each job, by the job's name."""
     kinds = {**{kind: kind for kind in WORK_KINDS}, **dict.fromkeys(REPLAY_JOBS, "restore")}
     return {make_op_name(verb, name): (name, kind) for name in connectors for verb, kind in kinds.items()}
 
@@ -188,7 +188,7 @@ def name_restored_op(connector: str) -> str:
 
 
 def list_picked_keys(run: dg.DagsterRun, connector: str) -> set[dg.AssetKey]:
-    """Return the assets picked by a run of the connector. It is empty if the run is of its whole job."""
+    """Return the assets that a run of the connector selected, or none if the run is of its whole job."""
     is_replay = run.job_name in {make_op_name(job, connector) for job in REPLAY_JOBS}
     topic = run.tags.get(TOPIC_TAG) if is_replay else None
     named_keys = {dg.AssetKey([connector, "restored", topic])} if topic else set()
@@ -199,9 +199,9 @@ def list_picked_keys(run: dg.DagsterRun, connector: str) -> set[dg.AssetKey]:
 
 
 def find_work(run: dg.DagsterRun, jobs: Mapping[str, tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return connector and kind of the run's work. A run of picked assets may have a job of Dagster's own.
+    """Return the connector and the kind of the run's work. A run of selected assets may have a job of Dagster's own.
 
-    A restore without records to send does no work: it neither succeeds nor fails.
+    A restore that sends nothing does no work: it neither succeeds nor fails.
     """
     if NOTHING_TAG in run.tags or any(read_how(run, op).get("dry_run") for op in _read_ops(run)):
         return set()
@@ -213,7 +213,7 @@ def find_work(run: dg.DagsterRun, jobs: Mapping[str, tuple[str, str]]) -> set[tu
 
 
 def read_how(run: dg.DagsterRun, op: str) -> Mapping[str, object]:
-    """Return the section `how` of an op's config, empty without one."""
+    """Return the section `how` of an op's config, empty if there is none."""
     section: object = _read_ops(run).get(op)
     for name in ("config", "how"):
         section = section.get(name) if isinstance(section, Mapping) else None
@@ -221,13 +221,13 @@ def read_how(run: dg.DagsterRun, op: str) -> Mapping[str, object]:
 
 
 def _read_ops(run: dg.DagsterRun) -> Mapping[str, object]:
-    """Return the section `ops` of the run's config, empty without one: people write it."""
+    """Return the section `ops` of the run's config, empty if it has none, since people write it."""
     ops = run.run_config.get("ops")
     return ops if isinstance(ops, Mapping) else {}
 
 
 def list_subjects(connectors: Iterable[str], keys: Iterable[dg.AssetKey]) -> Subjects:
-    """List the topics whose work can fail, of `connectors`. `keys` are the keys of all assets."""
+    """List the topics of `connectors` whose work can fail. `keys` are the keys of all assets."""
     names = frozenset(connectors)
     subjects: dict[Work, dict[str, str]] = {
         (name, kind): {digest_key(dg.AssetKey([name, kind])): ""}
@@ -242,12 +242,12 @@ def list_subjects(connectors: Iterable[str], keys: Iterable[dg.AssetKey]) -> Sub
 
 
 def heals_itself(kind: str, reason: str) -> bool:
-    """Return True if failed work of this reason (see `find_failed_assets`) is requested again as it is."""
+    """Return True if work that failed for this reason (see `find_failed_assets`) is requested again unchanged."""
     return kind in REPEATED_WORK and reason in {"", "transient"}
 
 
 def find_failed_assets(run: dg.DagsterRun, digests_of_run: Collection[str]) -> dict[str, str]:
-    """Return the kind of failure of each failed asset, by its digest. "" if the run was killed, or ended by a defect.
+    """Return each failed asset's kind of failure by its digest, "" if the run was killed or ended by a defect.
 
     `digests_of_run` are the assets of the run.
     """

@@ -1,4 +1,4 @@
-"""The schema of record batches. They are cut by offsets and content alone, not by the ends of reads.
+"""The schema of record batches. These are cut by offsets and content alone, not by the ends of reads.
 
 Their columns have the names of Spark's Kafka source. Null, empty and absent are three different things, and every stage
 keeps them apart. Source of the names: Spark's Structured Streaming + Kafka integration guide.
@@ -41,9 +41,9 @@ BATCH_BYTES = 16 * 1024 * 1024
 
 
 def cut_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Cut the records into batches. Their bounds depend on the first offset, the offsets and the content alone.
+    """Cut the records into batches whose bounds depend only on the first offset, the offsets and the content.
 
-    A batch ends before a multiple of BATCH_OFFSETS and before the record that would make it exceed BATCH_BYTES.
+    A batch ends before a multiple of BATCH_OFFSETS and before a record too large for the rest of BATCH_BYTES.
     """
     current = _OpenBatch()
     for batch in batches:
@@ -89,7 +89,7 @@ class _OpenBatch:
         self._used = 0
 
     def take(self, batch: pa.RecordBatch, cells: Int64s, sizes: Int64s, start: int) -> int:
-        """Take the rows of this batch, from `start` on. Return the row after them, `start` if there are none."""
+        """Take the rows of this batch from `start` on. Return the row after the last one taken, `start` if none is."""
         if not self.parts:
             self._cell = int(cells[start])
             self._used = 0

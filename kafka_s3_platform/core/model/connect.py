@@ -1,10 +1,10 @@
-"""Records as Kafka Connect sees them: keys and values with their schemas, and the bytes they were read as.
+"""Records as Kafka Connect sees them: keys and values with their schemas, and the bytes as they were read.
 
 Every schema is an Avro schema. It may come from the Registry's Avro, JSON Schema or Protobuf, or from the envelope of
 Connect's JsonConverter. Decoded values are plain objects in Avro's physical form, so no detail gets lost between two
 formats: a timestamp-millis is an int, a decimal is bytes, an enum is a str, a map or record is a dict. A value of a
-union of several types besides null keeps its branch: it is the tuple `(branch, value)`. A branch has Avro's name: the
-full name of a record, enum or fixed, else the type's name. A union of one type and null has none.
+union of several types besides null keeps its branch, as the tuple `(branch, value)`. A branch is named as in Avro: by
+the full name of a record, enum or fixed, else the type's name. A union of one type and null has none.
 """
 
 import json
@@ -27,7 +27,7 @@ Side = Literal["key", "value"]
 """The part of a record that a converter or a transform works on."""
 
 NO_SCHEMA = -1
-"""The code of a payload without a schema: it is schemaless, or null."""
+"""The code of a payload that has no schema, because it is schemaless or null."""
 
 Stage = Literal[
     "KEY_CONVERTER",
@@ -38,16 +38,16 @@ Stage = Literal[
     "DEAD_LETTER",
     "RETURNED_LETTER",
 ]
-"""The stages that can fail for one record: Connect's names (`__connect.errors.stage`), and that it gets no letter."""
+"""The stages that can fail for one record, by Connect's names. The last two mean that it gets no dead letter."""
 
 LETTER_REFUSED: Stage = "DEAD_LETTER"
 LETTER_RETURNED: Stage = "RETURNED_LETTER"
 
 LETTER_HEADER = "kafka_s3.dead_letter"
-"""Each letter has this header, with the connector that made it, after those of the record.
+"""Each dead letter has this header, which names the connector that made it, after the record's headers.
 
-A letter may come back: two connectors archive each other's dead letter topics. Without an end, one bad record would
-become letters for ever.
+A letter comes back if two connectors archive each other's dead letter topics. If nothing stopped it, one bad record
+would become letters for ever.
 """
 
 LETTER_ADVICE = {
@@ -55,15 +55,15 @@ LETTER_ADVICE = {
     LETTER_RETURNED: "Where connectors archive each other's dead letter topics, leave these out of their topics. Where "
     f"letters are sent again, leave out their headers {LETTER_HEADER}",
 }
-"""What to do where a record gets no letter."""
+"""Advice for a record that gets no letter."""
 
 
 @dataclass(frozen=True)
 class Schema:
     """The schema of keys or values. `text` is the JSON of an Avro schema.
 
-    `schema_id`, `subject` and `version` come from the Registry, None without one. Within a subject, versions give the
-    order of schemas.
+    `schema_id`, `subject` and `version` come from the Registry, and are None without one. Within a subject, versions
+    give the order of schemas.
     """
 
     text: str
@@ -78,19 +78,21 @@ class Schema:
 
 
 RowSelection = Positions | slice
-"""Rows of a batch in a certain order. A slice makes views, without a copy."""
+"""Rows of a batch in a certain order. A slice gives views instead of copies."""
 
 
 class Payload:
     """The keys, or the values, of the records of a batch, decoded only if somebody looks at them.
 
-    Attributes: raw: the bytes as they were read, null for a record without any. None after a transform changed the
-    values. codes: for each record the index of its schema in `schemas`, or NO_SCHEMA. objects: the values, decoded at
-    first use. A null is None. raw_is_value: every item of `raw` is the value itself (text, bytes or JSON), without a
-    frame around it. raw_is_json: every item of `raw` is one line of valid JSON, and can be copied. avro_start: from
-    this byte on, every item of `raw` is one valid datum of its schema in Avro's binary form, so it can be copied as it
-    is (5 in the wire format of Confluent's Registry). None: it is something else. bare: the bytes of the record, if
-    `raw` has a schema id from a header before them. None: `raw` has them.
+    Attributes:
+        raw: the bytes as they were read, null for a record without any; None after a transform changed the values.
+        codes: for each record the index of its schema in `schemas`, or NO_SCHEMA.
+        objects: the values, decoded at first use. A null is None.
+        raw_is_value: True if every item of `raw` is the value itself (text, bytes or JSON), without a frame around it.
+        raw_is_json: True if every item of `raw` is one line of valid JSON, and can be copied.
+        avro_start: from this byte on, every item of `raw` is one valid datum of its schema in Avro's binary form, and
+            can be copied (5 in the wire format of Confluent's Registry). None if it is something else.
+        bare: the bytes of the record, if `raw` has a schema id from a header before them. Otherwise None.
     """
 
     raw_is_value: bool = True
@@ -122,7 +124,7 @@ class Payload:
 
     @property
     def bytes_read(self) -> pa.BinaryArray | None:
-        """The bytes of the records, None after a transform changed the values."""
+        """The bytes of the records, or None after a transform changed the values."""
         return self.raw if self.bare is None else self.bare
 
     @property
@@ -134,7 +136,7 @@ class Payload:
         return np.fromiter((o is None for o in self.objects), bool, len(self))
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """Return the field at `path` (outermost name first) of each record, `MISSING` if a record does not have it."""
+        """Return the field at `path` (outermost name first) of each record, or MISSING if a record does not have it."""
         return [get_field(o, path) for o in self.objects]
 
     def take(self, positions: RowSelection) -> "Payload":
@@ -154,11 +156,11 @@ class Payload:
 
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda _: "MISSING"})()
-"""What `field` returns for a field that does not exist. A field that exists and is null gives None."""
+"""Returned by `field` for a field that does not exist. A field that exists and is null gives None."""
 
 
 def get_field(value: Any, path: Sequence[str]) -> Any:
-    """Return the field at `path` of a decoded value, without its union's branch. MISSING if there is no such field."""
+    """Return the field at `path` of a decoded value, without its union's branch, or MISSING if there is none."""
     for name in path:
         value = strip_branch(value)
         if not isinstance(value, Mapping) or name not in value:
@@ -177,8 +179,8 @@ class ConnectBatch:
     """Records of one kafka partition on their way to objects, ascending by (offset, ordinal).
 
     `records` has RECORD_SCHEMA. Its topic, perhaps renamed by a transform, decides the path. Its key and value columns
-    always hold the bytes of the source record, even after `key` and `value` were changed. `ordinals` number the records
-    made from one record by a mapper. None: each record comes from its own source record.
+    always hold the bytes of the source record, even after `key` and `value` were changed. `ordinals` numbers the
+    records that a mapper made from one record. It is None if each record comes from a source record of its own.
     """
 
     records: pa.RecordBatch
@@ -188,7 +190,7 @@ class ConnectBatch:
 
     @classmethod
     def of(cls, records: pa.RecordBatch) -> "ConnectBatch":
-        """Make a batch with keys and values as bytes without a schema."""
+        """Make a batch whose keys and values are bytes without a schema."""
         key, value = (_make_bytes_payload(records.column(name)) for name in ("key", "value"))
         return cls(records, key, value)
 
@@ -239,11 +241,11 @@ class DataError(ValueError):
 
 
 REASON_CHARACTERS = 1_000
-"""Characters that are kept of a reason. A stranger's schema may make one of megabytes, and each record may have it."""
+"""The number of characters kept of a reason. Foreign schemas may cause reasons of megabytes, for every record."""
 
 
 def cut_reason(reason: str) -> str:
-    """Return the reason, or its beginning and how long it is. It is text of UTF-8: a mapper's error may be other."""
+    """Return the reason, or its beginning and length. The result is valid UTF-8, unlike some mappers' errors."""
     reason = reason.encode(errors="backslashreplace").decode()
     if len(reason) <= REASON_CHARACTERS:
         return reason
@@ -266,7 +268,7 @@ class RecordFailure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a stage for a batch: its records and its failures. All others are dropped."""
+    """The result of a stage for a batch: its records and its failures. All other records are dropped."""
 
     batch: ConnectBatch
     failures: tuple[RecordFailure, ...] = ()

@@ -1,7 +1,7 @@
 """Fold the old rows of a topic: move them out of its state, and keep their sum. The upkeep calls this.
 
-Everything archived up to an observation of the log is put together, if nothing is missing. The rows of complete hours,
-of scans and of frontiers up to there are then not needed for plans, lag and complete hours. A hole stops the fold,
+Everything archived up to an observation of the log is summed up, if nothing is missing. The rows of complete hours,
+scans and frontiers up to there are then no longer needed for plans, lag and complete hours. A hole stops the fold,
 because only the single frontiers know its bounds. After it is closed, the next fold goes on.
 """
 
@@ -17,14 +17,14 @@ from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.model.times import HOUR
 
 FEWEST_HOURS = 24
-"""With fewer new hours it is not worth a commit."""
+"""With fewer new hours, a fold is not worth a commit."""
 
 
 @dataclass(frozen=True)
 class Folding:
-    """The `fold` of a topic, and the rows of its state replaced by it.
+    """The `fold` of a topic, and the rows of its state that it replaces.
 
-    `observed_at` is the time of the last folded observation, `ends` the end offsets of folded scans.
+    `observed_at` is the time of the last folded observation, `ends` has the end of the folded scans by kafka partition.
     """
 
     fold: Fold
@@ -33,7 +33,7 @@ class Folding:
     hours: frozenset[datetime]
 
     def holds_scan(self, scan: Scan) -> bool:
-        """Return True if the scan is part of the fold: its row leaves the state. So do those of the two below."""
+        """Return True if the scan is part of the fold, so its row leaves the state."""
         return scan.end_offset <= self.ends.get(scan.kafka_partition, 0)
 
     def holds_frontier(self, frontier: Frontier) -> bool:
@@ -54,7 +54,7 @@ class Folding:
 
 
 def fold_state(state: IndexState, lateness: timedelta, before: datetime) -> Folding | None:
-    """Return the fold of everything observed up to `before`. None if there is too little, or it cannot be folded.
+    """Return the fold of everything observed up to `before`, or None if there is too little, or it cannot be folded.
 
     Earlier folds are part of it. The folded state must give the same scanned hours, complete hours and archived
     offsets; otherwise nothing is folded.
@@ -75,7 +75,7 @@ def fold_state(state: IndexState, lateness: timedelta, before: datetime) -> Fold
 
 
 def _choose_observation(state: IndexState, before: datetime) -> tuple[datetime, Mapping[int, int]] | None:
-    """Return the time and the highest ends of the latest observation without a hole below. None if it is not new."""
+    """Return the time and the highest ends of the latest observation without a hole below, or None if it is not new."""
     highest: dict[int, int] = {}
     choice = None
     last = max((folded.observed_at for folded in state.fold.frontiers), default=UNTIMED)
@@ -109,9 +109,9 @@ def _reach(archived_ends: Mapping[int, int], ends: Mapping[int, int]) -> bool:
 
 
 def _list_folded_frontiers(state: IndexState, observed_at: datetime) -> Iterator[FoldedFrontier]:
-    """Yield each log's first frontier, the one of this time, and the two before it. They may be the same.
+    """Yield each log's first frontier, the one of this time, and the two before it. Some may be the same.
 
-    With these two, the judge knows for most later hours the offsets deleted before they began.
+    With these two, the judge knows for most later hours the offsets deleted before the hour began.
     """
     for kafka_partition in sorted(state.observations.highest_ends):
         frontiers = state.observations.of(kafka_partition)
@@ -132,7 +132,7 @@ def _merge_scans(state: IndexState, ends: Mapping[int, int]) -> Iterator[FoldedS
 
 
 def _cut_ranges(scans: Iterable[Scan]) -> Iterator[OffsetRange]:
-    """Yield the scans' ranges, cut behind the last dropped record: a restore of group offsets asks for this place."""
+    """Yield the scans' ranges, cut after the last scan with dropped records. Restores of group offsets need it."""
     scans = [*scans]
     border = max((s.end_offset for s in scans if s.filtered_count or s.dead_letter_count), default=0)
     for offsets in RangeSet(s.offsets for s in scans):
@@ -144,7 +144,7 @@ def _cut_ranges(scans: Iterable[Scan]) -> Iterator[OffsetRange]:
 
 
 def _sum_scans(state: IndexState, kafka_partition: int, offsets: OffsetRange, scans: Iterable[Scan]) -> FoldedScan:
-    """Return the sum of the scans, all of them inside of `offsets`."""
+    """Return the sum of the scans, all of which lie inside `offsets`."""
     scans = [*scans]
     epochs = {mark.offset: mark.leader_epoch for mark in state.list_epoch_marks(kafka_partition)}
     return FoldedScan(
@@ -161,7 +161,7 @@ def _sum_scans(state: IndexState, kafka_partition: int, offsets: OffsetRange, sc
 
 
 def _make_runs(hours: Iterable[datetime]) -> tuple[FoldedHours, ...]:
-    """Return the hours as runs without a hole. Hours with another minute are runs of their own."""
+    """Return the hours as runs without holes. Hours that begin at another minute form runs of their own."""
     runs: list[FoldedHours] = []
     open_runs: dict[timedelta, int] = {}
     for hour in sorted(hours):

@@ -1,6 +1,6 @@
 """Frontiers: the bounds of a kafka partition's log at the time of an observation, and conclusions from many of them.
 
-The *observations* of a topic are its recorded frontiers. One of all kafka partitions at once is complete.
+The *observations* of a topic are its recorded frontiers. An observation of all kafka partitions at once is complete.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,8 +23,8 @@ class Frontier:
 
     `observed_at` is UTC and was taken before the request to the broker: every record appended before it lies below
     `high_watermark`. If `last_stable_offset < high_watermark`, a transaction is open. `kafka_partition_count` is the
-    number of the topic's kafka partitions at the time, None if it was not recorded. An observation without some of them
-    proves nothing about an hour.
+    number of the topic's kafka partitions at that time, or None if it was not recorded. An observation that lacks some
+    of them proves nothing about an hour.
     """
 
     kafka_partition: int
@@ -45,10 +45,9 @@ class Frontier:
 
 
 class Observations:
-    """The frontiers of one topic's logs, in the order of recording: one for each kafka partition and observation.
+    """The frontiers of one topic's logs, as they were recorded: one for each kafka partition and observation.
 
-    An observation of all kafka partitions at one time is *complete*. Only a complete one proves something about an
-    hour.
+    An observation of all kafka partitions at one time is *complete*. Only such a one proves something about an hour.
     """
 
     def __init__(self, frontiers: Sequence[Frontier]) -> None:
@@ -60,7 +59,7 @@ class Observations:
 
     @cached_property
     def complete(self) -> tuple[tuple[datetime, Mapping[int, int]], ...]:
-        """The complete observations by time, in order, each with the high watermarks by kafka partition."""
+        """The complete observations in order of time, each with the high watermarks by kafka partition."""
         ends: dict[datetime, dict[int, int]] = defaultdict(dict)
         counts: dict[datetime, int] = defaultdict(int)
         for frontier in self._frontiers:
@@ -69,19 +68,19 @@ class Observations:
         return tuple((at, ends[at]) for at in sorted(ends) if len(ends[at]) >= counts[at])
 
     def find(self, since: datetime) -> int:
-        """Return the index of the first complete observation at `since` or later; their number if there is none."""
+        """Return the index of the first complete observation at `since` or later, or their number if there is none."""
         return bisect_left(self._times, since)
 
     def get_time(self, index: int) -> datetime | None:
-        """Return the time of the complete observation with this index, None beyond the last one."""
+        """Return the time of the complete observation with this index, or None beyond the last one."""
         return self._times[index] if index < len(self._times) else None
 
     def find_ends(self, index: int) -> Mapping[int, int]:
-        """Return the proven ends of the logs in the complete observation `index`. Empty beyond the last one.
+        """Return the proven ends of the logs in the complete observation `index`, or none beyond the last one.
 
-        A log never gets shorter unless it is truncated: if an earlier observation has more, the later one reported too
-        little. If no later one reaches so far, the log was truncated later, or the broker reported too much. Then only
-        the records below the later end can be archived. This takes two later ones: one may report too little itself.
+        A log never gets shorter unless it is truncated. So if an earlier observation has a higher end, this one
+        reported too little. If no later one reaches as far, the log was truncated later, or the broker reported too
+        much. Then only the records below the later end can be archived. This needs two later ones: one may be too low.
         """
         if index == len(self.complete):
             return {}
@@ -90,20 +89,20 @@ class Observations:
         return {p: min(earlier[p], later.get(p, earlier[p])) for p in self.complete[index][1]}
 
     def find_highest_end(self, kafka_partition: int, index: int) -> int | None:
-        """Return the highest end in the complete observations up to `index`. None beyond the last one."""
+        """Return the highest end in the complete observations up to `index`, or None beyond the last one."""
         return self._highest_until[index].get(kafka_partition, 0) if index < len(self.complete) else None
 
     def find_next_end(self, kafka_partition: int, index: int) -> int:
-        """Return the end of the log as observed first after the complete observation `index`. 0 if it was not."""
+        """Return the first end of the log observed after the complete observation `index`, or 0 if there is none."""
         since = self.complete[index][0]
         frontiers = (frontier for frontier in self._by_time if frontier.kafka_partition == kafka_partition)
         return next((frontier.high_watermark for frontier in frontiers if frontier.observed_at > since), 0)
 
     def find_bounds_before(self, kafka_partition: int, moment: datetime) -> tuple[int, int]:
-        """Return the highest log start and log end surely observed before this moment, (0, 0) without any.
+        """Return the highest log start and log end certainly observed before this moment, or (0, 0) if there are none.
 
-        A frontier was observed no earlier than its time, but perhaps later: its run may have slept. It was observed
-        before all rows recorded after it.
+        A frontier was observed no earlier than its time, but perhaps later, since its run may have slept. It was
+        observed before all rows recorded after it.
         """
         since, bounds = self._bounds.get(kafka_partition, ((), ()))
         at = bisect_right(since, moment)
@@ -116,14 +115,14 @@ class Observations:
 
     @cached_property
     def highest_ends(self) -> Mapping[int, int]:
-        """The highest end ever observed of each log."""
+        """The highest end ever observed for each log, by kafka partition."""
         return {
             p: max(frontier.high_watermark for frontier in frontiers)
             for p, frontiers in self._by_kafka_partition.items()
         }
 
     def find_last_end(self, kafka_partition: int, otherwise: int) -> int:
-        """Return the higher end of the last two observations, as one answer may be too low; `otherwise` without two."""
+        """Return the higher end of the last two observations, since one may be too low, or `otherwise` without two."""
         frontiers = self.of(kafka_partition)[-2:]
         return max(frontier.high_watermark for frontier in frontiers) if len(frontiers) > 1 else otherwise
 
@@ -141,7 +140,7 @@ class Observations:
 
     @cached_property
     def _bounds(self) -> dict[int, tuple[list[datetime], list[tuple[int, int]]]]:
-        """For each kafka partition and frontier: the earliest later time, and the highest log start and end before."""
+        """For each frontier of a kafka partition, the earliest time from it on, and the highest bounds before it."""
         bounds: dict[int, tuple[list[datetime], list[tuple[int, int]]]] = {}
         for kafka_partition, frontiers in self._by_kafka_partition.items():
             timed = [frontier for frontier in frontiers if frontier.observed_at != UNTIMED]
@@ -153,9 +152,9 @@ class Observations:
 
     @cached_property
     def _highest_until(self) -> list[Mapping[int, int]]:
-        """The highest ends up to each complete observation, by time or by recording: clocks are put back.
+        """The highest ends up to each complete observation, by time or by order of recording: clocks may be set back.
 
-        Here and below, an observation of some of the kafka partitions counts too: no log gets shorter by itself.
+        Here and below, an observation of only some kafka partitions counts too, since no log gets shorter by itself.
         """
         recorded = _raise_each(self._frontiers)
         timed = _raise_each(self._by_time)
@@ -165,7 +164,7 @@ class Observations:
     def _highest_after(self) -> list[Mapping[int, int]]:
         """The highest high watermark of each kafka partition, observed later than each `complete` observation.
 
-        A last, empty one stands for no observation.
+        The last item is empty: there is no observation after the last one.
         """
         highest: dict[int, int] = {}
         after: dict[datetime, Mapping[int, int]] = {}
@@ -180,7 +179,7 @@ class Observations:
 
 
 def _raise_each(frontiers: Iterable[Frontier]) -> dict[datetime, Mapping[int, int]]:
-    """Return the highest ends up to each time of an observation. Frontiers of one time follow each other."""
+    """Return the highest ends up to the time of each observation. Frontiers of the same time follow each other."""
     highest: dict[int, int] = {}
     return {
         at: _raise_to(highest, {frontier.kafka_partition: frontier.high_watermark for frontier in frontiers})

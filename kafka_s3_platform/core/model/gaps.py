@@ -1,4 +1,4 @@
-"""Offsets without records in this archive: gaps, each with its reason, and offsets without a decision."""
+"""Offsets whose records are not in this archive: gaps with a reason, and offsets that nobody has decided about."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,19 +13,18 @@ GapReason: TypeAlias = Literal["retention", "taken over", "skipped", "truncated"
 
 @dataclass(frozen=True, order=True, slots=True)
 class Gap(OffsetSpan):
-    """Offsets `[start_offset, end_offset)` left out of this archive, by `reason`.
+    """Offsets `[start_offset, end_offset)` that this archive leaves out, with the `reason`.
 
     - retention: the broker had deleted them.
     - taken over: another sink had archived them.
     - skipped: they could not be archived, and a user decided to go on without them.
     - truncated: the log lost them after they were archived, and somebody accepted it. The archived records stay.
     - cut off: the log lost them before they were archived. Later records at these offsets are archived.
-    - before archiving began: the broker had deleted them before the first observation. No row says so but
-      the first frontier.
+    - before archiving began: the broker had deleted them before the first observation. Only its frontier shows it.
 
     `leader_epoch` is the log's epoch before `end_offset`, as in a scan, or before the `start_offset` of truncated
-    offsets; None if unknown. A later run compares it to detect a truncation. `observed_at` is the time of the
-    observation that missed the records, None if unknown.
+    offsets, or None if unknown. A later run compares it to detect a truncation. `observed_at` is the time of the
+    observation that missed the records, or None if unknown.
 
     Holes from compaction, aborted transactions and control records are not gaps.
     """
@@ -58,9 +57,9 @@ def count_reasons(gaps: Iterable[Gap]) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True)
 class MissingRecords:
-    """Requested records missing at their source, with a sentence for people.
+    """Requested records that are missing at their source, with a sentence for people.
 
-    They are those at `offsets` of one kafka partition. Without `offsets` they are others, such as of whole hours.
+    They are the records at `offsets` of one kafka partition, or, without `offsets`, others, such as whole hours.
     """
 
     text: str
@@ -78,14 +77,14 @@ class MissingRecords:
 
 
 UNREADABLE = "batch"
-"""The `reason` of offsets whose record batch is damaged, or cannot be trusted: nobody can read it by any setting."""
+"""The `reason` of offsets whose record batch is damaged or cannot be trusted, so that no setting makes it readable."""
 
 FOR_EVER = -1
 """Kafka's `retention.ms` of a topic that deletes no record because of its age."""
 
 
 def parse_retention_ms(configs: Mapping[str, str]) -> int:
-    """Return how long a topic with these configs in force keeps its records."""
+    """Return for how many ms a topic with these configs in force keeps its records, or FOR_EVER."""
     retention_ms = int(configs.get("retention.ms", FOR_EVER))
     if retention_ms >= 0 and "delete" in configs.get("cleanup.policy", "delete"):
         return retention_ms
@@ -104,12 +103,12 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Unresolved(OffsetSpan):
-    """Offsets `[start_offset, end_offset)` not archived by a scan because of an error. They are not part of coverage.
+    """Offsets `[start_offset, end_offset)` that a scan could not archive. They are not part of coverage.
 
     `reason` names the failure in a few words. `message` is the message for the first of these offsets. `found_at` is
-    UTC. `min_timestamp` (epoch ms) is the earliest time of their records, None if it is unknown. `retention_ms` is how
-    long the topic kept records when they were found: -1 if it deletes no records by age, None if it was not requested.
-    The row has no effect after a later scan reads the offsets, or after somebody decides (`kafka-s3 resolve`).
+    UTC. `min_timestamp` (epoch ms) is the earliest time of their records, or None if unknown. `retention_ms` is how
+    long the topic kept records when they were found: -1 if it deletes none by age, None if it was not requested. The
+    row has no effect after a later scan reads the offsets, or after somebody decides (`kafka-s3 resolve`).
     """
 
     kafka_partition: int
@@ -123,7 +122,7 @@ class Unresolved(OffsetSpan):
 
 
 def subtract_offsets(rows: Iterable[Unresolved], offsets: RangeSet) -> Iterator[Unresolved]:
-    """Yield, in order, the rest of one kafka partition's rows without `offsets`. The rows do not overlap."""
+    """Yield, in order, the rows of one kafka partition with `offsets` taken out of them. The rows do not overlap."""
     ordered = sorted(rows, key=lambda u: u.start_offset)
     remaining = RangeSet(u.offsets for u in ordered) - offsets
     for item in ordered:

@@ -1,4 +1,4 @@
-"""The health of connectors' topics: their lag, lateness and risk, and the errors of unknown values."""
+"""The health of connectors' topics: their lag, lateness and risk, and the reasons for unknown values."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
@@ -41,10 +41,10 @@ class Risk:
 class SegmentSums:
     """Sums of a topic's segments, for pages and metrics.
 
-    `records`, `late_records`, `record_bytes` and `expired_records` count hours, merged or not. `record_bytes` are those
-    of keys, values and headers before archiving; `expired_records` were removed by a rule of retention. `segments`
-    counts live segments, `segment_bytes` the bytes of their main objects; `day_segments` and `day_bytes` are of merged
-    ones. `merged_bytes` are of hours held by a day, and of days held by a month, until retention removes them.
+    `records`, `late_records`, `record_bytes` and `expired_records` cover hours, merged or not. `record_bytes` are the
+    bytes of keys, values and headers before archiving; `expired_records` were removed by a rule of retention.
+    `segments` counts live segments, `segment_bytes` the bytes of their main objects, `day_segments` and `day_bytes`
+    merged ones. `merged_bytes` are of hours merged into days, and days into months, until retention removes them.
     """
 
     records: int = 0
@@ -77,7 +77,7 @@ class ArchivedTotals(SegmentSums):
 
 @dataclass(frozen=True)
 class Proof:
-    """Records of a topic proven to come back: by a verified restore, a rehearsal, or a verification of every object.
+    """Records of a topic that were proven to come back: by a verified restore, a rehearsal, or a check of every object.
 
     `how` is the kind of evidence.
     """
@@ -92,10 +92,11 @@ class TopicHealth:
     """The health of a topic in one look. None means unknown: `kafka_error`, `store_error` or `risk` has the reason.
 
     `lag` counts offsets of all kafka partitions. `newest_complete` and `oldest_incomplete` are the starts of hours in
-    UTC: None also if no hour is complete yet, or none is late. Kafka keeps the oldest unarchived record for at least
-    `retention_left` seconds; 0 if its age is unknown, None also if nothing can be lost. Lag and age are not known of a
-    topic truncated or created again, until somebody decides. `turns` are its hours in rehearsals, None if there was
-    none yet; `is_rehearsed`: it is to have some. A restore of the topic takes about `return_seconds`, as measured.
+    UTC, None also if no hour is complete yet, or none is late. Kafka keeps the oldest unarchived record for at least
+    `retention_left` seconds; 0 if its age is unknown, None also if nothing can be lost. The lag and age of a topic that
+    was truncated or created again are unknown until somebody decides. `turns` shows its hours in rehearsals, None
+    before the first one; `is_rehearsed` is True if it is to have any. A restore of it takes about `return_seconds`, as
+    measured.
     """
 
     topic: str
@@ -115,7 +116,7 @@ class TopicHealth:
 
     @property
     def is_index_known(self) -> bool:
-        """True if the index was read. If not, no hour was looked at, and Kafka alone may be why."""
+        """True if the index was read. If not, no hour was looked at, perhaps only because of Kafka."""
         return self.unresolved_offsets is not None
 
     @property
@@ -131,7 +132,7 @@ class TopicHealth:
 
     @property
     def rehearsal_due(self) -> datetime | None:
-        """When an hour had to come back, or has to, at the latest. It is over if it was never rehearsed."""
+        """The time by which an hour has to come back: in the past if none was ever rehearsed, None if none has to."""
         if not self.is_rehearsed or (self.turns is None and self.newest_complete is None):
             return None
         return self.turns.due_at if self.turns else EPOCH
@@ -141,9 +142,9 @@ class TopicHealth:
 class FailedRun:
     """A failed run.
 
-    `kind` is the run's work, such as `archive` or `restore`. `is_over`: later runs of the kind succeeded for all failed
-    `topics`. If not, `topics` are the others. They are empty if the work has none. `is_healing`: the same work is
-    requested again by itself.
+    `kind` is the run's work, such as `archive` or `restore`. `is_over` is True if later runs of this kind succeeded for
+    all failed topics. If not, `topics` are the ones without such a run; they are empty if the work has no topics.
+    `is_healing` is True if the same work is requested again automatically.
     """
 
     run_id: str
@@ -157,7 +158,7 @@ class FailedRun:
 
 @dataclass(frozen=True)
 class EndedRun:
-    """The last ended run of a kind."""
+    """The last run of a kind to end."""
 
     kind: str
     ended_at: datetime
@@ -165,16 +166,16 @@ class EndedRun:
     is_success: bool
 
     def describe(self) -> str:
-        """Return its kind, and how it ended."""
+        """Return the run's kind, and how it ended."""
         return f"{self.kind} {'succeeded' if self.is_success else 'failed'}"
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """A sensor or schedule of a connector, by the `name` before the connector's in Dagster, such as `lag`.
+    """A sensor or schedule of a connector. `name` is its name in Dagster without the connector's, such as `lag`.
 
-    It was turned on at `started_at`, and Dagster evaluated it last at `evaluated_at`; None: not known, or never.
-    `is_late`: it is on, and should have been evaluated since.
+    It was turned on at `started_at`, and Dagster evaluated it last at `evaluated_at`. Each is None if unknown, or if it
+    never happened. `is_late` is True if it is on, and should have been evaluated since.
     """
 
     name: str
@@ -193,8 +194,8 @@ class ConnectorState:
     """The state of a connector's own work, in Kafka Connect's words.
 
     FAILED: no run has succeeded `since` the first known failure. PAUSED: all triggers of its runs are off. UNASSIGNED:
-    one is on, but Dagster is late to evaluate it. RUNNING: Dagster evaluates them in time. `since` is the turning on of
-    the first one if RUNNING, the last evaluation if PAUSED or UNASSIGNED; None if it is not known, or never was.
+    one is on, but Dagster is late to evaluate it. RUNNING: Dagster evaluates them in time. `since` is when the first
+    one was turned on if RUNNING, and the last evaluation if PAUSED or UNASSIGNED; None if it is unknown, or never was.
     """
 
     name: Literal["RUNNING", "PAUSED", "FAILED", "UNASSIGNED"]
@@ -203,7 +204,7 @@ class ConnectorState:
 
 @dataclass(frozen=True)
 class RunningRestore:
-    """A restore under way. None: it has no plan yet, or restores objects of other tools.
+    """A restore under way. Fields are None if it has no plan yet, or restores objects of other tools.
 
     `planned_records` is exact, or an upper bound if records are filtered. `sent_records` is the sum of the last
     checkpoints. When all are sent, they are read back.
@@ -221,10 +222,10 @@ class RunningRestore:
 class RunHistory:
     """A connector's runs in Dagster's instance.
 
-    `failures` are the failed runs without later success, and the last one with it. Restores without records (dry runs,
-    empty ones) are in none of these. `topics` are those known to Dagster from a sensor. `day_runs` and `day_failures`
-    count the ended and the failed runs of the last 24 hours. `triggers` are those evaluated by Dagster, or turned on or
-    off by somebody: all others are off.
+    `failures` are the failed runs without a later success, and the last one with a success. Restores without records
+    (dry runs, empty ones) are in none of these fields. `topics` are those that Dagster knows from a sensor. `day_runs`
+    and `day_failures` count the ended and the failed runs of the last 24 hours. `triggers` are those that Dagster has
+    evaluated or somebody has turned on or off: all others are off.
     """
 
     failures: tuple[FailedRun, ...] = ()
@@ -236,20 +237,20 @@ class RunHistory:
     triggers: tuple[Trigger, ...] = ()
 
     def find_failure(self, topic: str) -> FailedRun | None:
-        """Return the topic's failure, preferably one without later success."""
+        """Return the topic's failure, preferably one without a later success."""
         of_topic = (failure for failure in self.failures if not failure.topics or topic in failure.topics)
         return min(of_topic, key=lambda failure: (failure.is_over, -failure.ended_at.timestamp()), default=None)
 
 
 @dataclass(frozen=True)
 class ConnectorHealth:
-    """The health of a connector in one look. `error` has the reason if nothing of its topics is known.
+    """The health of a connector in one look. `error` has the reason if nothing is known about its topics.
 
-    `is_kafka_up` and `is_store_up`: its cluster and its store answer; None if they were not asked. A source connector
-    has no topics: it archives nothing. `history` is None, with the reason in `history_error`, if Dagster's instance did
-    not answer or there is none. `removed_topics` were archived and are no more: `removal` has the reason and advice.
-    `is_removed`: the connector itself is no more. `is_loaded`: its file was read. `evidence_error` has the reason if
-    nobody knows when topics last came back.
+    `is_kafka_up` and `is_store_up` are True if its cluster and its store answer, None if they were not asked. A source
+    connector has no topics: it archives nothing. `history` is None, with the reason in `history_error`, if Dagster's
+    instance did not answer or there is none. `removed_topics` were archived and are gone: `removal` has the reason and
+    advice. `is_removed` is True if the connector itself no longer exists, `is_loaded` if its file was read.
+    `evidence_error` has the reason if nobody knows when topics last came back.
     """
 
     connector: str
@@ -280,12 +281,12 @@ class ConnectorHealth:
 
     @property
     def failures(self) -> list[FailedRun]:
-        """The failed runs in need of somebody: no later run succeeded, and none is requested by itself."""
+        """The failed runs that need somebody: no later run succeeded, and none is requested automatically."""
         return [run for run in self._open_failures if not run.is_healing]
 
     @property
     def state(self) -> "ConnectorState | None":
-        """The state of its own work, None if it is not known."""
+        """The state of its own work, or None if it is not known."""
         if self.history is None:
             return None
         work = "restore" if self.is_source else "archive"
@@ -301,13 +302,13 @@ class ConnectorHealth:
 
     @property
     def lag(self) -> int | None:
-        """The lag of all topics. None if one topic's is not known, or there is no topic."""
+        """The lag of all topics together, or None if one topic's lag is unknown, or there is no topic."""
         lags = [topic.lag for topic in self.topics]
         return sum(filter(None, lags)) if lags and None not in lags else None
 
     @property
     def last_run(self) -> EndedRun | None:
-        """The run with the latest end, of whichever kind."""
+        """The last run to end, of any kind."""
         return max(self.history.ended if self.history else (), key=lambda run: run.ended_at, default=None)
 
     @property
@@ -321,7 +322,7 @@ class ConnectorHealth:
 
 
 def group_errors(topics: Sequence[TopicHealth]) -> dict[str, list[str]]:
-    """Return error -> the topics with it: many share one, since they share a cluster and a store."""
+    """Map each error to the topics that have it: many share one, since they share a cluster and a store."""
     topics_by_error: dict[str, list[str]] = {}
     for topic in topics:
         for error in filter(None, (topic.kafka_error, topic.store_error)):

@@ -1,9 +1,9 @@
-"""The judge of hours: it alone decides if an hour is complete, and lists the offsets it may lack.
+"""The judge of hours: it alone decides if an hour is complete, and lists the offsets missing from it.
 
-An hour is complete when no offset with a possible record of it is still to be archived. The judge finds the offsets
-with possible records of the hour, past ones included, and the *fate* of each (archived, lost, unresolved, ...). A
-*ledger* has the fates of all offsets of a kafka partition, from its scans, decisions and observations. Missing
-knowledge widens the offsets: a range counts for every hour it may touch.
+An hour is complete when none of the offsets that may hold its records is still to be archived. The judge finds the
+offsets that may hold, or have held, records of the hour, and the *fate* of each (archived, lost, unresolved, ...). A
+*ledger* has the fates of all offsets of a kafka partition, from its scans, decisions and observations. If knowledge is
+missing, more offsets count: a range counts for every hour it may touch.
 """
 
 from collections import Counter, defaultdict
@@ -33,20 +33,20 @@ Fate: TypeAlias = Literal[
     "cut off",
     "expected",
 ]
-"""What became of an offset. `expected`: it is to be archived yet. The others: see `Gap.reason` and `Unresolved`."""
+"""The fate of an offset. `expected` is still to be archived. For the others see `Gap.reason` and `Unresolved`."""
 
 OPEN: frozenset[Fate] = frozenset({"unresolved", "expected"})
 """Fates that change when a run archives the offsets, or somebody decides about them."""
 
 LOST: frozenset[Fate] = frozenset({"truncated", "skipped", "retention", "before archiving began", "cut off"})
-"""Fates of offsets whose records are not in the archive, or not all, and never will be."""
+"""Fates of offsets whose records are not in the archive, or not all of them, and never will be."""
 
 LEFT_OUT: frozenset[Fate] = LOST | {"taken over"}
 """Fates of offsets that this archive does without."""
 
 
 def make_gap(kafka_partition: int, offsets: OffsetRange, fate: Fate) -> Gap:
-    """Return offsets left out as the gap they are."""
+    """Return the gap of left-out offsets."""
     return Gap(kafka_partition, offsets.start_offset, offsets.end_offset, cast("GapReason", fate))
 
 
@@ -56,7 +56,7 @@ class Ledger:
     __slots__ = ("lost", "open", "ranges")
 
     def __init__(self, end_offset: int, layers: Iterable[tuple[Fate, RangeSet]]) -> None:
-        """Give each offset the fate of the first layer with it, and `expected` to the rest."""
+        """Give each offset the fate of the first layer that holds it, or `expected` if none does."""
         rest = make_span(0, end_offset)
         ranges: list[tuple[OffsetRange, Fate]] = []
         for fate, offsets in layers:
@@ -68,14 +68,14 @@ class Ledger:
         self.lost = RangeSet(r for r, fate in ranges if fate in LOST)
 
     def within(self, offsets: RangeSet, fates: frozenset[Fate]) -> Iterator[tuple[OffsetRange, Fate]]:
-        """Yield, in order, the parts of the ranges of these fates inside `offsets`."""
+        """Yield, in order, the ranges with one of these fates, as far as they lie inside `offsets`."""
         for item, fate in self.ranges:
             if fate in fates:
                 yield from ((r, fate) for r in offsets.within(item))
 
 
 CUTS: tuple[GapReason, ...] = ("truncated", "cut off")
-"""Reasons of gaps where a log has lost its end: other records may lie there now."""
+"""Reasons of gaps in which a log has lost its end, so that other records may lie there now."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ class HourVerdict:
     """The verdict on an hour.
 
     `kafka_partitions` are those in the first observation after the hour and its lateness, none without such an
-    observation. `open` has, by kafka partition, unarchived ranges with possible records of the hour, and their fates.
-    `lacking` are lost ranges with possible records of it. `taken_over_count` of the offsets with possible records were
-    archived by another sink. Up to `out_of_range_count` records of it are archived as out of range, since the archive
-    began after it: only segments know this.
+    observation. `open` has, by kafka partition, the unarchived ranges that may hold records of the hour, with their
+    fates. `lacking` are lost ranges that may have held some. `taken_over_count` of the offsets that may hold some were
+    archived by another sink. Up to `out_of_range_count` of its records are archived as out of range, since the archive
+    began after it: only segments show this.
     """
 
     hour: datetime
@@ -98,11 +98,11 @@ class HourVerdict:
 
     @property
     def is_complete(self) -> bool:
-        """True if the archive holds all records in Kafka at the end of the lateness, except `lacking`."""
+        """True if the archive holds all records that Kafka had at the end of the lateness, except `lacking`."""
         return bool(self.kafka_partitions) and not self.open and not self.out_of_range_count
 
     def is_complete_in(self, kafka_partition: int) -> bool:
-        """Do as `is_complete` for one kafka partition."""
+        """Return True if the hour is complete in this kafka partition."""
         is_archived = kafka_partition in self.kafka_partitions and kafka_partition not in self.open
         return is_archived and not self.out_of_range_count
 
@@ -127,7 +127,7 @@ class HourVerdict:
 
 
 class Judge:
-    """Judges the hours of one state. `index` below is the number of a complete observation, in order of time."""
+    """Judges the hours of one state. In the methods, `index` counts the complete observations, oldest first."""
 
     def __init__(self, state: "IndexState") -> None:
         self._state = state
@@ -137,10 +137,10 @@ class Judge:
         self._unfolded: dict[tuple[str, ...], Judge] = {}
 
     def find_verdict(self, hour: datetime, allowed_lateness: timedelta) -> HourVerdict:
-        """Judge an hour: the offsets with possible records of it, up to a late enough high watermark, and their fates.
+        """Judge an hour by the fates of the offsets that may hold its records, up to a late enough high watermark.
 
-        Late enough means at or after the hour's end plus the allowed lateness. The kafka partitions are this
-        observation's, so one added later does not reopen the hour. Without such an observation, all known ones count.
+        Late enough means at or after the hour's end plus the allowed lateness. The kafka partitions come from that
+        observation, so one added later does not reopen the hour. Without such an observation, all known ones count.
         """
         over = hour + HOUR + allowed_lateness
         index = self._observations.find(over)
@@ -184,9 +184,9 @@ class Judge:
         return {hour for hour in hours if self.is_complete(hour, allowed_lateness)}
 
     def find_newest_complete(self, first: datetime, newest: datetime, allowed_lateness: timedelta) -> datetime | None:
-        """Return the newest complete hour from `first` to `newest`, None if there is none.
+        """Return the newest complete hour from `first` to `newest`, or None if there is none.
 
-        Looked at are `newest` and the day before it, each hour asked for, and the last folded ones.
+        It looks at `newest` and the day before it, each requested hour, and the last hour of each folded run.
         """
         candidates = chain(
             (newest - n * HOUR for n in range(25)),
@@ -205,11 +205,11 @@ class Judge:
         return bool(verdict.lacking or verdict.taken_over_count)
 
     def find_may_hold(self, kafka_partition: int, hour: datetime, end_offset: int) -> RangeSet:
-        """Return the offsets below `end_offset` with possible records of the hour, past ones included.
+        """Return the offsets below `end_offset` that may hold, or have held, records of the hour.
 
-        Left out are offsets without them: those passed over by ListOffsets when the hour was planned, and those deleted
-        before the hour began. The first rule is void behind a truncation, and for unreadable batches unless they were
-        there before the hour began: they may lie about their offsets.
+        Left out are those that ListOffsets passed over when the hour was planned, and those deleted before the hour
+        began. The first rule does not hold after a truncation, nor for unreadable batches, which may lie about their
+        offsets, unless these were there before the hour began.
         """
         start, log_start = self._planned_starts.get((kafka_partition, hour), (0, 0))
         start = self._bound_by_cuts(kafka_partition, start)
@@ -222,22 +222,22 @@ class Judge:
         return make_span(self._find_deleted_end(kafka_partition, hour), end_offset) - none_there
 
     def find_end_of(self, kafka_partition: int, hour: datetime, allowed_lateness: timedelta) -> int | None:
-        """Return an offset above all timely records of the hour, None if none is known."""
+        """Return an offset above all records of the hour that came in time, or None if none is known."""
         return self._observations.find_ends(self._observations.find(hour + HOUR + allowed_lateness)).get(
             kafka_partition
         )
 
     def _count_out_of_range(self, hour: datetime) -> int:
-        """Count the records in segments of out-of-range times with possible records of this hour."""
+        """Count the records of the out-of-range segments that may hold records of this hour."""
         return sum(s.record_count for s in self._state.list_out_of_range(hour) if s.may_hold_apart(hour))
 
     def _find_deleted_end(self, kafka_partition: int, hour: datetime) -> int:
-        """Return the highest log start observed before the hour began, no higher than a truncation since."""
+        """Return the highest log start observed before the hour began, but none above the start of a truncation."""
         log_start, _ = self._observations.find_bounds_before(kafka_partition, hour)
         return self._bound_by_cuts(kafka_partition, log_start)
 
     def _bound_by_cuts(self, kafka_partition: int, offset: int) -> int:
-        """Return `offset`, or the lower start of a truncation since: the log holds its earlier records up to there."""
+        """Return `offset`, or the start of a truncation of it, up to which the log still holds its earlier records."""
         cuts = (gap for gap in self._state.gaps_of(kafka_partition) if gap.reason in CUTS)
         return min([offset, *(gap.start_offset for gap in cuts if gap.start_offset < offset <= gap.end_offset)])
 
@@ -249,7 +249,7 @@ class Judge:
 
     @cached_property
     def left_out(self) -> tuple[Gap, ...]:
-        """All offsets lost to this archive for good, another sink's included."""
+        """All offsets lost to this archive for good, including another sink's offsets."""
         gaps: list[Gap] = []
         for kafka_partition in self._state.seen_kafka_partitions:
             left_out = [(r, fate) for r, fate in self.get_ledger(kafka_partition).ranges if fate in LEFT_OUT]
@@ -259,7 +259,7 @@ class Judge:
         return tuple(gaps)
 
     def _make_ledger(self, kafka_partition: int) -> Ledger:
-        """Order the reasons for a fate: if several apply to an offset, the first decides."""
+        """Make the ledger. Its layers are in order: if several reasons apply to an offset, the first one decides."""
         state = self._state
         unresolved = RangeSet(u.offsets for u in state.failures if u.kafka_partition == kafka_partition)
         covered = state.coverage(kafka_partition)
@@ -280,9 +280,9 @@ class Judge:
         return Ledger(end, layers)
 
     def _find_lost_since(self, kafka_partition: int, hour: datetime, index: int, reason: GapReason) -> RangeSet:
-        """Return the offsets lost by the log since the hour began, as far as they may belong to it.
+        """Return the offsets that the log has lost since the hour began, as far as they may belong to it.
 
-        Neither a later observed end nor a later ListOffsets answer shows the records lost before.
+        Neither an end nor a ListOffsets answer observed later shows the records that were there before.
         """
         observed_at = self._observations.get_time(index)
         ranges: list[OffsetRange] = []
@@ -296,10 +296,10 @@ class Judge:
         return RangeSet(ranges)
 
     def _find_unwitnessed(self, kafka_partition: int, index: int, until_ms: int | None = None) -> RangeSet:
-        """Return unresolved offsets behind the hour by nothing but the observation `index`.
+        """Return the unresolved offsets that only the observation `index` places after the hour.
 
-        A single answer of a broker may be too low, so they may be of the hour, unless their time is known to be
-        `until_ms` or later.
+        A broker's single answer may be too low, so these offsets may still belong to the hour, unless their timestamps
+        are known to be `until_ms` or later.
         """
         items = [item for item in self._state.unresolved if item.kafka_partition == kafka_partition]
         end = self._observations.find_highest_end(kafka_partition, index) if items else None
@@ -314,7 +314,7 @@ class Judge:
         )
 
     def _is_clear(self, index: int) -> bool:
-        """Return True if all offsets below the observed ends are archived or lost: then its hours are complete."""
+        """Return True if all offsets below the observed ends are archived or lost, so its hours are complete."""
         if index not in self._clear_observations:
             ends = self._observations.find_ends(index)
             waiting = {p: self.get_ledger(p).open.ranges for p in ends}
@@ -350,7 +350,7 @@ class Judge:
         )
 
     def _read_single_rows(self, hour: datetime, over: datetime) -> "Judge":
-        """Return a judge with the hour's folded single rows too, read from their months' files."""
+        """Return a judge with the hour's folded single rows as well, read from their months' files."""
         state = self._state
         months = tuple(dict.fromkeys((find_folded_month(hour), find_folded_month(over))))
         if months not in self._unfolded:
@@ -372,7 +372,7 @@ class Judge:
 
     @cached_property
     def _planned_starts(self) -> dict[tuple[int, datetime], tuple[int, int]]:
-        """The lowest planned start by kafka partition and hour, and the log start at the time."""
+        """The lowest planned start by kafka partition and hour, and the log start when it was planned."""
         starts: dict[tuple[int, datetime], tuple[int, int]] = {}
         for row in self._state.hours:
             if row.start_offset is not None:
@@ -383,7 +383,7 @@ class Judge:
 
     @cached_property
     def _unread(self) -> dict[int, RangeSet]:
-        """The offsets of unread records, by kafka partition: unreadable batches, and skipped offsets."""
+        """The offsets whose records nobody has read, by kafka partition: unreadable batches, and skipped offsets."""
         ranges: dict[int, list[OffsetRange]] = defaultdict(list)
         for item in self._state.failures:
             if item.reason == UNREADABLE:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 class DoubtNote(str):
-    """A note on something that was compared with nothing: it limits a verdict."""
+    """A note on something that was not compared with anything. It limits a verdict."""
 
     __slots__ = ()
 
@@ -21,13 +21,13 @@ class Notes:
         self.kinds[what] = before + records, first
 
     def join(self, other: "Notes") -> None:
-        """Add the records of others."""
+        """Add the records counted by `other`."""
         for what, (records, example) in other.kinds.items():
             self.note(what, example, records)
 
     @property
     def sentences(self) -> list[str]:
-        """One for each kind of records."""
+        """One sentence for each kind of records."""
         return [
             f"{records:,} records {what} (the first one: {example})" for what, (records, example) in self.kinds.items()
         ]

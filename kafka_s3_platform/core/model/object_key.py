@@ -1,4 +1,4 @@
-"""Checks parts of objects' keys. Refuses ambiguous or unwritable parts, and parts leading out of a folder."""
+"""Checks parts of object keys. Refuses parts that are ambiguous or unwritable, or that lead out of a folder."""
 
 import re
 
@@ -16,9 +16,9 @@ _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
 def explain_bad_folders(folders: str) -> str | None:
-    """Explain why folders joined by slashes cannot be a part of a key. None if they can.
+    """Explain why folders joined by slashes cannot be a part of a key, or return None if they can.
 
-    Some stores (SeaweedFS) read a backslash as a slash, so `..` behind one leads out of a folder too.
+    Some stores (SeaweedFS) read a backslash as a slash, so `..` after one leads out of a folder too.
     """
     if _UNWRITABLE.search(folders):
         return "holds a control character, or another one that no listing can show"
@@ -30,10 +30,10 @@ def explain_bad_folders(folders: str) -> str | None:
 
 
 def check_delimiters(directory_delim: str, file_delim: str) -> None:
-    """Refuse ambiguous delimiters: two different objects could get the same key.
+    """Refuse ambiguous delimiters, which could give two different objects the same key.
 
-    A directory delimiter must show the end of the topic's name and the start of the file's. The parts of a file's name
-    are joined by the file delimiter and, if the object is rewritten, by `+` and `@`. Raises ValueError with the reason.
+    A directory delimiter must show where the topic's name ends and the file's begins. The parts of a file's name are
+    joined by the file delimiter and, if the object is rewritten, by `+` and `@`. Raises ValueError with the reason.
     """
     if not directory_delim or not file_delim:
         raise ValueError("directory.delim and file.delim cannot be empty")

@@ -45,14 +45,14 @@ class OffsetRange:
         return self.start_offset < other.end_offset and other.start_offset < self.end_offset
 
     def split(self, offsets: Iterable[int]) -> list["OffsetRange"]:
-        """Split the range at each of `offsets` strictly inside."""
+        """Split the range at each of `offsets` that lies strictly inside it."""
         inside = sorted({o for o in offsets if self.start_offset < o < self.end_offset})
         bounds = [self.start_offset, *inside, self.end_offset]
         return [OffsetRange(a, b) for a, b in pairwise(bounds)]
 
 
 class OffsetSpan:
-    """Gives a class of offsets `[start_offset, end_offset)` their range."""
+    """Adds the range `offsets` to a class with a `start_offset` and an `end_offset`."""
 
     __slots__ = ()
 
@@ -107,7 +107,7 @@ class RangeSet:
         return self - (self - other)
 
     def within(self, bounds: OffsetRange) -> Iterator[OffsetRange]:
-        """Yield the parts of the set inside `bounds`. Search for the first one instead of looking at all ranges."""
+        """Yield the parts of the set inside `bounds`. A binary search finds the first one."""
         at = bisect_right(self.ranges, bounds.start_offset, key=lambda r: r.end_offset)
         while at < len(self.ranges) and self.ranges[at].start_offset < bounds.end_offset:
             item = self.ranges[at]
@@ -123,17 +123,17 @@ class RangeSet:
 
     @property
     def end_offset(self) -> int | None:
-        """The offset after the last one in the set, None if the set is empty."""
+        """The offset after the last one in the set, or None if the set is empty."""
         return self.ranges[-1].end_offset if self.ranges else None
 
 
 def make_span(start_offset: int, end_offset: int) -> RangeSet:
-    """Return the set of the offsets `[start_offset, end_offset)`. Empty if the start is not below the end."""
+    """Return the set of the offsets `[start_offset, end_offset)`. It is empty if the start is not below the end."""
     return RangeSet([OffsetRange(start_offset, end_offset)] if start_offset < end_offset else [])
 
 
 def _subtract_ranges(item: OffsetRange, holes: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
-    """Yield the rest of `item` without `holes`: they lie inside it and ascend."""
+    """Yield the parts of `item` outside of `holes`, which lie inside it in ascending order."""
     start = item.start_offset
     for hole in holes:
         if start < hole.start_offset:

@@ -1,10 +1,10 @@
-"""The schemas of a Schema Registry in the index, with all needed to register them in another registry."""
+"""The schemas of a Schema Registry in the index, with everything needed to register them in another one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 MAX_REFERENCES_DEEP = 100
-"""The longest chain of schemas that refer to each other. Real chains have a few schemas."""
+"""The longest permitted chain of schemas that refer to each other. Real chains have a few schemas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class SchemaReference:
 class SubjectVersion:
     """A schema's place in its registry. `compatibility` is the subject's mode, None if the registry reported none.
 
-    `other_settings` are the others of the subject, as JSON.
+    `other_settings` is the JSON of its others.
     """
 
     subject: str
@@ -35,8 +35,8 @@ class ArchivedSchema:
     """One schema of the registry at `registry_url`, as it was registered.
 
     `schema_type` is AVRO, JSON or PROTOBUF. `schema_references` are in the registry's order. `other_fields` is the JSON
-    of the registry's other fields: metadata, the rule set, and future ones. `schema_guid` is its GUID of the content,
-    for headers of records; None if it has none.
+    of the registry's other fields: metadata, the rule set, and future ones. `schema_guid` is the GUID of its content,
+    which headers of records may name, or None if it has none.
     """
 
     registry_url: str
@@ -50,7 +50,7 @@ class ArchivedSchema:
 
 
 def find_references_flaw(outer: Sequence[object], schema: object) -> str | None:
-    """Explain the flaw of a schema's references, None if they can be followed. `outer` are the schemas around it."""
+    """Explain the flaw in a schema's references, or return None. `outer` are the schemas leading to it."""
     if schema in outer:
         return "refers to itself in the end"
     if len(outer) >= MAX_REFERENCES_DEEP:

@@ -1,6 +1,6 @@
 """The rows of a topic's index: segments, scans, reservations, hours, the topic itself, and the sums of old ones.
 
-The upkeep folds old rows: it moves them out of a topic's state. The state keeps their sum.
+The upkeep folds old rows: it moves them out of a topic's state, which keeps their sum.
 """
 
 import json
@@ -30,7 +30,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class BadObject:
-    """An object left out by `behavior.on.error`. None of its records lies before `start_offset`."""
+    """An object left out because of `behavior.on.error`. None of its records lies before `start_offset`."""
 
     key: str
     start_offset: int
@@ -42,12 +42,12 @@ class Segment(OffsetSpan):
     """One finished S3 object: records of one kafka partition and one encoded partition, in offset order.
 
     `start_offset` is the offset of the first record, `end_offset` is one above the last record's. `chunk_start` is the
-    start of the hour, day or month, None for out-of-range records. `late_count` counts records arriving after the end
-    of their hour and the allowed lateness. `record_bytes` counts the bytes of keys, values and headers, `size` is the
-    object's. Timestamps are epoch ms. `settings` is the JSON of the segment's layout. `siblings` are its further
+    start of the hour, day or month, or None for out-of-range records. `late_count` counts records that arrived after
+    the end of their hour and the allowed lateness. `record_bytes` counts the bytes of keys, values and headers, `size`
+    is the object's. Timestamps are epoch ms. `settings` is the JSON of the segment's layout. `siblings` are its other
     objects: keys, headers, an index of its blocks. `schema_ids` are the Registry's ids of the schemas of its values,
-    and the GUIDs of those in headers. `start_hour` is the connector's when out-of-range records were archived, None for
-    others.
+    and the GUIDs of those that headers name. `start_hour` is the connector's when out-of-range records were archived,
+    None in other segments.
     """
 
     key: str
@@ -73,7 +73,7 @@ class Segment(OffsetSpan):
     start_hour: datetime | None = None
 
     def may_hold_apart(self, hour: datetime) -> bool:
-        """Return True if records of `hour` may lie here, out of range, since the archive began after this hour."""
+        """Return True if records of `hour` may lie here as out of range, because the archive began after that hour."""
         if self.start_hour is None or hour >= self.start_hour:
             return False
         start = to_epoch_ms(hour)
@@ -156,7 +156,7 @@ class SegmentTotals:
 
 
 def cluster_overlaps(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Yield groups of the segments of one kafka partition, in order. Segments overlap within a group only."""
+    """Yield groups of the segments of one kafka partition, in order. Segments overlap only within a group."""
     cluster: list[Segment] = []
     end_offset = 0
     for segment in sorted(segments, key=lambda s: (s.start_offset, s.end_offset)):
@@ -171,7 +171,7 @@ def cluster_overlaps(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 @dataclass(frozen=True, slots=True)
 class Scan(OffsetSpan):
-    """An offset range of a kafka partition read once, as a whole.
+    """An offset range of a kafka partition, read once and as a whole.
 
     If unresolved offsets split such a range, the first piece has the counts of all pieces. `record_count` records were
     read. A transform or a setting for null values dropped `filtered_count` of them. `dead_letter_count` of them failed
@@ -215,7 +215,7 @@ class HourRange:
 
     `[start_offset, end_offset)` may be empty. The hour is scanned when coverage holds this range. The end is None while
     it is unknown: the hour was not over, or a transaction was open in it. The start is None if the leader did not
-    answer. The log began at `log_start_offset` then: from there to the start it held no record of the hour or later.
+    answer. The log then began at `log_start_offset`: from there to the start it held no record of the hour or later.
     """
 
     hour: datetime
@@ -268,9 +268,9 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """The day of a run's merge, by its start. Its row exists while the run may still commit.
+    """The day that a run merges, given by its start. Its row exists while the run may still commit.
 
-    Without a `chunk_start` the run erases records, of any days.
+    Without a `chunk_start`, the run erases records of any days.
     """
 
     chunk_start: datetime | None
@@ -283,8 +283,8 @@ class Compaction:
 class Condemned:
     """An object unknown to the index. No later run writes one with this first offset at `key` again.
 
-    A vacuum deletes it, and nothing live lies at `key` when the DELETE arrives, however late. Or the index was put back
-    from a copy without the object. The row stays forever. `epoch` is the version of the index that added it.
+    Either a vacuum deletes it, and nothing live lies at `key` when the DELETE arrives, however late, or the index was
+    put back from a copy without it. The row stays forever. `epoch` is the version of the index that added it.
     """
 
     key: str

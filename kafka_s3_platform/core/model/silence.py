@@ -1,6 +1,6 @@
-"""Asks about topics one after the other, until nobody answers.
+"""Asks about one topic after another, until several in a row get no answer.
 
-A failing topic does not stop the others; a silent broker or store does not cost its timeout for each of them.
+A topic that fails does not stop the others, and a silent broker or store does not cost its timeout for each of them.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -19,13 +19,13 @@ from kafka_s3_platform.core.errors import (
 NO_ANSWER = (BrokerUnavailableError, StoreUnavailableError)
 
 MAX_UNANSWERED = 2
-"""After so many topics in a row without an answer, nobody is asked any more: topics share a cluster and a store."""
+"""After this many topics in a row without an answer, asking stops, since topics share a cluster and a store."""
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
 
 SHARED_ERRORS = (IndexConflictError, MissingBucketError, StoreUnavailableError)
-"""Errors that every other topic would get too: they end the run. All topics of a run share a store and an index."""
+"""Errors that end the run, since every other topic would get them too: all topics share a store and an index."""
 
 
 class Silence:
@@ -45,14 +45,14 @@ class Silence:
 
     @property
     def error(self) -> PlatformError | None:
-        """The last error, once MAX_UNANSWERED topics in a row got no answer: no other is to be asked about."""
+        """The last error if MAX_UNANSWERED topics in a row got no answer, and asking has to stop, else None."""
         return self._errors[-1] if len(self._errors) >= MAX_UNANSWERED else None
 
 
 def try_each(
     keys: Iterable[K], ask: Callable[[K], R], shared: tuple[type[PlatformError], ...] = ()
 ) -> tuple[dict[K, R], dict[K, PlatformError]]:
-    """Return the answers of `ask` for each key, and the errors of the others. Raise `shared` errors."""
+    """Return the answers of `ask` by key, and the errors of the keys without one. Raise `shared` errors at once."""
     answers: dict[K, R] = {}
     failures: dict[K, PlatformError] = {}
     silence = Silence()
@@ -74,12 +74,12 @@ def try_each(
 
 
 def try_topics(topics: Iterable[str], ask: Callable[[str], R]) -> tuple[dict[str, R], dict[str, PlatformError]]:
-    """Return the answers of `ask` for each topic, and the errors of the others. Raises errors shared by all topics."""
+    """Return the answers of `ask` by topic, and the errors of the others. Raise errors that all topics share."""
     return try_each(topics, ask, SHARED_ERRORS)
 
 
 def raise_failures(failures: Mapping[str, PlatformError]) -> None:
-    """Raise the errors of `try_topics`: a single one as it is, several as one, transient only if all are."""
+    """Raise the errors of `try_topics`: a single one as it is, several as one, transient only if all of them are."""
     if len(set(failures.values())) == 1:
         raise next(iter(failures.values()))
     if failures:

@@ -1,10 +1,10 @@
 """The archive's state per kafka partition: the recorded rows of the index, and their meaning for planning.
 
 Old rows may be *folded*: moved to a file of their month, while their sum stays in `fold`. So the state does not grow
-with the archive's age. All rules count both. The few about a single old hour read the rows of its month then.
+with the archive's age. All rules count both sums and rows. The few rules about a single old hour read its month's rows.
 
-*Coverage* is the offsets of scans and gaps: nothing of it is to be read again. A *mark* is an offset with its leader
-epoch. The range of an hour in a kafka partition is ListOffsets' answer when the hour was planned.
+*Coverage* is the offsets of scans and gaps. None of these is to be read again. A *mark* is an offset with its leader
+epoch. The range of an hour in a kafka partition is what ListOffsets answered when the hour was planned.
 """
 
 from bisect import bisect_right
@@ -37,7 +37,7 @@ from kafka_s3_platform.core.model.segment import (
 )
 
 Range: TypeAlias = tuple[int | None, int | None]
-"""Where an hour begins and ends in a kafka partition. None: unknown."""
+"""The start and the end of an hour in a kafka partition. Each is None if it is unknown."""
 
 Ranges: TypeAlias = Mapping[int, Range]
 """The range of each kafka partition."""
@@ -47,7 +47,7 @@ UNKNOWN: Range = (None, None)
 
 @dataclass(frozen=True)
 class IndexState:
-    """The rows of one version of a topic's index, and their meaning. Rows are in the order of recording.
+    """The rows of one version of a topic's index, and their meaning. Rows are in the order of their recording.
 
     `scans`, `frontiers` and `hours` are the rows not folded yet. `read_month` returns the folded rows of a month of UTC
     (`2026-03`), as a state of their own.
@@ -70,7 +70,7 @@ class IndexState:
     list_out_of_range: Callable[[datetime], Iterable[Segment]] = field(
         default_factory=lambda: _list_no_segments, compare=False, repr=False
     )
-    """Lists out-of-range segments that may hold records of an hour or of later ones: the archive began after it."""
+    """Lists out-of-range segments that may hold records of an hour or later ones, since the archive began after it."""
 
     @property
     def all_scans(self) -> tuple[Scan, ...]:
@@ -84,7 +84,7 @@ class IndexState:
 
     @cached_property
     def observations(self) -> Observations:
-        """The conclusions from all recorded frontiers together."""
+        """All recorded frontiers, and the conclusions from them."""
         return Observations(self.all_frontiers)
 
     @cached_property
@@ -113,7 +113,7 @@ class IndexState:
 
     @cached_property
     def first_asked_hour(self) -> datetime | None:
-        """The earliest hour ever requested, None if none was."""
+        """The earliest hour ever requested, or None if none was."""
         young = min((row.hour for row in self.hours), default=None)
         return min((hour for hour in (young, *(run.hour for run in self.fold.hours)) if hour is not None), default=None)
 
@@ -127,12 +127,12 @@ class IndexState:
         return tuple(self.read_month(month) for month in months)
 
     def coverage(self, kafka_partition: int) -> RangeSet:
-        """Return the offsets scanned and committed, known gaps included."""
+        """Return the offsets scanned and committed so far, including known gaps."""
         return self._coverage.get(kafka_partition, RangeSet())
 
     @cached_property
     def unresolved(self) -> tuple[Unresolved, ...]:
-        """The `failures`, in order, without the offsets covered since."""
+        """The `failures`, in order, without the offsets covered since then."""
         rows: dict[int, list[Unresolved]] = defaultdict(list)
         for item in self.failures:
             rows[item.kafka_partition].append(item)
@@ -143,7 +143,7 @@ class IndexState:
 
     @cached_property
     def as_if_resolved(self) -> "IndexState":
-        """This state as if unresolved offsets were archived: for plans that do not try them again in vain."""
+        """This state as if unresolved offsets were archived, so plans do not try them again in vain."""
         tried = (Gap(u.kafka_partition, u.start_offset, u.end_offset, "skipped") for u in self.unresolved)
         return replace(self, gaps=(*self.gaps, *tried), failures=())
 
@@ -156,7 +156,7 @@ class IndexState:
         return self._gap_offsets.get((kafka_partition, reason), RangeSet())
 
     def deleted(self, kafka_partition: int) -> RangeSet:
-        """Return the covered offsets without records, deleted by retention."""
+        """Return the covered offsets that retention deleted before their records were archived."""
         # The archive holds what was scanned before retention deleted it.
         scanned = RangeSet(s.offsets for s in self.all_scans if s.kafka_partition == kafka_partition)
         return self.gap_offsets(kafka_partition, "retention") - scanned
@@ -172,15 +172,15 @@ class IndexState:
         return self.generations[-1] if self.generations else None
 
     def was_added(self, kafka_partition: int) -> bool:
-        """Check if the kafka partition was added after archiving began. If so, it is archived from its offset 0."""
+        """Return True if the kafka partition was added after archiving began, and so is archived from its offset 0."""
         return bool(self.generations) and kafka_partition not in self.generations[0].kafka_partitions
 
     def list_epoch_marks(self, kafka_partition: int) -> list[EpochMark]:
-        """List, in order, the ends of scans and gaps with a known leader epoch of the archived log.
+        """List, in order, the ends of scans and gaps at which the archived log's leader epoch is known.
 
-        A log is compared there with the archive. No later epoch began below such an end. If the reader did not know the
-        epoch, the first frontier with this end has it: a shorter log's epoch may be too low, and a later frontier may
-        follow a truncation. Ends inside an accepted truncation are left out.
+        A log is compared with the archive there. No later epoch began below such an end. If the reader did not know the
+        epoch, it is taken from the first frontier with this end, since a shorter log's epoch may be too low, and a
+        later frontier may follow a truncation. Ends inside an accepted truncation are left out.
         """
         epochs = self._leader_epochs.get(kafka_partition, {})
         lost = self.gap_offsets(kafka_partition, "truncated")
@@ -191,10 +191,10 @@ class IndexState:
         ]
 
     def find_epoch_mark(self, kafka_partition: int, log_start: int, end_offset: int) -> EpochMark | None:
-        """Return the mark to compare a log at, to detect a truncation below `end_offset`. None if there is none.
+        """Return the mark at which to compare a log to detect a truncation below `end_offset`, or None without one.
 
-        It is the highest one at or below this offset. The offset itself may have none, for instance behind an
-        unreadable batch. Retention may have deleted all marks: those below `log_start` do not count.
+        It is the highest one at or below this offset. The offset itself may have none, for instance after an unreadable
+        batch. Retention may have deleted all marks: those below `log_start` do not count.
         """
         covered = self.coverage(kafka_partition)
         begin = next((r.start_offset for r in covered if r.start_offset < end_offset <= r.end_offset), end_offset)
@@ -203,17 +203,17 @@ class IndexState:
         return marks[-1] if marks else None
 
     def hour_start(self, kafka_partition: int, hour: datetime) -> int | None:
-        """Return the lowest start offset ever planned for the hour, None if it never was."""
+        """Return the lowest start offset ever planned for the hour, or None if it never was."""
         return self._find_ranges(hour).get(kafka_partition, UNKNOWN)[0]
 
     def hour_of(self, kafka_partition: int, offset: int) -> datetime | None:
-        """Return the latest hour with the offset in its planned range, None if there is none."""
+        """Return the latest hour whose planned range holds the offset, or None if there is none."""
         hour = self.last_begun(kafka_partition, offset)
         end = None if hour is None else self._find_ranges(hour)[kafka_partition][1]
         return hour if end is None or offset < end else None
 
     def last_begun(self, kafka_partition: int, offset: int) -> datetime | None:
-        """Return the latest hour planned to begin at the offset or before, folded ones included. None without one."""
+        """Return the latest hour, folded or not, that was planned to begin at or before the offset, or None."""
         planned = self._planned.get(kafka_partition, [])
         at = bisect_right(planned, offset, key=lambda hour: self._hours[hour][kafka_partition][0] or 0)
         last = planned[at - 1] if at else None
@@ -226,21 +226,21 @@ class IndexState:
         return max((hour for hour in (last, folded) if hour is not None), default=None)
 
     def first_start(self, kafka_partition: int) -> int:
-        """Return the lowest planned start offset of any hour, 0 without one."""
+        """Return the lowest planned start offset of any hour, or 0 if there is none."""
         starts = (ranges.get(kafka_partition, UNKNOWN)[0] for ranges in self._hours.values())
         return min((start for start in starts if start is not None), default=0)
 
     def is_scanned(self, hour: datetime) -> bool:
-        """Check if the hour was requested, and coverage holds all its offsets, as ListOffsets reported them."""
+        """Return True if the hour was requested, and coverage holds all its offsets as ListOffsets reported them."""
         ranges = self._hours.get(hour, {})
         if not ranges:
             return self.is_folded(hour)
         return all(end is not None and self.coverage(p).covers(start or 0, end) for p, (start, end) in ranges.items())
 
     def list_condemned_starts(self, kafka_partition: int) -> frozenset[int]:
-        """Return the start offsets of condemned objects: a vacuum may be deleting them.
+        """Return the start offsets of condemned objects, which a vacuum may be deleting.
 
-        A new object with such a start offset needs another key than the usual one, or the vacuum would delete it too.
+        A new object with such a start offset needs a key other than the usual one, or the vacuum would delete it too.
         """
         return frozenset(c.start_offset for c in self.condemned if c.kafka_partition == kafka_partition)
 
@@ -254,7 +254,7 @@ class IndexState:
         return tuple(conflicts)
 
     def find_first_log_start(self, kafka_partition: int) -> int | None:
-        """Return the log start at the first observation, or 0 for a kafka partition added later. None if unknown."""
+        """Return the log start at the first observation, 0 for a kafka partition added later, or None if unknown."""
         if self.was_added(kafka_partition):
             return 0
         return self.observations.first_log_starts.get(kafka_partition, 0 if self.coverage(kafka_partition) else None)
@@ -286,7 +286,7 @@ class IndexState:
     def _leader_epochs(self) -> dict[int, dict[int, int]]:
         """The known leader epochs at the ends of scans and gaps, by kafka partition.
 
-        For truncated offsets, it is the epoch at their start: up to there, log and archive are the same.
+        For truncated offsets, it is the epoch at their start, because log and archive are the same up to there.
         """
         epochs: dict[int, dict[int, int]] = defaultdict(dict)
         unknown: set[tuple[int, int]] = set()
@@ -304,7 +304,7 @@ class IndexState:
         return dict(epochs)
 
     def _find_ranges(self, hour: datetime) -> Ranges:
-        """Return the ranges of the hour. Its month is read if it is folded."""
+        """Return the ranges of the hour. If the hour is folded, its month is read."""
         single = self._hours.get(hour, {})
         if not self.is_folded(hour):
             return single
@@ -313,9 +313,9 @@ class IndexState:
 
     @cached_property
     def _hours(self) -> dict[datetime, dict[int, Range]]:
-        """For each hour and kafka partition the lowest start and the highest end ever planned. None: still unknown.
+        """For each hour and kafka partition the lowest start and the highest end ever planned, None while unknown.
 
-        The offsets reported by ListOffsets for an hour only move up.
+        The offsets that ListOffsets reports for an hour only move up.
         """
         hours: dict[datetime, dict[int, Range]] = defaultdict(dict)
         for item in self.hours:

@@ -16,7 +16,7 @@ TIME_BASED = ("Hourly", "Daily", "TimeBased")
 
 
 def shift_time(moment: datetime, by: timedelta) -> datetime:
-    """Return the moment shifted by `by`; the calendar's first or last one if it ends before."""
+    """Return the moment shifted by `by`, or the calendar's first or last moment if the result lies outside of it."""
     try:
         return moment + by
     except OverflowError:
@@ -31,8 +31,8 @@ def to_epoch_ms(moment: datetime) -> int:
 def move_to_zone(time: datetime, zone: ZoneInfo) -> datetime:
     """Return the moment in `zone`. Without a UTC offset, it is the moment when the clocks of `zone` show `time`.
 
-    Raises ValueError if the clocks never show it, or do so twice, or the calendar has no such moment in `zone` or in
-    UTC.
+    Raises ValueError if the clocks never show it, or show it twice, or if the calendar has no such moment in `zone` or
+    in UTC.
     """
     try:
         moment = time.astimezone(zone) if time.tzinfo else _resolve_local_time(time, zone)

@@ -1,4 +1,4 @@
-"""The turns of a topic's hours in rehearsals: the choice of the next hours, and the counts of proven ones. Pure."""
+"""Chooses a topic's hours for the next rehearsal, a trial restore, and counts the hours that came back."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,11 +32,11 @@ class RehearsedHours:
 
 @dataclass(frozen=True)
 class TopicTurns:
-    """The turns of a topic at its last rehearsal.
+    """The turns of a topic's hours, as of its last rehearsal.
 
-    `hour_count` and `record_bytes` are of all hours with records then. At `due_at` some hour may not have come back for
-    longer than the period, None if nobody knows. `first_at` is the first rehearsal: an older hour has its first turn
-    within a period of that.
+    `hour_count` and `record_bytes` cover all hours that had records then. From `due_at` on, some hour may not have
+    come back for longer than the period; it is None if nobody knows. `first_at` is the first rehearsal: an older hour
+    has its first turn within a period of it.
     """
 
     first_at: datetime
@@ -53,20 +53,20 @@ class TopicTurns:
 
     @property
     def failed(self) -> tuple[RehearsedHours, ...]:
-        """The hours with a failed last rehearsal."""
+        """The hours whose last rehearsal failed."""
         return tuple(hours for hours in self.rehearsed if hours.failure)
 
     @property
     def failed_count(self) -> int:
-        """The number of these hours."""
+        """The number of hours whose last rehearsal failed."""
         return sum(hours.hour_count for hours in self.failed)
 
 
 def draw_turns(counts: Mapping[datetime, int], turns: TopicTurns | None, period_days: int) -> list[datetime]:
-    """Return the hours to rehearse now, ascending. `counts` is hour -> its records.
+    """Return the hours to rehearse now, ascending. `counts` maps each hour to its number of records.
 
-    They are the hours with the oldest rehearsal (or the oldest end, without any). With a rehearsal a day, they are
-    enough for a turn of each hour within the period, and a day to spare. Failed hours are tried again besides.
+    The hours chosen are those rehearsed longest ago or, without a rehearsal, ended longest ago. With a rehearsal a day,
+    they give each hour its turn within the period, with a day to spare. As many failed ones may be tried again.
     """
     last_turns = _map_turns(turns.rehearsed if turns else ())
     failed_hours = [hour for hour in counts if hour in last_turns and last_turns[hour].failure]
@@ -84,9 +84,9 @@ def add_turn(
     counts: Mapping[datetime, int],
     record_bytes: int,
 ) -> TopicTurns:
-    """Return the turns after a rehearsal at `at`. `outcomes` is hour -> why it did not come back, empty if it did.
+    """Return the turns after a rehearsal at `at`. `outcomes` maps each hour to why it did not come back, or "".
 
-    Hours not held by the archive any more are forgotten.
+    Hours that the archive no longer holds are forgotten.
     """
     first_at = turns.first_at if turns else at
     last_turns = _map_turns(turns.rehearsed if turns else ())
@@ -109,7 +109,7 @@ def add_turn(
 
 
 def join_hours(hours: Sequence[datetime]) -> list[tuple[datetime, datetime]]:
-    """Join ascending hours to separate windows `[start, end)`."""
+    """Join ascending hours into separate windows `[start, end)`."""
     windows: list[tuple[datetime, datetime]] = []
     for hour in hours:
         start = windows.pop()[0] if windows and windows[-1][1] == hour else hour
@@ -118,7 +118,7 @@ def join_hours(hours: Sequence[datetime]) -> list[tuple[datetime, datetime]]:
 
 
 def _map_turns(rehearsed: Iterable[RehearsedHours]) -> dict[datetime, RehearsedHours]:
-    """Return single hour -> its last rehearsal."""
+    """Map each single hour to its last rehearsal."""
     last_turns: dict[datetime, RehearsedHours] = {}
     for hours in rehearsed:
         last_turns |= dict.fromkeys(hours.list_hours(), hours)
@@ -126,12 +126,12 @@ def _map_turns(rehearsed: Iterable[RehearsedHours]) -> dict[datetime, RehearsedH
 
 
 def _find_last(hour: datetime, last_turns: Mapping[datetime, RehearsedHours]) -> datetime:
-    """Return when an hour came back last, or when it ended."""
+    """Return when an hour was last rehearsed or, if it never was, when it ended."""
     return last_turns[hour].at if hour in last_turns else hour + HOUR
 
 
 def _join_hours(turns: Mapping[datetime, RehearsedHours]) -> Iterable[RehearsedHours]:
-    """Join consecutive hours of one turn and one outcome."""
+    """Join consecutive hours with the same turn and outcome."""
     ranges: list[RehearsedHours] = []
     for hour, turn in turns.items():
         start = hour

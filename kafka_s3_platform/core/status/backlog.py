@@ -34,7 +34,7 @@ class UnansweredError(PlatformError):
 
 
 MAX_HOURS = 48
-"""Most hours of a topic that a tick requests."""
+"""The most hours of a topic that a tick requests."""
 
 T = TypeVar("T", date, datetime)
 
@@ -54,7 +54,7 @@ class Archived:
 
 @dataclass(frozen=True)
 class Backlog:
-    """A topic as Kafka and the index show it at one moment, `now`."""
+    """A topic as Kafka and the index show it at one moment, `now`: its unarchived offsets and due hours."""
 
     topic: ArchivedTopic
     topic_id: str
@@ -67,18 +67,19 @@ class Backlog:
     """Returns the topic's configs in force, the broker's defaults among them. Most ticks do not need them."""
 
     read_timestamp: Callable[[int, OffsetRange], int | None]
-    """Reads the timestamp (epoch ms) of the first record in a range of a kafka partition. None if there is none."""
+    """Reads the timestamp (epoch ms) of the first record in a range of a kafka partition, None if there is none."""
 
     failures: Mapping[int, PlatformError] = field(default_factory=dict)
     """Errors of kafka partitions that do not answer. They are in no other field."""
 
     undecided: Mapping[int, PlatformError] = field(default_factory=dict)
-    """Kafka partitions whose log is not the archived one, with the error: nothing of them is archived until somebody
-    decides. Their lag is unknown, and they are in no other field.
+    """Kafka partitions whose log is not the archived one, with the error.
+
+    Nothing of them is archived until somebody decides: their lag is unknown, and they are in no other field.
     """
 
     clock_error: ClockError | None = None
-    """The reason not to rely on `now`, None if there is none."""
+    """The reason not to rely on `now`, or None if there is none."""
 
     silent_store: StoreUnavailableError | None = None
     """The reason why the index was not read this time. `state` is then an earlier one, and may lack rows."""
@@ -90,7 +91,7 @@ class Backlog:
 
     @cached_property
     def uncovered(self) -> dict[int, RangeSet]:
-        """Readable offsets neither archived nor unresolved, for each kafka partition with any."""
+        """The readable offsets that are neither archived nor unresolved, for each kafka partition with any."""
         return self._find_uncovered(self.state.as_if_resolved) if self.state.unresolved else self._unarchived
 
     @cached_property
@@ -98,7 +99,7 @@ class Backlog:
         return self._find_uncovered(self.state)
 
     def _find_uncovered(self, state: IndexState) -> dict[int, RangeSet]:
-        """Return the readable offsets not covered by the index, by kafka partition."""
+        """Return the readable offsets that the index does not cover, by kafka partition."""
         # The index may record offsets as deleted that the log still has. A run would read these, so they count here.
         by_kafka_partition = {
             p: make_span(f.log_start_offset, f.last_stable_offset) - (state.coverage(p) - state.deleted(p))
@@ -113,7 +114,7 @@ class Backlog:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of the lag, the archived offsets, and the kafka partitions not known at all."""
+        """A digest of the lag, the archived offsets, and the kafka partitions about which nothing is known."""
         ends = {p: self.state.coverage(p).end_offset for p in self.frontiers}
         unknown = sorted({*self.failures, *self.undecided})
         return fingerprint_inputs([sorted(self.lag.items()), sorted(ends.items()), unknown])
@@ -124,14 +125,14 @@ class Backlog:
 
     @cached_property
     def oldest_uncovered(self) -> datetime | None:
-        """The last hour with a start at or before the first uncovered record of every kafka partition.
+        """The last hour that begins at or before the first uncovered record of every kafka partition.
 
-        None if everything is archived, or if an uncovered record lies before the first hour.
+        It is None if everything is archived, or if an uncovered record lies before the first hour.
         """
         return self._find_oldest_hour(self.uncovered)
 
     def _find_oldest_hour(self, uncovered: Mapping[int, RangeSet]) -> datetime | None:
-        """Return the hour of the oldest record in these offsets. None if there is none, or before the first hour."""
+        """Return the hour of these offsets' oldest record, or None if there is none or it is before the first hour."""
         search = self.search_oldest(uncovered)
         try:
             timestamp_ms = next(search)
@@ -143,11 +144,11 @@ class Backlog:
     def _find_older_hour(
         self, uncovered: Mapping[int, RangeSet], latest: datetime, offsets: Mapping[int, OffsetAtTime]
     ) -> datetime | None:
-        """Return the hour of an uncovered record older than `latest`, else `latest`.
+        """Return the hour of the oldest uncovered record if it is older than `latest`, else `latest`.
 
-        `offsets` are o(t) of `latest` (the first offset with a timestamp of t or later). One may be an archived record
-        of a time far ahead. Then the first uncovered record is read itself, unless an observation shows it to be
-        younger than `latest`: a topic archived in time costs no request. None if it lies before the first hour.
+        `offsets` are o(t) of `latest` (the first offset with a timestamp of t or later). One may belong to an archived
+        record with a time far ahead. Then the first uncovered record itself is read, unless an observation shows it to
+        be younger than `latest`. So a topic archived in time costs no request. Return None before the first hour.
         """
         oldest = latest_ms = to_epoch_ms(latest)
         for kafka_partition, ranges in uncovered.items():
@@ -165,14 +166,14 @@ class Backlog:
         return self.topic.start_hour + hours * HOUR if hours >= 0 else None
 
     def _read_timestamp(self, kafka_partition: int, offsets: OffsetRange) -> int | None:
-        """Return the timestamp (epoch ms) of the first record in these offsets. UnansweredError without an answer."""
+        """Return the timestamp (epoch ms) of the first record in these offsets. Raises UnansweredError."""
         try:
             return self.read_timestamp(kafka_partition, offsets)
         except PlatformError as err:
             raise UnansweredError({kafka_partition: err}) from err
 
     def search_oldest(self, uncovered: Mapping[int, RangeSet]) -> OldestSearch:
-        """Search the last hour with a start at or before the first uncovered record of every kafka partition.
+        """Search the last hour that begins at or before the first uncovered record of every kafka partition.
 
         Yield a time t (epoch ms), and receive o(t): by kafka partition, the first offset with a timestamp of t or
         later. Return the hour and its o(t). The search begins at the newest hour, as most topics are archived up to
@@ -210,9 +211,9 @@ class Backlog:
 
     @property
     def is_rotation_due(self) -> bool:
-        """True if records wait, and the last run is at least `rotate.schedule.interval.ms` ago.
+        """True if records wait, and the last run was at least `rotate.schedule.interval.ms` ago.
 
-        Any run counts: each records when it observed the log.
+        Any run counts, since each records when it observed the log.
         """
         interval = self.topic.config.layout.rotate_schedule_interval_ms
         if interval is None or not self.uncovered:
@@ -222,7 +223,7 @@ class Backlog:
 
     @property
     def seconds_to_retention_loss(self) -> float | None:
-        """The least time in seconds until Kafka may delete the oldest unarchived records. None if none can be lost."""
+        """The shortest time (s) until Kafka may delete the oldest unarchived records, or None if none can be lost."""
         retention_ms = parse_retention_ms(self.read_configs())
         if retention_ms == FOR_EVER:
             return None
@@ -234,7 +235,7 @@ class Backlog:
     def hours_due(self, materialized: Collection[datetime]) -> list[datetime]:
         """Return closed hours to archive or to report, oldest first.
 
-        An hour is due if the log can hold records of it, or a run was asked for it, and no run has scanned it; if it is
+        An hour is due if the log can hold records of it or it was requested, and no run has scanned it; if it is
         archived but not `materialized`, because a run crashed between its commit and its event; or if it is the newest
         closed hour and not complete. Old empty hours are not due unless they were requested. Hours that lack only
         unresolved offsets are not due either.
@@ -271,7 +272,7 @@ class Backlog:
         return due[: first + 2 * MAX_HOURS], {*due[:first], *self.find_lost_hours(hours)}
 
     def find_lost_hours(self, hours: Sequence[datetime]) -> set[datetime]:
-        """Return the `hours` with possible losses by retention. Their runs fail unless gaps are allowed."""
+        """Return the `hours` that may have lost records to retention. Their runs fail unless gaps are allowed."""
         if not hours or not self.can_lose:
             return set()
         lateness = self.topic.lateness
@@ -283,13 +284,13 @@ class Backlog:
 
     @property
     def can_lose(self) -> bool:
-        """True if retention may have deleted offsets outside of gaps: runs of their hours would fail."""
+        """True if retention may have deleted offsets that are in no gap, so runs of their hours would fail."""
         if self.topic.config.archive.allow_gaps:
             return False
         return any(find_deleted_offsets(self.state, frontier) for frontier in self.frontiers.values())
 
     def list_times(self) -> list[int]:
-        """List the times (epoch ms) to ask Kafka about in a tick if all unarchived hours are due. It may ask more."""
+        """List the times (epoch ms) a tick asks Kafka about if all unarchived hours are due. It may ask more."""
         due = self.hours_left
         times = [(hours[0], self._find_lateness_end(hours[-1])) for hours in split_contiguous(due[:MAX_HOURS])]
         return sorted({to_epoch_ms(edge) for pair in times for edge in pair})
@@ -305,7 +306,7 @@ class Backlog:
         return False
 
     def fingerprint(self, hours: Sequence[datetime]) -> str:
-        """Return a digest of all inputs of an archiving of `hours`. The same digest means the same end."""
+        """Return a digest of everything that decides how archiving `hours` ends. Equal digests mean the same end."""
         start = to_epoch_ms(hours[0])
         end = to_epoch_ms(self._find_lateness_end(hours[-1]))
         answers = self._look_up_offsets([start, end])
@@ -314,9 +315,9 @@ class Backlog:
         return fingerprint_inputs(inputs)
 
     def _list_reachable(self, newest: datetime) -> Sequence[datetime]:
-        """Return the closed hours with possible uncovered records, and those since the last requested hour if few.
+        """Return the closed hours that may have uncovered records, and those since the last requested hour if few.
 
-        Also all since the last observation of a log waiting for somebody's decision.
+        Also return all since the last observation of a log waiting for somebody's decision.
         """
         starts = [newest]
         times = [f.observed_at for p in self.undecided for f in self.state.observations.of(p)[-1:]]
@@ -332,7 +333,7 @@ class Backlog:
         return [min(starts) + n * HOUR for n in range(count)]
 
     def _list_archived(self) -> set[datetime]:
-        """Return the archived hours: hours scanned by a run, and complete hours with segments."""
+        """Return the archived hours: those scanned by a run, and complete ones with segments."""
         first = self.topic.start_hour
         young = {row.hour for row in self.state.hours}
         scanned = (self.state.folded_hours - young) | {h for h in young if self.state.is_scanned(h)}
@@ -341,7 +342,7 @@ class Backlog:
         return {h for h in scanned | complete_hours if h >= first}
 
     def _look_up_offsets(self, times: Sequence[int]) -> Mapping[int, Mapping[int, OffsetAtTime]]:
-        """Return the first offset at or after each time (epoch ms) by kafka partition. UnansweredError without all."""
+        """Return the first offset at or after each time (epoch ms) by kafka partition. Raises UnansweredError."""
         answers = self.lookup(self.frontiers, times)
         if answers.failures:
             raise UnansweredError(answers.failures)
@@ -352,14 +353,14 @@ class Backlog:
         return hour + HOUR + self.topic.lateness
 
     def _has_unarchived(self, hour: datetime, frontier: Frontier, answers: Mapping[int, OffsetAtTime]) -> bool:
-        """Return True if a kafka partition holds unarchived records of the hour. `answers` are offsets by epoch ms."""
+        """Return True if a kafka partition holds unarchived records of the hour. `answers` maps epoch ms to offsets."""
         start = find_hour_start(self.state, frontier, answers[to_epoch_ms(hour)])
         end = find_readable_offset(frontier, answers[to_epoch_ms(self._find_lateness_end(hour))])
         uncovered = self.uncovered.get(frontier.kafka_partition, RangeSet())
         return bool(uncovered & make_span(start, max(start, end)))
 
     def _list_inputs(self, frontier: Frontier, start: OffsetAtTime, end: OffsetAtTime) -> list[int]:
-        """Return the decisive offsets in one kafka partition for archiving from `start` to `end`."""
+        """Return the offsets in one kafka partition that decide how archiving from `start` to `end` goes."""
         bounds = [find_hour_start(self.state, frontier, start), find_readable_offset(frontier, end)]
         covered = self.state.coverage(frontier.kafka_partition) & make_span(*bounds)
         edges = [edge for r in covered for edge in (r.start_offset, r.end_offset)]
@@ -367,7 +368,7 @@ class Backlog:
 
 
 def read_answering_backlog(backlog: Backlog) -> Backlog:
-    """Return the backlog without the kafka partitions silent on questions about times.
+    """Return the backlog without the kafka partitions that do not answer questions about times.
 
     Return it as it is if none answers, or if the broker does not answer at all: whoever needs the answer gets the
     error.
@@ -395,5 +396,5 @@ def split_contiguous(starts: Sequence[T], step: timedelta = HOUR) -> list[list[T
 
 
 def _is_after(answer: OffsetAtTime, offset: int) -> bool:
-    """Return True if Kafka's answer is after the offset, or if it is none: the end of the log."""
+    """Return True if Kafka's answer is after the offset, or is no offset but the end of the log."""
     return not isinstance(answer, int) or answer > offset

@@ -1,4 +1,4 @@
-"""Reads the backlogs of a connector's topics: Kafka is asked about many topics at once, and the index is read once."""
+"""Reads the backlogs of a connector's topics. Asks Kafka about many topics at once, and reads the index once."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,34 +39,34 @@ from kafka_s3_platform.core.store.row_filter import SegmentFilter
 R = TypeVar("R")
 
 UNDECIDED = (LogTruncatedError, TopicRecreatedError)
-"""Errors that come again until somebody decides with `kafka-s3 resolve`."""
+"""Errors that recur until somebody decides with `kafka-s3 resolve`."""
 
 SEARCHED = 1_000
-"""Number of offsets in which a first record is searched: compaction leaves holes."""
+"""The number of offsets in which a first record is searched, since compaction leaves holes."""
 
 TOPICS_AT_ONCE = 100
-"""Number of topics that are read together. When a tick's time is over, the results of earlier topics are not lost."""
+"""The number of topics that are read together. When a tick's time is over, earlier topics' results are not lost."""
 
 CONFIGS_SECONDS = 600.0
-"""Age of a topic's cached configs at which they are read again: each tick needs those of every topic that is behind."""
+"""The age at which a topic's cached configs are read again: each tick needs them for all topics that are behind."""
 
 _configs: dict[tuple[str, str], tuple[float, Mapping[str, str]]] = {}
 """Cached configs of topics, and the time of reading them, by bootstrap servers and topic id."""
 
 REMEMBERED = 100_000
-"""Most cached answers about logs: each holds as long as the log's leader epoch, or for ever."""
+"""The most cached answers about logs. Each is valid as long as the log's leader epoch, or for ever."""
 
 _answers: dict[tuple[object, ...], Any] = {}
 """Cached answers about logs, by bootstrap servers, topic id, kafka partition and the question."""
 
 _archived: dict[tuple[str, str, str], Archived] = {}
-"""The indexes as they were read last, by endpoint, place of the index and topic."""
+"""The indexes as they were last read, by endpoint, place of the index and topic."""
 
 
 class Backlogs:
-    """The backlogs of `topics`. When a tick reaches one, up to TOPICS_AT_ONCE are read together.
+    """The backlogs of `topics`. When a tick reaches an unread one, up to TOPICS_AT_ONCE are read together.
 
-    So the requests to the broker do not grow with each topic. A topic's failure is raised at its own turn.
+    So requests to the broker do not grow with every topic. A topic's failure is raised when its own turn comes.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Backlogs:
         self._silent_store: dict[str, StoreUnavailableError] = {}
 
     def read(self, topic: ArchivedTopic) -> Backlog:
-        """Return the topic's backlog, of the answering kafka partitions. Raises the error if none of it is known."""
+        """Return the topic's backlog in the answering kafka partitions. Raises the error if nothing of it is known."""
         if topic.topic not in self._backlogs and topic.topic not in self._failures:
             self._read_next(topic)
         if topic.topic in self._failures:
@@ -133,7 +133,7 @@ class Backlogs:
     def _read_indexes(self, topics: Sequence[ArchivedTopic]) -> dict[str, Archived]:
         """Read the index of the topics, as long as the store answers and the tick has time.
 
-        For topics without an answer, return the last answer: their lag can still be computed.
+        For topics without an answer, return what was read last: their lag can still be computed.
         """
         archived: dict[str, Archived] = {}
         silence = Silence()
@@ -170,7 +170,7 @@ class Backlogs:
         described: FoundTopic,
         frontiers_of_topic: Answers[int, Frontier],
     ) -> Backlog:
-        """Build a topic's backlog from its index and its frontiers, without kafka partitions of changed logs."""
+        """Build a topic's backlog from its index and its frontiers, without kafka partitions whose log has changed."""
         now = next(iter(frontiers_of_topic.any_or_raise().values())).observed_at
         changed = self._find_changed(topic, archived.state, described, frontiers_of_topic.results)
         undecided = {p: err for p, err in changed.items() if isinstance(err, UNDECIDED)}
@@ -195,7 +195,7 @@ class Backlogs:
     def _find_changed(
         self, topic: ArchivedTopic, state: IndexState, described: FoundTopic, frontiers: Mapping[int, Frontier]
     ) -> Mapping[int, PlatformError]:
-        """Return the errors of kafka partitions with a log unlike the archived one: truncated, or of another topic."""
+        """Return the errors of kafka partitions whose log is not the archived one: truncated, or of another topic."""
         try:
             refuse_another_topic(described, state)
         except TopicRecreatedError as err:
@@ -204,7 +204,7 @@ class Backlogs:
         return ArchivedLogs(topic.config, topic.topic, state, find_divergence).find_changed(frontiers)
 
     def _find_divergence(self, described: FoundTopic, frontier: Frontier, mark: EpochMark) -> EpochEnd | None:
-        """Return the log's divergence from the archived part of a leader epoch, from the cache or the broker."""
+        """Return where the log diverges from the archived part of a leader epoch, from the cache or the broker."""
 
         def ask() -> EpochEnd | None:
             with open_divergence_finder(self._config.kafka, described.topic) as find_divergence:
@@ -226,7 +226,7 @@ class Backlogs:
         return self._ask_log(described, (kafka_partition, offsets.start_offset), ask)
 
     def _ask_log(self, described: FoundTopic, question: tuple[object, ...], ask: Callable[[], R]) -> R:
-        """Return the cached answer of a log, or ask it, if the tick has time. Most ticks ask nothing."""
+        """Return the cached answer about a log or, if the tick has time, ask for it. Most ticks ask nothing."""
         key = (self._servers, described.topic_id, *question)
         if key not in _answers:
             if len(_answers) >= REMEMBERED:
@@ -237,7 +237,7 @@ class Backlogs:
 
     @cached_property
     def _clock_error(self) -> ClockError | None:
-        """The error if this machine's clock and the store's differ. None also if the store's time is unknown."""
+        """The error if this machine's clock and the store's differ, None if not or if the store's time is unknown."""
         if self._silent_store:
             return None
         compare = partial(refuse_wrong_clock, self._config, ObjectStore(self._config.store))
@@ -251,19 +251,19 @@ class Backlogs:
         return None
 
     def _read_configs(self, topic: str, topic_id: str) -> Mapping[str, str]:
-        """Return the topic's configs as the broker has them, or as it had them some minutes ago."""
+        """Return the topic's configs as the broker has them, or had them some minutes ago."""
         if not self._has_fresh_configs(topic_id):
             configs = self._deadline.limit_broker(self._admin.read_topic_configs)(topic)
             _configs[self._servers, topic_id] = time.monotonic(), configs
         return _configs[self._servers, topic_id][1]
 
     def _has_fresh_configs(self, topic_id: str) -> bool:
-        """Return True if the topic's configs were read lately."""
+        """Return True if the topic's configs were read recently."""
         at, _ = _configs.get((self._servers, topic_id), (float("-inf"), {}))
         return time.monotonic() - at < CONFIGS_SECONDS
 
     def _ask_ahead(self, backlogs: Sequence[Backlog]) -> None:
-        """Make the requests of all topics for lag and hours together: each finds its answer in the cache."""
+        """Make the requests of all topics for lag and hours together, so each topic finds its answer in the cache."""
         stale = [b for b in backlogs if any(b.lag.values()) and not self._has_fresh_configs(b.topic_id)]
         topic_ids = {backlog.topic.topic: backlog.topic_id for backlog in stale}
         if topic_ids:
@@ -279,7 +279,7 @@ class Backlogs:
         self._offsets.ask_ahead({name: question for name, question in questions.items() if question[1]})
 
     def _search_oldest(self, backlogs: Sequence[Backlog]) -> None:
-        """Make the requests of all searches together. Each search is then repeated with the cached answers."""
+        """Make the requests of all searches together. Afterwards each topic's search can be repeated from the cache."""
         searches = {backlog.topic.topic: backlog.search_oldest(backlog.uncovered) for backlog in backlogs}
         frontiers = {backlog.topic.topic: backlog.frontiers for backlog in backlogs}
         steps: dict[str, int] = {}
@@ -292,14 +292,14 @@ class Backlogs:
             for name, at in steps.items():
                 answers = self._offsets.of_topic(name)(frontiers[name], [at])
                 with suppress(StopIteration):
-                    # without those that do not answer, the search is repeated when it is the topic's turn
+                    # a topic that got no answer stops here: its search is repeated when its turn comes
                     if not answers.failures:
                         next_steps[name] = searches[name].send(answers.results)
             steps = next_steps
 
 
 def read_archived(topic: ArchivedTopic, index_look: IndexLook, *, is_known: bool) -> Archived:
-    """Read the topic's state and archived hours. `is_known`: only hours of the last days' commits (`SHOWN_WITHIN`)."""
+    """Read the topic's state and archived hours. If `is_known`, list hours of recent commits only (`SHOWN_WITHIN`)."""
     hourly = SegmentFilter(chunk="hourly", committed_since=index_look.since if is_known else None)
 
     def read(snapshot: IndexSnapshot) -> Archived:

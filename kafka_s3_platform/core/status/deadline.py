@@ -1,4 +1,4 @@
-"""A time limit for requests about topics of one cluster and one store. Either may be slow."""
+"""A time limit for requests about topics that share a cluster and a store, either of which may be slow."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Deadline:
         return time.monotonic() > self._ends_at
 
     def limit_broker(self, ask: Callable[P, R]) -> Callable[P, R]:
-        """Return a function to ask a broker by `ask`, as long as there is time."""
+        """Return a function that asks a broker with `ask`, as long as there is time."""
 
         def ask_in_time(*args: P.args, **kwargs: P.kwargs) -> R:
             if self.is_over() and self.describe_slow_store():
@@ -38,7 +38,7 @@ class Deadline:
         """Return the store's answer to `ask`. Stop waiting when the store has used its `share` of the time.
 
         `ask` only reads, so its thread may go on without harm. Raises StoreUnavailableError if the time is over, and
-        errors of `ask`.
+        the errors of `ask`.
         """
         started_at = time.monotonic()
         try:
@@ -52,7 +52,7 @@ class Deadline:
         return reading.answer
 
     def describe_slow_store(self) -> str:
-        """Return the end of an error's text: the store used up the time. Empty if it did not."""
+        """Return the end of an error's text if the store used up the time, else an empty text."""
         if self._store_seconds <= self.seconds / 2:
             return ""
         return f": the store answers slowly, reading it took {self._store_seconds:.0f} s of {self.seconds:g} s"

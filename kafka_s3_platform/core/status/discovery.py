@@ -1,8 +1,8 @@
-"""Finds topics of connectors with `topics.regex` at Kafka, and remembers them in a file of Dagster's home.
+"""Asks Kafka for the topics of connectors with `topics.regex`, and remembers them in files in Dagster's home.
 
-Every process of Dagster loads the definitions, also when Kafka does not answer. So loading only reads the file. The
-topics sensor and the commands ask Kafka and write the file. For a source connector, the folder sensor writes the topics
-with objects.
+Every process of Dagster loads the definitions, even if Kafka does not answer. So loading only reads a file. The topics
+sensor and the commands ask Kafka and write it. For a source connector, the folder sensor writes the topics with
+objects.
 """
 
 import json
@@ -32,20 +32,20 @@ R = TypeVar("R")
 
 
 def find_memory(name: str, env: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder `name` for files that this platform remembers, in Dagster's home or in `.dagster`."""
+    """Return the folder `name` for this platform's remembered files, in Dagster's home or in `.dagster`."""
     return Path(env.get("DAGSTER_HOME") or ".dagster") / name
 
 
 def write_remembered(path: Path, document: Any) -> None:
-    """Write a JSON file as a whole or not at all: other processes may read it at any time. Raises OSError."""
+    """Write a JSON file as a whole or not at all, since other processes may read it at any time. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(document, indent=2))
 
 
 def read_remembered(path: Path, parse: Callable[[Any], R], consequence: str) -> R | None:
-    """Return the result of `parse` on the JSON in a file of `write_remembered`, None if there is no such file.
+    """Return the result of `parse` on the JSON in a file of `write_remembered`, or None if there is no such file.
 
-    A damaged file is as good as none: a warning says so, with the `consequence`.
+    A damaged file counts as none: a warning says so, with the `consequence`.
     """
     try:
         return parse(json.loads(path.read_text()))
@@ -63,9 +63,9 @@ FIRST_LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class FoundTopics:
-    """Topics ever matched by the connector's pattern. Kafka no longer has those in `gone`.
+    """Topics that the connector's pattern has ever matched. Kafka no longer has those in `gone`.
 
-    A gone topic stays in the list, since its archive stays too. `letters` are matching dead letter topics: they are
+    A gone topic stays in the list, since its archive stays too. `letters` are matching dead letter topics. They are
     left out.
     """
 
@@ -75,7 +75,7 @@ class FoundTopics:
 
     @property
     def letters_note(self) -> str:
-        """The end of a message: the dead letter topics left out."""
+        """The end of a message, naming the dead letter topics left out."""
         if not self.letters:
             return ""
         return f" (left out, as dead letter topics: {', '.join(self.letters)}; a file can name them in topics)"
@@ -103,7 +103,7 @@ def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
 
 
 def recall_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
-    """Read the remembered topics. Leave out those outside of the present pattern."""
+    """Read the remembered topics. Leave out those that no longer match the pattern."""
 
     def parse(document: Any) -> FoundTopics:
         topics, gone = (match_topics(config, document[name]) for name in ("topics", "gone"))
@@ -113,7 +113,7 @@ def recall_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
 
 
 def recall_listed_topics(config: ConnectorConfig, folder: Path) -> tuple[str, ...]:
-    """Return the topics of a source connector, from its file, else the remembered topics with objects."""
+    """Return the topics that a source connector's file names, or else the remembered topics with objects."""
     if config.topics:
         return config.topics
 
@@ -129,7 +129,7 @@ def remember_listed_topics(config: ConnectorConfig, topics: Iterable[str], folde
 
 
 def resolve_from_memory(connectors: Sequence[ConnectorConfig], folder: Path) -> tuple[ConnectorConfig, ...]:
-    """Return connectors with their remembered topics. If there is no file of a connector's topics yet, ask Kafka.
+    """Return connectors with their remembered topics. Ask Kafka about those without a file of topics.
 
     That waits FIRST_LOOK_SECONDS at most. Without an answer, the connector has no topics until the sensor finds some.
     """
@@ -161,7 +161,7 @@ def resolve_now(config: ConnectorConfig, folder: Path) -> ConnectorConfig:
 
 
 def find_gone_topics(config: ConnectorConfig, folder: Path) -> frozenset[str]:
-    """Return the topics missing in Kafka's last answer, none for a connector with a list of topics."""
+    """Return the topics missing from Kafka's last answer, or none for a connector with a list of topics."""
     return frozenset(recall_topics(config, folder).gone if config.topics_regex is not None else ())
 
 
@@ -171,7 +171,7 @@ def give_topics(config: ConnectorConfig, topics: Iterable[str]) -> ConnectorConf
 
 
 def _look_for_first_topics(connectors: Sequence[ConnectorConfig], folder: Path) -> None:
-    """Ask Kafka for the connectors' topics, in threads. Wait FIRST_LOOK_SECONDS at most: the threads may go on."""
+    """Ask Kafka for the connectors' topics, in threads that may go on. Wait at most FIRST_LOOK_SECONDS."""
 
     def try_to_look(config: ConnectorConfig) -> None:
         try:
@@ -190,7 +190,7 @@ def _look_for_first_topics(connectors: Sequence[ConnectorConfig], folder: Path) 
 
 
 def _find_archived(config: ConnectorConfig) -> list[str]:
-    """Return the topics with an index: the file of remembered topics may be lost with its machine."""
+    """Return the topics with an index, since the file of remembered topics may be lost with its machine."""
     try:
         snapshot = ConnectorIndex.of(config).peek()
         return list(snapshot.topics) if snapshot else []

@@ -1,4 +1,4 @@
-"""Reads the index of a connector once in a tick, and keeps it open: the next tick reads only new rows."""
+"""Reads the index of a connector once per tick, and keeps it open, so the next tick reads only new rows."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -13,13 +13,13 @@ from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot
 R = TypeVar("R")
 
 SHOWN_WITHIN = timedelta(days=7)
-"""Age of commits that a tick compares with Dagster's events: a killed run may have committed, and reported nothing.
+"""The age up to which a tick compares commits with Dagster's events. A killed run may have committed unreported.
 
 The first tick of a topic, without a cursor, compares all commits.
 """
 
 _handles: dict[tuple[str, str, str], tuple[StoreSettings, ConnectorIndex]] = {}
-"""Open indexes by user, store and place. A handle keeps the settings of its opening, and is not used under others."""
+"""Open indexes by user, store and place. A handle keeps its settings, and is not used with others."""
 
 _lock = threading.Lock()
 
@@ -28,7 +28,7 @@ class IndexLook:
     """The index of a connector's `topics`, at the moment of the first read.
 
     Each `user`, a sensor or a schedule, has a handle of its own. `close` caches the handle for the next IndexLook. A
-    read may go on after its tick, and caches the handle when it ends: so a slow store is read at last.
+    read may go on after its tick, and caches the handle when it ends, so even a slow store is read in the end.
     """
 
     def __init__(self, user: str, topics: Sequence[ArchivedTopic]) -> None:
@@ -45,7 +45,7 @@ class IndexLook:
         self._opened: ConnectorIndex | None = None
 
     def read(self, topic: ArchivedTopic, use: Callable[[IndexSnapshot], R]) -> R | None:
-        """Return the result of `use`, None if nothing of the topic is archived yet.
+        """Return the result of `use`, or None if nothing of the topic is archived yet.
 
         The first call reads the states of all topics in one pass. Raises store errors.
         """

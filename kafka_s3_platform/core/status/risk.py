@@ -1,4 +1,4 @@
-"""Finds the risk of losing a topic's unarchived records by retention, and the lateness of its hours."""
+"""Finds the risk of losing a topic's unarchived records to retention, and the lateness of its hours."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from kafka_s3_platform.core.status.backlog import Backlog
 from kafka_s3_platform.core.text import count_noun
 
 FIRST_MINUTES = timedelta(minutes=30)
-"""Time after a topic's first observation in which its old hours are reported as late, but are no alarm."""
+"""Time after a topic's first observation in which its old hours are reported as late, but raise no alarm."""
 
 
 def find_risk(backlog: Backlog, first_look: datetime | None = None) -> Risk:
     """Compare the time until retention, and the age of the oldest incomplete hour, with the thresholds.
 
-    A topic waiting for somebody's decision fails at once. A topic is new in the FIRST_MINUTES after the first
+    A topic that waits for somebody's decision fails at once. A topic is new in the FIRST_MINUTES after the first
     observation in its index, or after `first_look` of this process if there is none. The platform archives the old
     hours of a new topic by itself. Raises PlatformError if Kafka does not answer.
     """
@@ -43,7 +43,7 @@ def find_risk(backlog: Backlog, first_look: datetime | None = None) -> Risk:
 def _find_decision_risks(backlog: Backlog) -> Iterator[Risk]:
     """Yield the risks of a wrong clock and of undecided kafka partitions. Both last until somebody acts.
 
-    They come last, on lines of their own, since their texts end with a command.
+    They are reported last, on lines of their own, since their texts end with a command.
     """
     if backlog.clock_error is not None:
         yield Risk(Level.FAIL, f"How late the archive is, is not known: {backlog.clock_error}.")
@@ -55,9 +55,9 @@ def _find_decision_risks(backlog: Backlog) -> Iterator[Risk]:
 
 @dataclass(frozen=True)
 class RetentionLeft:
-    """The least time (`seconds`) until Kafka may delete the oldest unarchived record, of the retention `kept_ms`.
+    """The shortest time (`seconds`) until Kafka may delete the oldest unarchived record, kept for `kept_ms`.
 
-    `is_age_known` is False if the record lies before the first hour. Then `seconds` is the greatest possible time.
+    `is_age_known` is False if the record lies before the first hour. Then `seconds` is the longest possible time.
     """
 
     seconds: float
@@ -66,7 +66,7 @@ class RetentionLeft:
 
 
 def find_retention_left(backlog: Backlog) -> RetentionLeft | None:
-    """Return the time until Kafka deletes unarchived records. None if none can be lost by age.
+    """Return the time until Kafka deletes unarchived records, or None if none can be lost by age.
 
     Raises PlatformError if Kafka does not answer.
     """
@@ -85,7 +85,7 @@ def find_retention_left(backlog: Backlog) -> RetentionLeft | None:
 
 
 def _find_hours(backlog: Backlog, retention_left: RetentionLeft | None) -> tuple[datetime, datetime] | None:
-    """Return the times [from, to) of the unarchived records soon to be deleted from Kafka. None without any."""
+    """Return the times [from, to) of the unarchived records that Kafka deletes soon, or None if there are none."""
     settings = backlog.topic.config.archive
     if retention_left is None or not retention_left.is_age_known or _find_level(settings, retention_left) is Level.FINE:
         return None
@@ -95,7 +95,7 @@ def _find_hours(backlog: Backlog, retention_left: RetentionLeft | None) -> tuple
 
 
 def _find_retention_risk(backlog: Backlog, retention_left: RetentionLeft | None) -> Iterator[Risk]:
-    """Yield the risk of records deleted by Kafka's retention before they are archived."""
+    """Yield the risk that Kafka's retention deletes records before they are archived."""
     if retention_left is None:
         return
     level = _find_level(backlog.topic.config.archive, retention_left)
@@ -114,13 +114,13 @@ def _find_retention_risk(backlog: Backlog, retention_left: RetentionLeft | None)
 
 
 def _find_level(settings: ArchiveSettings, retention_left: RetentionLeft) -> Level:
-    """Return the level of the time left, by its share of the retention."""
+    """Return the level of risk of the time left, by its share of the retention."""
     share = retention_left.seconds * 1000 / retention_left.kept_ms if retention_left.kept_ms else 0.0
     return Level((share <= settings.risk_retention_warn) + (share <= settings.risk_retention_fail))
 
 
 def _find_age_risk(backlog: Backlog, new_until: datetime | None) -> Iterator[Risk]:
-    """Yield the risk of lateness: the oldest incomplete hour ended too long ago. A new topic is warned of at most."""
+    """Yield the risk that the oldest incomplete hour ended too long ago, at most a warning for a new topic."""
     if not backlog.hours_left:
         return
     settings = backlog.topic.config.archive

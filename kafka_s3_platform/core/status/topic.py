@@ -1,4 +1,4 @@
-"""A connector's archived topic, for sensors, pages, metrics and commands."""
+"""The archived topic of a connector, for sensors, pages, metrics and commands."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from kafka_s3_platform.core.store.index import TopicIndex
 
 @dataclass(frozen=True)
 class ArchivedTopic:
-    """A connector's archived topic."""
+    """A topic that a connector archives."""
 
     config: ConnectorConfig
     topic: str
@@ -29,7 +29,7 @@ class ArchivedTopic:
 
     @cached_property
     def start_hour(self) -> datetime:
-        """The first hour, UTC: of the connector's start day, since a daily chunk depends on all hours of its day."""
+        """The first hour (UTC) of the connector's start day, since a daily chunk depends on all hours of its day."""
         return find_start_day(self.config).astimezone(timezone.utc)
 
     @property
@@ -54,9 +54,9 @@ class ArchivedTopic:
 
     @cached_property
     def config_digest(self) -> str:
-        """A digest of all settings, secrets too: a corrected password is a reason to try again.
+        """A digest of all settings, including secrets: a corrected password is a reason to try again.
 
-        All topics of a connector have the same.
+        All topics of a connector have the same digest.
         """
         settings = json.dumps(self.config.model_dump(exclude={"topics"}), default=_unmask, sort_keys=True)
         return _digest_settings(settings.encode(), self.config.name.encode())
@@ -74,30 +74,30 @@ def find_local_day(hour: datetime, config: ConnectorConfig) -> datetime:
 
 
 def find_newest_closed_hour(now: datetime, lateness: timedelta, first: datetime) -> datetime | None:
-    """Return the newest hour with its end and allowed lateness in the past, or None if there is no such hour yet."""
+    """Return the newest hour whose end and allowed lateness have passed, or None if there is no such hour yet."""
     hours = int((now - lateness - first) // HOUR)
     return first + (hours - 1) * HOUR if hours > 0 else None
 
 
 def find_newest_past_day(topic: ArchivedTopic, now: datetime) -> date:
-    """Return the newest day, in the connector's timezone, with its end and allowed lateness in the past."""
+    """Return the newest day, in the connector's timezone, whose end and allowed lateness have passed."""
     return (now - topic.lateness).astimezone(topic.config.layout.zone).date() - timedelta(days=1)
 
 
 def fingerprint_inputs(inputs: Any) -> str:
-    """Return a short digest of JSON values, the inputs of a run. Cursors and tags hold it."""
+    """Return a short digest of JSON values, the inputs of a run, for cursors and tags."""
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=64)
 def _digest_settings(settings: bytes, salt: bytes) -> str:
-    """Return a digest of a connector's settings, secrets among them. It is slow on purpose."""
+    """Return a digest of a connector's settings, including secrets. It is slow on purpose."""
     # Run tags show digests made from this one. A slow hash keeps people from guessing a password by them.
     return hashlib.scrypt(settings, salt=salt, n=2**14, r=8, p=1, dklen=16).hex()
 
 
 def _unmask(value: Any) -> str:
-    """Return the text of a secret, or of any other value unknown to JSON."""
+    """Return the text of a secret, or of any other value that JSON does not know."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     return str(value)

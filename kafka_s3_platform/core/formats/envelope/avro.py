@@ -154,7 +154,7 @@ class EnvelopeAvroReader:
             ) from err
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the columns of each record as Python values. Raises for any object but an envelope."""
+        """Yield the columns of each record as Python values. Raises an error if the object is no envelope."""
         container = AvroContainer(self._source, self._key, self._limits)
         if container.metadata.get("avro.schema", b"").decode() != ENVELOPE_SCHEMA:
             raise IntegrityError(f"object {self._key} is Avro but not an envelope: another tool or version wrote it")
@@ -173,11 +173,11 @@ class EnvelopeAvroReader:
 
 
 _LIGHT_BYTES = 524_288
-"""A larger block may hold more headers than memory: a header takes two bytes there, and some hundreds as objects."""
+"""A larger block may hold too many headers for memory: a header takes two bytes in it, and hundreds as an object."""
 
 
 def _check_headers(body: IO[bytes], records: int, most: int) -> None:
-    """Walk through so many records without decoding them. Raise ValueError for more than `most` headers in one."""
+    """Walk through the records without decoding them. Raise ValueError if one has more than `most` headers."""
     for _ in range(records):
         for _ in ("key", "value"):
             _skip_nullable(body)
@@ -189,7 +189,7 @@ def _check_headers(body: IO[bytes], records: int, most: int) -> None:
 
 
 def _skip_headers(body: IO[bytes], most: int) -> None:
-    """Skip the headers of one record. Raise ValueError if they are more than `most`."""
+    """Skip the headers of one record. Raise ValueError if there are more than `most`."""
     headers = 0
     while count := read_zigzag(body):
         # After a negative count comes the size of its headers in bytes.
@@ -225,7 +225,7 @@ def _count_bytes(row: tuple[Any, ...]) -> int:
 
 
 _HEADER_BYTES = 256
-"""About what a header takes as Python objects, besides its bytes."""
+"""About how many bytes a header takes as Python objects, besides its own."""
 
 
 FORMAT_IO = FormatIO(

@@ -1,4 +1,4 @@
-"""The envelope as JSON lines: whole records, one in each line, nothing converted.
+"""The envelope as JSON lines: whole records, one in each line, with nothing converted.
 
 A line is an object with the members of `RECORD_SCHEMA` in its order: `key`, `value` and the `value` of each header are
 base64 (RFC 4648, with padding) or null, `headers` is an array of `{"key": ..., "value": ...}` or null, `timestamp` is
@@ -82,7 +82,7 @@ class EnvelopeJsonReader:
             ) from err
 
     def _row(self, line: bytes) -> tuple[Any, ...]:
-        """Decode a line to the columns of its record. IntegrityError for more headers than the limit."""
+        """Decode a line to the columns of its record. Raises IntegrityError if it has more headers than the limit."""
         # Counted before the line is decoded. A header has a comma inside and one after it; base64 has none. The keys
         # of headers may have some, so a line with fewer headers may be refused too.
         if line.count(b",") > 2 * self._limits.items:
@@ -90,7 +90,7 @@ class EnvelopeJsonReader:
         return msgspec.structs.astuple(_decode(line))
 
     def _lines(self) -> Iterator[bytes]:
-        """Yield the lines of the object. IntegrityError if it is damaged or cut off."""
+        """Yield the lines of the object. Raises IntegrityError if it is damaged or cut off."""
         try:
             pieces = decompress_lines(self._source, self._key, self._limits)
             yield from split_lines(pieces, LINE, self._key, self._limits, open_end=False)

@@ -102,7 +102,7 @@ class EnvelopeReader:
                 yield from self._read(row_group, windows)
 
     def _read(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one row group inside of all windows: column -> half-open range of its values."""
+        """Yield the records of a row group that lie in all windows, which map columns to half-open ranges of values."""
         with name_damage(self._key):
             for batch in self._reader.batches(row_group, BATCH_RECORDS):
                 records = filter_windows(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), windows)
@@ -110,7 +110,7 @@ class EnvelopeReader:
                     yield records
 
     def _may_hold(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> bool:
-        """Return False if by its statistics the row group has no record in a window (column -> least, end)."""
+        """Return False if the statistics show that the row group has no record in one of the windows."""
         chunks = {c.name: c for c in self.row_groups[row_group].chunks}
         ranges = {name: (_read_number(chunks[name].least), _read_number(chunks[name].most)) for name in windows}
         return all(
@@ -121,7 +121,7 @@ class EnvelopeReader:
 
 @contextmanager
 def name_damage(key: str) -> Iterator[None]:
-    """Raise IntegrityError in place of the errors of Arrow and `formats.parquet` for a damaged object."""
+    """Raise IntegrityError in place of the errors that Arrow and `formats.parquet` raise for a damaged object."""
     try:
         yield
     except IntegrityError as err:
@@ -134,14 +134,14 @@ def name_damage(key: str) -> Iterator[None]:
 
 
 def _read_number(statistic: bytes | None) -> int | None:
-    """Read the least or greatest value of a column of 64-bit numbers. None: the file does not hold it."""
+    """Read the least or greatest value of a column of 64-bit numbers, or None if the file does not hold it."""
     if statistic is None or len(statistic) != _INT64_BYTES:
         return None
     return int.from_bytes(statistic, "little", signed=True)
 
 
 def filter_windows(batch: pa.RecordBatch, windows: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:
-    """Return the records with columns in these half-open windows. Times are in epoch ms."""
+    """Return the records whose columns lie in these half-open windows. Times are in epoch ms."""
     for name, (start, end) in windows.items():
         column = batch.column(name).cast(pa.int64())
         batch = batch.filter(pc.and_(pc.greater_equal(column, start), pc.less(column, end)))

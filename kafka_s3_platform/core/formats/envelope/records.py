@@ -1,6 +1,6 @@
-"""Reads and writes whole records in any of our envelopes: they come back unchanged.
+"""Reads and writes whole records in any of our envelopes, which return them unchanged.
 
-For libraries working row by row, record batches become rows of plain values and back.
+Converts record batches to rows of plain values and back, for libraries that work row by row.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,14 +25,14 @@ def list_rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 
 def build_batch(rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
-    """Build a batch of such rows. Errors of pyarrow for a value of a wrong type pass through."""
+    """Build a batch from rows in the form of `list_rows`. Errors of pyarrow for wrong types pass through."""
     columns = list(zip(*rows, strict=True)) or [()] * len(RECORD_SCHEMA)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, RECORD_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
 
 
 def new_envelope_reader(format_name: str, source: Any, key: str, limits: ReadLimits = DEFAULT_LIMITS) -> RecordObject:
-    """Return the reader of an envelope; `key` names the object in errors. PermanentError if the format has none."""
+    """Return the reader of an envelope. Raises PermanentError if the format is none. `key` is for errors."""
     new_reader = load_format_io(find_format(format_name)).new_record_reader
     if new_reader is None:
         raise PermanentError(f"object {key} is of format {format_name}, which holds values only, not whole records")

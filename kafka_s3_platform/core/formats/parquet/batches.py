@@ -1,7 +1,7 @@
 """Reads row groups in bounded memory: as many columns at once as fit, and the others from temporary files.
 
 Arrow holds a page of each column, and DuckDB writes pages of up to 100 MB. So some columns are read first and put aside
-in temporary files. These are compressed, lest a file of high compression fill the disk.
+in temporary files. These are compressed, so that a highly compressed file does not fill the disk.
 """
 
 import tempfile
@@ -21,7 +21,7 @@ from kafka_s3_platform.core.formats.reading import build_limit_error
 from kafka_s3_platform.core.model.limits import ReadLimits
 
 _MOST_BLOCKS = 32
-"""How large the records of a row group may become, in multiples of the limit of a block."""
+"""The largest size of the records of a row group, in multiples of the limit of a block."""
 
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -79,8 +79,8 @@ class RowGroupReader:
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass batches on, and raise IntegrityError if they are too large together.
 
-        Some encodings repeat bytes: a value with the beginning of the one before it takes a byte in a page, and all of
-        its bytes here.
+        Some encodings repeat bytes: a value that begins like the one before it may take one byte in a page, but takes
+        all of its bytes here.
         """
         total_bytes = 0
         for batch in batches:
@@ -101,10 +101,10 @@ class RowGroupReader:
             )
 
     def _check_lists(self, field: "_Field", read_column: Callable[[str], Iterator[pa.RecordBatch]]) -> None:
-        """Check the size of a column of lists, before it is read as a whole, one inner column after the other.
+        """Check the size of a column of lists before reading it as a whole, one inner column after the other.
 
         A list may repeat a value of a dictionary a million times and take nearly no bytes in the file. So values are
-        read as indices into their dictionary, and their bytes are counted without making them.
+        read as indices into their dictionary, and their bytes are counted without unpacking them.
         """
         batch_bytes = list[int]()
         for path in field.paths:
@@ -117,7 +117,7 @@ class RowGroupReader:
                 del batch  # it would stay in memory while the next one is read
 
     def _groups(self, fields: Sequence["_Field"]) -> list[list[str]]:
-        """Return the names of columns in groups to be read at once: the pages of a group fit into memory."""
+        """Return the names of columns in groups that can be read at once, since a group's pages fit into memory."""
         groups = [list[str]()]
         group_bytes = 0
         for field in fields:
@@ -146,7 +146,7 @@ class RowGroupReader:
         return fields
 
     def _put_aside(self, batches: Iterator[pa.RecordBatch], target: IO[bytes]) -> Iterator[pa.RecordBatch]:
-        """Write the batches to a temporary file. Return an iterator over them, from there."""
+        """Write the batches to a temporary file. Return an iterator that reads them back."""
         first = next(batches, None)
         if first is None:
             return iter(())
@@ -165,7 +165,7 @@ class RowGroupReader:
         return _take_out(target)
 
     def _together(self, parts: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of all columns from the parts, each with some of the columns."""
+        """Yield batches of all columns from the parts, each of which has some of the columns."""
         schema = self._checked.file.schema_arrow
         while columns := self._next_of(parts):
             if list(columns) != schema.names:
@@ -173,7 +173,7 @@ class RowGroupReader:
             yield pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
     def _next_of(self, parts: Sequence[Iterator[pa.RecordBatch]]) -> dict[str, pa.Array]:
-        """Return the columns of each part's next batch by name, empty at the end. Their bytes together are limited."""
+        """Return the columns of each part's next batch by name, or none at the end. Their total size is limited."""
         columns = dict[str, pa.Array]()
         size = 0
         for part in parts:
@@ -196,7 +196,7 @@ class _Field:
 
 
 def _count_batch_bytes(column: pa.Array) -> int:
-    """Count the bytes of a column as if each row had its own copy of its value, also if it has a dictionary."""
+    """Count the bytes of a column as if each row had its own copy of its value, even if the column has a dictionary."""
     if pa.types.is_dictionary(column.type):
         sizes = pc.binary_length(column.dictionary).take(column.indices)
         return int(column.indices.nbytes) + int(pc.sum(sizes).as_py() or 0)
@@ -217,7 +217,7 @@ def _take_out(source: IO[bytes]) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _open_temporary_file() -> Iterator[IO[bytes]]:
-    """Open a temporary file without a name until the block ends. PermanentError if there is no room."""
+    """Open a temporary file without a name until the block ends. Raises PermanentError if there is no room."""
     with _name_lack_of_room():
         file = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
     try:
@@ -232,7 +232,7 @@ def _open_temporary_file() -> Iterator[IO[bytes]]:
 def _name_lack_of_room() -> Iterator[None]:
     """Raise PermanentError for an OSError of a temporary file.
 
-    Only writing and reading of temporary files belong inside: Arrow raises OSError for damaged objects too.
+    Only reads and writes of temporary files belong inside, since Arrow raises OSError for damaged objects too.
     """
     try:
         yield

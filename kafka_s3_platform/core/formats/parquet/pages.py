@@ -1,8 +1,8 @@
-"""Checks the sizes claimed by Parquet files, before Arrow allocates memory for them.
+"""Checks the sizes that Parquet files claim, before Arrow allocates memory for them.
 
-Arrow allocates as much for a page as its header claims, and as much for a batch as its rows become: a page of some
-bytes may claim gigabytes, and an entry of a dictionary may be repeated a million times. So the headers of a row group's
-pages are read first, from bytes read later by Arrow too, and batches have as many rows as fit.
+Arrow allocates as much for a page as its header claims, and as much for a batch as its rows come to: a page of a few
+bytes may claim gigabytes, and an entry of a dictionary may be repeated a million times. So the page headers of a row
+group are read first, from the same bytes that Arrow reads later, and batches have as many rows as fit.
 
 Footers and page headers are structs of Thrift. Source: Apache Thrift, "Thrift Compact protocol encoding".
 """
@@ -60,7 +60,7 @@ def read_struct(data: memoryview, pos: int, depth: int = 0) -> tuple[dict[int, A
 
 
 def _read_value(data: memoryview, pos: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Read the value of a field of type `kind` at `pos`. Return it and the position behind it."""
+    """Read the value of a field of type `kind` at `pos`. Return it and the position after it."""
     if kind in (_TRUE, _FALSE):
         return kind == _TRUE, pos
     if kind in _NUMBERS:
@@ -78,7 +78,7 @@ def _read_value(data: memoryview, pos: int, kind: int, depth: int) -> tuple[Any,
 
 
 def _read_list(data: memoryview, pos: int, depth: int) -> tuple[list[Any], int]:
-    """Read a list of Thrift at `pos`. Return its items and the position behind it."""
+    """Read a list of Thrift at `pos`. Return its items and the position after it."""
     head = data[pos]
     pos = pos + 1
     count = head >> 4
@@ -97,13 +97,13 @@ def _read_list(data: memoryview, pos: int, depth: int) -> tuple[list[Any], int]:
 
 
 def _read_zigzag(data: memoryview, pos: int) -> tuple[int, int]:
-    """Read a signed number of Thrift. Return it and the position behind it."""
+    """Read a signed number of Thrift. Return it and the position after it."""
     value, pos = _read_varint(data, pos)
     return value >> 1 ^ -(value & 1), pos
 
 
 def _read_varint(data: memoryview, pos: int) -> tuple[int, int]:
-    """Read an unsigned number, seven bits a byte, the low ones first. Return it and the position behind it."""
+    """Read an unsigned number, seven bits a byte, the low ones first. Return it and the position after it."""
     value = 0
     for place in range(_MAX_BYTES):
         byte = data[pos + place]
@@ -114,7 +114,7 @@ def _read_varint(data: memoryview, pos: int) -> tuple[int, int]:
 
 
 def _check_end(data: memoryview, pos: int) -> int:
-    """Return the position, unless it is beyond the data: then the struct is cut off."""
+    """Return the position. Raise IndexError if it is beyond the data, because the struct is cut off."""
     if pos > len(data):
         raise IndexError(pos)
     return pos
@@ -137,21 +137,21 @@ _SMALL_BYTES = 37_748_736
 """A row group of at most this many stored bytes is read at once. Those that we write are a little smaller."""
 
 BUFFER_BYTES = 4_194_304
-"""How much of a column of a larger row group is read at a time, by Arrow too. An object is fetched in such pieces."""
+"""The bytes of a column of a larger row group read at a time, also by Arrow. An object is fetched in such pieces."""
 
 _HEAD_BYTES = 1_048_576
-"""More than the header of a page takes, with its least and its greatest value."""
+"""More bytes than the header of a page takes, with its least and its greatest value."""
 
 # A file may have empty pages, but a hostile one may have a million of them.
 _PAGES_WITHOUT_VALUES = 16
 _POINTER_BYTES = 16
-"""What Arrow takes for each value of a dictionary, besides the value's bytes."""
+"""The bytes that Arrow takes for each value of a dictionary, besides the value's own."""
 
 _OFFSET_BYTES = 4
 _SMALL_DICTIONARY = 256
 _MOST_BLOCKS = 128
 _MOST_BLOCKS_OF_LISTS = 8
-"""How large a column may become in multiples of the limit of a block, if each value is its dictionary's longest."""
+"""The largest size of a column, in multiples of a block's limit, if each value is its dictionary's longest."""
 
 # The numbers of Parquet's Thrift definition: types of pages, fields of structs, and encodings.
 _DATA = 0
@@ -188,23 +188,23 @@ _FIXED = "FIXED_LEN_BYTE_ARRAY"
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """A file safe to open with Arrow, and the facts of its footer on each column of each row group.
+    """A file that Arrow can safely open, and what its footer says about each column of each row group.
 
-    We parse the footer ourselves: if it contradicts the schema, pyarrow's own properties end the process with a C++
-    exception.
+    We parse the footer ourselves, because pyarrow's own properties end the process with a C++ exception if it
+    contradicts the schema.
     """
 
     file: pq.ParquetFile
     row_groups: "tuple[RowGroup, ...]"
 
     def buffered(self, source: Any) -> pq.ParquetFile:
-        """Open the same file, to read a part of a column at a time."""
+        """Open the same file again, to read a part of a column at a time."""
         return pq.ParquetFile(source, metadata=self.file.metadata, buffer_size=BUFFER_BYTES, **_CHECKED)
 
     def encoded(self, source: Any, row_group: int) -> pq.ParquetFile:
         """Open the file `source` once more, to read columns of bytes as indices into a dictionary.
 
-        A value repeated a million times then takes memory once. The columns are those of the row group.
+        A value that is repeated a million times then takes memory only once. The columns are the row group's.
         """
         names = [chunk.name for chunk in self.row_groups[row_group].chunks if chunk.kind == _BYTE_ARRAY]
         return pq.ParquetFile(
@@ -269,13 +269,13 @@ def open_checked(source: Any, key: str, limits: ReadLimits) -> CheckedFile:
 
 @dataclass(frozen=True)
 class ReadMemory:
-    """Memory for the reading of a row group.
+    """The memory that reading a row group takes.
 
     Attributes:
-        rows: the number of records of a batch.
-        open_bytes: bytes of each column besides the batch.
-        list_bytes: for each column of lists, its size if all of it belongs to one record: the header of a page holds no
-            ends of records. 0 for other columns.
+        rows: the number of records in a batch.
+        open_bytes: the bytes that each column takes besides the batch.
+        list_bytes: for each column of lists, its size if all of it belongs to one record, since page headers do not
+            show where records end; 0 for other columns.
         size: the bytes of all pages, uncompressed.
         decoded_bytes: the most bytes of the decoded values, all together.
     """
@@ -288,9 +288,9 @@ class ReadMemory:
 
 
 class RowGroupPages:
-    """Reads the page headers of one row group, to know how much memory its reading takes. `key` is for errors.
+    """Reads the page headers of one row group, to find out how much memory reading it takes. `key` is for errors.
 
-    ValueError if the headers contradict the footer, IntegrityError if the pages exceed `limits`.
+    Raises ValueError if the headers contradict the footer, and IntegrityError if the pages exceed `limits`.
     """
 
     def __init__(self, source: Any, row_group: RowGroup, key: str, limits: ReadLimits) -> None:
@@ -308,7 +308,7 @@ class RowGroupPages:
         self.is_small = stored_bytes <= _SMALL_BYTES
 
     def measure(self, most: int) -> ReadMemory:
-        """Read all page headers. Return the memory for reading, in batches of at most `most` records."""
+        """Read all page headers. Return the memory that reading takes, in batches of at most `most` records."""
         columns = [self._column(chunk, window) for chunk, window in self._windows()]
         rows = math.floor(_BATCH_BYTES / max(sum(column.weight(self._rows) for column in columns), 1))
         return ReadMemory(
@@ -320,7 +320,7 @@ class RowGroupPages:
         )
 
     def _buffered(self, column: "_Column") -> int:
-        """Return the bytes buffered by Arrow for this column: none of a small row group, already in memory."""
+        """Return the bytes that Arrow buffers for this column: none for a small row group, already in memory."""
         if self.is_small:
             return 0
         return min(column.chunk.size, max(column.stored_bytes, BUFFER_BYTES))
@@ -340,7 +340,7 @@ class RowGroupPages:
         )
 
     def _column(self, chunk: "ColumnChunk", window: "_Window") -> "_Column":
-        """Sum up the sizes claimed by the column's page headers. IntegrityError if they exceed a limit."""
+        """Sum up the sizes that the column's page headers claim. Raise IntegrityError if they exceed a limit."""
         column = _Column(chunk)
         for page, body in self._pages(chunk, window):
             column.add(page)
@@ -387,7 +387,7 @@ class RowGroupPages:
 
 
 class _Window:
-    """The bytes of a column: all of them, or a part at a time."""
+    """The bytes of a column, read as a whole or a part at a time."""
 
     def __init__(self, source: Any, chunk: "ColumnChunk", data: memoryview | None = None) -> None:
         self._source = source
@@ -406,7 +406,7 @@ class _Window:
 
 
 class _Column:
-    """A column's sizes, summed up over pages. `memory`: bytes of the largest page and the dictionary."""
+    """A column's sizes, summed up over pages. `memory` is the bytes of the largest page and the dictionary."""
 
     def __init__(self, chunk: "ColumnChunk") -> None:
         self.chunk = chunk
@@ -446,7 +446,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class ColumnChunk:
-    """A column of a row group: its place in the file, and the facts of the footer on its content.
+    """A column of a row group: its place in the file, and what the footer says about its content.
 
     `start` and `size` are bytes of the file, `kind` is the physical type, `width` the bytes of a value of fixed size.
     `least`, `most` and `nulls` are statistics, None if the file has none.
@@ -490,7 +490,7 @@ class ColumnChunk:
         )
 
     def measure_longest(self, page: "_Page", body: memoryview) -> int:
-        """Return the bytes of the longest value in a dictionary page, or those of the page as an upper bound."""
+        """Return the size of the longest value in a dictionary page, or the page's size as an upper bound."""
         if self.kind != _BYTE_ARRAY:
             return self.width
         if page.size <= _SMALL_DICTIONARY or self.codec not in _CODECS:
@@ -553,7 +553,7 @@ class _Page:
     def weight(self, chunk: ColumnChunk, dictionary: int) -> float:
         """Return about how many bytes a value takes at most: the average of a plain page, else the longest.
 
-        `dictionary` is the bytes of the dictionary's longest value.
+        `dictionary` is the size in bytes of the dictionary's longest value.
         """
         if chunk.kind != _BYTE_ARRAY:
             return chunk.width

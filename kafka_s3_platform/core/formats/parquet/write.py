@@ -1,4 +1,4 @@
-"""Writes row groups of Parquet: their bounds depend on the records alone. One of them is in memory at a time."""
+"""Writes row groups of Parquet, whose bounds depend on the records alone. One of them is in memory at a time."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -13,8 +13,8 @@ from kafka_s3_platform.core.codecs.table import PARQUET_CODECS
 from kafka_s3_platform.core.model.connect import Int64s
 
 _SMALL_BYTES = 1_048_576
-"""Up to here a file is made in memory of Arrow's, and goes to the sink at once. Else Arrow calls Python for each of its
-thirty pieces, and waits for the interpreter's lock each time while other threads upload."""
+"""Up to this size a file is made in Arrow's memory, and goes to the sink at once. Otherwise Arrow calls Python for each
+of its thirty pieces, and waits for the interpreter's lock each time while other threads upload."""
 
 
 # These decide the bytes of an object: a run that is repeated after a change here writes other objects.
@@ -27,8 +27,8 @@ ROW_GROUP_RECORDS = 131_072
 class RowGroupWriter:
     """Writes batches of Arrow as Parquet. The same records and facts give the same bytes, however they are batched.
 
-    A row group ends at the record bringing it to `ROW_GROUP_BYTES` of the bytes from Kafka, or to `ROW_GROUP_RECORDS`.
-    At most one is in memory. `options` are those of pyarrow's writer, `metadata` is for the footer.
+    A row group ends with the record that brings it to `ROW_GROUP_BYTES` of bytes from Kafka or to `ROW_GROUP_RECORDS`.
+    At most one is in memory. `options` are for pyarrow's writer, `metadata` is for the footer.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class RowGroupWriter:
         writer.close()
 
     def _opened(self) -> pq.ParquetWriter:
-        """Return the writer of the sink, made at the first row group."""
+        """Return the writer of the sink, which is made at the first row group."""
         if self._writer is None:
             self._writer = self._open_writer(self._sink)
         return self._writer
 
     def _end(self, sizes: Int64s, start: int) -> tuple[int, bool]:
-        """Return the end of the records from `start` on in the open row group, and True if they fill it."""
+        """Return the end of the records from `start` on that go into the open row group, and True if they fill it."""
         by_bytes = int(np.searchsorted(np.cumsum(sizes[start:]), ROW_GROUP_BYTES - self.buffered_bytes)) + 1
         end = start + min(by_bytes, ROW_GROUP_RECORDS - self._records)
         return min(end, len(sizes)), end <= len(sizes)
