@@ -102,7 +102,9 @@ def written(told: Result) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
+    """The commands stand in it: in the repository, each of them would open the instance of Dagster that is there."""
+    monkeypatch.chdir(tmp_path)
     found = Folder(tmp_path)
     yield found
     assert len(found.shown) > 3, "nothing was looked at"

@@ -4,7 +4,7 @@ A server that only records what it is asked is the store of the file, another on
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -58,12 +58,6 @@ def servers() -> Iterator[tuple[EmptyStore, EmptyStore]]:
     with running(EmptyStore()) as own, running(EmptyStore()) as other:
         yield own, other
     forget_clients()
-
-
-@pytest.fixture(scope="module")
-def expected() -> dict[Callable[[StoreSettings, EmptyStore], object], object]:
-    """What each way to use the store asks for where nothing else is set."""
-    return {}
 
 
 @pytest.fixture
@@ -192,28 +186,39 @@ OF_BOTH = {
 """What else delta-rs, or boto3, reads."""
 
 
-SPELLED = [(each.upper(), value) for name, value in OF_OPTIONS.items() for each in (name, name.removeprefix("aws_"))]
-
-
 @pytest.mark.parametrize(
-    ("use", "name", "value"),
-    [*((use_index, *each) for each in SPELLED), *((use_both, *each) for each in OF_BOTH.items())],
+    ("use", "variables"),
+    [
+        (use_index, {name.upper(): value for name, value in OF_OPTIONS.items()}),
+        (use_index, {name.removeprefix("aws_").upper(): value for name, value in OF_OPTIONS.items()}),
+        (use_both, OF_BOTH),
+    ],
+    ids=["of options", "of options, in short", "of both"],
 )
 def test_no_variable_changes_what_is_asked_for(
     own: EmptyStore,
     other: EmptyStore,
-    expected: dict[Callable[[StoreSettings, EmptyStore], object], object],
     monkeypatch: pytest.MonkeyPatch,
     use: Callable[[StoreSettings, EmptyStore], object],
-    name: str,
-    value: str,
+    variables: dict[str, str],
 ) -> None:
+    """All are set at once: none has an effect, so none hides another's."""
     store = settings(own.endpoint)
-    if use not in expected:
-        expected[use] = use(store, own)
-    monkeypatch.setenv(name, other.endpoint if value == OTHER else value)
-    assert use(store, own) == expected[use]
-    assert not other.requests
+    expected = use(store, own)
+
+    def check_unchanged(names: Collection[str]) -> None:
+        with monkeypatch.context() as patch:
+            for name in names:
+                patch.setenv(name, other.endpoint if variables[name] == OTHER else variables[name])
+            assert use(store, own) == expected, names
+            assert not other.requests, names
+
+    try:
+        check_unchanged(variables)
+    except Exception:
+        for name in variables:
+            check_unchanged([name])
+        raise
 
 
 def test_a_profile_changes_nothing_either(own: EmptyStore, other: EmptyStore, tmp_path: Path) -> None:
