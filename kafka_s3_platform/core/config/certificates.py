@@ -1,4 +1,4 @@
-"""Advises on a server certificate refused by a client, by the message of OpenSSL or rustls."""
+"""Advises on a server certificate that a client has refused, by the message of OpenSSL or rustls."""
 
 import re
 
@@ -12,7 +12,7 @@ def explain_certificate(message: str, address: str, authority: str) -> str:
 
     Args:
         message: the client's message.
-        address: the key with the server's name.
+        address: the key that names the server.
         authority: the advice if the client does not know the certificate's authority.
     """
     if _TIME.search(message):

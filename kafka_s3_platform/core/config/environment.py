@@ -34,7 +34,7 @@ LOCAL_DEFAULTS = {
     f"{LOCAL_PREFIX}AWS_ACCESS_KEY_ID": "kafka-s3",
     f"{LOCAL_PREFIX}BUCKET": "kafka-archive",
 }
-"""Where the embedded stack is if nothing else is set. Connector files may name these variables, set or not."""
+"""The place of the embedded stack unless another one is set. Connector files may name these variables, set or not."""
 
 LOCAL_SECRET = f"{LOCAL_PREFIX}AWS_SECRET_ACCESS_KEY"
 
@@ -45,7 +45,7 @@ def find_stack_folder() -> Path:
 
 
 def read_stack_secret() -> str:
-    """Return the secret of this user's embedded stores, made the first time. ConfigError if it cannot be kept."""
+    """Return the secret of this user's embedded stores, made at first use. Raise ConfigError if it cannot be kept."""
     path = find_stack_folder() / "secret"
     try:
         if not path.exists():
@@ -62,12 +62,12 @@ def read_stack_secret() -> str:
 
 
 def find_local_default(name: str) -> str | None:
-    """Return the default of a variable of the embedded stack, None for any other variable."""
+    """Return the default of a variable of the embedded stack, or None for any other variable."""
     return read_stack_secret() if name == LOCAL_SECRET else LOCAL_DEFAULTS.get(name)
 
 
 def check_url(text: str) -> str:
-    """Return the URL of a place on the web. ValueError, without quoting it: it may be a secret."""
+    """Return the URL of a place on the web. Raise ValueError, without quoting it, as it may be a secret."""
     try:
         url = urlsplit(text)
         is_url = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0 and "@" not in url.netloc
@@ -79,7 +79,7 @@ def check_url(text: str) -> str:
 
 
 def read_dagster_url() -> str | None:
-    """Return the address of Dagster's UI, without a slash at its end. None if it is not set; ConfigError for no URL."""
+    """Return the address of Dagster's UI without a final slash, or None if unset. Raise ConfigError if it is no URL."""
     text = os.environ.get(DAGSTER_URL)
     if not text:
         return None

@@ -13,7 +13,7 @@ from kafka_s3_platform.core.extensions import load_extensions
 FOLDER_VARIABLE = environment.CONNECTORS
 WORKER_FILE = "worker.properties"
 FOLDER_OF_RUNS = "restore"
-"""A folder inside that of connector files. It holds properties files that the config of a run may name."""
+"""A folder inside the folder of connector files. It holds properties files that the config of a run may name."""
 
 
 def find_connectors_folder(env: Mapping[str, str]) -> Path:
@@ -22,7 +22,7 @@ def find_connectors_folder(env: Mapping[str, str]) -> Path:
 
 
 def list_connector_files(folder: Path) -> tuple[Path, ...]:
-    """Return the connector files of a folder, by the ends of their names: no worker.properties or hidden files."""
+    """Return the connector files of a folder, by the ends of their names, but not worker.properties or hidden files."""
     return tuple(
         path
         for path in sorted(folder.iterdir())
@@ -33,9 +33,9 @@ def list_connector_files(folder: Path) -> tuple[Path, ...]:
 
 
 def hash_connector_files(folder: Path) -> str:
-    """Return a digest of the names and contents of the connector files and of worker.properties, as far as they are.
+    """Return a digest of the names and contents of the connector files and of worker.properties, as far as they exist.
 
-    What they name elsewhere, such as secrets, counts too.
+    Content that they name elsewhere, such as a secret, counts too.
     """
     digest = hashlib.sha256()
     listers = [open_lister(folder) for open_lister in load_extensions("list_outside_values")]
@@ -79,5 +79,5 @@ def find_run_file(name: str, key: str, env: Mapping[str, str]) -> Path:
 
 
 def _is_run_file(path: Path, folder: Path) -> bool:
-    """Check if a run may name the file. It may be a link, as in a mounted ConfigMap, but not one out of the folder."""
+    """Return True if a run may name the file. It may be a link, as in a ConfigMap, but not one out of the folder."""
     return path.is_file() and not path.name.startswith(".") and path.resolve().is_relative_to(folder.resolve())

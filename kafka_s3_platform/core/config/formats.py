@@ -1,7 +1,8 @@
-"""The table of formats. A row holds all facts about a format, but for its code.
+"""The table of formats. A row holds all facts about a format, except its code.
 
 The code is in the module that the row names. Connector files, dead letters, names of objects, tags of assets and the
-tables of the docs take their facts from the row. Here are the rows of whole records; other rows register themselves.
+tables of the docs take their facts from the row. This module has the rows for whole records; other rows register
+themselves.
 """
 
 import re
@@ -17,7 +18,7 @@ from kafka_s3_platform.core.extensions import load_extensions
 LINES_KEY = "s3.compression.type"
 
 BYTES_EXTENSION = "{format.bytearray.extension}"
-"""A placeholder for the value of that key, in an extension."""
+"""A placeholder in an extension for the value of the key that it names."""
 
 PARQUET_MAGIC = b"PAR1"
 
@@ -36,35 +37,35 @@ class Format:
         name: its name in settings, rows of the index and messages.
         module: the dotted name of the module with its `FORMAT_IO`, which writes and reads it.
         holds: for the docs, the content of an object.
-        class_name: the class in connector files. Empty: the format is only read.
+        class_name: the class in connector files, or empty if the format is only read.
         dead_letter_class: the class in dead letters, if it is not `class_name`.
         cloud_word: Confluent Cloud's word for it.
         aiven_word: its `format.output.type` in files of Aiven's connectors.
         input_word: its `input.format` in files of Aiven's and Lenses' sources.
         lenses_word: its word after STOREAS in Lenses' KCQL.
         lenses_endings: how Lenses' sink ends the names of such objects, if not with the format's name.
-        envelope: the owner of this envelope of whole records. None: objects hold values, or keys, or headers.
+        envelope: the owner of this envelope of whole records, or None if objects hold values, or keys, or headers.
         parts: the parts of records in objects of the format.
         headers_refusal: the reason to refuse objects of headers.
         refused_inputs: the refused inputs, each with the reason.
-        needs_schema: objects hold values by the types of a schema, and nothing without one.
+        needs_schema: objects hold values by the types of a schema, and nothing without a schema.
         needs_converter: a file has to name the type of values before they are written.
         has_fields: a source's file may name fields of the records.
         has_base64: bytes are base64 in the texts of an object.
-        has_separator: a separator is between records. Values may hold its bytes too.
+        has_separator: there is a separator between records. Values may hold its bytes too.
         holds_texts: values of fields are texts of JSON, indistinguishable from bytes.
         counted: the way to count an object's records, in the words of restores' reports.
         codecs: the codecs it is written with.
-        default_codec: the codec if a file names none. It is Connect's default; those of our envelopes are our own.
+        default_codec: the codec if a file names none. It is Connect's default, except for our envelopes.
         codec_key: the key of its codec.
         extensions: the extension of each codec, without the first dot.
         other_extensions: more extensions of objects to read.
-        index_suffix: replaces the extension in the name of the index of an object's blocks. Empty: there is no index.
+        index_suffix: replaces the extension in the name of the index of an object's blocks; empty if there is none.
         own_keys: keys of connector files used by this format only.
-        kind: Dagster's tag of an asset. None: objects are never written.
+        kind: Dagster's tag of an asset. It is empty if objects are never written.
         is_compressed_whole: the codec is a tag too, because a reader needs it to open the object.
         container: the name of such a file, for messages about an object of a wrong format, and its first bytes.
-        not_kept: for the docs, the facts about a record missing in objects.
+        not_kept: for the docs, the facts about a record that objects do not keep.
     """
 
     name: str
@@ -107,7 +108,7 @@ class Format:
 
     @property
     def known_class(self) -> str:
-        """The format's well-known class, named in dead letters."""
+        """The format's well-known class, which dead letters name."""
         return self.dead_letter_class or self.class_name
 
     @property
@@ -122,7 +123,7 @@ class Format:
 
     @property
     def is_plugin(self) -> bool:
-        """True if it is a user's own class, otherwise unknown."""
+        """True if it is a user's own class, about which nothing else is known."""
         return self.module == _OWN_CLASS
 
     @property
@@ -147,7 +148,7 @@ class Format:
         return {self.kind, codec if is_compressed else ""} - {""}
 
     def check_codec(self, codec: str, level: int | None) -> None:
-        """Raise ConfigError for a codec or a level unknown to the format. A user's own format decides itself."""
+        """Raise ConfigError for a codec or level that the format does not have. A user's own format decides itself."""
         if self.is_plugin:
             return
         row = self.codecs.get(codec)

@@ -17,7 +17,7 @@ ENVELOPE = frozenset({"name", "config", "tasks", "type"})
 """The top-level keys of the documents that Connect's REST interface accepts and returns."""
 
 _CONFIG_OF_KIND = {"KafkaConnector": "config", "Connector": "configs"}
-"""Kinds of Kubernetes' resources, Strimzi's and Confluent's, and where each has the connector's keys."""
+"""The kinds of Kubernetes resources (Strimzi's and Confluent's), each with the place of the connector's keys."""
 
 _OF_SPEC = {"class": "connector.class", "tasksMax": "tasks.max", "taskMax": "tasks.max", "name": "name"}
 
@@ -26,7 +26,7 @@ _PEM = "-----"
 
 
 MAX_BYTES = 1_048_576
-"""The largest file that is read: every process reads all files of the folder."""
+"""The size of the largest file that is read, since every process reads all files of the folder."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class ConnectorFile:
 def read_connector_file(path: Path) -> ConnectorFile:
     """Read a `.json`, `.yaml`, `.yml` or `.properties` connector file.
 
-    ConfigError if it cannot be read or parsed (with line and column), declares no name or two, or holds a key twice or
-    a value other than a string, number or boolean.
+    Raises ConfigError if it cannot be read or parsed (with line and column), declares no name or two, or holds a key
+    twice or a value other than a string, number or boolean.
     """
     outer = None
     if path.suffix == ".properties":
@@ -53,21 +53,21 @@ def read_connector_file(path: Path) -> ConnectorFile:
 
 
 def read_properties(path: Path) -> dict[str, SecretStr]:
-    """Read a file by the rules of `java.util.Properties`, as UTF-8 or, if it is no UTF-8, as ISO 8859-1.
+    """Read a file by the rules of `java.util.Properties`, as UTF-8 or, if it is not UTF-8, as ISO 8859-1.
 
-    ConfigError if it cannot be read, or holds a malformed Unicode escape, a key twice, or a PEM text over several
-    lines.
+    Raises ConfigError if it cannot be read, or holds a malformed Unicode escape, a key twice, or a PEM text over
+    several lines.
     """
     return {key: SecretStr(value) for key, (_, value) in _parse_properties(path).items()}
 
 
 def find_property_lines(path: Path) -> dict[str, int]:
-    """Return the number of the line of each key in a properties file. Raises as `read_properties`."""
+    """Return the line number of each key in a properties file. Raises as `read_properties` does."""
     return {key: line for key, (line, _) in _parse_properties(path).items()}
 
 
 def _parse_properties(path: Path) -> dict[str, tuple[int, str]]:
-    """Return the line and the value of each key in a Java properties file. Raises as `read_properties`."""
+    """Return the line and the value of each key in a Java properties file. Raises as `read_properties` does."""
     properties: dict[str, tuple[int, str]] = {}
     line = 1
     try:
@@ -95,7 +95,7 @@ def _read_document(path: Path, document: Any) -> tuple[dict[str, SecretStr], str
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: a connector file is an object with keys, this one is {type(document).__name__}")
     if "connectorConfiguration" in document:
-        # What creates a connector of MSK Connect. All else in it is of the workers there.
+        # The document that creates a connector of MSK Connect. All else in it concerns the workers there.
         document = {"name": document.get("connectorName"), "config": document["connectorConfiguration"]}
     elif path.suffix != ".json":
         document = _unwrap_resource(path, document)
@@ -109,9 +109,9 @@ def _read_document(path: Path, document: Any) -> tuple[dict[str, SecretStr], str
 
 
 def _unwrap_resource(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the name and the keys of a resource of Kubernetes as Connect's REST interface takes them.
+    """Return the name and the keys of a Kubernetes resource in the form Connect's REST interface takes.
 
-    What else it says is of the workers there, but for one thing: whether it runs.
+    All else in it concerns the workers there, except the setting that says if it runs.
     """
     kind = document.get("kind")
     spec = document.get("spec")
@@ -127,7 +127,7 @@ def _unwrap_resource(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_yaml(path: Path) -> Any:
-    """Parse a YAML file with all its values as texts. ConfigError, without what is wrong: it may be secret."""
+    """Parse a YAML file with all its values as texts. A ConfigError does not quote the fault, which may be secret."""
     import yaml  # connector files of this form are rare
 
     @cache
@@ -149,7 +149,7 @@ def _parse_yaml(path: Path) -> Any:
 
 
 def _parse_json(path: Path) -> Any:
-    """Parse a JSON file with its numbers as texts. ConfigError, with line and column."""
+    """Parse a JSON file with its numbers as texts. A ConfigError has line and column."""
 
     def refuse_constant(name: str) -> Any:
         raise ConfigError(f"{path}: {name} is no JSON value")
@@ -172,7 +172,7 @@ def _parse_json(path: Path) -> Any:
 
 
 def _read_texts(path: Path, config: Mapping[str, Any]) -> dict[str, SecretStr]:
-    """Return the values of a connector's keys as texts. ConfigError for a list, an object or null."""
+    """Return the values of a connector's keys as texts. Raise ConfigError for a list, an object or null."""
     texts = {}
     for key, value in config.items():
         if not isinstance(value, bool | str):
@@ -184,7 +184,7 @@ def _read_texts(path: Path, config: Mapping[str, Any]) -> dict[str, SecretStr]:
 
 
 def _refuse_twice(path: Path, pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dict. ConfigError if two have the same key."""
+    """Return the pairs as a dict. Raise ConfigError if two have the same key."""
     entries: dict[str, Any] = {}
     for key, value in pairs:
         if key in entries:
@@ -194,7 +194,7 @@ def _refuse_twice(path: Path, pairs: Iterable[tuple[str, Any]]) -> dict[str, Any
 
 
 def _find_name(path: Path, outer: str | None, inner: SecretStr | None) -> str:
-    """Return the connector's name: `outer` stands beside its keys, `inner` among them. ConfigError without one."""
+    """Return the connector's name: `outer` is beside its keys, `inner` among them. Raise ConfigError if it has none."""
     names = {name.strip() for name in (outer, inner.get_secret_value() if inner else None) if name}
     if not names:
         raise ConfigError(f"{path}: the connector has no name; set `name`")
@@ -215,7 +215,7 @@ def _decode_text(content: bytes) -> str:
 
 
 def read_regular_file(path: Path) -> bytes:
-    """Return the content of a file of `MAX_BYTES` at most. ConfigError if it cannot be read."""
+    """Return the content of a file of `MAX_BYTES` at most. Raise ConfigError if it cannot be read."""
     try:
         status = path.stat()
         # reading a pipe would wait for a writer, and with it all connectors

@@ -1,7 +1,7 @@
-"""Loads plug-ins: Python classes and functions of users, by dotted name. Only this module allows them.
+"""Loads plug-ins, which are Python classes and functions of users, by dotted name. Only this module allows them.
 
-To import a module runs its code. Authors of connector files or of a run's config may not be allowed to run code. So a
-name in such a document loads nothing by itself: the installation has to allow it, by an entry point or by the
+Importing a module runs its code. Authors of connector files or of a run's config may not be allowed to run code. A name
+in such a document therefore loads nothing by itself: the installation has to allow it, by an entry point or by the
 environment of the deployment.
 """
 
@@ -21,7 +21,7 @@ from kafka_s3_platform.core.errors import ConfigError, PermanentError, PlatformE
 from kafka_s3_platform.core.text import mask_value
 
 VARIABLE = environment.PLUGINS
-"""The environment variable with names of modules, separated by commas. Each allows the module and all below it."""
+"""The environment variable that lists module names, separated by commas. Each allows the module and all below it."""
 
 ENTRY_POINTS = "kafka_s3_platform.plugins"
 """The entry point group. `my_package.module` allows the module, as the variable does; `my_package.module:MyClass`
@@ -31,7 +31,7 @@ allows that class.
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of plug-in. `key` names one. Its class has all methods of at least one of the `contracts`."""
+    """A kind of plug-in, which is named under `key`. Its class has all methods of at least one of the `contracts`."""
 
     key: str
     contracts: tuple[tuple[str, ...], ...]
@@ -62,7 +62,7 @@ KAFKA_PARTITIONER = Kind("--partitioning (to.partitioning)", (("kafka_partitions
 
 
 def read_allowance() -> tuple[str, ...]:
-    """Return the allowed dotted names: modules with all below them, classes and functions."""
+    """Return the allowed dotted names: modules (with all below them), classes and functions."""
     named = {name.strip() for name in os.environ.get(VARIABLE, "").split(",")}
     return tuple(sorted({*named, *_list_installed()} - {""}))
 
@@ -70,7 +70,7 @@ def read_allowance() -> tuple[str, ...]:
 def load_class(dotted: str, kind: Kind) -> Any:
     """Return the class with a dotted name such as `my_package.my_module.MyClass`. Nothing of it is called.
 
-    ConfigError if it is not allowed, cannot be imported, is no class, or is a plug-in of another kind.
+    Raises ConfigError if it is not allowed, cannot be imported, is no class, or is a plug-in of another kind.
     """
     where = f"'{dotted}', named by {kind.key}"
     attribute = _find_attribute(dotted, where)
@@ -82,9 +82,9 @@ def load_class(dotted: str, kind: Kind) -> Any:
 
 
 def load_function(dotted: str, option: str) -> Callable[..., Any]:
-    """Return the function of one argument with a dotted name, from `option`. It is not called.
+    """Return the function of one argument whose dotted name `option` gives. It is not called.
 
-    ConfigError if it is not allowed, cannot be imported, or is no such function.
+    Raises ConfigError if it is not allowed, cannot be imported, or is no such function.
     """
     where = f"'{dotted}', named by {option}"
     attribute = _find_attribute(dotted, where)
@@ -121,7 +121,7 @@ def name_fault(class_: type, doing: str, secrets: Sequence[str] = ()) -> Iterato
 
 
 def mask_options(text: str, options: Iterable[str]) -> str:
-    """Mask the values of a plug-in's options in its message: they may be secrets, and other people read messages."""
+    """Mask the values of a plug-in's options in its message, as they may be secrets and other people read messages."""
     # the longest first: a value may be a part of another
     for value in sorted(options, key=len, reverse=True):
         text = mask_value(text, value)
@@ -129,7 +129,7 @@ def mask_options(text: str, options: Iterable[str]) -> str:
 
 
 def choose_cause(error: BaseException, options: Iterable[str]) -> BaseException | None:
-    """Return a plug-in's error as a cause. None: its traceback shows the value of an option, perhaps a secret."""
+    """Return a plug-in's error as a cause, or None if its traceback shows the value of an option, perhaps a secret."""
     shown = "".join(traceback.format_exception(error))
     return error if mask_options(shown, options) == shown else None
 
@@ -146,7 +146,7 @@ def _takes_one_argument(function: Callable[..., object]) -> bool:
 
 
 def _find_attribute(dotted: str, where: str) -> object:
-    """Return the attribute with a dotted name, None if its module has none. ConfigError if it is not allowed."""
+    """Return the attribute with a dotted name, or None if its module lacks it. Raise ConfigError if not allowed."""
     module_name, _, name = dotted.rpartition(".")
     if not module_name or not all(part.isidentifier() for part in dotted.split(".")):
         raise ConfigError(f"{where}, is no dotted Python name, such as my_package.my_module.MyClass")
@@ -166,7 +166,7 @@ def _find_attribute(dotted: str, where: str) -> object:
         ) from error
     attribute = getattr(module, name, None)
     home = getattr(attribute, "__module__", None)
-    # An allowed module may import other things for itself, such as Popen. These are not allowed by that.
+    # An allowed module may import other things for itself, such as Popen. That does not allow those.
     if callable(attribute) and dotted not in allowed and not (isinstance(home, str) and _is_within(home, allowed)):
         raise ConfigError(
             f"{where}, is of the module {home}, which this installation does not allow: {_explain_allowance(allowed)}"

@@ -1,7 +1,7 @@
 """The settings of a connector as typed values, whatever file they were read from.
 
-`config.keys` reads them from connector files. All are immutable and picklable, because Spark tasks carry
-them. Secrets are `SecretStr`: no repr, log or page shows them.
+`config.keys` reads them from connector files. All are immutable and picklable, because Spark tasks carry them. Secrets
+are `SecretStr`, so no repr, log or page shows them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ Encoding = Literal["none", "base64"]
 AivenType = Literal["csv", "jsonl", "json", "avro", "parquet"]
 ThawTier = Literal["Standard", "Bulk", "Expedited"]
 THAW_TIERS: tuple[ThawTier, ...] = get_args(ThawTier)
-"""How fast S3 copies objects out of cold storage. A faster tier costs more."""
+"""The speeds at which S3 copies objects out of cold storage. A faster tier costs more."""
 
 DAY_PATH = "'year'=YYYY/'month'=MM/'day'=dd"
 HOUR_PATH = DAY_PATH + "/'hour'=HH"
@@ -44,7 +44,7 @@ class Settings(BaseModel):
 class KafkaSettings(Settings):
     """A cluster: librdkafka properties by kind of client. Any value may be secret.
 
-    `batch_bytes` is how large a compressed record batch of its log may become.
+    `batch_bytes` limits the decompressed size of a compressed record batch of its log.
     """
 
     bootstrap_servers: str
@@ -62,7 +62,7 @@ class KafkaSettings(Settings):
 
 
 class RoleSettings(Settings):
-    """A role to assume with AWS's Security Token Service. `endpoint_url` None: the endpoint of the region."""
+    """A role to assume with AWS's Security Token Service. If `endpoint_url` is None, the region's endpoint is used."""
 
     arn: str
     session_name: str
@@ -73,7 +73,7 @@ class RoleSettings(Settings):
 
 
 class ProviderSettings(Settings):
-    """A user's credentials provider: the dotted name of its class, and the options for its call."""
+    """A user's credentials provider: the dotted name of its class, and the options it is called with."""
 
     class_name: str
     options: tuple[tuple[str, SecretStr], ...] = ()
@@ -83,9 +83,9 @@ class StoreSettings(Settings):
     """A bucket, how to reach it, how to put objects there, and the limits for objects that are read.
 
     Credentials come from `provider`, else from `role` (assumed with the access key, or with the default chain), else
-    they are the access key, else they come from AWS's default chain. `chain` names the requested members of it.
-    `proxy_url` may hold a user and a password. `customer_key` is 32 bytes in base64 (SSE-C). If `tagging` is set,
-    objects get `tags` besides those of the offsets and the count.
+    they are the access key, else they come from AWS's default chain. `chain` names the members of that chain to use,
+    and is empty for all. `proxy_url` may hold a user and a password. `customer_key` is 32 bytes in base64 (SSE-C). If
+    `tagging` is set, objects get `tags` besides the tags of the offsets and the count.
     """
 
     bucket: str
@@ -117,7 +117,7 @@ class StoreSettings(Settings):
 class RegistrySettings(Settings):
     """A Schema Registry with Confluent's API. `properties` are confluent-kafka's client properties; any may be secret.
 
-    The registry is not asked for `archived` schemas: these can be used even if it no longer exists.
+    The registry is not asked for `archived` schemas, so these can be used even if it no longer exists.
     """
 
     url: str
@@ -128,11 +128,11 @@ class RegistrySettings(Settings):
 class ConverterSettings(Settings):
     """The settings to decode keys or values. `format` is one of our names, or a user's dotted Python name.
 
-    `schemas_enable`: JSON has Connect's envelope of schema and payload.
+    `schemas_enable` is True if JSON has Connect's envelope of schema and payload.
 
-    `options` are the other options of the converter, without their prefix, and `plugin_options` those of a user's
-    class: any may be secret. `unread` are the keys that make the converter unusable, if archiving does without it.
-    Empty: it can.
+    `options` are the other options of the converter, without their prefix, and `plugin_options` are the options of a
+    user's class: any may be secret. `unread` names the keys that make the converter unusable, if archiving does without
+    it. It is empty if the converter can be used.
     """
 
     format: str = "BYTES"
@@ -170,7 +170,7 @@ class TransformSettings(Settings):
 
 
 class LayoutSettings(Settings):
-    """The settings of the keys, the bounds and the bytes of objects. The row of each segment holds its own layout.
+    """The settings for the keys, the bounds and the bytes of objects. The row of each segment holds its own layout.
 
     `format`, `partitioner`, `timestamp_extractor` and `key_layout` are one of our names or the dotted name of a user's
     Python class.
@@ -214,12 +214,12 @@ class LayoutSettings(Settings):
 
     @property
     def out_of_range_folders(self) -> frozenset[str]:
-        """The folders of records out of range: the current one, and the default, perhaps used before."""
+        """The folders of records out of range: the current one, and the default, which may have been used before."""
         return frozenset({self.out_of_range_folder, type(self).model_fields["out_of_range_folder"].default})
 
     @property
     def has_out_of_range_folder(self) -> bool:
-        """True if keys tell records out of range by a folder of their own."""
+        """True if keys show records that are out of range by a folder of their own."""
         has_times = self.partitioner not in {"Default", "Field"} and self.timestamp_extractor != "Wallclock"
         return has_times and self.key_layout not in {"template", "lenses"}
 
@@ -230,7 +230,7 @@ class LayoutSettings(Settings):
 
     @property
     def daily_dir(self) -> str:
-        """The folder of merged days. It is beside the folder of hours: a reader of one of them gets no record twice."""
+        """The folder of merged days. It is beside the folder of hours, so a reader of either gets no record twice."""
         if self.topics_dir:
             return f"{self.topics_dir}_daily"
         return "daily"
@@ -272,18 +272,18 @@ class RecordSettings(Settings):
 
 
 PerTopic: TypeAlias = tuple[tuple[str, int], ...]
-"""A number by topic. That of the topic "" is for all topics without one of their own."""
+"""A number by topic. The number of the topic "" is for all topics that have none of their own."""
 
 
 class RetentionSettings(Settings):
-    """What goes from the archive, and when. -1, or no number: nothing.
+    """The rules by which data leaves the archive. -1, or no number, means that nothing does.
 
     Attributes:
         merged_ms: how long after the merge of its day the objects of an hour stay.
         ms: how long after its end a day stays.
         max_bytes: how many bytes of objects a topic may have before its oldest days go.
         first_day: days before this one go.
-        holds: topic (`*`: every one), first day and the day after the last one of days that stay, by every rule.
+        holds: days that stay whatever the rules say: topic (`*`: every one), first day, and the day after the last.
     """
 
     merged_ms: PerTopic = ()
@@ -299,7 +299,7 @@ class RetentionSettings(Settings):
         return self.first_day is not None or any(number >= 0 for _, number in rules)
 
     def is_on_hold(self, topic: str, first_day: date, next_day: date) -> bool:
-        """Return True if nothing may go of a day of the topic from `first_day` to the one before `next_day`."""
+        """Return True if a hold covers a day of the topic from `first_day` to the one before `next_day`."""
         return any(name in {topic, "*"} and first < next_day and first_day < end for name, first, end in self.holds)
 
 
@@ -336,20 +336,20 @@ class SourceSettings(Settings):
         behavior_on_error: the handling of unreadable objects and records.
         poll_interval_ms: how often the sensor looks for new objects.
         look_back_ms: how long after its time an object may come to a time folder and be counted at once.
-        fields: the fields of Aiven's envelope in their order. Empty: objects hold values alone.
+        fields: the fields of Aiven's envelope in their order, or empty if objects hold only values.
         value_encoding: how values are encoded in Aiven's csv.
-        csv_empty: the meaning of an empty key or value there. None: a key is null, a value is bad.
-        bare: Aiven's output type, if it wrote values alone.
+        csv_empty: the meaning of an empty key or value in csv. If None, an empty key is null and an empty value is bad.
+        bare: Aiven's output type, if it wrote only values.
         base64: the parts written with ByteArrayConverter. In JSON their bytes are base64. Headers are base64 in every
             text format.
         header_converter: the sink's class for headers.
         offset_field: the path of the field with a record's offset.
         timestamp_field: the path of the field with a record's timestamp.
-        thaw_days: None: objects in cold storage are reported, and no copies are asked for.
+        thaw_days: how many days copies of objects in cold storage are asked for. If None, they are only reported.
         thaw_tier: how fast S3 makes the copies.
-        cluster: the id, or the bootstrap servers, of the records' cluster. None: the file names none.
-        separator_is_named: the file names the separator, so it is no default.
-        codec_is_named: the file names the codec, so it is no default.
+        cluster: the id, or the bootstrap servers, of the records' cluster, or None if the file names none.
+        separator_is_named: True if the file names the separator, so it is no default.
+        codec_is_named: True if the file names the codec, so it is no default.
     """
 
     behavior_on_error: Behavior = "fail"
@@ -377,7 +377,7 @@ class ConnectorConfig(Settings):
     topics: tuple[str, ...]
     topics_regex: str | None = None
     others_dead_letters: frozenset[str] = frozenset()
-    """Dead letter topics of the connectors of the folder. `topics_regex` does not match them."""
+    """The dead letter topics of the folder's connectors. `topics_regex` does not match them."""
 
     tasks_max: PositiveInt = 1
     kafka: KafkaSettings
@@ -387,13 +387,13 @@ class ConnectorConfig(Settings):
     archive: ArchiveSettings
     source: SourceSettings | None = None
     reader: "ConnectorConfig | None" = None
-    """Of a sink whose objects only a listing of the bucket reads back: its file as that of a source. Else None."""
+    """A sink's file read as a source's file, if only a listing of the bucket can read its objects back. Else None."""
 
     unreadable: tuple[str, ...] = ()
-    """Why the file of such a sink is none of a source, by its keys."""
+    """The reasons why such a sink's file cannot be read as a source's file, by its keys."""
 
     unnamed_topics: str = ""
-    """Of the reader of a sink: why nothing tells by which topics its routers name its objects. Empty: `topics` do."""
+    """In a sink's reader, the reason why the topics in its objects' names are unknown. Empty if `topics` has them."""
 
     @property
     def restore_store(self) -> StoreSettings:
@@ -424,7 +424,7 @@ def routes_records(step_type: str, predicate_type: str | None) -> bool:
 
 
 def compile_topic_filter(config: ConnectorConfig, topics: tuple[str, ...]) -> Callable[[str], bool]:
-    """Return a function to select topics: by `topics`, else by the file. Without both, it selects all."""
+    """Return a function that selects topics: by `topics`, else by the file. Without either, it selects all."""
     named = set(topics or config.topics)
     if named:
         return named.__contains__
@@ -437,14 +437,14 @@ def compile_topic_filter(config: ConnectorConfig, topics: tuple[str, ...]) -> Ca
 def match_topics(config: ConnectorConfig, topics: Iterable[str]) -> tuple[str, ...]:
     """Return the `topics` that fully match the connector's `topics.regex`, sorted. None match without a regex.
 
-    Internal topics and the dead letter topics of all connectors are left out: two connectors archiving each other's
-    letters would make letters of letters, for ever.
+    Internal topics and the dead letter topics of all connectors are left out, because two connectors archiving each
+    other's letters would make letters of letters, for ever.
     """
     return tuple(topic for topic in _match_all(config, topics) if not _is_of_letters(config, topic))
 
 
 def list_letter_topics(config: ConnectorConfig, topics: Iterable[str]) -> tuple[str, ...]:
-    """Return the matching topics left out as dead letter topics."""
+    """Return the matching topics that are left out because they are dead letter topics."""
     return tuple(topic for topic in _match_all(config, topics) if _is_of_letters(config, topic))
 
 

@@ -38,15 +38,15 @@ logger = logging.getLogger(__name__)
 _ANY = {"UNKNOWN", "ANY"}
 ACL_OPERATIONS = frozenset(AclOperation.__members__) - _ANY
 ACL_PERMISSIONS = frozenset(AclPermissionType.__members__) - _ANY
-"""What an ACL may say, by Kafka's names."""
+"""The operations and permissions that an ACL may have, as Kafka names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
     """A topic: its id, its kafka partitions in ascending order, and the configs set on the topic itself.
 
-    `operations` are Kafka's names of the admin client's rights on it, None if unknown; `acls` None if they are unknown;
-    `replication_factor` is the least of its kafka partitions.
+    `operations` holds Kafka's names for the admin client's rights on it. It is None if they are unknown, and so is
+    `acls`. `replication_factor` is the lowest of its kafka partitions.
     """
 
     topic: str
@@ -57,7 +57,7 @@ class TopicDescription:
     operations: frozenset[str] | None = None
     replication_factor: int | None = None
     configs_in_force: Mapping[str, str] = field(default_factory=dict)
-    """Those set on the topic, and the broker's defaults."""
+    """The configs set on the topic, and the broker's defaults for all others."""
 
     @property
     def generation(self) -> TopicGeneration:
@@ -68,9 +68,10 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """A cluster: its id, its number of brokers, and the admin client's rights on it, None if unknown.
+    """A cluster: its id, its number of brokers, and the admin client's rights on it (None if unknown).
 
-    `broker_id` is the id of any broker; `addresses` is broker id -> host and port.
+    `broker_id` is the id of any one broker, and -1 if there is none. `addresses` maps a broker's id to its host and
+    port.
     """
 
     cluster_id: str
@@ -85,7 +86,8 @@ class ClusterAdmin(OffsetAdmin):
     """One cluster's admin client.
 
     Every call raises BrokerUnavailableError when no broker answers within `timeout_seconds`, AuthorizationError when
-    credentials or rights are refused, and MissingTopicError when the topic or a kafka partition of it is absent.
+    credentials or rights are refused, and MissingTopicError when the topic or one of its kafka partitions does not
+    exist.
     """
 
     def __enter__(self) -> "ClusterAdmin":
@@ -118,9 +120,9 @@ class ClusterAdmin(OffsetAdmin):
         return ClusterDescription(str(cluster.cluster_id), len(addresses), operations, broker_id, addresses)
 
     def read_topic_acls(self, topics: Collection[str]) -> dict[str, tuple[TopicAcl, ...] | None]:
-        """Return the ACLs of the topics' literal names, in order; None if the cluster keeps or shows none.
+        """Return the sorted ACLs of each topic's literal name, or None if the cluster keeps or shows none.
 
-        One request brings those of all literal names.
+        For several topics, one request fetches the ACLs of all literal names.
         """
         only = next(iter(topics)) if len(topics) == 1 else None
         anything: Any = None
@@ -157,7 +159,7 @@ class ClusterAdmin(OffsetAdmin):
         return bool(self.read_broker_config(cluster.broker_id, "authorizer.class.name"))
 
     def read_broker_config(self, broker_id: int, name: str) -> str | None:
-        """Return a config of a broker. None: it has none, or does not show it (DESCRIBE_CONFIGS on the cluster)."""
+        """Return a config of a broker, or None if it has none or does not show it (DESCRIBE_CONFIGS on the cluster)."""
         resource = ConfigResource(ConfigResource.Type.BROKER, str(broker_id))
         futures = self._client.describe_configs([resource], request_timeout=self._timeout)
         try:
@@ -187,7 +189,7 @@ class ClusterAdmin(OffsetAdmin):
             self._await_answer(future, f"giving topic {topic} an ACL for {binding.principal}")
 
     def topic_exists(self, topic: str) -> bool:
-        """Return True if the topic is there."""
+        """Return True if the topic exists."""
         try:
             self.find_topics([topic]).all_or_raise()
         except MissingTopicError:
@@ -209,7 +211,10 @@ class ClusterAdmin(OffsetAdmin):
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create the topic, and wait until it can be used. PermanentError if it exists. -1 is the brokers' default."""
+        """Create the topic, and wait until it can be used. -1 is the brokers' default.
+
+        Raises PermanentError if the topic exists.
+        """
         what = f"creating topic {topic} with {kafka_partitions} kafka partitions"
         new = NewTopic(topic, kafka_partitions, replication_factor, config=dict(configs or {}))
         self._create(new, what, operation_timeout=self._timeout)
@@ -222,9 +227,9 @@ class ClusterAdmin(OffsetAdmin):
             time.sleep(POLL_SECONDS)
 
     def delete_topic(self, topic: str, topic_id: str, *, only_unused: bool = False) -> bool:
-        """Delete the topic if it has this id, and no other of its name. Return True if it was deleted.
+        """Delete the topic if it has this id, but not another topic of its name. Return True if it was deleted.
 
-        With `only_unused` it stays if it was written to. If it cannot be deleted, it stays too: a warning is logged.
+        With `only_unused` it stays if anything was written to it. If it cannot be deleted, a warning is logged.
         """
         try:
             description = self.describe_topic(topic)
@@ -241,7 +246,7 @@ class ClusterAdmin(OffsetAdmin):
     def check_new_topic(
         self, topic: str, kafka_partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:
-        """Raise the error of creating this topic, without creating it. ConfigError for a refused config."""
+        """Raise the error that creating this topic would raise (ConfigError if a config is refused). Create nothing."""
         new = NewTopic(topic, kafka_partitions, replication_factor, config=dict(configs))
         self._create(new, f"asking whether creating topic {topic} is possible", validate_only=True)
 
@@ -255,7 +260,7 @@ class ClusterAdmin(OffsetAdmin):
         self._await_answer(futures[new.topic], what)
 
     def _is_usable(self, topic: str, kafka_partitions: int) -> bool:
-        """Return True if the leaders themselves answer: metadata names them before they know that they lead."""
+        """Return True if the leaders themselves answer, since metadata names them before they know they lead."""
         try:
             return bool(self.frontiers(topic, range(kafka_partitions)))
         except (BrokerUnavailableError, MissingTopicError):
@@ -279,7 +284,7 @@ class ClusterAdmin(OffsetAdmin):
 def _build_description(
     topic: FoundTopic, entries: Sequence[ConfigEntry], acls: tuple[TopicAcl, ...] | None
 ) -> TopicDescription:
-    """Build the description of a topic from its metadata, its configs (also defaults) and its ACLs (None: unknown)."""
+    """Build the description of a topic from its metadata, configs (with defaults) and ACLs (None if unknown)."""
     return TopicDescription(
         topic=topic.topic,
         topic_id=topic.topic_id,

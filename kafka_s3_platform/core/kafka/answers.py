@@ -1,8 +1,8 @@
-"""Checks the offsets and epochs in a broker's answer, as soon as they arrive.
+"""Checks the offsets and epochs in a broker's answer as soon as it arrives.
 
-If a broker shutting down does not answer for a kafka partition, librdkafka returns -1001 and no error. Such a number,
-like any other impossible one, raises BrokerUnavailableError here: the same question gets a true answer later. After
-these checks no offset is negative, and no log ends before it starts.
+If a broker is shutting down and does not answer for a kafka partition, librdkafka returns -1001 and no error. Such a
+number, like any other impossible one, raises BrokerUnavailableError here, because the same question will get a true
+answer later. After these checks no offset is negative, and no log ends before it starts.
 """
 
 import time
@@ -26,37 +26,37 @@ LogEnd = NewType("LogEnd", int)
 
 
 class RecordOffset(int):
-    """The offset of a record, as a broker answers it together with the record's timestamp."""
+    """The offset of a record, which a broker returns together with the record's timestamp."""
 
     timestamp_ms: int = NO_TIMESTAMP
 
     @classmethod
     def of(cls, offset: int, timestamp_ms: int) -> "RecordOffset":
-        """Return `offset` as a number with the record's timestamp in epoch ms."""
+        """Return `offset` as a number that also carries the record's timestamp in epoch ms."""
         record_offset = cls(offset)
         record_offset.timestamp_ms = timestamp_ms
         return record_offset
 
 
 NO_RECORD_SO_LATE = -1
-"""Kafka answers this offset if no record has the timestamp or a later one. No other negative offset is an answer."""
+"""The offset that Kafka returns if no record has the timestamp or a later one. No other negative one is an answer."""
 
 
 class Untold(Enum):
-    """Mark the offset of a timestamp as unknown: the broker names no record so late, but there may be one.
+    """Marks the offset of a timestamp as unknown: the broker names no record so late, but there may be one.
 
     From the log start on, a broker looks into the first log segment that ever had a record so late, and into no later
     one (LogSegments and `findOffsetByTimestamp` in Kafka's UnifiedLog). If the latest records of this segment were
-    deleted, it finds none. If DeleteRecords deleted a whole segment, this lasts for minutes. If it deleted a record
-    with a time in the far future, it lasts for good. An answer is also unknown if the log has no record with its offset
-    and timestamp.
+    deleted, it finds none. This lasts for minutes if DeleteRecords deleted a whole segment, and for good if it deleted
+    a record with a time in the far future. An answer is also unknown if the log has no record with the offset and
+    timestamp it names.
     """
 
     UNTOLD = "untold"
 
 
 OffsetAtTime = RecordOffset | Literal[Untold.UNTOLD] | None
-"""The first record with a timestamp or a later one, None if there is none, UNTOLD if that is not known."""
+"""The first record with a given timestamp or a later one, None if there is none, or UNTOLD if that is not known."""
 
 NOTHING_COMMITTED = OFFSET_INVALID
 """A group's coordinator answers -1 if the group has committed nothing. librdkafka turns it into this number."""
@@ -68,20 +68,20 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 AGAIN_SECONDS = 2.0
-"""How long a question is asked again after an impossible answer. Brokers give such answers while they start."""
+"""The time for which a question is repeated after an impossible answer. Brokers give such answers while they start."""
 
 POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Answers(Generic[K, A]):
-    """The answers to the questions of one call, and the errors of the questions without an answer."""
+    """The answers to the questions of one call, and the errors of the questions that have no answer."""
 
     results: Mapping[K, A]
     failures: Mapping[K, PlatformError]
 
     def convert(self, function: Callable[[K, A], B]) -> "Answers[K, B]":
-        """Convert each answer by a function of key and answer. BrokerUnavailableError makes it a failure."""
+        """Convert each answer by a function of key and answer. If it raises BrokerUnavailableError, the key fails."""
         results: dict[K, B] = {}
         failures = dict(self.failures)
         for key, answer in self.results.items():
@@ -92,22 +92,22 @@ class Answers(Generic[K, A]):
         return Answers(results, failures)
 
     def zip(self, other: "Answers[K, B]") -> "Answers[K, tuple[A, B]]":
-        """Pair the answers to two questions about the same keys. A key with a failure of either is a failure."""
+        """Pair the answers to two questions about the same keys. A key that failed in either is a failure."""
         pairs = {key: (answer, other.results[key]) for key, answer in self.results.items() if key in other.results}
         return Answers(pairs, {**other.failures, **self.failures})
 
     def all_or_raise(self) -> Mapping[K, A]:
-        """Return all answers. Raises the error of the first question without one."""
+        """Return all answers, or raise the error of the first question that has none."""
         for failure in self.failures.values():
             raise failure
         return self.results
 
     def any_or_raise(self) -> Mapping[K, A]:
-        """Return the answers. Raises the error of the first question only if no question has an answer."""
+        """Return the answers, or raise the error of the first question if no question has an answer."""
         return self.results or self.all_or_raise()
 
     def merge_retry(self, later: "Answers[K, A]") -> "Answers[K, A]":
-        """Return these answers and `later` ones, to failed questions asked again."""
+        """Return these answers together with `later` ones, to questions that had failed and were asked again."""
         failures = {**self.failures, **later.failures}
         unanswered = {key: err for key, err in failures.items() if key not in later.results}
         return Answers({**self.results, **later.results}, unanswered)
@@ -128,8 +128,8 @@ def ask_again(answers: Answers[K, A], ask: Callable[[Sequence[K]], Answers[K, A]
 def ask_in_parts(keys: Sequence[K], size: int, ask: Callable[[Sequence[K]], Answers[K, A]]) -> Answers[K, A]:
     """Ask about `size` keys at a time, so no request is too large. Return the answers to all `keys`.
 
-    If no broker answers about a part, the next parts are not asked about, and get the same failure. So an unreachable
-    cluster costs one timeout, and not one for each part.
+    If no broker answers for one part, the next parts are not asked about, and get the same failure. An unreachable
+    cluster thus costs only one timeout, and not one for each part.
     """
     answers: Answers[K, A] = Answers({}, {})
     for start in range(0, len(keys), size):
@@ -179,9 +179,10 @@ def check_leader_epoch(epoch: int | None, where: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """The ends of a log: its last stable offset was asked for after its high watermark.
+    """The ends of a log. Its last stable offset was asked for after its high watermark.
 
-    If records arrived in between, the answer may lie above the high watermark. Then no transaction was open below it.
+    If records arrived in between, the last stable offset may lie above the high watermark. If so, no transaction was
+    open below the high watermark.
     """
 
     high_watermark: LogEnd
@@ -191,9 +192,9 @@ class LogEnds:
 
 
 def check_log_ends(offsets: tuple[int, int], epoch: int | None, observed_at: datetime, where: str) -> LogEnds:
-    """Check `offsets`, the high watermark and the last stable offset, in the order of the requests.
+    """Check `offsets`: the high watermark and the last stable offset, in the order they were asked for.
 
-    The log ends at the higher one: either more records came meanwhile, or the first answer was too low.
+    The log ends at the higher one, because either more records came meanwhile or the first answer was too low.
     """
     end, stable = (check_log_end(offset, where) for offset in offsets)
     return LogEnds(max(end, stable), stable, check_leader_epoch(epoch, where), observed_at)
@@ -208,7 +209,7 @@ def check_log_bounds(bounds: tuple[int, int], where: str) -> tuple[LogStart, Log
 
 
 def check_frontier(kafka_partition: int, log_start: int, ends: LogEnds, where: str) -> Frontier:
-    """Return a kafka partition's frontier from the `ends` of its log, and its start, asked for after them."""
+    """Return a kafka partition's frontier from the `ends` of its log and its start, which was asked for after them."""
     start = check_log_start(log_start, where)
     _check_order(start, ends.high_watermark, "ends at", where)
     _check_order(start, ends.last_stable_offset, "is stable up to", where)
@@ -223,14 +224,14 @@ def _check_order(start: LogStart, end: LogEnd, verb: str, where: str) -> None:
 
 
 def _check_offset(number: int, what: str, where: str) -> int:
-    """Return the offset or epoch. Raise BrokerUnavailableError, with `what` it is and `where`, if it is negative."""
+    """Return the offset or epoch. If it is negative, raise BrokerUnavailableError with `what` it is and `where`."""
     if number < 0:
         raise _make_answer_error(f"{number} as {what}", where)
     return number
 
 
 def _make_answer_error(answer: str, where: str) -> BrokerUnavailableError:
-    """Return the error for an impossible `answer` of a broker to the request `where`."""
+    """Return the error for an impossible `answer` a broker gave to the request `where`."""
     return BrokerUnavailableError(
         f"{where}: the broker answered {answer}, which cannot be. One that is going down or coming up answers so for a "
         f"moment; the next try asks again"

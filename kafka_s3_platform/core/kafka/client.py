@@ -1,6 +1,6 @@
-"""The common part of all our librdkafka clients: properties, logging, the reasons of failures, calls of admin clients.
+"""The common part of all our librdkafka clients: properties, logging, the reasons for failures, admin calls.
 
-Each call has a bound on how long its answer may take.
+Each call has a limit on how long its answer may take.
 """
 
 import logging
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reasons:
-    """Connection errors reported by librdkafka since the last answer: they explain a missing answer."""
+    """The connection errors librdkafka has reported since the last answer, which explain a missing answer."""
 
     def __init__(self) -> None:
         self._latest: dict[int, KafkaError] = {}
@@ -39,7 +39,7 @@ class Reasons:
             self._failed_addresses.add(address)
 
     def __str__(self) -> str:
-        # That brokers are down, librdkafka says of any failure, and counts them wrongly: another reason says why.
+        # librdkafka reports that brokers are down at any failure, and miscounts them. Any other reason explains more.
         messages = [error.str() for code, error in self._latest.items() if code != BROKERS_DOWN]
         if self._closed and not any("Disconnected" in message for message in messages):
             messages.append(self._closed)
@@ -47,15 +47,16 @@ class Reasons:
         return "; ".join(messages) or "no connection error was reported"
 
     def note_log(self, line: str) -> None:
-        """Note a line of librdkafka's log about a closed connection: no error reports it."""
+        """Note a line of librdkafka's log about a closed connection, which no error reports."""
         if ": Disconnected" in line:
             self._closed = line.rpartition("]: ")[2]
 
     def are_refusals(self, address_count: int) -> bool:
-        """Return True if no broker takes a connection, or one closes it without a word.
+        """Return True if no broker accepts a connection, or if one closes it without giving a reason.
 
-        Each failing one of `address_count` bootstrap servers is reported. "All brokers down" may be missing: librdkafka
-        reports it once, when its count of brokers up comes to 0, and on a busy machine it miscounts.
+        Each failing one of the `address_count` bootstrap servers is reported. "All brokers down" may be missing,
+        because librdkafka reports it once, when its count of reachable brokers drops to 0, and miscounts on a busy
+        machine.
         """
         return (
             BROKERS_DOWN in self._latest or bool(self._closed) or len(self._failed_addresses) >= max(1, address_count)
@@ -88,14 +89,14 @@ UNVERIFIED = {
     "enable.ssl.certificate.verification": ("false", "any certificate is taken for theirs"),
     "ssl.endpoint.identification.algorithm": ("none", "the certificate of any other server is taken for theirs"),
 }
-"""What turns the verification of brokers off: property, value, and what it means."""
+"""The properties that turn the verification of brokers off, each with the value that does so and its meaning."""
 
 _told: set[tuple[str, str]] = set()
-"""The brokers that this process has already warned of."""
+"""The brokers and properties that this process has already warned about."""
 
 
 def _warn_of_unverified(properties: Mapping[str, Any]) -> None:
-    """Warn once per process, so once per run, of unverified brokers."""
+    """Warn about unverified brokers, once per process and so once per run."""
     if not str(properties.get("security.protocol", "")).lower().endswith("ssl"):
         return
     servers = str(properties["bootstrap.servers"])
@@ -113,7 +114,7 @@ def _warn_of_unverified(properties: Mapping[str, Any]) -> None:
 
 
 class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
-    """Logs librdkafka's lines at debug level: errors reach the caller as exceptions."""
+    """Logs librdkafka's lines at debug level, since errors reach the caller as exceptions."""
 
     def __init__(self, reasons: Reasons) -> None:
         super().__init__(logging.getLogger("kafka_s3_platform.core.kafka.librdkafka"))
@@ -130,7 +131,7 @@ _ROLES: Mapping[type, Literal["admin", "consumer", "producer"]] = {
     Consumer: "consumer",
     Producer: "producer",
 }
-"""The prefix in the worker file of the properties of each class of clients."""
+"""For each class of clients, the prefix that its properties have in the worker file."""
 
 Client = TypeVar("Client", AdminClient, Consumer, Producer)
 
@@ -142,14 +143,14 @@ def open_client(
     defaults: Mapping[str, Any],
     fixed: Mapping[str, Any],
 ) -> Client:
-    """Open a client of librdkafka: the worker file overrides `defaults`, nothing overrides `fixed`.
+    """Open a client of librdkafka. The worker file overrides `defaults`, and nothing overrides `fixed`.
 
-    `reasons` gets its connection errors. Raises ConfigError for properties unknown to librdkafka.
+    `reasons` gets the client's connection errors. Raises ConfigError for properties librdkafka does not know.
     """
     role = _ROLES[client_class]
     configured = replace_msk_login(settings.properties(role))
     _warn_of_unverified(configured)
-    # A producer, which an admin client is to librdkafka, creates the topic that it asks for, if the broker lets it.
+    # To librdkafka, an admin client is a producer, which creates any topic that it asks about if the broker lets it.
     ours: dict[str, Any] = {"allow.auto.create.topics": False, "error_cb": reasons, "logger": _QuietLogger(reasons)}
     try:
         return client_class({**defaults, **configured, **fixed, **ours})
@@ -160,7 +161,7 @@ def open_client(
 def fetch_metadata(
     client: AdminClient | Consumer, topic: str | None, seconds: float, reasons: Reasons, what: str
 ) -> ClusterMetadata:
-    """Return a broker's metadata of the topic, or of all topics. Also raises the error of the topic itself."""
+    """Return a broker's metadata of the topic, or of all topics if it is None. Also raise the topic's own error."""
     try:
         # Asking for one topic also brings its leaders into librdkafka's cache.
         metadata = client.list_topics(topic, timeout=seconds)
@@ -176,26 +177,26 @@ def fetch_metadata(
     return metadata
 
 
-# What librdkafka is given for one call.
+# The time that librdkafka has for one call.
 TIMEOUT_SECONDS = 30.0
 GRACE_SECONDS = 5.0
-"""How much longer we wait for a future than librdkafka waits, and how long after a refusal."""
+"""The time that we wait for a future in addition to librdkafka's timeout, and the whole time after a refusal."""
 
 BEGIN_SECONDS = 2.0
-"""How much longer after the grace, where nothing was begun and connections are refused or closed."""
+"""The time to wait after the grace, if a command or run is only beginning and connections are refused or closed."""
 
 _answered: set[str] = set()
-"""The clusters that have answered this process. One that goes away then may be restarting: it is waited for."""
+"""The clusters that have answered this process. If one goes away later, it may be restarting, so it is waited for."""
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 
 class AdminCalls:
-    """Calls of one cluster's admin client: each is awaited for a bounded time, and its errors become ours.
+    """Calls of one cluster's admin client. Each is awaited for a limited time, and its errors are translated to ours.
 
-    With `begins`, this client is the first of a command or a run: connections refused at all addresses of the cluster
-    are reported soon, and not only after the whole timeout.
+    `begins` is True for the first client of a command or a run. If connections are then refused at all addresses of the
+    cluster, this is reported soon, and not only after the whole timeout.
     """
 
     def __init__(
@@ -212,21 +213,21 @@ class AdminCalls:
         )
 
     def close(self) -> None:
-        """Serve librdkafka's last events, and end it.
+        """Serve librdkafka's last events, and end the client.
 
-        Python's cycle collector may run in a thread of librdkafka's. Ended there, the client would abort the process
+        Python's cycle collector may run in a thread of librdkafka's. Ending the client there would abort the process
         (confluent-kafka-python's pull request 2131).
         """
         self._client.poll(0)
         self._opened.close()
 
     def ask(self, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:
-        """Return the answer to a call with the admin client and its request timeout; `what` is for errors."""
+        """Return the answer to `call`, which gets the admin client and its request timeout. `what` is for errors."""
         answer: T = self._await_answer(call(self._client, self._timeout), what)
         return answer
 
     def _ask_metadata(self) -> ClusterMetadata:
-        """Ask for metadata of all topics. Wait for GRACE_SECONDS first, to report a refusal soon, then longer."""
+        """Ask for all topics' metadata. Wait only GRACE_SECONDS at first, to report a refusal soon, then longer."""
 
         def ask(seconds: float) -> ClusterMetadata:
             with self._note_waiting():
@@ -260,7 +261,7 @@ class AdminCalls:
             raise self._translate_error(err, what) from err
 
     def _await_result(self, future: "Future[Any]", what: str) -> Any:
-        """Wait for an answer; after a refusal only for GRACE_SECONDS, though librdkafka repeats the call for longer."""
+        """Wait for an answer. After a refusal, stop after GRACE_SECONDS, though librdkafka repeats the call longer."""
         question = f"{what} at {self._bootstrap_servers}"
         with self._note_waiting():
             try:
@@ -284,8 +285,8 @@ class AdminCalls:
     def _await_late_result(self, future: "Future[Any]", question: str) -> Any:
         """Wait for a late answer, up to the timeout.
 
-        If with `begins` all connections are refused, it waits no longer than BEGIN_SECONDS. They are counted before
-        each wait, since a busy machine notices a refusal late.
+        With `begins`, it waits no longer than BEGIN_SECONDS if all connections are refused, unless the cluster has
+        answered this process before. Refusals are counted before each wait, since a busy machine notices one late.
         """
         ends = time.monotonic() + self._timeout
         addresses = self._bootstrap_servers.split(",")

@@ -1,4 +1,4 @@
-"""The reader on confluent-kafka: it knows all security settings and errors of Kafka, and is slower than `FetchReader`.
+"""The reader that uses confluent-kafka. It knows all security settings and errors of Kafka, but is slower than ours.
 
 A `MessageStream` holds the consumer's position and the messages fetched ahead; a `RangeTally` sums up one range.
 """
@@ -73,7 +73,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def limit_answers(settings: KafkaSettings) -> int:
-    """Return how large an answer may be: as large as a batch. It limits most decompressed sizes too."""
+    """Return the maximum size of an answer: at least a whole batch. It limits most decompressed sizes too."""
     return max(100_000_000, settings.batch_bytes)
 
 
@@ -90,7 +90,7 @@ _FIXED = {
 
 @final
 class ConfluentReader(RecordReader):
-    """The RecordReader on confluent-kafka: one consumer, no group membership, no commits.
+    """The RecordReader for confluent-kafka. It has one consumer, and neither joins a group nor commits anything.
 
     The reader waits at most `answer_seconds` for a silent broker, and at most `end_seconds` for new records if the
     kafka partition ends before the range. With `allow_gaps` it records deleted offsets as gaps and reads on after them.
@@ -131,15 +131,15 @@ class ConfluentReader(RecordReader):
         """Read one range.
 
         Iterating raises OffsetGapError for deleted offsets unless gaps are allowed, OpenTransactionError if the last
-        stable offset stays below the end, IntegrityError for records it cannot deliver unchanged, or
-        LogTruncatedError, BrokerUnavailableError, MissingTopicError or AuthorizationError.
+        stable offset stays below the end, IntegrityError for records it cannot deliver unchanged, or LogTruncatedError,
+        BrokerUnavailableError, MissingTopicError or AuthorizationError.
         """
         tally = RangeTally(offsets.start_offset)
         tp = TopicPartition(self._topic, kafka_partition)
         return RangeRead(self._read(tp, offsets, leader_epoch, tally), tally.failures)
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Return an EpochEnd if the log was truncated, without the end: librdkafka does not tell it. Else None."""
+        """Return an EpochEnd if the log was truncated, else None. librdkafka does not report where exactly it ends."""
         self._stream = None
         tally = RangeTally(offset)
         stream = self._open(TopicPartition(self._topic, kafka_partition), offset, leader_epoch)
@@ -158,14 +158,14 @@ class ConfluentReader(RecordReader):
         return None
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
-        """Return the timestamp of the committed record at this offset, None if the log has none there.
+        """Return the timestamp of the committed record at this offset, or None if the log has none there.
 
-        Raises as `read`; IntegrityError if the record cannot be read.
+        Raises the other errors of `read`, such as IntegrityError if the record cannot be read.
         """
         try:
             batches = list(self.read(kafka_partition, OffsetRange(offset, offset + 1)))
         except (LogTruncatedError, OffsetGapError, OpenTransactionError):
-            # the log does not reach it, does not hold it any more or not for good
+            # the log does not reach the record, no longer holds it, or may not keep it
             return None
         times = (int(t) for batch in batches for t in batch.column("timestamp").cast(pa.int64()).to_pylist())
         return next(times, None)
@@ -173,7 +173,7 @@ class ConfluentReader(RecordReader):
     def _read(
         self, tp: TopicPartition, offsets: OffsetRange, leader_epoch: int | None, tally: RangeTally
     ) -> Generator[pa.RecordBatch, None, ReadEnd]:
-        """Yield the batches of one range, and return its result, after its start and its end were proven."""
+        """Yield the batches of one range. Return its result once no record can be missing at its start or end."""
         stream = self._stream
         self._stream = None
         is_new = stream is None or not stream.continues_with(tp, offsets.start_offset)
@@ -202,7 +202,7 @@ class ConfluentReader(RecordReader):
                 yield self._convert(stream, stream.take(end), tally)
 
     def _convert(self, stream: MessageStream, messages: list[Message], tally: RangeTally) -> pa.RecordBatch:
-        """Convert a run of records, count it, and adapt how much the next pull takes to the records' size."""
+        """Convert a run of records, count it, and adapt the size of the next pull to the records' size."""
         with pause_collector():
             batch, failures = convert_messages(stream.tp, messages)
         if failures and not self._skip_unreadable:
@@ -239,8 +239,8 @@ class ConfluentReader(RecordReader):
     def _prove_end(self, stream: MessageStream, end: int, proof: Message) -> None:
         """Read the range's last offset by itself. The broker has to deliver the same record again.
 
-        A record may claim a later offset than its own: the broker does not check it. Without this proof, such a record
-        would hide the next ones: librdkafka does not show a record's batch.
+        A record may claim a later offset than its own, since the broker does not check this. Without this proof, such a
+        record would hide the next ones, because librdkafka does not show a record's batch.
         """
         stream.usable = False
         probe = self._read_again(stream.tp, end - 1)
@@ -252,7 +252,7 @@ class ConfluentReader(RecordReader):
             raise make_disorder_error(stream.tp, f"{message.offset()} comes where {proof.offset()} came before")
 
     def _read_again(self, tp: TopicPartition, offset: int) -> MessageStream:
-        """Seek to one offset, and return a stream of its own with the first record or event from there."""
+        """Seek to one offset, and return a separate stream with the first record or event from there."""
         probe = MessageStream(tp, offset, offset, None, offset)
         self._assign(probe, None)
         while not probe.waiting:
@@ -260,7 +260,7 @@ class ConfluentReader(RecordReader):
         return probe
 
     def _explain_stall(self, stream: MessageStream, end: int) -> PlatformError:
-        """Return the error for overdue records: a silent broker, a truncated log, an open transaction, or another."""
+        """Return the error for records that do not come (silent broker, truncated log, open transaction, or other)."""
         if not stream.at_end:
             return self._reasons.explain_silence(
                 f"{stream}: no broker answered for {self._answer_seconds:g} s, the range ends at {end}"
@@ -279,7 +279,7 @@ class ConfluentReader(RecordReader):
         return BrokerUnavailableError(f"{waited}, though the log ends at {log.high_watermark}; {self._reasons}")
 
     def _handle(self, stream: MessageStream, event: Message, end: int, tally: RangeTally) -> None:
-        """Act on an event other than a record: the log's end, a lost position, an unreadable batch, or an error."""
+        """Handle an event that is not a record: the log's end, a lost position, an unreadable batch, or an error."""
         error = event.error()
         if error is None:
             raise AssertionError("a record is not an event")
@@ -297,7 +297,7 @@ class ConfluentReader(RecordReader):
             raise self._reasons.explain_failure(error, f"reading {stream}")
 
     def _skip_batch(self, stream: MessageStream, message: str, base_offset: int, end: int, tally: RangeTally) -> None:
-        """Report a batch librdkafka cannot decompress, and read on behind it. Without `skip_unreadable`, raise."""
+        """Report a batch librdkafka cannot decompress, and read on after it. Without `skip_unreadable`, raise."""
         start = max(stream.position, base_offset)
         if not self._skip_unreadable:
             raise make_unreadable_error(stream.tp, {start: message})
@@ -310,10 +310,10 @@ class ConfluentReader(RecordReader):
             self._assign(stream, None)
 
     def _find_batch_end(self, tp: TopicPartition, base_offset: int, end: int) -> int:
-        """Return the end of the batch at `base_offset`, `end` at most. All its offsets bring the same error."""
+        """Return the end of the batch at `base_offset`, at most `end`. All its offsets give the same error."""
         last = base_offset
         step = 1
-        # Each question reads the batch again. To ask few, search in doubling steps, then halve the last step.
+        # Each question reads the batch again. To ask only a few, search in doubling steps, then halve the last step.
         while last + step < end and self._is_refused(tp, base_offset, last + step):
             last = last + step
             step = 2 * step
@@ -325,13 +325,13 @@ class ConfluentReader(RecordReader):
         return behind
 
     def _is_refused(self, tp: TopicPartition, base_offset: int, offset: int) -> bool:
-        """Return True if reading at `offset` brings the same error of the batch at `base_offset`: it is part of it."""
+        """Return True if `offset` is in the batch at `base_offset`, so reading there gives the same error."""
         first = self._read_again(tp, offset).waiting[0][0]
         error = first.error()
         return error is not None and error.code() == BAD_COMPRESSION and first.offset() == base_offset
 
     def _handle_out_of_range(self, stream: MessageStream, error: KafkaError, end: int, tally: RangeTally) -> None:
-        """Read on behind offsets deleted by retention, or raise because the log does not reach the position."""
+        """Read on after offsets deleted by retention, or raise if the log does not reach the position."""
         log_start, log_end = self._ask_log_bounds(stream.tp)
         if log_start > stream.position:
             self._record_gap(stream.tp, stream.position, min(log_start, end), tally)
@@ -362,7 +362,7 @@ class ConfluentReader(RecordReader):
         tally.unproven = end
 
     def _check_start(self, stream: MessageStream, end: int, tally: RangeTally) -> None:
-        """Record a gap if no record below the log start of now was delivered: retention may have deleted some."""
+        """Record a gap if no record below the log start was delivered, since retention may have deleted some."""
         log_start, _ = self._ask_log_bounds(stream.tp)
         begun = tally.first_offset is not None and tally.first_offset < log_start
         if tally.unproven < min(log_start, end) and not begun:
@@ -383,7 +383,7 @@ class ConfluentReader(RecordReader):
         return check_log_bounds(bounds, what)
 
     def _open(self, tp: TopicPartition, start_offset: int, leader_epoch: int | None) -> MessageStream:
-        """Return a new stream from the first record at `start_offset` or later."""
+        """Return a new stream beginning with the first record at `start_offset` or later."""
         if tp.kafka_partition not in self._kafka_partitions:
             self._kafka_partitions = self._find_topic()
         if tp.kafka_partition not in self._kafka_partitions:
@@ -393,13 +393,13 @@ class ConfluentReader(RecordReader):
         return stream
 
     def _find_topic(self) -> frozenset[int]:
-        """Return the numbers of the topic's kafka partitions. Raise MissingTopicError, or the broker's other error."""
+        """Return the numbers of the topic's kafka partitions. Raise MissingTopicError or the broker's other errors."""
         what = f"looking for topic {self._topic} at {self._settings.bootstrap_servers}"
         metadata = fetch_metadata(self._consumer, self._topic, self._answer_seconds, self._reasons, what)
         return frozenset(metadata.topics[self._topic].partitions)
 
     def _assign(self, stream: MessageStream, leader_epoch: int | None) -> None:
-        """Have the consumer read from the stream's position on, after a check of the leader epoch if there is one."""
+        """Make the consumer read on from the stream's position, and check the leader epoch if one is given."""
         tp = stream.tp
         epoch = -1 if leader_epoch is None else leader_epoch
         place = Assignment(tp.topic, tp.kafka_partition, stream.position, leader_epoch=epoch)
@@ -408,14 +408,14 @@ class ConfluentReader(RecordReader):
             self._validate(stream, place)
 
     def _validate(self, stream: MessageStream, place: Assignment) -> None:
-        """Seek to the assigned place too: librdkafka checks a seek's leader epoch, but not an assignment's."""
+        """Seek to the assigned place too, since librdkafka checks a seek's leader epoch, but not an assignment's."""
         deadline = time.monotonic() + self._answer_seconds
         while time.monotonic() < deadline:
             try:
                 self._consumer.seek(place)
                 return
             except KafkaException as err:
-                # Under load a seek that an event of the assignment overtakes is outdated.
+                # Under load, an event of the assignment may overtake the seek, which is then outdated.
                 if err.args[0].code() not in {WRONG_STATE, OUTDATED}:
                     raise self._reasons.explain_failure(err, f"reading {stream}") from err
             # The assignment has not begun yet, or has already failed.

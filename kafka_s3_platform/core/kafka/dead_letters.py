@@ -1,7 +1,7 @@
-"""Records without a place in the archive: refused, logged, or sent to the dead letter topic unchanged.
+"""Records that cannot be archived: they are refused, logged, or sent to the dead letter topic unchanged.
 
-A *letter* is such a record in the dead letter topic, with the reason of its failure in headers. Source of names and
-values: Apache Kafka Connect, DeadLetterQueueReporter and LogReporter.
+A *letter* is such a record in the dead letter topic, with headers that give the reason for its failure. Names and
+values are taken from Apache Kafka Connect's DeadLetterQueueReporter and LogReporter.
 """
 
 import logging
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 # Connect's prefix, so that tools for its dead letter queues read these too.
 HEADER_PREFIX = "__connect.errors."
 MAX_LETTERS = 5
-"""So many letters a connector makes of one record. Who sends letters again, to have them archived, needs some tries."""
+"""The number of letters that a connector makes of one record. Whoever sends letters again may need a few tries."""
 
 TASK_ID = "0"
 """`task.id` of every dead letter: there are no Connect tasks here."""
@@ -63,16 +63,16 @@ KAFKA_PARTITION = 0
 """The kafka partition of the dead letter topic that gets all letters; a topic that we create has no other."""
 
 LOGGED_BYTES = 1_000
-"""Bytes of a key or value that a log line shows."""
+"""The number of bytes of a key or value that a log line shows."""
 
 HEADERS_BYTES = 65_536
-"""How much larger than a record its letter may be, in a topic that we create."""
+"""The number of bytes by which a letter may exceed its record, in a topic that we create."""
 
 MAX_REFUSED_ALONE = 100
-"""After so many letters were refused one by one, those of a refused batch are refused without a further try."""
+"""Once this many letters have been refused one by one, the letters of a refused batch are not tried again."""
 
 _FIXED: Mapping[str, Any] = {
-    # A letter that is refused fails alone. Idempotence would give up with it what else was sent.
+    # A letter that is refused fails alone. With idempotence, everything else that was sent would fail with it.
     "enable.idempotence": False,
     "acks": "all",
     # keeps the order also where a request is repeated
@@ -90,7 +90,7 @@ def check_tolerance(errors: ErrorSettings, failures: Sequence[RecordFailure], to
 
 
 def build_record_error(failures: Sequence[RecordFailure], topic: str, kafka_partition: int) -> RecordError:
-    """Build the error to end a task with failed records: the first of them, and advice."""
+    """Build the error that ends a task with failed records. It describes the first of them, and gives advice."""
     first = min(failures, key=lambda failure: failure.offset)
     advice = LETTER_ADVICE.get(
         first.stage,
@@ -105,11 +105,11 @@ def build_record_error(failures: Sequence[RecordFailure], topic: str, kafka_part
 class DeadLetterQueue:
     """Sends the dead letters of one task to the connector's dead letter topic. Without such a topic, it only logs.
 
-    Letters keep the record's key, value, headers and timestamp (a record without one, or with timestamp 0, gets the
-    time of sending). Each letter is delivered when `send` returns, at least once: a task failed or killed before its
-    range is committed to the index sends its letters again when the range is repeated. A transaction for each task
-    would not change this, since the index is committed later and elsewhere. Repeated letters have the same headers
-    `topic`, `partition` and `offset`.
+    Letters keep the record's key, value, headers and timestamp (a record with no timestamp, or timestamp 0, gets the
+    time of sending). When `send` returns, each letter has been delivered at least once: a task that fails or is killed
+    before its range is committed to the index sends its letters again when the range is repeated. A transaction for
+    each task would not change this, since the index is committed later and elsewhere. Repeated letters have the same
+    headers `topic`, `partition` and `offset`.
     """
 
     def __init__(self, kafka: KafkaSettings, errors: ErrorSettings, connector: str, topic: str) -> None:
@@ -124,14 +124,14 @@ class DeadLetterQueue:
 
     def __exit__(self, *_: object) -> None:
         if self._opened is not None:
-            # what an error left queued would be waited for
+            # otherwise, letters that an error left in the queue would be waited for
             self._opened.producer.purge()
             self._opened.producer.close()
 
     def send(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> Sequence[RecordFailure]:
-        """Deliver a letter for each failed record, found by its offset in `records` (RECORD_SCHEMA, as read).
+        """Deliver a letter for each failed record, which is found by its offset in `records` (RECORD_SCHEMA, as read).
 
-        A record gets one letter, also if several things made of it failed. The topic is created with the first letter.
+        A record gets one letter, even if several things made of it failed. The topic is created with the first letter.
 
         Returns:
             The failures of records without a lasting letter, ascending by offset, each with the reason: the topic
@@ -144,7 +144,7 @@ class DeadLetterQueue:
         """
         if not failures:
             return ()
-        # The first failure of a record is the one that its letter tells.
+        # A letter reports the first failure of its record.
         first_failures = {failure.offset: failure for failure in reversed(failures)}
         reported = [first_failures[offset] for offset in sorted(first_failures)]
         failed = records.take(pa.array(self._find_rows(records, reported)))
@@ -168,7 +168,7 @@ class DeadLetterQueue:
         return sorted(without_letter, key=lambda failure: failure.offset)
 
     def _send_letters(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> list[RecordFailure]:
-        """Send letters of new failures, row by row of `failed`. Return the failures with refused letters."""
+        """Send letters for new failures, one for each row of `failed`. Return the failures whose letter was refused."""
         try:
             if self._opened is None:
                 self._opened = self._open()
@@ -182,13 +182,13 @@ class DeadLetterQueue:
         ]
 
     def _find_looping(self, failed: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Return the mask of records already sent MAX_LETTERS times as letters of this connector."""
+        """Return a mask of the records that have already been letters of this connector MAX_LETTERS times."""
         mark = {"key": LETTER_HEADER, "value": self._connector.encode()}
         headers_of_records = failed.column("headers").to_pylist()
         return np.array([(headers or []).count(mark) >= MAX_LETTERS for headers in headers_of_records], bool)
 
     def _find_rows(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> np.ndarray:
-        """Return the row of each failure's record. An offset missing in `records` is a defect of ours."""
+        """Return the row of each failure's record. It is a defect of ours if an offset is not in `records`."""
         batch_offsets = read_offset_column(records)
         failed = np.array([f.offset for f in failures], np.int64)
         positions = np.searchsorted(batch_offsets, failed)
@@ -212,7 +212,8 @@ class DeadLetterQueue:
         """Create the dead letter topic, without retention limits and with room for letters of the largest records."""
         factor = self._errors.dead_letter_replication_factor
         source = int(admin.read_topic_configs(self._topic)["max.message.bytes"])
-        # Letters keep the time of their record: by the brokers' defaults, those of old records were deleted at once.
+        # Letters keep the time of their record, so brokers' default retention would delete those of old records at
+        # once.
         configs = {
             "cleanup.policy": "delete",
             "retention.ms": "-1",
@@ -267,7 +268,7 @@ class DeadLetterQueue:
         return ({"key": HEADER_PREFIX + name, "value": text.encode()} for name, text in context.items())
 
     def _log(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> None:
-        """Log each failure, with the beginning of key and value if the connector asks for it."""
+        """Log each failure, with the beginning of its key and value if the connector asks for it."""
         contents = failed.select(["partition", "key", "value"]).to_pylist()
         for failure, record in zip(failures, contents, strict=True):
             description = _describe_failure(failure, self._topic, record["partition"])
@@ -276,7 +277,7 @@ class DeadLetterQueue:
 
 
 class _DeadLetterTopic:
-    """A producer to the dead letter topic, and the topic's configs of cleanup, retention and message size."""
+    """A producer to the dead letter topic. It respects the topic's cleanup policy, retention and message size."""
 
     def __init__(self, kafka: KafkaSettings, topic: str, configs: Mapping[str, str]) -> None:
         self._topic = topic
@@ -300,10 +301,10 @@ class _DeadLetterTopic:
             )
 
     def send(self, letters: pa.RecordBatch) -> Mapping[int, str]:
-        """Deliver the letters. Return why some are not taken or kept, by their rows.
+        """Deliver the letters. Return, by row, the reason why a letter is not taken or kept.
 
-        Brokers refuse whole batches. So the letters of such a batch are sent again one by one, until too many were
-        refused.
+        Brokers refuse whole batches, so the letters of a refused batch are sent again one by one, until too many have
+        been refused.
         """
         unkept = self._find_unkept(letters)
         rows = {at: row for at, row in enumerate(build_rows(letters)) if at not in unkept}
@@ -317,7 +318,7 @@ class _DeadLetterTopic:
         return {**unkept, **{at: f"{error.name()}: {error.str()}" for at, error in refused.items()}}
 
     def _find_unkept(self, letters: pa.RecordBatch) -> dict[int, str]:
-        """Return, by row, why the topic would delete the letter at once."""
+        """Return, by row, the reason why the topic would not keep the letter."""
         if self._is_compacted:
             reason = "cleanup.policy=compact keeps only the newest letter of each key; set cleanup.policy=delete"
             return dict.fromkeys(range(len(letters)), reason)
@@ -330,7 +331,7 @@ class _DeadLetterTopic:
         return dict.fromkeys(np.flatnonzero((times > 0) & (times <= oldest)).tolist(), reason)
 
     def _try(self, rows: Mapping[int, ProducedRow]) -> dict[int, KafkaError]:
-        """Send rows, and wait for the answer to each. Return the errors of refused ones."""
+        """Send rows, and wait for the answer to each. Return the errors of the refused ones."""
         failed: dict[int, KafkaError] = {}
 
         def note(at: int, error: KafkaError | None, _: object) -> None:
@@ -343,7 +344,7 @@ class _DeadLetterTopic:
             except KafkaException as err:
                 failed[at] = err.args[0]
         while len(self.producer):
-            # without the wait for more letters: after a refusal they are sent one by one
+            # does not wait for more letters, which are sent one by one after a refusal
             self.producer.flush(POLL_SECONDS)
         for error in failed.values():
             cause = self._reasons.explain_failure(error, self._where)
@@ -366,13 +367,13 @@ class _DeadLetterTopic:
 
 
 def _add_headers(headers: list[Header], context: Iterable[Header]) -> list[Header]:
-    """Add headers. As in Connect, the record's own ones stay."""
+    """Add headers. As in Connect, a header the record already has stays as it is."""
     names = {header["key"] for header in headers}
     return [*headers, *(header for header in context if header["key"] not in names)]
 
 
 def _add_reason(failure: RecordFailure, stage: Stage, reason: str) -> RecordFailure:
-    """Return the failure of a record without letter, at `stage`, and with the reason before its message."""
+    """Return the failure of a record that gets no letter, with this `stage`, and the reason before its message."""
     return replace(failure, stage=stage, message=f"{reason}. The record failed because {failure.message}")
 
 

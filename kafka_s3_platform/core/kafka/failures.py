@@ -1,6 +1,6 @@
 """Converts errors of librdkafka and of brokers to the platform's own: one table gives the class of each code.
 
-Another one gives the remedy, by the words of brokers and librdkafka.
+Another table gives the remedy, by the words of brokers and librdkafka.
 """
 
 # ruff: noqa: SLF001 -- the codes of librdkafka itself are public and begin with an underscore
@@ -30,7 +30,7 @@ from kafka_s3_platform.core.errors import (
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The kind of an error, and its remedy, as a sentence without its full stop."""
+    """The kind of an error, and its remedy, written as a sentence without a full stop."""
 
     code: ErrorCode
     text: str
@@ -103,7 +103,7 @@ _BY_WORDS: tuple[tuple[str, Advice], ...] = (
         Advice(ErrorCode.KAFKA_TLS, _TLS_AT_PORT),
     ),
     (
-        # Or an error of SSL, above: it depends on what of the broker's answer has arrived.
+        # The error is this one or an SSL error, above, depending on how much of the broker's answer has arrived.
         r"(?:^|[ ;])(?:sasl_)?ssl://[^/ ]+/\w+: Disconnected.* in state SSL_HANDSHAKE",
         Advice(ErrorCode.KAFKA_TLS, f"If the broker runs: {_NO_TLS_AT_PORT[0].lower()}{_NO_TLS_AT_PORT[1:]}"),
     ),
@@ -116,7 +116,7 @@ _BY_WORDS: tuple[tuple[str, Advice], ...] = (
         Advice(ErrorCode.KAFKA_TLS, _LOGIN_AT_PORT.format("SASL_PLAINTEXT")),
     ),
 )
-"""What is found first tells what to do about an error of a connection. Answers of brokers are about something else."""
+"""The advice about connection errors: the first pattern found decides. Answers of brokers are about something else."""
 
 _BY_NAME: Mapping[str, Advice] = {
     "_AUTHENTICATION": Advice(ErrorCode.KAFKA_LOGIN, _LOGIN),
@@ -144,11 +144,11 @@ _BY_NAME: Mapping[str, Advice] = {
 
 
 def advise_on_error(name: str, message: str) -> Advice | None:
-    """Return the kind and the remedy, None if unknown.
+    """Return the kind of an error and its remedy, or None if they are unknown.
 
     Args:
         name: the name of the error's code.
-        message: the report of the broker or the client on it and on its connections.
+        message: the broker's or the client's report on the error and on its connections.
     """
     is_of_client = name.startswith("_") or name == "SASL_AUTHENTICATION_FAILED"
     matching = (advice for words, advice in _BY_WORDS if is_of_client and re.search(words, message))
@@ -163,7 +163,7 @@ BAD_COMPRESSION = KafkaError._BAD_COMPRESSION
 WRONG_STATE = KafkaError._STATE
 OUTDATED = KafkaError._OUTDATED
 FATAL = KafkaError._FATAL
-"""Says that the client takes nothing more. Another report has the error that made it so."""
+"""The code that says that the client accepts nothing more. Another report has the error that caused this."""
 
 BROKERS_DOWN = KafkaError._ALL_BROKERS_DOWN
 NO_LEADER = KafkaError._NOENT
@@ -179,7 +179,7 @@ POSSIBLY_PERSISTED = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._MSG_TIME
 MOVING = frozenset(
     {KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR}
 )
-"""Errors of a group whose coordinator moves, or comes up: it is asked again."""
+"""Errors of a group whose coordinator is moving or starting, after which it is asked again."""
 
 _UNTRUSTED = re.compile("certificate verify failed|alert .*certificate|alert unknown ca")
 """OpenSSL's texts for a certificate that one side does not accept. Broken handshakes have the same code."""
@@ -192,7 +192,7 @@ ENTAILED = frozenset(
         KafkaError._INVALID_DIFFERENT_RECORD,
     }
 )
-"""Delivery errors of records that went with another one."""
+"""Delivery errors of records that failed only because another one did."""
 
 CODES: Mapping[type[PlatformError], str] = {
     AuthorizationError: """
@@ -207,14 +207,14 @@ CODES: Mapping[type[PlatformError], str] = {
     LogTruncatedError: "_LOG_TRUNCATION",
     SupersededError: "_FENCED PRODUCER_FENCED INVALID_PRODUCER_EPOCH",
     BusyError: "NON_EMPTY_GROUP GROUP_SUBSCRIBED_TO_TOPIC",
-    # What the topic or a policy of the cluster does not take.
+    # The topic, or a policy of the cluster, rejects the record or topic.
     PreflightError: "MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE INVALID_TIMESTAMP INVALID_RECORD POLICY_VIOLATION",
     ConfigError: """
         _INVALID_ARG _NOT_CONFIGURED INVALID_CONFIG INVALID_PARTITIONS INVALID_REPLICATION_FACTOR
         INVALID_REPLICA_ASSIGNMENT INVALID_REQUIRED_ACKS INVALID_TRANSACTION_TIMEOUT INVALID_GROUP_ID
         INVALID_REGULAR_EXPRESSION UNSUPPORTED_COMPRESSION_TYPE
     """,
-    # The first row is the end of one producer, which the next one does not meet.
+    # The first row ends one producer, but does not affect the next one.
     TransientError: """
         INVALID_TXN_STATE INVALID_PRODUCER_ID_MAPPING UNKNOWN_PRODUCER_ID OUT_OF_ORDER_SEQUENCE_NUMBER
         DUPLICATE_SEQUENCE_NUMBER TRANSACTION_ABORTABLE TRANSACTION_COORDINATOR_FENCED UNSTABLE_OFFSET_COMMIT
@@ -244,11 +244,11 @@ ERROR_CLASSES: Mapping[int, type[PlatformError]] = {
     for name in names.split()
     if hasattr(KafkaError, name)
 }
-"""The class that errors of a code are raised as. Of a code that is not here, librdkafka says whether it may pass."""
+"""The class that errors of each code are raised as. For any other code, librdkafka says if the error may pass."""
 
 
 def classify_error(error: KafkaException | KafkaError, what: str, connections: str = "") -> PlatformError:
-    """Return the platform's error for `error` in the attempt `what`; `connections` is the client's report of them."""
+    """Return the platform's error for `error` in the attempt `what`, with the client's report on its `connections`."""
     cause = error.args[0] if isinstance(error, KafkaException) else error
     detail = f"; {connections}" if connections else ""
     if not isinstance(cause, KafkaError):
@@ -258,12 +258,12 @@ def classify_error(error: KafkaException | KafkaError, what: str, connections: s
 
 
 def explain_silence(what: str, connections: str) -> BrokerUnavailableError:
-    """Return the error for a missing answer; `connections` is the client's report of them."""
+    """Return the error for a missing answer, with the client's report on its `connections`."""
     return _add_advice(BrokerUnavailableError(f"{what}; {connections}"), "_TIMED_OUT", connections)
 
 
 def _add_advice(failure: E, name: str, message: str) -> E:
-    """Return the failure with the remedy in its text, and the remedy's code, if the table has one."""
+    """Return the failure with the remedy's text and code, if the table has a remedy."""
     advice = advise_on_error(name, message)
     return type(failure)(f"{failure.text}. {advice.text}", code=advice.code) if advice else failure
 

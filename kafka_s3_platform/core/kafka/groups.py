@@ -1,6 +1,7 @@
 """Reads and sets committed offsets of consumer groups, and reads their states.
 
-A restore commits its progress as the offset of a group of its own, in the transaction of the records: `GroupOffset`.
+A restore commits its progress as the offset of a group of its own, in the same transaction as the records (see
+`GroupOffset`).
 """
 
 import time
@@ -37,19 +38,19 @@ from kafka_s3_platform.core.kafka.fetch.connection import BrokerConnection, Unsu
 T = TypeVar("T")
 
 COORDINATOR_SECONDS = 15.0
-"""How long to wait for a group's coordinator: a cluster makes its first one when the first group asks for it."""
+"""The time to wait for a group's coordinator. A cluster creates its first one when the first group asks for it."""
 
 POLL_SECONDS = 0.2
 
 STABLE_SECONDS = 20.0
-"""How long to wait for a transaction that is about to commit an offset."""
+"""The time to wait for a transaction that is about to commit an offset."""
 
 _ABSENT = {ConsumerGroupState.DEAD, ConsumerGroupState.EMPTY}
 
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A consumer group as its coordinator sees it. `members` are client ids with their hosts; `state` is Kafka's."""
+    """A consumer group as its coordinator sees it. `members` are client ids and hosts; `state` is as Kafka names it."""
 
     group: str
     state: str
@@ -57,7 +58,7 @@ class GroupState:
 
     @property
     def is_active(self) -> bool:
-        """True if somebody consumes. Then the committed offsets move, and nobody else may set them."""
+        """True if anybody is consuming. In that case the committed offsets move, and nobody else may set them."""
         return bool(self.members) or self.state not in {s.name for s in _ABSENT}
 
 
@@ -73,7 +74,7 @@ def _call_describe(group: str) -> "Callable[[AdminClient, float], Future[Consume
 
 
 def refuse_active_group(admin: ClusterAdmin, group: str, what_for: str) -> None:
-    """Raise BusyError while the group has members: `what_for` needs it to be stopped."""
+    """Raise BusyError while the group is active, since `what_for` needs its consumers to be stopped."""
     state = read_group_state(admin, group)
     if state.is_active:
         who = ", ".join(state.members) or "no member yet"
@@ -85,11 +86,12 @@ def read_committed_offsets(
 ) -> dict[int, int]:
     """Read the group's committed offsets by kafka partition.
 
-    Waits for transactions about to commit offsets, and raises TransientError if one stays open. Of kafka
-    partitions without a committed offset, only those in `kafka_partitions` are waited for. An absent group has none.
+    Waits for transactions about to commit offsets, and raises TransientError if one stays open. Of the kafka partitions
+    that have no committed offset, it waits only for those in `kafka_partitions`. A group that does not exist has no
+    offsets.
     """
     what = f"reading the committed offsets of consumer group {group}"
-    # Asked for everything, the coordinator tells what is committed, and not what a transaction is about to commit.
+    # If asked for everything, the coordinator returns what is committed, and not what a transaction is about to commit.
     visible = _fetch_places(admin, group, None, what, require_stable=False)
     numbers = {*kafka_partitions, *(tp.partition for tp in visible if tp.topic == topic)}
     places = [TopicPartition(topic, p) for p in sorted(numbers)]
@@ -108,7 +110,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class GroupListing:
-    """`states` is group -> its state, in Kafka's words. `errors` are the brokers' failures to name their groups."""
+    """`states` maps groups to Kafka's names of their states. `errors` are of brokers that did not list their groups."""
 
     states: Mapping[str, str]
     errors: tuple[str, ...]
@@ -141,7 +143,8 @@ def _fetch_places(
 ) -> list[TopicPartition]:
     """Fetch the group's commits for the requested places, or for all visible ones.
 
-    An error of one place is raised, and never taken for "nothing committed". Transient errors are waited out.
+    A *place* is a kafka partition of a topic. An error of one place is raised, and never mistaken for "nothing
+    committed". After a transient error the coordinator is asked again, for STABLE_SECONDS in all.
     """
     deadline = time.monotonic() + STABLE_SECONDS
     while True:
@@ -175,7 +178,7 @@ def _list_places(
 
 
 def has_pending_offset(admin: ClusterAdmin, group: str, topic: str, kafka_partition: int) -> bool:
-    """Return True if a still open transaction has committed another offset of the group there."""
+    """Return True if an open transaction is about to commit another offset of the group for the kafka partition."""
     what = f"reading what consumer group {group} has committed of topic {topic}"
     [place] = _list_places(admin, group, [TopicPartition(topic, kafka_partition)], what, require_stable=True)
     return place.error is not None and place.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
@@ -184,8 +187,9 @@ def has_pending_offset(admin: ClusterAdmin, group: str, topic: str, kafka_partit
 def delete_offsets(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Collection[int]) -> None:
     """Delete the group's commits for these kafka partitions, and nothing else.
 
-    Deleting the group would also delete its offsets of other topics, perhaps invisible to the client.
-    Raises BusyError while it has members, and PermanentError if only librdkafka can connect: it has no call for it.
+    Deleting the group would also delete its offsets of other topics, which the client may not be able to see. Raises
+    BusyError while the group is active, and PermanentError if only librdkafka can connect, since it has no call for
+    this.
     """
     what = f"removing offsets of topic {topic} from consumer group {group}"
     if not read_committed_of(admin, group, {topic: kafka_partitions})[topic]:
@@ -242,7 +246,7 @@ def publish_offsets_of(admin: ClusterAdmin, group: str, offsets: Mapping[str, Ma
 
 
 def _ask_coordinator(admin: ClusterAdmin, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:
-    """Ask about a group. Ask again while its coordinator moves, or is made for the cluster's first group."""
+    """Ask about a group. Ask again while its coordinator moves, or is created for the cluster's first group."""
     deadline = time.monotonic() + COORDINATOR_SECONDS
     while True:
         try:
@@ -254,7 +258,7 @@ def _ask_coordinator(admin: ClusterAdmin, call: "Callable[[AdminClient, float], 
 
 
 def _find_code(err: PlatformError) -> int | None:
-    """Return the code of Kafka's error behind ours, None if there is none."""
+    """Return the code of the Kafka error that caused ours, or None if there is none."""
     cause = err.__cause__
     error = cause.args[0] if isinstance(cause, KafkaException) else None
     return error.code() if isinstance(error, KafkaError) else None
@@ -263,14 +267,14 @@ def _find_code(err: PlatformError) -> int | None:
 # A coordinator may move meanwhile, and a transaction may be about to commit.
 ANSWER_SECONDS = 60.0
 CALL_SECONDS = 5.0
-"""How long one question waits. If the client may not use the group, it learns this only after the timeout."""
+"""The timeout of one question. A client that may not use the group learns this only after the timeout."""
 
 
 @final
 class GroupOffset:
     """The committed offset of `group` for one kafka partition, read without joining the group.
 
-    A restore commits its progress there, in the transaction of the records, and reads it when it goes on.
+    A restore commits its progress as this offset, in the same transaction as the records, and reads it when it resumes.
     """
 
     def __init__(self, settings: KafkaSettings, group: str, topic: str, kafka_partition: int) -> None:
@@ -294,12 +298,12 @@ class GroupOffset:
         return self._consumer.consumer_group_metadata()
 
     def place(self, progress: Committed) -> Assignment:
-        """Convert `progress` for librdkafka, to be committed in a transaction."""
+        """Convert `progress` to the form in which librdkafka commits it in a transaction."""
         topic, kafka_partition = self._place
         return Assignment(topic, kafka_partition, progress.offset, progress.metadata)
 
     def read(self) -> Committed | None:
-        """Read the offset, None if the group has none. Waits for a transaction about to commit one."""
+        """Read the offset, or return None if the group has none. Wait for any transaction about to commit one."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             try:

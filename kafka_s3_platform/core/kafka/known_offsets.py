@@ -1,4 +1,4 @@
-"""Offsets of timestamps in many topics, asked about ahead and together."""
+"""Offsets of timestamps in many topics, asked for ahead of time and together."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -9,18 +9,18 @@ from kafka_s3_platform.core.kafka.answers import Answers, OffsetAtTime, Untold
 from kafka_s3_platform.core.kafka.offset_admin import Place
 
 TimeQuestions: TypeAlias = Mapping[str, tuple[Iterable[int], Sequence[int]]]
-"""Topic -> its kafka partitions, and the timestamps in epoch ms, to ask about."""
+"""Maps each topic to the kafka partitions and the timestamps (epoch ms) to ask about."""
 
 AskOffsets: TypeAlias = Callable[[TimeQuestions], Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]]
 """Asks a cluster for o(t) of many topics, as `OffsetAdmin.offsets_for_times_of` does."""
 
 
 class KnownOffsets:
-    """The answers about o(t), the first offset at or after a time, shared by the plans of many topics.
+    """The answers about o(t), the first offset at or after a time t, which the plans of many topics share.
 
-    The plan of each topic asks here. If a few requests asked ahead for all topics, the answer is here already. So
-    requests do not grow with the topics, and a plan is the same without asking ahead. A failure is remembered, too: an
-    unreachable leader does not take its timeout once for each topic.
+    The plan of each topic asks here. If a few requests have asked ahead for all topics, the answer is here already, so
+    the number of requests does not grow with the topics. Without asking ahead, a plan is the same. Failures are
+    remembered too, so an unreachable leader does not cost a timeout for each topic.
     """
 
     def __init__(self, ask: AskOffsets) -> None:
@@ -29,7 +29,7 @@ class KnownOffsets:
         self._failures: dict[Place, PlatformError] = {}
 
     def ask_ahead(self, questions: TimeQuestions) -> None:
-        """Ask the cluster for the offsets of `questions` still missing here."""
+        """Ask the cluster for those offsets of `questions` that are not known yet."""
         missing: dict[str, tuple[list[int], Sequence[int]]] = {}
         for topic, (kafka_partitions, times) in questions.items():
             unanswered = [p for p in kafka_partitions if (topic, p) not in self._failures]
@@ -50,7 +50,7 @@ class KnownOffsets:
                     self._failures[place] = failure
 
     def doubt(self, topic: str, kafka_partition: int, time: int) -> None:
-        """Mark an answer as unknown (UNTOLD): the records of the log contradict it."""
+        """Mark an answer as unknown (UNTOLD), because the records of the log contradict it."""
         self._found[topic, kafka_partition][time] = Untold.UNTOLD
 
     def of_topic(self, topic: str) -> "partial[Answers[int, Mapping[int, OffsetAtTime]]]":

@@ -1,4 +1,4 @@
-"""Messages of one kafka partition as librdkafka consumes them, and the record batches made of them.
+"""Messages of one kafka partition as librdkafka consumes them, and the record batches made from them.
 
 ConfluentReader uses this module. A *run* is a list of consecutive messages without an error.
 """
@@ -28,8 +28,8 @@ MessageHeaders = list[tuple[str, bytes | None]] | None
 def convert_messages(tp: TopicPartition, messages: Sequence[Message]) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Convert messages of one kafka partition, none of them an error, to one batch of RECORD_SCHEMA.
 
-    Also return, by offset, the difference of a record from the log: if a header name is not UTF-8, the client library
-    returns none of the record's headers.
+    Also return, by offset, how a record differs from the log: if a header name is not UTF-8, the client library returns
+    none of the record's headers.
     """
     count = len(messages)
     headers, failures = _read_headers(messages)
@@ -48,7 +48,7 @@ def convert_messages(tp: TopicPartition, messages: Sequence[Message]) -> tuple[p
 
 
 def make_unreadable_error(tp: TopicPartition, failures: Mapping[int, str]) -> IntegrityError:
-    """Return the error for records that cannot be read unchanged. `failures` is offset -> reason."""
+    """Return the error for records that cannot be read unchanged. `failures` maps offsets to reasons."""
     offset, reason = next(iter(failures.items()))
     return IntegrityError(
         f"topic {tp.topic}, kafka partition {tp.kafka_partition}, offset {offset}: {reason}. A topic that is compared "
@@ -57,7 +57,7 @@ def make_unreadable_error(tp: TopicPartition, failures: Mapping[int, str]) -> In
 
 
 def _read_timestamp_types(stamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Return Spark's number of each timestamp type: -1 without timestamp, 0 create time, 1 append time.
+    """Return Spark's number for each timestamp type: -1 for no timestamp, 0 for create time, 1 for append time.
 
     `stamps` holds a row for each message: librdkafka's number of the type, and the timestamp in epoch ms.
     """
@@ -84,7 +84,7 @@ def _read_headers(messages: Sequence[Message]) -> tuple[list[MessageHeaders], di
 
 
 def _build_headers(headers: Sequence[MessageHeaders]) -> pa.Array:
-    """Build the Arrow column of headers from those of each message. It is null for a message without headers."""
+    """Build the Arrow column of headers from the headers of each message. It is null for a message without any."""
     if not any(headers):
         return pa.nulls(len(headers), _HEADERS)
     present = list(chain.from_iterable(filter(None, headers)))
@@ -103,9 +103,9 @@ def _build_headers(headers: Sequence[MessageHeaders]) -> pa.Array:
 class MessageStream:
     """The consumer's position in a kafka partition, and the messages fetched ahead.
 
-    Ranges up to `read_end` were read. All records below `position` were taken, and `last` is the last of these.
-    `waiting` holds later ones, in runs of records or single error events. The next record to arrive must be at
-    `expected` or later. `disorder` describes the first violation: nothing after it is used.
+    Ranges up to `read_end` have been read. All records below `position` have been taken, and `last` is the last of
+    these. `waiting` holds later messages, as runs of records or single error events. The next record to arrive must be
+    at `expected` or later. `disorder` describes the first one that was not: nothing after it is used.
     """
 
     tp: TopicPartition
@@ -124,17 +124,17 @@ class MessageStream:
 
     @property
     def reach(self) -> int:
-        """The offset of the first waiting record: a range from there or before is read without seeking."""
+        """The offset of the first waiting record. A range starting there or before can be read without seeking."""
         if not self.waiting or self.waiting[0][0].error() is not None:
             return self.position
         return get_offset(self.waiting[0][0])
 
     def continues_with(self, tp: TopicPartition, start_offset: int) -> bool:
-        """Return True if a range from there can be read on from here, without seeking."""
+        """Return True if a range starting at `start_offset` can be read from this stream without seeking."""
         return self.tp == tp and self.read_end <= start_offset <= self.reach
 
     def add(self, run: list[Message]) -> None:
-        """Take in an event, or records as long as their offsets ascend."""
+        """Add an event, or records as long as their offsets ascend."""
         if self.disorder:
             return
         if run[0].error() is None:
@@ -149,7 +149,7 @@ class MessageStream:
             self.waiting.append(run)
 
     def take(self, end: int) -> list[Message]:
-        """Return the next run of records below `end`; the rest of it goes on waiting."""
+        """Return the part of the next run below `end`. The rest of the run keeps waiting."""
         run = self.waiting.popleft()
         below = bisect_left(run, end, key=get_offset)
         if below < len(run):
@@ -159,10 +159,10 @@ class MessageStream:
 
 @dataclass(slots=True)
 class RangeTally:
-    """The sums of one range while it is read, for its RangeRead and ReadEnd.
+    """The running totals of a range being read, for its RangeRead and ReadEnd.
 
-    `unproven` is the first offset perhaps deleted unnoticed; `failures` is offset -> how a record differs from the log;
-    `bytes` counts keys, values and headers.
+    `unproven` is the first offset that may have been deleted unnoticed. `failures` says by offset how a record differs
+    from the log. `bytes` counts keys, values and headers.
     """
 
     unproven: int
@@ -175,7 +175,7 @@ class RangeTally:
     gaps: list[Gap] = field(default_factory=list)
 
     def count(self, batch: pa.RecordBatch, size: int) -> None:
-        """Add a batch with records of `size` bytes."""
+        """Add a batch whose records have `size` bytes in all."""
         if self.first_offset is None:
             self.first_offset = int(read_offset_column(batch)[0])
         self.next_offset = int(read_offset_column(batch)[-1]) + 1
@@ -202,10 +202,10 @@ def split_runs(messages: list[Message]) -> Iterator[list[Message]]:
 
 
 def find_proof(stream: MessageStream, offsets: OffsetRange, tally: RangeTally) -> Message | None:
-    """Return the record to read again, to prove that nothing below the range's end is missing.
+    """Return the record that must be read again to prove that nothing below the range's end is missing.
 
-    Its offset does not follow from the earlier ones: it is the first behind the range, or the last one in a range with
-    holes. None if the range is proven by its count.
+    Its offset does not follow from the earlier ones: it is the first after the range, or the last one in a range with
+    holes. Returns None if no record is needed, for example because the count proves the range.
     """
     if stream.position < offsets.end_offset:
         return stream.waiting[0][0]
@@ -215,7 +215,7 @@ def find_proof(stream: MessageStream, offsets: OffsetRange, tally: RangeTally) -
 
 
 def make_disorder_error(tp: TopicPartition, contradiction: str) -> IntegrityError:
-    """Return the error for contradictory offsets."""
+    """Return the error for offsets that contradict each other."""
     return IntegrityError(
         f"topic {tp.topic}, kafka partition {tp.kafka_partition}: records lie about their offsets ({contradiction}), "
         "so that others may be hidden behind them, and the Kafka client does not tell which batch they are in"
@@ -223,12 +223,12 @@ def make_disorder_error(tp: TopicPartition, contradiction: str) -> IntegrityErro
 
 
 def identify_record(record: Message) -> tuple[object, ...]:
-    """Return the parts of a record to recognise it by when it is read again."""
+    """Return the parts of a record by which it is recognised when it is read again."""
     return record.offset(), record.timestamp(), record.key(), record.value()
 
 
 def find_end_epoch(stream: MessageStream, end: int, tally: RangeTally) -> int | None:
-    """Return the leader epoch at the range's end: of the record before it, else behind it. None if unknown."""
+    """Return the leader epoch at the range's end: of the record just before it, else of the next one, else None."""
     if tally.next_offset == end:
         return stream.leader_epoch
     behind = stream.waiting[0][0] if stream.waiting else None

@@ -17,11 +17,11 @@ def new_reader(
     allow_gaps: bool = False,
     skip_unreadable: bool = False,
 ) -> RecordReader:
-    """Return the quick reader, our own, or confluent-kafka's if the compiled kernel cannot be loaded or kept.
+    """Return our own, quick reader, or confluent-kafka's if the compiled kernel cannot be loaded or kept.
 
-    Unreadable records raise IntegrityError; with `skip_unreadable` they are in `ReadEnd.unreadable` and
-    `RangeRead.failures`, and reading goes on. The kernel is imported here only: this takes up to a second, and the code
-    location need not spend it.
+    Unreadable records raise IntegrityError; with `skip_unreadable` they are listed in `ReadEnd.unreadable` and
+    `RangeRead.failures`, and reading goes on. The kernel is imported only here, because this takes up to a second,
+    which the code location need not spend.
     """
     try:
         from kafka_s3_platform.core.kafka.fetch.fetch_reader import FetchReader

@@ -1,7 +1,7 @@
 """Questions to a cluster about topics and offsets: the bounds of logs, and the first record at or after a time.
 
-Every question is asked of many topics at once. A question about one topic is the same with one topic. A `place` is a
-topic with one of its kafka partitions; o(t) is the offset of the first record with the timestamp t or a later one.
+Every question covers many topics at once. A question about one topic is the same question with one topic. A *place* is
+a topic with one of its kafka partitions; o(t) is the offset of the first record with the timestamp t or a later one.
 """
 
 import time
@@ -35,18 +35,18 @@ from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.text import find_nearest
 
 TimeOffsets = Mapping[int, RecordOffset | None]
-"""Timestamp in epoch ms -> the first record at or after it, as one answer of a broker says."""
+"""Maps a timestamp (epoch ms) to the first record at or after it, according to one answer of a broker."""
 
 OffsetSearch = Generator[Sequence[int], Answers[int, TimeOffsets], Answers[int, TimeOffsets]]
-"""Yields the timestamps to ask about next, receives the answers by kafka partition, and returns those to all."""
+"""Yields the timestamps to ask about next, receives the answers by kafka partition, and returns the answers for all."""
 
 
 def search_offsets(times: Sequence[int]) -> OffsetSearch:
     """Search the offsets of `times` (epoch ms, ascending) in all kafka partitions of one topic.
 
-    As a generator it asks nothing itself: its caller sends requests for many topics together (see OffsetSearch). o(t)
-    never falls as t grows, so between two timestamps with equal answers nothing is asked: long spans of empty hours
-    cost few questions.
+    This generator asks nothing itself. Its caller sends requests for many topics together (see OffsetSearch). Since
+    o(t) never falls as t grows, nothing is asked between two timestamps with equal answers, so long spans of empty
+    hours cost few questions.
     """
     answers = yield [*times[:1], *times[1:][-1:]]
     spans = [(0, len(times) - 1)] if times else []
@@ -68,7 +68,7 @@ def search_offsets(times: Sequence[int]) -> OffsetSearch:
 def _fill_spans(
     times: Sequence[int], spans: Iterable[tuple[int, int]], answers: Answers[int, TimeOffsets]
 ) -> Answers[int, TimeOffsets]:
-    """Add answers to the times inside of spans (pairs of indices of `times`) with the same answer at both ends."""
+    """Add the answers for the times inside spans (pairs of indices of `times`) whose ends have the same answer."""
     offsets_by_time = answers.results.values()
     inside: dict[int, int] = {}
     for low, high in spans:
@@ -78,25 +78,25 @@ def _fill_spans(
 
 
 LEADERS_SECONDS = 5.0
-"""How long leaders are remembered: planning may ask for each of a thousand kafka partitions alone."""
+"""The time for which leaders are remembered. Planning may ask for a thousand kafka partitions one by one."""
 
 TOPICS_AT_ONCE = 250
-"""Topics of one request: a broker answers with some kB of each, its configs above all."""
+"""The number of topics in one request. A broker's answer has some kB for each, above all its configs."""
 
 PLACES_AT_ONCE = 6_000
-"""Kafka partitions that are asked about together. Each answer takes about 1 kB of this process while it is awaited."""
+"""The number of kafka partitions asked about together. Each answer takes about 1 kB of memory while it is awaited."""
 
 CALLS_IN_FLIGHT = 64
-"""ListOffsets calls that are under way at once; a plan may have thousands of hours to ask for."""
+"""The number of ListOffsets calls under way at once. A plan may have to ask for thousands of hours."""
 
 ANSWERS_IN_FLIGHT = 24_000
-"""Answers that are awaited at once, over all calls."""
+"""The number of answers that are awaited at once, over all calls."""
 
 Place = tuple[str, int]
-"""A topic and a kafka partition of it."""
+"""A topic and one of its kafka partitions."""
 
 Where = Callable[[Place], str]
-"""Names for an error what was tried, and of which kafka partition."""
+"""Describes, for an error, what was tried and on which kafka partition."""
 
 A = TypeVar("A")
 
@@ -105,10 +105,10 @@ OffsetFutures = Mapping[TopicPartition, "Future[ListOffsetsResultInfo]"]
 
 @dataclass(frozen=True, slots=True)
 class FoundTopic:
-    """A broker's metadata of a topic. `leaders` is kafka partition -> id of its leader, if it has one now.
+    """A broker's metadata of a topic. `leaders` gives the id of each kafka partition's leader, if it has one now.
 
-    `operations` are Kafka's names of the admin client's rights on it, None if unknown; `replicas` is kafka partition ->
-    ids of its brokers.
+    `operations` holds Kafka's names for the admin client's rights on the topic, and is None if they are unknown.
+    `replicas` gives the ids of the brokers that hold each kafka partition.
     """
 
     topic: str
@@ -122,8 +122,8 @@ class FoundTopic:
 class OffsetAdmin(AdminCalls):
     """An admin client that lists topics, and asks the leaders of kafka partitions for offsets.
 
-    A call about many topics raises no broker's error: each topic has an answer or a failure. Without any answer, all
-    topics have the same failure.
+    A call about many topics does not raise the errors of brokers: each topic gets an answer or a failure. If there is
+    no answer at all, all topics get the same failure.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class OffsetAdmin(AdminCalls):
         self._seen: dict[str, tuple[float, FoundTopic]] = {}
 
     def find_topics(self, topics: Iterable[str]) -> Answers[str, FoundTopic]:
-        """Ask a broker for the topics' metadata, TOPICS_AT_ONCE in a request. librdkafka then knows their leaders."""
+        """Ask a broker for the topics' metadata, TOPICS_AT_ONCE per request. librdkafka then knows their leaders."""
 
         def ask(names: Sequence[str]) -> Answers[str, FoundTopic]:
             futures = self._client.describe_topics(
@@ -153,14 +153,14 @@ class OffsetAdmin(AdminCalls):
         return frozenset(self._ask_metadata().topics)
 
     def find_near_topic(self, topic: str) -> str | None:
-        """Return the topic with the most similar name, for "Did you mean". None if there is none, or no answer."""
+        """Return the topic with the most similar name, for "Did you mean", or None if there is none, or no answer."""
         try:
             return find_nearest(topic, self._known_names)
         except PlatformError:
             return None
 
     def _suggest_topic(self, topic: str, err: PlatformError) -> PlatformError:
-        """Return the error of a missing topic with the nearest name, if there is one like it."""
+        """Return the error, which for a missing topic also names the topic with the nearest name, if there is one."""
         if not isinstance(err, MissingTopicError):
             return err
         near = self.find_near_topic(topic)
@@ -170,11 +170,11 @@ class OffsetAdmin(AdminCalls):
 
     @cached_property
     def _known_names(self) -> frozenset[str]:
-        """All topics, as they were when the first of those asked about was missing."""
+        """The names of all topics at the time when a topic was first found to be missing."""
         return self.list_topics()
 
     def frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> dict[int, Frontier]:
-        """Return log start, last stable offset and high watermark of each kafka partition, now.
+        """Return the present log start, last stable offset and high watermark of each kafka partition.
 
         Raises the error of the first kafka partition without an answer.
         """
@@ -183,22 +183,22 @@ class OffsetAdmin(AdminCalls):
     def frontiers_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, Frontier]]:
         """Return log start, last stable offset and high watermark by topic and kafka partition, or a failure.
 
-        All of a topic fails if it is absent, or if no broker answers.
+        A topic fails as a whole if it does not exist, or if no broker answers.
         """
         return self.add_log_starts(self.log_ends_of(kafka_partitions))
 
     def log_ends_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, LogEnds]]:
         """Return the ends of logs. Ask for offsets of timestamps after this, and before `add_log_starts`.
 
-        In this order, a record missing in the answers came later, so it lies at or above the end. And records deleted
-        meanwhile by retention lie below the log start: nobody takes the one behind them for the first of its time.
+        In this order, a record the answers lack came later, so it lies at or above the end. And records deleted by
+        retention meanwhile lie below the log start, so the record after them is not mistaken for the first of its time.
         """
         where = _name_attempt("reading the ends of the logs of topic")
         observed_at = datetime.now(timezone.utc)
 
         def ask(places: Collection[Place]) -> Answers[Place, LogEnds]:
-            # Asked for after the high watermark, the last stable offset is below it for open transactions alone, and
-            # not for new records.
+            # Since it is asked for after the high watermark, the last stable offset is below it only because of open
+            # transactions, and not because of new records.
             ends = self._ask_offsets(dict.fromkeys(places, OffsetSpec.latest()), where, IsolationLevel.READ_UNCOMMITTED)
             stable = self._ask_offsets(dict.fromkeys(ends.results, OffsetSpec.latest()), where)
             return ends.zip(stable).convert(check)
@@ -210,7 +210,7 @@ class OffsetAdmin(AdminCalls):
         return self._ask_by_topic(kafka_partitions, lambda places: ask_again(ask(places), ask))
 
     def add_log_starts(self, log_ends: Answers[str, Answers[int, LogEnds]]) -> Answers[str, Answers[int, Frontier]]:
-        """Ask for log starts, and return frontiers: these and the `log_ends`. Failures of ends stay failures."""
+        """Ask for log starts, and combine them with `log_ends` into frontiers. A failure in `log_ends` stays one."""
         where = _name_attempt("reading the log starts of topic")
         ends = {(topic, p): end for topic, logs in log_ends.results.items() for p, end in logs.results.items()}
 
@@ -229,7 +229,7 @@ class OffsetAdmin(AdminCalls):
     def newest_records(
         self, kafka_partitions: Mapping[str, Iterable[int]]
     ) -> Answers[str, Answers[int, tuple[int, int]]]:
-        """Return offset and epoch ms of the record with the latest timestamp, if there is one (since Kafka 3.0)."""
+        """Return the offset and epoch ms of the record with the latest timestamp, if there is one (since Kafka 3.0)."""
         where = _name_attempt("looking for the newest record of topic")
 
         def ask(places: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
@@ -249,8 +249,8 @@ class OffsetAdmin(AdminCalls):
     ) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]:
         """Return o(t) by topic, kafka partition and timestamp t (epoch ms): the first committed record at t or later.
 
-        `questions` is topic -> its kafka partitions and timestamps. The answers are of slightly different moments. A
-        kafka partition with one unanswered timestamp has no answer at all.
+        `questions` maps each topic to its kafka partitions and timestamps. The answers come from slightly different
+        moments. A kafka partition that lacks the answer for one timestamp has no answer at all.
         """
         times = {topic: sorted(set(timestamps_ms)) for topic, (_, timestamps_ms) in questions.items()}
         for topic_times in times.values():
@@ -276,7 +276,7 @@ class OffsetAdmin(AdminCalls):
     def _find_doubted_times(self, answers: Mapping[Place, TimeOffsets]) -> dict[Place, list[int]]:
         """Return the timestamps to ask about again: a broker named no record so late, though its newest one is.
 
-        A record of an open transaction counts, too: as long as it is the newest one, brokers name no committed one.
+        A record of an open transaction counts too: as long as it is the newest one, brokers name no committed one.
         """
         silent: dict[Place, list[int]] = {}
         for place, offsets in answers.items():
@@ -288,7 +288,7 @@ class OffsetAdmin(AdminCalls):
         where = _name_attempt("looking for the newest record of topic")
         specs = dict.fromkeys(silent, OffsetSpec.max_timestamp())
         newest_infos = self._ask_offsets(specs, where, IsolationLevel.READ_UNCOMMITTED)
-        # A broker before Kafka 3.0 cannot tell the newest record. Then every such answer of it is doubted.
+        # A broker before Kafka 3.0 cannot name its newest record, so every such answer of it is doubted.
         newest = {place: max(times) for place, times in silent.items()}
         newest |= {place: info.timestamp if info.offset >= 0 else -1 for place, info in newest_infos.results.items()}
         doubted: dict[Place, list[int]] = {}
@@ -320,7 +320,7 @@ class OffsetAdmin(AdminCalls):
         return Answers(results, failures)
 
     def _ask_times(self, questions: Mapping[Place, Sequence[int]]) -> Answers[Place, TimeOffsets]:
-        """Ask each kafka partition for the offsets of its timestamps, in few calls, until one of these fails."""
+        """Ask each kafka partition for the offsets of its timestamps, in few calls, until one of these fails for it."""
         results: dict[Place, dict[int, RecordOffset | None]] = {place: {} for place in questions}
         failures: dict[Place, PlatformError] = {}
         layers = _list_layers(questions)
@@ -338,7 +338,7 @@ class OffsetAdmin(AdminCalls):
         return Answers({place: offsets for place, offsets in results.items() if place not in failures}, failures)
 
     def _await_layer(self, layer: Mapping[Place, int], futures: OffsetFutures) -> Answers[Place, RecordOffset | None]:
-        """Await the answer to one timestamp (`layer`) of each kafka partition. Ask again for a while if it failed."""
+        """Await the answer about one timestamp of each kafka partition (`layer`). Ask failed ones again for a while."""
 
         def where(place: Place) -> str:
             return _name_attempt(f"looking for timestamp {layer[place]} ms in topic")(place)
@@ -370,18 +370,18 @@ class OffsetAdmin(AdminCalls):
         where: Where,
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> Answers[Place, ListOffsetsResultInfo]:
-        """Ask the leader of each kafka partition for an offset, and await the answers. One without a leader fails."""
+        """Ask the leader of each kafka partition for an offset. Await the answers. Having no leader is a failure."""
         leaders = self._find_leaders(specs, where)
         futures = self._list_offsets({place: specs[place] for place in leaders.results}, isolation_level)
         answers = self._await_offsets(futures, where)
         return Answers(answers.results, {**leaders.failures, **answers.failures})
 
     def _find_leaders(self, places: Iterable[Place], where: Where) -> Answers[Place, int]:
-        """Return the id of each kafka partition's leader, then in librdkafka's cache.
+        """Return the id of each kafka partition's leader, which librdkafka then has in its cache.
 
-        ListOffsets is asked only of kafka partitions with a leader seen some seconds ago at most. For any other,
+        ListOffsets is asked only of kafka partitions whose leader was seen some seconds ago at most. For any other,
         librdkafka asks for metadata in our thread. If the answer arrives meanwhile, a thread of librdkafka ends this
-        question and frees its memory, still in use by ours: the process crashes
+        question and frees its memory while our thread still uses it, and the process crashes
         (`rd_kafka_topic_partition_list_query_leaders_async_worker` of librdkafka 2.16).
         """
         by_topic = _group_places(places)
@@ -424,7 +424,7 @@ class OffsetAdmin(AdminCalls):
         return self._client.list_offsets(requests, isolation_level=isolation_level, request_timeout=self._timeout)
 
     def _await_offsets(self, futures: OffsetFutures, where: Where) -> Answers[Place, ListOffsetsResultInfo]:
-        """Await the answers to ListOffsets. A kafka partition refused by a broker has a failure."""
+        """Await the answers to ListOffsets. If a broker refuses, the kafka partition has a failure."""
         infos: dict[Place, ListOffsetsResultInfo] = {}
         failures: dict[Place, PlatformError] = {}
         for tp, future in futures.items():
@@ -439,7 +439,7 @@ class OffsetAdmin(AdminCalls):
         """Return our error for a broker's refusal of ListOffsets, and forget the leaders known so far."""
         # After any error, the leaders may have changed.
         self._seen.clear()
-        # librdkafka looks for leaders itself. If one is gone since we looked, this code is all that it tells.
+        # librdkafka looks for leaders itself. If one has gone since we looked, this code is all that it reports.
         leaderless = err.args[0].code() == NO_LEADER
         failure = (
             BrokerUnavailableError(f"{where} has no leader any more")
@@ -456,7 +456,7 @@ def _name_attempt(what: str) -> Where:
 
 
 def _read_topic(topic: str, described: Any) -> FoundTopic:
-    """Convert the client library's description of a topic. A topic without kafka partitions is no answer."""
+    """Convert the client's description of a topic. Raise BrokerUnavailableError if it has no kafka partitions."""
     if not described.partitions:
         raise BrokerUnavailableError(
             f"describing topic {topic}: the broker names no kafka partition of it, which cannot be; the next try asks "
@@ -474,7 +474,7 @@ def _read_topic(topic: str, described: Any) -> FoundTopic:
 
 
 def read_operations(described: Any) -> frozenset[str] | None:
-    """Return the names of the authorized operations, None if the cluster does not return them."""
+    """Return the names of the authorized operations, or None if the cluster does not return them."""
     operations = described.authorized_operations
     if operations:
         return frozenset(operation.name for operation in operations)
@@ -493,7 +493,7 @@ def _group_places(places: Iterable[Place]) -> dict[str, list[int]]:
 
 
 def _sort_by_topic(by_topic: Mapping[str, Iterable[int]], answers: Answers[Place, A]) -> dict[str, Answers[int, A]]:
-    """Nest answers by topic and kafka partition. Each topic of `by_topic` is there, also without any answer."""
+    """Nest answers by topic and kafka partition. Each topic of `by_topic` is included, even without any answer."""
     results: dict[str, dict[int, A]] = {topic: {} for topic in by_topic}
     failures: dict[str, dict[int, PlatformError]] = {topic: {} for topic in by_topic}
     for (topic, kafka_partition), answer in answers.results.items():
@@ -504,7 +504,7 @@ def _sort_by_topic(by_topic: Mapping[str, Iterable[int]], answers: Answers[Place
 
 
 def _collect_times(doubted: Mapping[Place, Iterable[int]]) -> dict[str, list[int]]:
-    """Return, by topic, the ascending timestamps to ask about again, for any of its kafka partitions."""
+    """Return, by topic, the ascending timestamps that any of its kafka partitions is to be asked about again."""
     times: dict[str, set[int]] = {}
     for (topic, _), place_times in doubted.items():
         times.setdefault(topic, set()).update(place_times)
@@ -512,7 +512,7 @@ def _collect_times(doubted: Mapping[Place, Iterable[int]]) -> dict[str, list[int
 
 
 def _list_layers(questions: Mapping[Place, Sequence[int]]) -> list[dict[Place, int]]:
-    """List the first timestamp of each kafka partition, then the second of each: one call asks each about one."""
+    """List the first timestamp of each kafka partition, then the second of each, as one call asks each about one."""
     layers: list[dict[Place, int]] = []
     for place, times in questions.items():
         for n, time_ms in enumerate(times):

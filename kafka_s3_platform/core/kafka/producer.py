@@ -1,6 +1,6 @@
-"""Sends records again as they were: same bytes, headers, timestamp and kafka partition, in order, each once.
+"""Sends records again as they were: with the same bytes, headers, timestamp and kafka partition, in order, each once.
 
-For each kafka partition it counts the records acknowledged by the target, and knows the offset of the last one.
+For each kafka partition it counts the records the target has acknowledged, and knows the offset of the last one.
 """
 
 import logging
@@ -40,7 +40,7 @@ def build_rows(batch: pa.RecordBatch) -> list[ProducedRow]:
 
 
 def _list_headers(column: pa.ListArray) -> list[ProducedHeaders]:
-    """Return the headers of each record as name and value pairs, None for all if no record has any."""
+    """Return the headers of each record as name and value pairs, or None for all if no record has any."""
     if column.null_count == len(column):
         return [None] * len(column)
     flat = column.flatten()
@@ -56,11 +56,11 @@ def read_milliseconds(batch: pa.RecordBatch) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The deliveries to one kafka partition of the target: its first `records` records are acknowledged.
+    """The deliveries to one kafka partition of the target: the first `records` records are acknowledged.
 
-    `source_offset` and `target_offset` are the offsets of the last acknowledged record, None if there is none. A
-    broker may acknowledge a record without its offset: then `target_offset` is None too. The next `in_doubt` records
-    are in doubt: the cluster may hold some of them, from the first on. Later records were not delivered.
+    `source_offset` and `target_offset` are the offsets of the last acknowledged record, or None if there is none. A
+    broker may acknowledge a record without its offset, in which case `target_offset` is None too. The next `in_doubt`
+    records are in doubt: the cluster may hold some of them, from the first on. Later records were not delivered.
     """
 
     kafka_partition: int
@@ -80,8 +80,8 @@ class Delivered:
 class DeliveryTrack:
     """The records sent to one kafka partition of the target, in order, and how many of them are acknowledged.
 
-    A broker acknowledges them in order. `sent`, `acknowledged` count records; `failures` are the errors of refused
-    ones.
+    A broker acknowledges them in order. `sent` and `acknowledged` count records; `failures` are the errors of the
+    refused ones.
     """
 
     def __init__(self, kafka_partition: int) -> None:
@@ -97,7 +97,7 @@ class DeliveryTrack:
         self._weighed: deque[tuple[int, int, float]] = deque()
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        """Take the delivery report of one record. An offset of librdkafka's own making counts as unknown."""
+        """Take the delivery report of one record. An offset librdkafka made up counts as unknown."""
         if error is not None:
             self.failures.append(error)
             return
@@ -108,7 +108,7 @@ class DeliveryTrack:
         self._target_offset = offset
 
     def _check_offset(self, offset: int | None) -> int | None:
-        """Return the offset, or None if the broker has forgotten the batch's place: librdkafka then counts from -1."""
+        """Return the offset, or None if the broker has forgotten the batch's place and librdkafka counts from -1."""
         if offset is None or offset < 0:
             self._made_up = -1
         else:
@@ -123,11 +123,11 @@ class DeliveryTrack:
         self.sent += len(sources)
 
     def weigh(self, size: int) -> None:
-        """Remember when records of `size` bytes in all were queued: those since the last call."""
+        """Remember when the records since the last call, of `size` bytes in all, were queued."""
         self._weighed.append((self.sent, size, time.monotonic()))
 
     def take_acknowledged(self) -> Iterator[tuple[int, float]]:
-        """Yield, once, size and time of sending of each part noted by `weigh` and acknowledged by now."""
+        """Yield, once, the size and sending time of each part `weigh` noted that is acknowledged by now."""
         while self._weighed and self._weighed[0][0] <= self.acknowledged:
             _, size, sent_at = self._weighed.popleft()
             yield size, sent_at
@@ -142,7 +142,7 @@ class DeliveryTrack:
         raise AssertionError(f"no record {index} was sent")
 
     def find_cause(self) -> tuple[int, int, KafkaError]:
-        """Return first and last source offset of the first refused record batch, and its error."""
+        """Return the first and last source offset of the first refused record batch, and its error."""
         codes = [error.code() for error in self.failures]
         first = next((i for i, code in enumerate(codes) if code not in ENTAILED), 0)
         last = first + sum(1 for _ in takewhile(lambda code: code == codes[first], codes[first:])) - 1
@@ -176,18 +176,21 @@ SLICE_RECORDS = 1024
 # librdkafka's default of batch.size. It is made smaller if the target topic accepts less.
 BATCH_BYTES = 1_000_000
 LINGER_MS = 1000
-"""librdkafka has one request under way for each kafka partition if it is idempotent. While records wait behind it for
-longer than `linger.ms`, or during a flush, its thread asks without a pause whether it may go on: at 30 ms of latency
-that took three times the CPU of the rest."""
+"""The time that records wait for a batch to fill.
+
+An idempotent producer of librdkafka has one request under way for each kafka partition. While records wait behind it
+for longer than `linger.ms`, or during a flush, its thread checks without a pause if it may go on. At 30 ms of latency,
+this took three times the CPU of everything else.
+"""
 
 LIMITED_LINGER_MS = 50
-"""Where records come at a limited rate: no batch fills, and each is sent soon."""
+"""The value for records that come at a limited rate: no batch fills, and each is sent soon."""
 
 LARGEST_MESSAGE = 1_000_000_000
-"""The largest that librdkafka takes. It compares the bytes before compression, the brokers those after it."""
+"""The largest message that librdkafka takes. It counts the bytes before compression, but brokers those after it."""
 
 BATCH_OVERHEAD = 512
-"""Bytes of a record batch besides its records, a generous estimate."""
+"""A generous estimate of the bytes that a record batch has besides its records."""
 
 _FIXED: Mapping[str, Any] = {
     # A retry neither doubles nor reorders records.
@@ -200,7 +203,7 @@ _FIXED: Mapping[str, Any] = {
 
 
 def find_sent_codec(settings: KafkaSettings) -> str | None:
-    """Return the codec in the worker file, None if there is none."""
+    """Return the codec in the worker file, or None if there is none."""
     properties = settings.properties("producer")
     named = properties.get("compression.type", properties.get("compression.codec"))
     return None if named is None else str(named)
@@ -210,7 +213,7 @@ COMPRESS = (
     "Raise max.message.bytes of the topic. Or, since brokers count compressed bytes: set "
     "producer.compression.type=zstd in the target's worker file"
 )
-"""What to do about a record that is too large as it is."""
+"""The advice about a record that is too large uncompressed."""
 
 
 GAPLESS: Mapping[str, Any] = {"enable.gapless.guarantee": True}
@@ -220,10 +223,11 @@ GAPLESS: Mapping[str, Any] = {"enable.gapless.guarantee": True}
 class ReplayProducer:
     """An idempotent producer to one topic. It queues records, waits, and tracks deliveries by kafka partition.
 
-    `max_message_bytes` is the target topic's `max.message.bytes`: neither a record nor a batch exceeds it, before
-    compression by `codec` or the worker file's codec. A compressed record may exceed it. With `allow_now` the producer
-    sends records with timestamp 0 too: they get the time of sending. It waits `answer_seconds` for an acknowledgement.
-    `is_limited`: records come at a limited rate. `mode` holds properties of the client, overridden by nothing.
+    `max_message_bytes` is the target topic's `max.message.bytes`. Before compression by `codec` or the worker file's
+    codec, no batch of several records exceeds it. A single record may exceed it only if it is compressed. With
+    `allow_now` the producer also sends records with timestamp 0, which get the time of sending. It waits
+    `answer_seconds` for an acknowledgement. `is_limited` is True if records come at a limited rate. `mode` holds client
+    properties that nothing overrides.
 
     After an error nothing more can be sent. `delivered` then shows the deliveries to each kafka partition.
     """
@@ -265,7 +269,7 @@ class ReplayProducer:
         self.close()
 
     def close(self) -> None:
-        """Take back undelivered records: then `delivered` is final. Call `flush` first to deliver all records."""
+        """Take back undelivered records, so that `delivered` is final. Call `flush` first to deliver all records."""
         self._settle()
         self._take_back()
         try:
@@ -292,14 +296,14 @@ class ReplayProducer:
             self._poll(0)
 
     def flush(self) -> dict[int, Delivered]:
-        """Wait until all sent records are acknowledged. Sends partly filled batches too. Same errors as `send`."""
+        """Wait until all sent records are acknowledged. Also sends partly filled batches. Raises as `send` does."""
         self._wait_for(0, self._producer.flush)
         return self.delivered
 
     def _refuse_unsendable(self, batch: pa.RecordBatch) -> None:
         """Raise PreflightError for records with timestamp 0, unless they may get the time of sending.
 
-        The records sent before are delivered first: the error says how far the target is.
+        Records sent before are delivered first, so the error says how far the target is.
         """
         count = 0 if self._allow_now else count_timestamp_zero(batch)
         if count:
@@ -344,7 +348,7 @@ class ReplayProducer:
         return queued
 
     def _raise_fatal_error(self, refusal: KafkaError) -> None:
-        """Raise for a fatal error (after it produce() refuses every record), or for its record.
+        """Raise the fatal error after which produce() refuses every record, or the error of the record that caused it.
 
         librdkafka may refuse records a moment before it reports the fatal error.
         """
@@ -423,7 +427,7 @@ class ReplayProducer:
             self._serve(POLL_SECONDS, serve)
 
     def _take_back(self) -> None:
-        """Take back all records, queued or in flight. Otherwise closing the client would wait for them without end."""
+        """Take back all records, queued or in flight. Otherwise closing the client would wait for them for ever."""
         while len(self._producer):
             # Purge each time: librdkafka queues records again if their connection breaks meanwhile.
             self._producer.purge(in_queue=True, in_flight=True)

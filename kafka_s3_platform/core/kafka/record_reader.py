@@ -1,6 +1,6 @@
-"""The contract of readers (they read a bounded range of a kafka partition once, to its end), and a limit of their rate.
+"""The contract of readers, which read a bounded range of a kafka partition once, to its end, and a limit on their rate.
 
-An *end* is proven: no other record of the range can come.
+An *end* is proven once the reader has seen that no other record of the range can come.
 """
 
 import time
@@ -15,11 +15,11 @@ from kafka_s3_platform.core.model.gaps import Gap, Unreadable
 from kafka_s3_platform.core.model.offsets import OffsetRange
 
 BURST_SECONDS = 1.0
-"""How much unused budget is kept."""
+"""The unused budget that is kept, in seconds."""
 
 
 class Throttle:
-    """Token buckets to limit the records and bytes a second of a task. None leaves its side unbounded.
+    """Token buckets that limit how many records and bytes a task handles per second. None means no limit.
 
     A task has its own share: the caller divides a limit by the number of concurrent tasks.
     """
@@ -29,14 +29,14 @@ class Throttle:
         self._bytes = _Bucket(bytes_per_second) if bytes_per_second else None
 
     def take(self, records: int, size: int) -> None:
-        """Spend `records` and `size` bytes; sleep until the overdraft is earned."""
+        """Spend `records` and `size` bytes, and sleep until any overdraft is earned."""
         # Both buckets are charged even if one alone makes the task wait.
         wait = max(self._records.spend(records) if self._records else 0, self._bytes.spend(size) if self._bytes else 0)
         if wait > 0:
             time.sleep(wait)
 
     def records_at_once(self, most: int) -> int:
-        """Return `most`, or the records of one second if those are fewer: a low rate then flows evenly."""
+        """Return `most`, or the records of one second if those are fewer, so a low rate flows evenly."""
         if self._records:
             return min(most, max(1, int(self._records.rate)))
         return most
@@ -61,11 +61,11 @@ class _Bucket:
 class ReadEnd:
     """The result of reading a range.
 
-    `position` is the offset proving the end: of a record, or of the kafka partition's end, at or past the range's end.
-    `leader_epoch` is the epoch of the batch with the range's last offset, perhaps only a marker's. If compaction has
-    left no batch there, it is the epoch of the next batch: no later epoch begins below the end. It is None if unknown,
-    since librdkafka delivers records only. `bytes` counts keys, values and headers. Of the offsets in `unreadable`, in
-    ascending order, nothing was delivered.
+    `position` is the offset that proved the end: the offset of a record or of the kafka partition's end, at or past the
+    range's end. `leader_epoch` is the epoch of the batch that has the range's last offset, which may be only a
+    marker's. If compaction has left no batch there, it is the epoch of the next batch, since no later epoch begins
+    below the end. It is None if unknown, since librdkafka delivers records only. `bytes` counts keys, values and
+    headers. `unreadable` lists, in ascending order, the offsets of which nothing was delivered.
     """
 
     position: int
@@ -78,9 +78,10 @@ class ReadEnd:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """The end of a log of a leader epoch and earlier ones: at `end_offset` a later epoch begins.
+    """The end of a leader epoch and of all earlier ones in a log: at `end_offset` a later epoch begins.
 
-    `leader_epoch` is the latest of these in the log. If it is None, both are unknown: it ends there or before.
+    `leader_epoch` is the latest of these epochs in the log. If it is None, both are unknown: the end is at `end_offset`
+    or before.
     """
 
     leader_epoch: int | None
@@ -88,10 +89,10 @@ class EpochEnd:
 
 
 class RangeRead:
-    """Batches of a range, to be iterated once; then `end` has the result.
+    """The batches of a range, which can be iterated once. After that, `end` has the result.
 
-    `failures` is offset -> reason, of records not delivered unchanged. An offset is there before the batch with its
-    record is yielded.
+    `failures` gives by offset the reason why a record is not delivered unchanged. An offset is added before the batch
+    that holds its record is yielded.
     """
 
     def __init__(self, batches: Generator[pa.RecordBatch, None, ReadEnd], failures: Mapping[int, str]) -> None:
@@ -104,18 +105,18 @@ class RangeRead:
 
     @property
     def end(self) -> ReadEnd:
-        """The result. ValueError before the last batch was taken."""
+        """The result. Raises ValueError until the last batch has been taken."""
         if self._end is None:
             raise ValueError("the range is not read to its end")
         return self._end
 
 
 class RecordReader(ABC):
-    """Reads bounded offset ranges of one topic. Its connections end with a `with` block.
+    """Reads bounded offset ranges of one topic. Use it in a `with` block, which ends its connections.
 
-    Batches have RECORD_SCHEMA and hold committed records in offset order; their bounds depend only on the range, the
-    offsets and the content. Ranges of a kafka partition read one after another, each from the end of the last, are
-    read straight through.
+    Batches have RECORD_SCHEMA and hold committed records in offset order; the bounds of the batches depend only on the
+    range, the offsets and the content. If ranges of a kafka partition follow one another, each from the end of the
+    last, they are read straight through.
     """
 
     def __enter__(self) -> Self:
@@ -126,17 +127,17 @@ class RecordReader(ABC):
 
     @abstractmethod
     def read(self, kafka_partition: int, offsets: OffsetRange, leader_epoch: int | None = None) -> RangeRead:
-        """Read one range; `leader_epoch` belongs to the record before it, to detect a truncated log."""
+        """Read one range. `leader_epoch` is the epoch of the record before it, and serves to detect a truncated log."""
 
     @abstractmethod
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Return the end of the epochs up to `leader_epoch`, if below `offset`: the log was truncated. Else None."""
+        """Return the end of the epochs up to `leader_epoch` if it is below `offset` (a truncated log), else None."""
 
     @abstractmethod
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
-        """Return the timestamp in epoch ms at this offset, aborted or not; None if the log has nothing there.
+        """Return the timestamp in epoch ms at this offset, aborted or not, or None if the log has nothing there.
 
-        IntegrityError if the record cannot be read.
+        Raises IntegrityError if the record cannot be read.
         """
 
     @abstractmethod

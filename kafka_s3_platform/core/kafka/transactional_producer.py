@@ -1,7 +1,7 @@
 """Commits records and a restore's progress in one transaction.
 
-The bytes in flight are limited (the *room*): even a slow target is to acknowledge them before a transaction times out.
-The limit follows the target's latest acknowledgements.
+The bytes in flight are limited (the *room*), so that even a slow target acknowledges them before a transaction times
+out. The limit follows what the target has acknowledged lately.
 """
 
 import logging
@@ -25,18 +25,18 @@ FIRST_BYTES = 64 * 1024
 """The room at first, and for the slowest target. It is small because many tasks may share one quota."""
 
 MOST_BYTES_PER_SECOND = 64 * 1024
-"""The most room, for each second of the timeout. A minute gives about 4 MiB, which keeps a fast target busy."""
+"""The maximum room for each second of the timeout. A minute gives about 4 MiB, which keeps a fast target busy."""
 
 SPANS = 12
-"""The timeout has so many parts. The room is what the target acknowledged within the last one of them."""
+"""The number of spans in the timeout. The room is what the target acknowledged within the last span."""
 
 
 class Pace:
     """Computes how many bytes may be in flight, from the bytes acknowledged lately.
 
-    The room begins small and doubles with every answer of a fast target. A broker's quota lets the bytes of
-    ten seconds pass at once. Then it delays every request, also a commit, until the average is back at the quota. So
-    the room has an upper bound, however fast the target seems.
+    The room begins small and doubles with every answer of a fast target. A broker's quota lets the bytes of ten seconds
+    pass at once. After that it delays every request, even a commit, until the average is back at the quota. The room
+    therefore has an upper bound, however fast the target seems.
     """
 
     def __init__(self, timeout_seconds: float) -> None:
@@ -58,7 +58,7 @@ class Pace:
         self.on_its_way += size
 
     def note_acknowledged(self, size: int, sent_at: float) -> None:
-        """Note `size` bytes, sent at a time of the monotonic clock, as acknowledged now."""
+        """Note that `size` bytes, sent at `sent_at` by the monotonic clock, are acknowledged now."""
         now = time.monotonic()
         self.on_its_way -= size
         self.delay = now - sent_at
@@ -80,20 +80,20 @@ class Pace:
 logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.001
-"""Long enough for librdkafka to notice that batches are to be sent that are not full."""
+"""A time long enough for librdkafka to notice that batches are to be sent although they are not full."""
 
 TRANSACTION_TIMEOUT_MS = 60_000
 """librdkafka's default of transaction.timeout.ms."""
 
 CALL_SECONDS = 10.0
-"""How long one call to the transaction coordinator may take before it is made again."""
+"""The time that one call to the transaction coordinator may take before it is made again."""
 
 STUCK_SECONDS = 30.0
-"""Longer than CALL_SECONDS: a call that has not returned by then does not return."""
+"""The time, longer than CALL_SECONDS, after which a call that has not returned never will."""
 
 
 def read_transaction_timeout_ms(settings: KafkaSettings) -> int:
-    """Return how long transactions of producers with these settings may be open."""
+    """Return how long transactions of producers with these settings may stay open."""
     return int(settings.properties("producer").get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
 
 
@@ -102,8 +102,8 @@ class TransactionalReplayProducer(ReplayProducer):
     """A transactional producer to one topic. It commits records and the progress of their restore in one transaction.
 
     Call `begin` first. The first `send` after a commit opens a transaction. `close` aborts an open one. After an error
-    nothing more can be sent. SupersededError: a later producer with this transactional id is at work, or the cluster
-    has ended the transaction after its timeout. The other arguments are those of `ReplayProducer`.
+    nothing more can be sent. SupersededError means a later producer with this transactional id is at work, or the
+    cluster has ended the transaction after its timeout. The other arguments are those of `ReplayProducer`.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class TransactionalReplayProducer(ReplayProducer):
         self._where += f" as {transactional_id}"
         self.timeout_seconds = read_transaction_timeout_ms(settings) / 1000
         self.timed_out = False
-        """Whether the last aborted transaction was open for longer than its timeout."""
+        """True if the last aborted transaction was open for its timeout or longer."""
         self._pace = Pace(self.timeout_seconds)
         self._opened_at: float | None = None
         self._committed: int | None = None
@@ -161,12 +161,12 @@ class TransactionalReplayProducer(ReplayProducer):
 
     @property
     def room(self) -> int:
-        """Bytes the target probably acknowledges well before a transaction times out, by its recent speed."""
+        """The bytes that the target, at its recent speed, probably acknowledges well before a transaction times out."""
         return self._pace.room
 
     @property
     def delay(self) -> float:
-        """Seconds until the target's last acknowledgement. A commit may take as long."""
+        """The seconds the target took for its last acknowledgement. A commit may take as long."""
         return self._pace.delay
 
     def wait_for_room(self, size: int) -> None:
@@ -176,7 +176,7 @@ class TransactionalReplayProducer(ReplayProducer):
             self._wait_until(lambda: self._pace.admits(size), self._serve_soon)
 
     def send(self, batch: pa.RecordBatch, target_kafka_partition: int, log_bytes: int = 0) -> None:
-        """Queue the records in a transaction. `log_bytes` is about their size in the target's log."""
+        """Queue the records in a transaction. `log_bytes` is their approximate size in the target's log."""
         self._open()
         super().send(batch, target_kafka_partition)
         self._tracks[target_kafka_partition].weigh(log_bytes)
@@ -195,7 +195,7 @@ class TransactionalReplayProducer(ReplayProducer):
         self._committed = progress.offset
 
     def _send_offset(self, group: GroupOffset, progress: Committed, seconds: float) -> None:
-        """Send the group's offset in a thread: the call may never return (librdkafka's issues 5456 and 5511)."""
+        """Send the group's offset in a thread, since the call may never return (librdkafka's issues 5456 and 5511)."""
         send = self._producer.send_offsets_to_transaction
         if not Waiting(lambda: send([group.place(progress)], group.metadata, seconds)).ended_within(STUCK_SECONDS):
             self._is_stuck = True
@@ -212,7 +212,7 @@ class TransactionalReplayProducer(ReplayProducer):
         return queued
 
     def _note_acknowledged(self) -> None:
-        """Tell the pace the sizes acknowledged since the last call, and their times of sending."""
+        """Tell the pace which sizes were acknowledged since the last call, and when they were sent."""
         for track in self._tracks.values():
             for size, sent_at in track.take_acknowledged():
                 self._pace.note_acknowledged(size, sent_at)
@@ -246,7 +246,7 @@ class TransactionalReplayProducer(ReplayProducer):
         return f"committed are the records below source offset {self._committed}"
 
     def _find_cause(self) -> KafkaError:
-        """Return the cause of the open transaction's failure: only a commit reports it."""
+        """Return the open transaction's error, which only a commit reports."""
         try:
             self._producer.commit_transaction(CALL_SECONDS)
         except KafkaException as err:
@@ -255,7 +255,7 @@ class TransactionalReplayProducer(ReplayProducer):
         raise AssertionError(f"{self._where}: a transaction that takes no records was committed")
 
     def _settle(self) -> None:
-        """Try to abort: readers then need not wait for the timeout. If this fails, the next `begin` aborts."""
+        """Try to abort, so readers need not wait for the timeout. If this fails, the next `begin` aborts."""
         if self._opened_at is None or self._is_stuck:
             return
         self.timed_out = time.monotonic() - self._opened_at >= self.timeout_seconds
@@ -270,6 +270,6 @@ class TransactionalReplayProducer(ReplayProducer):
 
 
 def try_transactions(settings: KafkaSettings, topic: str, transactional_id: str) -> None:
-    """Raise the errors of a transactional producer before a restore starts: missing rights, or its timeout."""
+    """Raise, before a restore, the error that its transactional producer would meet: missing rights, or its timeout."""
     with TransactionalReplayProducer(settings, topic, transactional_id) as producer:
         producer.begin()

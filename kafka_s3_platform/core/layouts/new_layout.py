@@ -1,4 +1,4 @@
-"""Makes the layout of an `archive.key.layout`, with the layout of Confluent's sink, which is the default."""
+"""Makes the layout named by `archive.key.layout`. The layout of Confluent's sink, the default, is defined here."""
 
 import re
 from dataclasses import replace
@@ -29,9 +29,11 @@ _OTHER_PART = re.compile(rf"\.({'|'.join(PART_NAMES)})\Z")
 
 
 class ConnectLayout(SegmentLayout):
-    """Confluent's: `<topics.dir>/<topic>/<encoded partition>/<topic>+<kafka partition>+<first offset>.<extension>`.
+    """The layout of Confluent's sink.
 
-    `directory.delim` and `file.delim` may be others than `/` and `+`. An empty `topics.dir` adds no folder.
+    Keys are `<topics.dir>/<topic>/<encoded partition>/<topic>+<kafka partition>+<first offset>.<extension>`.
+    `directory.delim` and `file.delim` may be set to something other than `/` and `+`. An empty `topics.dir` adds no
+    folder.
     """
 
     def __init__(self, layout: LayoutSettings, topic: str = "") -> None:
@@ -54,7 +56,7 @@ class ConnectLayout(SegmentLayout):
         return self.root + layout.directory_delim.join(folders)
 
     def parse(self, key: str) -> SegmentKey | None:
-        """Parse a key that this platform wrote. None if it is none."""
+        """Parse a key this platform wrote, or return None for any other key."""
         topic, encoded, name = self._split_key(key)
         if not key.startswith(self.root) or not encoded or not re.fullmatch(TOPIC, topic, re.ASCII):
             return None
@@ -67,7 +69,7 @@ class ConnectLayout(SegmentLayout):
         topic, encoded, name = self._split_key(key)
         # The longest ending first: a name that ends with `.keys.json` also ends with `.json`.
         ending = next((ending for ending in self._longest_first if name.endswith(ending)), None)
-        # Behind `.keys` or `.headers`, the ending of values belongs to a part outside of this layout.
+        # After `.keys` or `.headers`, the ending of values belongs to a part outside this layout.
         if ending is None or _OTHER_PART.search(name.removesuffix(ending)):
             return refuse_index(name) or refuse_ending(self._endings)
         match = re.fullmatch(self._make_name_pattern(rf"(?P<topic>{TOPIC})"), name.removesuffix(ending), re.ASCII)
@@ -92,7 +94,7 @@ class ConnectLayout(SegmentLayout):
         return topic, encoded, name
 
     def _make_name_pattern(self, topic: str) -> str:
-        """Return the regular expression of a file's name without extension. `topic` is the expression of the topic."""
+        """Return the regular expression of a file's name without extension. `topic` is the expression for the topic."""
         delim = re.escape(self._layout.file_delim)
         return rf"{topic}{delim}(?P<partition>\d+){delim}{OFFSET}"
 
@@ -131,7 +133,7 @@ def _find_layout(name: str) -> type[KeyReader]:
 def new_segment_layout(layout: LayoutSettings) -> SegmentLayout:
     """Make the layout of the settings, to write and parse keys.
 
-    Raises ConfigError if two objects could get the same key with its delimiters or its template, or it is only read.
+    Raises ConfigError if two objects could get the same key with its delimiters or its template, or if it is only read.
     """
     keys = _find_layout(layout.key_layout)(layout)
     if not isinstance(keys, SegmentLayout):
@@ -144,7 +146,7 @@ def new_segment_layout(layout: LayoutSettings) -> SegmentLayout:
 
 
 def new_key_reader(config: ConnectorConfig) -> KeyReader:
-    """Make the reader of keys for a source's connector file. ConfigError if its template or topic does not do."""
+    """Make the reader of keys for a source's connector file. Raise ConfigError if its template or topic will not do."""
     reader = _find_layout(config.layout.key_layout)(config.layout, config.topics[0] if len(config.topics) == 1 else "")
     reader.check_reading()
     return reader

@@ -1,8 +1,8 @@
-"""Defines the parts of an object's key, and the interfaces of layouts: each reads keys, and most also write them.
+"""Defines the parts of an object's key, and the interfaces of layouts, which read keys and mostly write them too.
 
-A mapper can make several records from one. The key of an object that begins between them has `@<ordinal>` after the
-offset. The key of an object in place of others has `+<epoch>`, the index version of its run. So no key is ever used
-twice.
+A mapper (a user's transform) can make several records from one. The key of an object that begins between them has
+`@<ordinal>` after the offset. The key of an object that replaces others has `+<epoch>`, the index version of its run,
+so no key is ever used twice.
 """
 
 import re
@@ -20,14 +20,14 @@ from kafka_s3_platform.core.model.object_key import REWRITTEN
 from kafka_s3_platform.core.partitioners.folders import Folders, TimeSpans, Window, new_folders
 
 OFFSET = rf"(?P<start_offset>\d+){REWRITTEN}"
-"""A first offset, with an ordinal and an epoch if there are, in every layout."""
+"""The pattern of a first offset, with an ordinal and an epoch if there are any, in every layout."""
 
 EXTENSION = r"(?:\.(?P<extension>[a-zA-Z0-9_.-]+))?"
 
 _OFFSETS = ".offsets"
 
 Groups: TypeAlias = Mapping[str, str | None]
-"""The text of each group of a match, None for missing groups."""
+"""The text of each group of a match, or None for a missing group."""
 
 Problem = Literal[
     "outside",
@@ -62,12 +62,12 @@ class SegmentKey:
     Attributes:
         topic: the topic in the path, perhaps renamed by a transform.
         encoded_partition: the folders, as the partitioner encoded them.
-        kafka_partition: of the source topic.
-        first_offset: of the source topic. None for some read-only layouts.
-        extension: without a dot before it.
-        epoch: of a segment in place of others.
-        ordinal: the place of the first record among a mapper's records of its offset.
-        hour_ms: the start of the records' hour (epoch ms), None if it is out of range. The template layout writes it.
+        kafka_partition: the kafka partition of the source topic.
+        first_offset: the first record's offset in the source topic, or None for some read-only layouts.
+        extension: the file extension, without its leading dot.
+        epoch: the index version of the run, if the key contains it, else None.
+        ordinal: the first record's place among the records a mapper made from its offset.
+        hour_ms: the start of the records' hour (epoch ms), or None if out of range. The template layout writes it.
             No layout reads it back.
     """
 
@@ -82,7 +82,7 @@ class SegmentKey:
 
     @property
     def after_offset(self) -> str:
-        """The text after the first offset: ordinal and epoch. See REWRITTEN."""
+        """The text after the first offset: `@` and the ordinal, `+` and the epoch, if there are any (see REWRITTEN)."""
         return (f"@{self.ordinal}" if self.ordinal else "") + ("" if self.epoch is None else f"+{self.epoch}")
 
     def offset_text(self, width: int) -> str:
@@ -98,8 +98,8 @@ class SegmentKey:
 class ReadKey:
     """The facts in a key.
 
-    `part` is the part of the records in the object. `window` is the span of its records' times. `last_offset` is the
-    offset of its last record. Both are None if the key does not hold them.
+    `part` is the part of the records in the object. `window` is the span of its records' times, and `last_offset` is
+    the offset of its last record. Both are None if the key does not tell them.
     """
 
     segment: SegmentKey
@@ -111,9 +111,9 @@ class ReadKey:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The refusal of an object's key. `read` has the facts in the file name alone, None without any.
+    """The refusal of an object's key. `read` has the facts told by the file name alone, or is None.
 
-    `endings` are the possible endings, if the name has none of them.
+    `endings` are the possible endings, if the name does not have any of them.
     """
 
     problem: Problem
@@ -150,7 +150,7 @@ def is_offsets_key(key: str, directory_delim: str) -> bool:
 
 
 def strip_offsets_key(key: str, directory_delim: str) -> str:
-    """Return the key of the object with its offsets at `key`. Return any other key as it is."""
+    """Return the key of the object whose offsets are at `key`. Return any other key as it is."""
     if not is_offsets_key(key, directory_delim):
         return key
     folder, delim, name = key.removesuffix(_OFFSETS).rpartition(directory_delim)
@@ -158,7 +158,7 @@ def strip_offsets_key(key: str, directory_delim: str) -> str:
 
 
 def explain_hidden_names(keys: Iterable[str]) -> list[str]:
-    """Return a line about names in these keys that Spark, Hive and pyarrow leave out, none if there are none."""
+    """Return a line about names in these keys that Spark, Hive and pyarrow leave out, or no line if there are none."""
     hidden = list(dict.fromkeys(name for key in keys for name in key.split("/") if name.startswith(("_", "."))))
     if not hidden:
         return []
@@ -167,9 +167,9 @@ def explain_hidden_names(keys: Iterable[str]) -> list[str]:
 
 
 class KeyReader(ABC):
-    """Reads the keys below `root`. `topic` is the topic of all objects if their keys do not hold it.
+    """Reads the keys below `root`. `topic` is the topic of all objects if their keys do not tell it.
 
-    Members for reading alone are built for the first key, so a process without reading loads no class of a user.
+    Members needed only for reading are built at the first key, so a process that does not read loads no user's class.
     """
 
     def __init__(self, layout: LayoutSettings, topic: str = "") -> None:
@@ -180,7 +180,7 @@ class KeyReader(ABC):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about facts missing in the keys."""
+        """Sentences about facts the keys do not tell."""
         return ()
 
     def check_reading(self) -> None:  # noqa: B027  most layouts ask nothing
@@ -191,9 +191,9 @@ class KeyReader(ABC):
         """Read a key below `root`. Refuse extensions of other formats, and folders of other partitioners."""
 
     def find_span(self, _: str) -> Window | None:
-        """Return the span of the times of all objects below a folder. None if its name does not hold it.
+        """Return the span of the times of all objects below a folder, or None if its name does not tell it.
 
-        `folder` lies below `root`, and ends without a delimiter.
+        The folder lies below `root`, and ends without a delimiter.
         """
         return None
 
@@ -207,9 +207,9 @@ class KeyReader(ABC):
 
 
 class SegmentLayout(KeyReader):
-    """Also writes keys. A key is a pure function of a segment's first record and its folder.
+    """A layout that also writes keys. A key is a pure function of a segment's first record and its folder.
 
-    `read` is that of layouts without objects of keys or headers. Others have one of their own.
+    `read` is for layouts without objects of keys or headers. Others have their own.
     """
 
     def check_writing(self) -> None:
@@ -265,7 +265,7 @@ def list_endings(layout: LayoutSettings, part: ObjectPart) -> tuple[str, ...]:
 
 
 def _list_extensions(format_name: str, layout: LayoutSettings) -> set[str]:
-    """Return the extensions of the format with any compression, without the dot; of a user's class, its own."""
+    """Return the extensions of the format with any compression, without the dot, or the extension of a user's class."""
     if extensions := find_format(format_name).readable_extensions(layout.bytes_extension):
         return extensions
     extension: str = getattr(load_class(format_name, FORMAT), "extension", "")
@@ -273,26 +273,29 @@ def _list_extensions(format_name: str, layout: LayoutSettings) -> set[str]:
 
 
 def refuse_index(name: str) -> Refusal | None:
-    """Refuse an index of Block-GZIP's sinks, once its name is no object's: a topic may be called like it."""
+    """Refuse an index of Block-GZIP's sinks.
+
+    Call it only for a name that is no object's, since a topic may have such a name.
+    """
     if _INDEXES.fullmatch(name):
         return Refusal("index", "it is an index of the blocks of others")
     return None
 
 
 def is_marker(name: str) -> bool:
-    """Return True for names of files of Spark, Hadoop or Parquet's tools beside objects, without records.
+    """Return True for the name of a file that Spark, Hadoop or Parquet's tools put beside objects, without records.
 
-    Call it only after a name is no object's, or for empty objects.
+    Call it only for a name that is no object's, or for empty objects.
     """
     return _MARKERS.fullmatch(name) is not None
 
 
 def names_part(key: str) -> bool:
-    """Return True for a key of an object of keys or headers, as Connect's sinks name them."""
+    """Return True if the key names an object of keys or headers, by the naming of Connect's sinks."""
     return bool(set(key.rsplit("/", 1)[-1].split(".")[1:]) & PART_NAMES.keys())
 
 
 def refuse_ending(endings: Iterable[str]) -> Refusal:
-    """Refuse a name without one of these endings."""
+    """Refuse a name with none of these endings."""
     allowed = tuple(endings)
     return Refusal("extension", f"its name does not end in {' or '.join(allowed)}", endings=allowed)

@@ -1,6 +1,6 @@
 """Extracts the times of records for their encoded partitions, as Kafka Connect's timestamp extractors do.
 
-There is no extractor for Wallclock: the plan gives the hour of each offset.
+There is no extractor for Wallclock, because the plan gives the hour of each offset.
 """
 
 from abc import ABC, abstractmethod
@@ -22,14 +22,14 @@ from kafka_s3_platform.core.model.connect import ConnectBatch, describe_batch
 
 @dataclass(frozen=True)
 class ExtractedTimes:
-    """The times of a batch (epoch ms), null for records without one. `reasons` (position -> text) explain the nulls."""
+    """The times of a batch (epoch ms), null for records without one. `reasons` explains the nulls by position."""
 
     times: pa.Int64Array
     reasons: Mapping[int, str] = field(default_factory=dict)
 
 
 class TimestampExtractor(Protocol):
-    """Finds the times of records. Made once for each offset range, with the connector's `LayoutSettings`."""
+    """Finds the times of records. One is made for each offset range, with the connector's `LayoutSettings`."""
 
     def extract(self, batch: ConnectBatch) -> ExtractedTimes:
         """Return the time of each record of a batch. Raise nothing for the fault of a single record."""
@@ -98,12 +98,12 @@ class RecordExtractor(ABC):
     def timestamp(self, record: Record) -> int | None:
         """Return the record's time in epoch ms.
 
-        If it has none, return None or raise any error: its text becomes the reason. An error of
+        If it has none, return None or raise any error, whose text becomes the reason. But an error of
         kafka_s3_platform.core.errors ends the run.
         """
 
     def extract(self, batch: ConnectBatch) -> ExtractedTimes:
-        """Return the time of each record. An error of the user's method is the reason of the record's failure."""
+        """Return the time of each record. An error of the user's method is the reason for the record's failure."""
         times: list[int | None] = []
         reasons: dict[int, str] = {}
         for position, record in enumerate(_build_records(batch)):

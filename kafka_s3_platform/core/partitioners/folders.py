@@ -1,7 +1,7 @@
 """Reads encoded partitions back, for the times and the kafka partition in their names.
 
-A user's partitioner may do the same with a method `folder(encoded_partition)`. It returns a `Folder`, or None for a
-folder of another partitioner. This one extends `TimeBasedPartitioner` and puts a folder around the time folders::
+A user's partitioner may do the same with a method `folder(encoded_partition)`, which returns a `Folder`, or None for a
+folder of another partitioner. This example extends `TimeBasedPartitioner` and puts a folder around the time folders::
 
     class RegionPartitioner(TimeBasedPartitioner):
         def folder(self, encoded_partition: str) -> Folder | None:
@@ -49,7 +49,7 @@ _MOST_DIGITS = dict.fromkeys("wMdHkKhmsC", 2) | dict.fromkeys("yYx", 4) | {"D": 
 
 @dataclass(frozen=True)
 class Folder:
-    """The span of the times in an encoded partition, and its kafka partition. None: unknown."""
+    """The span of the times in an encoded partition, and its kafka partition. Each is None if unknown."""
 
     window: Window | None = None
     kafka_partition: int | None = None
@@ -59,7 +59,7 @@ class Folders(Protocol):
     """Reads encoded partitions."""
 
     def folder(self, encoded_partition: str) -> Folder | None:
-        """Read the folder. None if the partitioner makes no such folder."""
+        """Read the folder, or return None if the partitioner makes no such folder."""
         ...
 
 
@@ -103,7 +103,7 @@ class FieldFolders:
         self._delim = layout.directory_delim
 
     def folder(self, encoded_partition: str) -> Folder | None:
-        """Accept a folder naming the fields in their order. It says nothing of times."""
+        """Accept a folder that names the fields in their order. It says nothing about times."""
         # A value is any text, and may hold the delimiter: it ends at the first place where the next field may begin.
         remaining = self._delim + encoded_partition
         for number, beginning in enumerate(self._beginnings):
@@ -126,7 +126,7 @@ class TimeFolders:
         )
 
     def folder(self, encoded_partition: str) -> Folder | None:
-        """Read the fields of the pattern from the folder's name. None if the pattern makes no such name."""
+        """Read the fields of the pattern from the folder's name, or return None if the pattern makes no such name."""
         if encoded_partition in self._out_of_range:
             return Folder()
         match = self._pattern.fullmatch(encoded_partition)
@@ -143,9 +143,10 @@ class TimeFolders:
         return self._make_folder(*span, texts)
 
     def _make_folder(self, start: datetime, end: datetime, texts: Mapping[str, str]) -> Folder | None:
-        """Return the folder of the partition durations beginning in `[start, end)`, in local time.
+        """Return the folder of the periods (`partition.duration.ms`) that begin in `[start, end)`, in local time.
 
-        None if no duration begins there, or if one of the `texts` shared by all times of the span is another one.
+        Returns None if no period begins there, or if one of the `texts` that all times of the span share does not
+        match.
         """
         first_start = _LOCAL_EPOCH - (_LOCAL_EPOCH - start) // self._duration * self._duration
         last_end = _LOCAL_EPOCH + ((end - _LOCAL_EPOCH - ONE_MS) // self._duration + 1) * self._duration
@@ -157,7 +158,7 @@ class TimeFolders:
         return Folder(window=(min(self._list_instants(first_start)), max(self._list_instants(last_end))))
 
     def _is_written(self, start: datetime, end: datetime, texts: Mapping[str, str]) -> bool:
-        """Return True if the partitioner writes these texts for times of the span. Texts varying in it may be any."""
+        """Return True if the partitioner writes these texts for times of the span. Texts varying in it are ignored."""
         match = self._pattern.fullmatch(self._format(start.replace(tzinfo=self._zone)))
         letters = next(letters for size, letters in _SHARED if end - start <= size)
         expected = match.groupdict() if match else {}
@@ -169,10 +170,10 @@ class TimeFolders:
 
 
 class TimeSpans:
-    """Finds the spans of time of folders, also of the folders around time folders: `year=2026/month=01` is a month.
+    """Finds the time spans of folders, including the folders around time folders: `year=2026/month=01` is a month.
 
-    By these spans, an inventory lists only folders with possible new objects. For a user's partitioner it finds spans
-    of complete encoded partitions alone.
+    By these spans, an inventory lists only folders that may hold new objects. For a user's partitioner it finds the
+    spans of complete encoded partitions only.
     """
 
     def __init__(self, layout: LayoutSettings) -> None:
@@ -185,7 +186,7 @@ class TimeSpans:
         self._user_folders = None if self._levels else new_folders(layout)
 
     def find_span(self, folder: str) -> Window | None:
-        """Return the span of all times below a folder. None if its name does not hold it."""
+        """Return the span of all times below a folder, or None if its name does not tell it."""
         level = self._user_folders
         if self._levels:
             depth = folder.count(self._delim)
@@ -195,7 +196,7 @@ class TimeSpans:
 
 
 def _new_level(layout: LayoutSettings, path_format: str) -> Folders | None:
-    """Return the reader of the folders down to one level of `path.format`. None if the level ends inside of quotes."""
+    """Return the reader of the folders down to one level of `path.format`, or None if that ends inside quotes."""
     try:
         return TimeFolders(layout.model_copy(update={"path_format": path_format}))
     except ValueError:
@@ -203,10 +204,10 @@ def _new_level(layout: LayoutSettings, path_format: str) -> Folders | None:
 
 
 def find_window(fields: Mapping[str, int], timezone: str) -> Window | None:
-    """Return the span of time of `yyyy`, `MM`, `dd` and `HH`. None without a year, or if the day does not exist.
+    """Return the time span of `yyyy`, `MM`, `dd` and `HH`, or None without a year or if the day does not exist.
 
     Args:
-        fields: the fields of a template's timestamp, or the first ones of them.
+        fields: the fields of a template's timestamp, or only the first of them.
         timezone: the timezone of their local time.
     """
     letters = {"yyyy": "y", "MM": "M", "dd": "d", "HH": "H"}
@@ -243,7 +244,7 @@ def _find_span(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
 
 
 def _find_day(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
-    """Return [start, end) of the days named by the calendar letters, local without a zone. None if they name none."""
+    """Return [start, end) of the days named by the calendar letters, local without a zone, or None if none are."""
     year = values.get("y", values.get("Y"))
     if "x" in values and "w" in values:
         first_day = date.fromisocalendar(values["x"], values["w"], values.get("e", 1))
@@ -268,7 +269,7 @@ def _build_days(first: date, end: date) -> tuple[datetime, datetime]:
 
 
 def _find_hour(values: Mapping[str, int]) -> int | None:
-    """Return the hour of the day by the letters of a pattern, None if they leave it open."""
+    """Return the hour of the day by the letters of a pattern, or None if they leave it open."""
     if "H" in values or "k" in values:
         return values["H"] if "H" in values else values["k"] % 24
     if "a" in values and ("h" in values or "K" in values):
@@ -279,8 +280,8 @@ def _find_hour(values: Mapping[str, int]) -> int | None:
 def _compile_pattern(pattern: str, locale: str) -> tuple[re.Pattern[str], dict[str, Callable[[str], int]]]:
     """Compile a Joda pattern to a regular expression, and to a function for each of its groups to parse a field.
 
-    A group's name begins with its letter. There is no function if digits follow a number of varying length: its end is
-    ambiguous.
+    A group's name begins with its letter. There are no functions if digits follow a number of varying length anywhere,
+    because its end is ambiguous.
     """
     counts: dict[str, int] = {}
     fields: dict[str, Callable[[str], int]] = {}
@@ -306,7 +307,7 @@ def _compile_pattern(pattern: str, locale: str) -> tuple[re.Pattern[str], dict[s
 
 
 def _compile_field(letter: str, width: int, locale: str) -> tuple[str, Callable[[str], int] | None]:
-    """Return a field's regular expression, and the parser of its text: None if it names no part of a time."""
+    """Return a field's regular expression, and the parser of its text, or None if it names no part of a time."""
     if letter == "M" and width > 2:
         language = Locale.parse(locale.replace("_", "-"), sep="-")
         names = {name: n for n, name in language.months["format"]["wide" if width > 3 else "abbreviated"].items()}
@@ -327,17 +328,17 @@ def _compile_field(letter: str, width: int, locale: str) -> tuple[str, Callable[
 DAY = timedelta(days=1)
 FIRST = datetime(2024, 1, 1, tzinfo=timezone.utc)
 DAYS = 9 * 366
-"""Of nine years: in them, the last days of December belong to the first week of the next year, and the other way."""
+"""The days of nine years. In some, the last days of December are in the next year's first week, or vice versa."""
 
 SHORTEST_STEP = timedelta(minutes=1)
 _QUOTED = re.compile(r"'[^']*'?")
 
 
 def explain_shared_folder(layout: LayoutSettings) -> str | None:
-    """Name two times of different spans with one folder by `path.format`, and advise a better pattern.
+    """Name two times of different spans that `path.format` puts into one folder, and advise a better pattern.
 
-    None if there are none, or if folders are made by something else. The hour repeated in autumn is not checked: no
-    pattern without a time zone can distinguish it.
+    Returns None if there are none, or if something else makes the folders. The hour repeated in autumn is not checked,
+    because no pattern without a time zone can distinguish it.
     """
     if layout.partitioner not in TIME_BASED:
         return None
@@ -357,9 +358,9 @@ def explain_shared_folder(layout: LayoutSettings) -> str | None:
 def _find_shared_folder(
     path_format: str, locale: str, directory_delim: str, span: timedelta
 ) -> tuple[datetime, datetime, str] | None:
-    """Find two spans of time with the same folder in a path format, as far as samples of each show it.
+    """Find two spans of time that a path format puts into the same folder, as far as samples show.
 
-    Return the starts of both, and their common folder. None: there are none. `span` is the length of one.
+    Returns the starts of both and their common folder, or None if there are none. `span` is the length of each.
     """
     name_folder = compile_path_format(path_format, locale, directory_delim)
     starts: dict[str, datetime] = {}
@@ -380,7 +381,7 @@ def _list_samples(span: timedelta) -> Iterator[datetime]:
 
 
 def _advise_pattern(path_format: str, first: datetime, second: datetime) -> str:
-    """Return advice on a pattern with one folder for two times: the missing or confused letter."""
+    """Return advice on a pattern that gives two times one folder: the letter that it lacks or confuses."""
     letters = set(_QUOTED.sub("", path_format))
     distance = abs(second - first)
     has_weeks = "w" in letters

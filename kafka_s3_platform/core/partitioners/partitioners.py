@@ -1,7 +1,7 @@
-"""Finds a record's encoded partition, as Kafka Connect's partitioners do: its folders below the folder of the topic.
+"""Finds a record's *encoded partition* (its folders below the topic's folder), as Kafka Connect's partitioners do.
 
-Records of a batch mostly share folders: a batch gets its distinct folders (`names`) and for each record an index
-(`codes`) in them.
+Records of a batch mostly share folders, so a batch gets its distinct folders (`names`) and for each record an index
+into them (`codes`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from kafka_s3_platform.core.model.object_key import MAX_KEY_BYTES, explain_bad_f
 from kafka_s3_platform.core.model.times import EPOCH, HOUR_MS, ONE_MS
 
 NO_HOUR = -(2**63)
-"""The hour of a time outside of the years 1 to 9999, the range of Python's calendar."""
+"""The hour of a time outside the years 1 to 9999, the range of Python's calendar."""
 
 
 def find_hour_starts(times_ms: Int64s, timezone: str) -> Int64s:
@@ -33,7 +33,7 @@ def find_hour_starts(times_ms: Int64s, timezone: str) -> Int64s:
 
 
 def _replace_unknown(times_ms: Int64s) -> tuple[np.ndarray | None, Int64s]:
-    """Return a mask of the times in the calendar (None: all are), and the times with 0 in place of the others."""
+    """Return a mask of the times in the calendar (None if all are), and the times with 0 in place of the others."""
     in_calendar = (times_ms >= MIN_MS) & (times_ms < MAX_MS)
     if in_calendar.all():
         return (None, times_ms)
@@ -43,7 +43,7 @@ def _replace_unknown(times_ms: Int64s) -> tuple[np.ndarray | None, Int64s]:
 # Kafka's limit of a topic's name.
 _LONGEST_TOPIC = 249
 _REST_OF_KEY = 80
-"""Bytes of a key to reserve for delimiters, kafka partition, epoch, ordinal and extension."""
+"""The bytes of a key that are reserved for delimiters, kafka partition, epoch, ordinal and extension."""
 
 # The exception of Connect's FieldPartitioner. Headers of dead letters name it.
 _EXCEPTION = "io.confluent.connect.storage.errors.PartitionException"
@@ -59,7 +59,7 @@ class EncodedPartitions:
 
 
 class Partitioner(Protocol):
-    """Finds encoded partitions. Made once for each offset range, with the connector's `LayoutSettings`."""
+    """Finds encoded partitions. One is made for each offset range, with the connector's `LayoutSettings`."""
 
     def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:
         """Return the folders of each record by its time (epoch ms). Raise nothing for the fault of a single record."""
@@ -93,7 +93,7 @@ class DefaultPartitioner:
 
 
 class TimeBasedPartitioner:
-    """Makes time folders by `path.format`, one for each `partition.duration.ms`. Hourly and Daily use this too."""
+    """Makes time folders from `path.format`, one for each `partition.duration.ms`. Hourly and Daily use it too."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         self.layout = layout
@@ -106,7 +106,7 @@ class TimeBasedPartitioner:
     def encode(self, _: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:
         """Return the folder of each time (epoch ms, in any order), as Connect's `TimeBasedPartitioner` names it.
 
-        Times outside of the years 1 to 9999 get the folder of records out of range.
+        Times outside the years 1 to 9999 get the folder for records that are out of range.
         """
         in_calendar, times = _replace_unknown(times_ms)
         local = times + find_utc_offsets(times, self._zone)
@@ -119,7 +119,7 @@ class TimeBasedPartitioner:
         return EncodedPartitions(names, np.where(in_calendar, codes, np.int32(len(names) - 1)))
 
     def _name_folder(self, local_ms: int) -> str:
-        """Name the encoded partition from a local time on. If clocks skip this time, it begins after it."""
+        """Name the encoded partition that begins at a local time, or after that time if the clocks skip it."""
         if local_ms not in self._names:
             # Times of many centuries must not fill the memory.
             if len(self._names) > 100_000:
@@ -138,7 +138,7 @@ _CLASSES: Mapping[str, Callable[[LayoutSettings], Partitioner]] = {
 
 
 class _CheckedPartitioner:
-    """Wraps a user's partitioner, and refuses folders outside of the topic's folder."""
+    """Wraps a user's partitioner, and refuses folders outside the topic's folder."""
 
     def __init__(self, inner: Any, layout: LayoutSettings) -> None:
         self._inner = inner
@@ -157,7 +157,7 @@ class _CheckedPartitioner:
 
 
 def joined(parts: Sequence[EncodedPartitions], delim: str) -> EncodedPartitions:
-    """Join the encoded partitions of several partitioners: the folders of each lie below those of the one before."""
+    """Join the encoded partitions of several partitioners. The folders of each lie below the previous one's."""
     names = parts[0].names
     codes = parts[0].codes
     for part in parts[1:]:
@@ -171,7 +171,7 @@ def joined(parts: Sequence[EncodedPartitions], delim: str) -> EncodedPartitions:
 def check_partitions(
     encoded: EncodedPartitions, batch: ConnectBatch, partitioner: Partitioner, layout: LayoutSettings
 ) -> EncodedPartitions:
-    """Return the names once each, and fail each record with folders not allowed in a key."""
+    """Return each name once, and fail each record whose folders are not allowed in a key."""
     refusals = {i: why for i, name in enumerate(encoded.names) if (why := _explain_refusal(name, layout))}
     index: dict[str, int] = {}
     places = np.array([index.setdefault(name, len(index)) for name in encoded.names], np.int32)
@@ -183,7 +183,7 @@ def check_partitions(
 
 
 def _explain_refusal(encoded: str, layout: LayoutSettings) -> str | None:
-    """Explain why an encoded partition cannot be in a key. None if it can."""
+    """Explain why an encoded partition cannot be in a key, or return None if it can."""
     if why := explain_bad_folders(encoded):
         return f"its encoded partition {why}"
     # The topic is in the folder and in the name. An offset of 64 bits has 19 digits.

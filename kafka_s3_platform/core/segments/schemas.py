@@ -1,6 +1,6 @@
-"""The schemas named by ids in records: ids of different schemas, and fetching of schemas missing in the archive.
+"""Finds ids that stand for different schemas, and fetches schemas missing in the archive.
 
-`connect` reads the ids in records, and asks the registries for their schemas: it is loaded by name here.
+`connect` reads the ids in records, and asks the registries for their schemas. It is loaded by name here.
 """
 
 from collections import defaultdict
@@ -18,10 +18,10 @@ from kafka_s3_platform.core.text import strip_users
 
 
 def find_ambiguous_ids(archived: Sequence[ArchivedSchema], source: RecordSettings) -> dict[int, tuple[str, ...]]:
-    """Return ids of different schemas, with their registries: a record names an id, but no registry.
+    """Return the ids of different schemas, with their registries, since a record names an id but no registry.
 
     The registries of keys and of values may both be in use now, each for its own ids. Any other registry was in use
-    before, and its records cannot be recognized.
+    before, and its records cannot be recognised.
     """
     current_urls = [strip_users(side.registry.url) for side in (source.key, source.value) if side.registry is not None]
     ambiguous: dict[int, tuple[str, ...]] = {}
@@ -45,9 +45,9 @@ def _collect_content(schema: ArchivedSchema) -> _Content:
 
 @dataclass(frozen=True)
 class FetchedSchemas:
-    """`rows` are the schemas missing in the index. Each comes after its references.
+    """`rows` are the schemas the index lacks, each after its references.
 
-    `missing` are the ids and GUIDs not archived yet. `problem` is the reason, as a sentence.
+    `missing` are the ids and GUIDs still not archived. `problem` is the reason, as a sentence.
     """
 
     rows: tuple[ArchivedSchema, ...] = ()
@@ -56,14 +56,14 @@ class FetchedSchemas:
 
 
 def load_id_collector() -> Callable[[pa.RecordBatch, Side], set[int | str]]:
-    """Return the function for collecting the schema ids in keys or values of records."""
+    """Return the function that collects the schema ids in keys or values of records."""
     collect_schema_ids: Callable[[pa.RecordBatch, Side], set[int | str]]
     collect_schema_ids = load_extension("collect_schema_ids")
     return collect_schema_ids
 
 
 def load_schema_fetcher() -> Callable[[IndexState, Iterable[int | str], RecordSettings], FetchedSchemas]:
-    """Return the function for fetching the schemas of these ids from the registries."""
+    """Return the function that fetches the schemas of these ids from the registries."""
     fetch_schemas: Callable[[IndexState, Iterable[int | str], RecordSettings], FetchedSchemas]
     fetch_schemas = load_extension("fetch_archived_schemas")
     return fetch_schemas

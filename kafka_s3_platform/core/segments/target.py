@@ -1,4 +1,4 @@
-"""Defines the buckets of records with shared objects, and the keys of these objects."""
+"""Defines the buckets of records that share objects, and the keys of these objects."""
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -17,10 +17,11 @@ from kafka_s3_platform.core.store.upload import Provenance
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The common properties of the records of an object.
+    """The properties all records of an object share.
 
-    `hour_ms` is the start of their hour or day (epoch ms; None out of range). `topic` is the topic in the object's
-    path; None stands for the topic's own name. `schema` and `key_schema` are the schemas of the written records.
+    `hour_ms` is the start of their hour or day (epoch ms, or None if it is out of range). `topic` is the topic in the
+    object's path; None stands for the topic's own name. `schema` and `key_schema` are the schemas of the written
+    records.
     """
 
     hour_ms: int | None
@@ -62,7 +63,7 @@ class BucketPart:
         return RecordId(int(self.batch.offsets[0]), 0 if ordinals is None else int(ordinals[0]))
 
     def rows(self, start: int, end: int) -> "BucketPart":
-        """Return the rows `[start, end)`. The count of late records stays with the part of the first row."""
+        """Return the rows `[start, end)`. The count of late records stays with the part that has the first row."""
         if (start, end) == (0, len(self)):
             return self
         rows = slice(start, end)
@@ -77,12 +78,12 @@ class BucketPart:
 
 @dataclass(frozen=True)
 class SegmentTarget:
-    """The common properties of the segments written by one task, of one kafka partition.
+    """The common properties of the segments one task writes, for one kafka partition.
 
-    `rewrite` marks segments in place of others. Their keys contain the epoch, so no key is ever used twice. The keys of
-    segments from a `condemned` offset on contain it too: a vacuum deletes the usual keys. `framed` are the columns of
-    values with schemas of a registry. `schema_ids` are the ids in the input of a merge. Records before `start_hour` are
-    out of range.
+    `rewrite` marks segments that replace others. Their keys contain the epoch, so no key is ever used twice. The keys
+    of segments that begin at a `condemned` offset contain it too, because a vacuum deletes the usual keys. `framed` are
+    the columns whose values have a registry's schemas. `schema_ids` are the ids in the input of a merge. Records before
+    `start_hour` are out of range.
     """
 
     layout: LayoutSettings
@@ -111,7 +112,7 @@ class SegmentTarget:
         return new_segment_layout(self.layout).key(segment)
 
     def longest_key(self, part: BucketPart) -> str:
-        """Return the longest key of the objects of a segment from this part on."""
+        """Return the longest key among the objects of a segment beginning with this part."""
         suffixes = [find_extension(self.layout, p).removeprefix(".") for p in self.parts(part.bucket)]
         index_suffix = find_format(self.layout.format).index_suffix
         if index_suffix:
@@ -119,7 +120,7 @@ class SegmentTarget:
         return max((self.key(part.bucket, part.first, suffix) for suffix in suffixes), key=len)
 
     def parts(self, bucket: Bucket) -> tuple[ObjectPart, ...]:
-        """Return the parts of records with an object each, values first. Tombstones have none of values."""
+        """Return the parts of records that get an object each, values first. Tombstones have no object of values."""
         layout = self.layout
         if layout.is_envelope:
             return ("value",)

@@ -55,7 +55,7 @@ class ObjectWriter:
         return self._writer.buffered_bytes + self._upload.buffered_bytes
 
     def try_out(self, batch: ConnectBatch) -> None:
-        """Write records nowhere. Raises UnwritableRecordsError for those the format cannot hold."""
+        """Write records nowhere. Raises UnwritableRecordsError for records the format cannot hold."""
         self._new_writer(io.BytesIO()).write(batch)
 
     def write(self, batch: ConnectBatch) -> None:
@@ -87,8 +87,8 @@ class ObjectWriter:
     def _upload_offsets(self, key: str, offsets: str) -> Iterator[StoredObject]:
         """Upload the offsets as an object beside the one at `key`, and yield it.
 
-        Yield nothing if its key would be too long, or if several records have one offset (REPEATED): readers then count
-        positions, as in an object of another tool.
+        Yield nothing if its key would be too long, or if several records have one offset (REPEATED), in which case
+        readers count positions, as in an object of another tool.
         """
         offsets_key = make_offsets_key(key, self._target.layout.directory_delim)
         if len(offsets_key.encode()) <= MAX_KEY_BYTES and offsets != REPEATED:
@@ -108,7 +108,7 @@ class Rotation:
 
     `rotate.interval.ms` is counted from the segment's first record, by the extractor's time.
     `rotate.schedule.interval.ms` uses the wall clock in Connect. Here it uses the record's own timestamp within its
-    hour: a backfill rotates as a live run did. Late records end no segment: they stay in the open one.
+    hour, so a backfill rotates as a live run did. Late records end no segment, but stay in the open one.
     """
 
     def __init__(self, layout: LayoutSettings, part: BucketPart) -> None:
@@ -146,7 +146,7 @@ class SegmentWriter:
     """Writes one segment: its objects, and the values of its row in the index.
 
     While it is open, records are written to it. `close` encodes the rest. Then `upload` may be called in another
-    thread: no other call is made meanwhile.
+    thread, and no other call is made meanwhile.
     """
 
     def __init__(self, target: SegmentTarget, part: BucketPart, store: ObjectStore) -> None:
@@ -181,7 +181,7 @@ class SegmentWriter:
         return self._rotation.find_end(part, self.record_count)
 
     def write(self, part: BucketPart) -> None:
-        """Append records. Raises UnwritableRecordsError if an object cannot hold some; then nothing was written."""
+        """Append records. If an object cannot hold some, raise UnwritableRecordsError and write none."""
         if not len(part):
             return
         batch = part.batch
@@ -209,7 +209,7 @@ class SegmentWriter:
             item.abort()
 
     def close(self) -> None:
-        """Encode the buffered records. All bytes of the objects are in their uploads then."""
+        """Encode the buffered records, so all bytes of the objects are in their uploads."""
         self._facts = {
             "first-offset": str(self._first),
             "last-offset": str(self._last),
@@ -259,28 +259,30 @@ UPLOAD_THREADS = 16
 """A PUT to S3 takes 20 to 50 ms: 16 at once are 300 to 800 a second, as many as one Python process can send."""
 
 MAX_CLOSED = 2 * UPLOAD_THREADS
-"""The most closed segments in memory: a finished thread then has the next one ready."""
+"""The most closed segments in memory. A thread that has finished thus finds the next one ready."""
 
 MAX_CLOSED_BYTES = 33_554_432
-"""The most bytes of them. A larger segment is awaited: large ones never lie in memory side by side."""
+"""The most bytes of closed segments in memory. A larger one is awaited, so large ones are never in memory together."""
 
 MAX_IN_FLIGHT = 268_435_456
-"""Caps the bytes of open and closed segments in memory together. Other values would move the ends of segments, because
-the open ones are closed by it."""
+"""The cap on the bytes of open and closed segments in memory.
+
+Another value would move the ends of segments, because the open ones are closed when they reach it.
+"""
 
 _PLAIN = re.compile(r"[A-Za-z0-9!_.*'()=/:,@+-]*")
-"""Keys accepted by every store. Other keys are tried at the store before the first byte is written."""
+"""The pattern of keys that every store accepts. Other keys are tried at the store before the first byte is written."""
 
 _SHOWN = 200
 _SINK = "io.confluent.connect.s3.S3SinkTask"
 _EXCEPTION = "org.apache.kafka.connect.errors.ConnectException"
 
 MAX_OPEN = 64
-"""Caps the open segments. Another value would move the ends of segments."""
+"""The cap on open segments. Another value would move the ends of segments."""
 
 
 class SegmentUploads:
-    """The uploads of one task, as a context manager: at its end, those not yet begun are given up, others awaited."""
+    """The uploads of one task, as a context manager: its exit gives up those not yet begun, and awaits the others."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(UPLOAD_THREADS, thread_name_prefix="segment")
@@ -339,7 +341,7 @@ class ClosedSegments:
 
     @property
     def are_uploaded(self) -> bool:
-        """True if all uploads have ended, successfully or not: `collect` would not wait."""
+        """True if all uploads have ended, successfully or not, so `collect` would not wait."""
         return all(future.done() for future in self._futures)
 
     def add(self, segment: SegmentWriter, open_bytes: int) -> None:
@@ -348,7 +350,7 @@ class ClosedSegments:
         self.raise_failure()
 
     def raise_failure(self) -> None:
-        """Raise the error of the first failed upload, if it and those before it have ended."""
+        """Raise the error of the first failed upload, if it and the ones before it have ended."""
         while self._succeeded < len(self._futures) and self._futures[self._succeeded].done():
             self._futures[self._succeeded].result()
             self._succeeded += 1
@@ -369,11 +371,11 @@ class ClosedSegments:
 
 
 class Refuse(Protocol):
-    """Takes the failures of records unfit for a format, and the number of outputs not written.
+    """Takes the failures of records a format cannot hold, and the number of outputs not written.
 
-    `is_one_of_many` is true if a mapper made several records of one: others of them may be written already.
-    `is_tolerable` is true if only the values do not fit. It is false if no object can have the records' schema: the
-    cause may be a wrong setting, and then every record fails.
+    `is_one_of_many` is True if a mapper made several records of one, so others of them may be written already.
+    `is_tolerable` is True if only the values do not fit. It is False if no object can have the records' schema: the
+    cause may be a wrong setting, with which every record would fail.
     """
 
     def __call__(
@@ -382,11 +384,11 @@ class Refuse(Protocol):
 
 
 class SegmentWriters:
-    """Writes the records of each bucket to the bucket's open segment, and closes segments when they are to end.
+    """Writes the records of each bucket to the bucket's open segment, and closes segments when they have to end.
 
-    They end at rotations, at the caps, and at the end. Every decision depends on offsets and content alone; so do the
-    bounds of the parts. So the same records give the same segments. Closed segments go to `closed` for upload. Use it
-    as a context manager: segments still open at its end are aborted.
+    Segments end at rotations, at the caps, and when all is written. Every decision, and every bound of a part, depends
+    on offsets and content alone, so the same records give the same segments. Closed segments go to `closed` for upload.
+    Use it as a context manager, which aborts the segments still open at its end.
     """
 
     def __init__(
@@ -409,10 +411,10 @@ class SegmentWriters:
         self._open.clear()
 
     def write(self, part: BucketPart) -> None:
-        """Append records of one bucket. The late ones are counted in the segment at the part's beginning.
+        """Append records of one bucket. The late ones are counted in the segment that has the part's beginning.
 
-        Records unfit for the format are passed to `refuse`: it may raise. Without `refuse` they are an error. Raises
-        the error of an earlier segment's upload.
+        Records the format cannot hold are passed to `refuse`, which may raise. Without `refuse` they are an error.
+        Raises the error of an earlier segment's upload.
         """
         while len(part):
             if reason := self._explain_refused_key(part):
@@ -454,9 +456,9 @@ class SegmentWriters:
         return part.at(accepted)
 
     def _explain_refused_key(self, part: BucketPart) -> str | None:
-        """Explain why no object can have the key of a segment from this part on. Return None if one can.
+        """Explain why no object can have the key of a segment beginning with this part. Return None if one can.
 
-        A merge (without `refuse`) is not checked: the store has accepted the place of its records before.
+        A merge (without `refuse`) is not checked, because the store has accepted the place of its records before.
         """
         if part.bucket in self._open or self._refuse is None:
             return None
@@ -483,7 +485,7 @@ class SegmentWriters:
         return self._open[part.bucket]
 
     def _write(self, writer: SegmentWriter, part: BucketPart) -> None:
-        """Write the part, and count how many bytes more are in memory now, even if it fails."""
+        """Write the part, and count how many more bytes are in memory now, even if it fails."""
         bytes_before = writer.in_flight
         try:
             writer.write(part)
@@ -511,10 +513,10 @@ class SegmentWriters:
 
 
 def build_put_failures(offsets: Int64s, reason: str) -> tuple[RecordFailure, ...]:
-    """Build the failures of records without any possible object, in Connect's words."""
+    """Build the failures of records no object can hold, in Connect's words."""
     return tuple(RecordFailure(offset, "TASK_PUT", _SINK, _EXCEPTION, reason) for offset in offsets.tolist())
 
 
 def _build_failures(part: BucketPart, reason: str) -> UnwritableRecordsError:
-    """Build the error to refuse all records of the part: no object can have their key, or their schema."""
+    """Build the error that refuses all records of the part, because no object can have their key, or their schema."""
     return UnwritableRecordsError(build_put_failures(part.batch.offsets, reason))

@@ -24,10 +24,10 @@ _READ_SECONDS = 60
 _MAX_CONNECTIONS = 64
 _MAX_CLIENTS = 16
 _USER_AGENT = f"Botocore/{botocore.__version__} kafka-s3-platform"
-"""botocore's own names everything that it knows of this machine, and is put together twice a request."""
+"""botocore's own user agent names everything that it knows of this machine, and is composed twice per request."""
 
 _SMALL_BODY_BYTES = 1_048_576
-"""Up to here AWS's SDK for Java does not ask first either (its `expectContinueThresholdInBytes`)."""
+"""The size up to which AWS's SDK for Java does not ask first either (its `expectContinueThresholdInBytes`)."""
 
 _PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
 _PASSING_CODES = BAD_BODY | frozenset(
@@ -51,7 +51,7 @@ _PASSING_CODES = BAD_BODY | frozenset(
 def get_s3_client(settings: StoreSettings) -> Any:
     """Return the process's only boto3 client for these settings and any bucket. Threads may share it.
 
-    To make one takes as long as a dozen requests, since botocore reads S3's model anew for each.
+    Making one takes as long as a dozen requests, since botocore reads S3's model anew for each client.
     """
     return _get_client(settings.model_copy(update={"bucket": ""}))
 
@@ -84,7 +84,7 @@ def new_s3_client(settings: StoreSettings) -> Any:
             "addressing_style": "path" if settings.path_style else "virtual",
             "use_accelerate_endpoint": settings.accelerate,
             "us_east_1_regional_endpoint": "regional",
-            # so every store compares the body, also one that does not know `x-amz-checksum-crc32`
+            # so that every store checks the body, even one that does not know `x-amz-checksum-crc32`
             "payload_signing_enabled": True,
         },
         # `ObjectStore` sends checksums as headers, and asks for those of whole objects. boto3's own follow a body over
@@ -112,9 +112,10 @@ def new_s3_client(settings: StoreSettings) -> Any:
 
 
 def _send_small_at_once(params: Any, **_: Any) -> None:
-    """Send a small body right after its headers. botocore asks the server first, and waits for `100 Continue`.
+    """Send a small body right after its headers. botocore would ask the server first, and wait for `100 Continue`.
 
-    This is a round trip more for each object. Large bodies still wait: a server that refuses them reads none of them.
+    That would be one more round trip for each object. Large bodies still wait, so a server need not read one it
+    refuses.
     """
     size = determine_content_length(params["body"])
     if size is not None and size <= _SMALL_BODY_BYTES:
@@ -122,10 +123,10 @@ def _send_small_at_once(params: Any, **_: Any) -> None:
 
 
 class Backoff:
-    """Repeats requests without an answer, or with one to try later, as Connect's sinks do.
+    """Repeats requests that got no answer, or one asking to try later, as Connect's sinks do.
 
-    Before the first repetition it waits `backoff_ms` at most and half as much at least, before each next one twice as
-    long, up to `MAX_BACKOFF_SECONDS`.
+    Before the first repetition it waits at most `backoff_ms` and at least half as long. Before each further one it
+    waits twice as long, up to `MAX_BACKOFF_SECONDS`.
     """
 
     def __init__(self, max_retries: int, backoff_ms: int) -> None:
@@ -133,7 +134,7 @@ class Backoff:
         self._backoff_ms = backoff_ms
 
     def __call__(self, response: Any, attempts: int, caught_exception: Any, **_: Any) -> float | None:
-        """Answer botocore's event `needs-retry`: the seconds to wait, None to stop."""
+        """Answer botocore's event `needs-retry` with the seconds to wait, or with None to stop."""
         if attempts > self._max_retries or not _may_pass(response, caught_exception):
             return None
         longest = min(self._backoff_ms / 1000 * 2.0 ** (attempts - 1), MAX_BACKOFF_SECONDS)
@@ -141,7 +142,7 @@ class Backoff:
 
 
 def _may_pass(response: Any, error: Any) -> bool:
-    """Return True if a later try may succeed: no answer, or one asking to wait. `response` is botocore's pair."""
+    """Return True if a later try may succeed: no answer came, or one asking to wait. `response` is botocore's pair."""
     if response is None:
         return isinstance(error, UNREACHABLE) and not is_untrusted(error)
     http_answer, body = response

@@ -1,6 +1,6 @@
 """Reads the store's clock: every answer of S3 has a `Date`.
 
-This clock and the machine's decide if an hour is over: a machine with its clock ahead must not complete it.
+This clock and the machine's decide if an hour is over, since a machine with its clock ahead must not complete it early.
 """
 
 import logging
@@ -21,10 +21,10 @@ _SENT = "kafka-s3-sent"
 
 @dataclass(frozen=True, slots=True)
 class StoreTime:
-    """One answer: its `Date`, and this machine's clock at sending and at receiving, UTC.
+    """One answer: its `Date`, and this machine's time (UTC) when the request was sent and the answer received.
 
     A `Date` has whole seconds, so the store's clock was between `date` and one second later. `received_at` is the time
-    of `time.monotonic`, a clock nobody can set.
+    of receiving by `time.monotonic`, a clock nobody can set.
     """
 
     date: datetime
@@ -34,16 +34,17 @@ class StoreTime:
 
     @property
     def difference(self) -> timedelta:
-        """The least lead of this machine's clock over the store's. It is negative if this clock is behind.
+        """The least time by which this machine's clock is ahead of the store's, or negative if it is behind.
 
-        It is zero if the clocks may agree: the store made the answer at an unknown time between request and response.
+        It is zero if the clocks may agree, since the store made the answer at an unknown time between request and
+        response.
         """
         least = self.sent - self.date - SECOND
         most = self.received - self.date
         return max(least, timedelta()) + min(most, timedelta())
 
     def now(self) -> datetime:
-        """Return the least possible time of the store's clock now."""
+        """Return the earliest time the store's clock can show now."""
         return self.date + timedelta(seconds=time.monotonic() - self.received_at)
 
 
@@ -54,13 +55,13 @@ class StoreClock:
         self.latest: StoreTime | None = None
 
     def earlier_now(self) -> datetime:
-        """Return the earlier time of this machine's and the store's clock, as either may be wrong, or the only one."""
+        """Return the earlier of this machine's and the store's time, as either may be wrong, or the only one known."""
         local_time = datetime.now(timezone.utc)
         return min(local_time, self.latest.now()) if self.latest else local_time
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Note the times of answers, refusals too, received by our clients in this thread and block."""
+        """Note the time of each answer our clients get in this thread during the block, even of a refusal."""
         token = _WATCHING.set(self)
         try:
             yield
@@ -72,7 +73,7 @@ _WATCHING: ContextVar[StoreClock | None] = ContextVar("_WATCHING", default=None)
 
 
 def record_answer_times(client: Any) -> None:
-    """Have a boto3 client set the time of each answer on the clock watching in its thread, if any."""
+    """Make a boto3 client set the time of each answer on the clock watching in its thread, if any."""
     client.meta.events.register("request-created.s3", _note_sending_time)
     client.meta.events.register("response-received.s3", _note_answer_time)
 
@@ -82,7 +83,7 @@ def _note_sending_time(request: Any, **_: Any) -> None:
 
 
 def _note_answer_time(context: Mapping[str, Any], parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
-    """Give the clock watching in this thread the time of an answer. A cached answer has an old one."""
+    """Give the clock watching in this thread the time of an answer, unless it was cached and so is old."""
     headers = (parsed_response or {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
     # a cache adds `Age`
     date = None if "age" in headers else _parse_date(headers.get("date", ""))
@@ -92,7 +93,7 @@ def _note_answer_time(context: Mapping[str, Any], parsed_response: Mapping[str, 
 
 
 def _parse_date(text: str) -> datetime | None:
-    """Return the time of a `Date` header, None if it cannot be read or is missing."""
+    """Return the time of a `Date` header, or None if it cannot be read or is missing."""
     try:
         date = parsedate_to_datetime(text)
     except ValueError:

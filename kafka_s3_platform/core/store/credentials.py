@@ -39,10 +39,10 @@ from kafka_s3_platform.core.store.errors import UNREACHABLE, build_untrusted_err
 
 ADVISORY_SECONDS = 120
 MANDATORY_SECONDS = 60
-"""Credentials are renewed so long before their expiry.
+"""The times before their expiry at which credentials are renewed.
 
-A failed renewal in the advisory time is tried again: the old credentials are still valid. In the mandatory time it is
-an error.
+A renewal that fails in the advisory time is tried again, since the old credentials are still valid. In the mandatory
+time it is an error.
 """
 
 _NEVER = datetime.max.replace(tzinfo=timezone.utc)
@@ -63,7 +63,7 @@ _CHAIN = {
 
 
 def _shorten_record(record: logging.LogRecord) -> bool:
-    """Filter botocore's log: no tracebacks, and no record of an error also raised, since we report it."""
+    """Filter botocore's log: drop tracebacks, and records of errors that are also raised, since we report those."""
     if record.exc_info:
         record.msg = f"{record.getMessage()} {record.exc_info[1]}"
         record.args = ()
@@ -76,7 +76,7 @@ logging.getLogger("botocore.credentials").addFilter(_shorten_record)
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An access key. A temporary one has a `token`, and expires at `expiry` (with a timezone; None: never)."""
+    """An access key. A temporary one has a `token`, and an `expiry` with a timezone (None if it never expires)."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -85,7 +85,7 @@ class Credentials:
 
 
 class CredentialsProvider(Protocol):
-    """The class in `s3.credentials.provider.class`. It is called with a mapping of its options (name -> text)."""
+    """The class in `s3.credentials.provider.class`. It is called with a mapping of its options, from name to text."""
 
     def credentials(self) -> Credentials:
         """Return valid credentials. Called again before they expire."""
@@ -97,8 +97,8 @@ def new_client(settings: StoreSettings, **options: Any) -> Any:
 
     Raises:
         AuthorizationError: the provider refuses, or there are no credentials.
-        StoreUnavailableError: it does not answer.
-        ConfigError: its class cannot be used.
+        StoreUnavailableError: the provider does not answer.
+        ConfigError: the provider's class cannot be used.
     """
     with _LOCK:
         _require_credentials(settings)
@@ -106,7 +106,7 @@ def new_client(settings: StoreSettings, **options: Any) -> Any:
 
 
 def find_credentials(settings: StoreSettings) -> Credentials:
-    """Return the provider's credentials, renewed if they end within MANDATORY_SECONDS. Raises as `new_client`."""
+    """Return the provider's credentials, renewed if they end within MANDATORY_SECONDS. Raises as `new_client` does."""
     credentials = _require_credentials(settings)
     with _translate_refusals("refreshing the store's credentials"):
         frozen = credentials.get_frozen_credentials()
@@ -125,7 +125,7 @@ def describe_credentials(settings: StoreSettings) -> str:
 
 
 def _mask_key(access_key: str) -> str:
-    """Return the ends of an access key id, for people to recognise it. A short one is hidden completely."""
+    """Return both ends of an access key id, so people can recognise it. A short one is hidden completely."""
     if len(access_key) >= 16:
         return f"{access_key[:4]}****{access_key[-4:]}"
     return "****"
@@ -143,7 +143,7 @@ def _require_credentials(settings: StoreSettings) -> Any:
 
 
 def _explain_no_credentials(chain: tuple[str, ...]) -> str:
-    """List the places searched for credentials in vain. `chain` has the allowed providers, empty for all."""
+    """List the places where no credentials were found. `chain` has the allowed providers, and is empty for all."""
     if chain:
         names = " or ".join(_CHAIN.get(name, name) for name in chain)
         return f"no AWS credentials: s3.credentials.provider.class names only {names}, and there are none"
@@ -171,7 +171,7 @@ class _Method:
 
 
 _NO_PROFILE: Any = {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
-"""Variables of a session without a profile, whatever `AWS_PROFILE` and `AWS_CONFIG_FILE` name."""
+"""The variables of a session that uses no profile, whatever `AWS_PROFILE` and `AWS_CONFIG_FILE` name."""
 
 
 @cache
@@ -199,7 +199,7 @@ def parse_time(text: Any) -> datetime:
 
 
 def _build_default_chain(region: str, members: tuple[str, ...]) -> botocore.session.Session:
-    """Build AWS's default chain of providers, or a chain with some of its `members` alone.
+    """Build AWS's default chain of providers, or a chain of only some of its `members`.
 
     A profile with `credential_source = Environment` assumes its role with the environment's access key. In the default
     chain the key itself would come first and hide the role. The profile comes first if it is named explicitly.
@@ -223,7 +223,7 @@ def _build_default_chain(region: str, members: tuple[str, ...]) -> botocore.sess
 
 
 def _build_loader(method: _Method) -> Callable[[], Any] | None:
-    """Return a function to get credentials as botocore's objects: by a user's class, a role, or a key. Else None."""
+    """Return a function that gets botocore's credentials by a user's class, a role, or a key. Else return None."""
     if (provider := method.provider) is not None:
         return lambda: _build_refreshable(
             f"s3.credentials.provider.class {provider.class_name}", _make_provider_fetcher(provider)
@@ -257,7 +257,7 @@ class _OwnProvider(CredentialProvider):
 
 
 def _build_refreshable(method: str, fetch: Callable[[], Credentials]) -> RefreshableCredentials:
-    """Build credentials of botocore, renewed by `fetch`. Refuse expired credentials."""
+    """Build botocore's credentials, which `fetch` renews. Refuse expired ones."""
 
     def metadata() -> dict[str, str | None]:
         credentials = _refuse_expired(fetch(), method)
@@ -283,7 +283,7 @@ def _refuse_expired(credentials: Credentials, method: str) -> Credentials:
 
 
 def _make_role_fetcher(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
-    """Return a function to get the role's credentials from STS. `source` is the session with the right to assume it."""
+    """Return a function that gets the role's credentials from STS. `source` is the session that may assume the role."""
     attempt = f"AssumeRole of {role.arn} at {role.endpoint_url or f'the STS of {role.region}'}"
     config = Config(  # type: ignore[call-arg]  # the stubs do not know `ignore_configured_endpoint_urls`
         connect_timeout=5,
@@ -311,7 +311,7 @@ def _make_role_fetcher(role: RoleSettings, source: Any) -> Callable[[], Credenti
 
 
 def _make_provider_fetcher(provider: ProviderSettings) -> Callable[[], Credentials]:
-    """Return a function to get credentials from a user's class, and to refuse invalid ones."""
+    """Return a function that gets credentials from a user's class, and refuses invalid ones."""
     setting = f"s3.credentials.provider.class {provider.class_name}"
     options: Mapping[str, str] = {name: value.get_secret_value() for name, value in provider.options}
     with _translate_provider_errors(setting, options.values()):
@@ -332,9 +332,9 @@ def _make_provider_fetcher(provider: ProviderSettings) -> Callable[[], Credentia
 
 @contextmanager
 def _translate_provider_errors(what: str, options: Collection[str]) -> Iterator[None]:
-    """Translate the errors of a user's class. An unreachable service is a transient error, the rest is not.
+    """Translate the errors of a user's class. An unreachable service or a TransientError is transient, the rest is not.
 
-    The values of the options are masked in the message: they may be secrets.
+    The values of the options are masked in the message, since they may be secrets.
     """
     try:
         yield
@@ -364,7 +364,7 @@ def _build_provider_error(what: str, err: Exception, message: str) -> PlatformEr
 
 @contextmanager
 def _translate_refusals(what: str) -> Iterator[None]:
-    """Raise a platform error for an error of STS. `what` names the request."""
+    """Raise a platform error for an error of botocore, such as a refusal by STS. `what` names the attempt."""
     try:
         yield
     except ClientError as err:

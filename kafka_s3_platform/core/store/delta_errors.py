@@ -1,4 +1,4 @@
-"""Translates errors of delta-rs and Arrow over an index to the platform's errors."""
+"""Translates the errors delta-rs and Arrow raise about an index to the platform's errors."""
 
 import re
 from dataclasses import replace
@@ -27,15 +27,15 @@ _ANSWER = re.compile(r"non-2xx status code\W+(\d{3})\b(?:.*?<Code>(\w+)</Code>(?
 _SHOWN = 600
 _REDIRECT = re.compile(r"Received redirect without LOCATION")
 _SAME_STATUS = frozenset({400, 401, 403, 405, 411, 413, 429})
-"""These, and all from 500 on, mean the same as for boto3. A commit overtaken by another has others."""
+"""These statuses, and all from 500 on, mean the same as for boto3. A commit that another has overtaken gets others."""
 _NO_LIST = re.compile(r"performing list request.*status code\W+404\b(?!.*<Code>)")
-"""No S3 server answers a listing so, not even without the bucket."""
+"""An answer to a listing that no S3 server gives, not even if the bucket does not exist."""
 _NO_ANSWER = re.compile(r"Generic S3 error|Error performing|error sending request|Error interacting with object store")
 _NO_CONNECTION = re.compile(
     r"client error \((?:Connect|SendRequest)\)\W*(?:tcp connect error\W*)?(.*?)(?: \(os error \d+\))?$"
 )
 _NO_TLS = re.compile("received corrupt message")
-"""The error of rustls for a server without TLS."""
+"""The error that rustls reports for a server without TLS."""
 _ABSENT = re.compile(r"Object at location \S+ not found|416 Range Not Satisfiable|404 Not Found")
 _BROKEN = re.compile(
     r"Parquet error|Json error|Arrow error|Avro error|Expected contiguous commit files|Invalid Checkpoint"
@@ -54,7 +54,7 @@ DAMAGE_ADVICE = (
 def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
     """Return the platform's error for `err`, by its text.
 
-    `attempt` describes it, and ends with ` at ` and the store.
+    `attempt` describes what was attempted, and ends with ` at ` followed by the store.
     """
     text = _flatten_message(str(err))
     what = f"{attempt}: {text[:_SHOWN]}"
@@ -77,7 +77,7 @@ def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
 
 
 def _find_refusal(attempt: str, text: str) -> PlatformError | None:
-    """Return the error if the store answered, but refuses the request or cannot do it now. None for other errors."""
+    """Return the error if the store answered but refuses the request, or cannot do it now, else None."""
     bucket = attempt.partition("s3://")[2].partition("/")[0]
     attempted = Attempted("", bucket, "", attempt.rpartition(" at ")[2])
     if _REDIRECT.search(text):
@@ -107,5 +107,5 @@ def _is_damage(message: str) -> bool:
 
 
 def _flatten_message(text: str) -> str:
-    """Join the words in one line: delta-rs draws its errors as coloured trees over many lines."""
+    """Join the words in one line, since delta-rs draws its errors as coloured trees over many lines."""
     return " ".join(re.sub(r"\x1b\[\d+m|↳", "", text).split())

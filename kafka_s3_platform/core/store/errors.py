@@ -1,4 +1,4 @@
-"""Translates answers of S3 to the platform's errors: the one place that knows boto3's exceptions."""
+"""Translates S3's answers, and boto3's exceptions, to the platform's errors."""
 
 import re
 import ssl
@@ -72,7 +72,7 @@ _RIGHTS: Mapping[str, str] = {
 """The right for each request."""
 
 BAD_BODY = frozenset({"BadDigest", "XAmzContentSHA256Mismatch"})
-"""S3's words for a body with another checksum, or signed digest."""
+"""S3's codes for a body that does not have the given checksum or signed digest."""
 
 _MOVED = 301
 _BAD_REQUEST = 400
@@ -95,7 +95,7 @@ class RefusedAnswer:
     advice: str
 
     def make_error(self, message: str) -> PlatformError:
-        """Return the error, with the advice behind the message."""
+        """Return the error, with the advice after the message."""
         return self.error(f"{message}. {self.advice}", code=self.code)
 
 
@@ -127,10 +127,10 @@ _BY_CODE: Mapping[str, RefusedAnswer] = {
 }
 
 UNREACHABLE = (ConnectionError, HTTPClientError, IncompleteReadError, HTTPError)
-"""No answer, or one that broke off. urllib3's own error comes for the body of a refusal."""
+"""The errors for no answer, or one that broke off. For the body of a refusal, urllib3's own error is raised."""
 
 BROKEN_OFF = (ReadTimeoutError, ResponseStreamingError, IncompleteReadError, HTTPError, FlexibleChecksumError)
-"""Errors of reading a body: it breaks off, or does not have its checksum. Another try may succeed."""
+"""The errors of reading a body that breaks off or does not have its checksum. Another try may succeed."""
 
 
 _UNTRUSTED_CAUSES = (ssl.SSLCertVerificationError, CertificateError)
@@ -222,7 +222,7 @@ def find_silence_reason(err: Exception) -> str:
 
 
 def advise_on_silence(reason: str, endpoint: str) -> str:
-    """Advise on a failed connection to the store, or one closed without an answer."""
+    """Advise on a connection to the store that failed, or was closed without an answer."""
     advice = "Check that the store is up and store.url is right"
     if endpoint.startswith("http:") and re.search("closed|reset", reason, re.IGNORECASE):
         return f"{advice}. {_MAYBE_TLS}"
@@ -230,7 +230,7 @@ def advise_on_silence(reason: str, endpoint: str) -> str:
 
 
 def is_untrusted(err: Exception) -> bool:
-    """Return True if the server's certificate was not accepted, or it has none: another try does not help."""
+    """Return True if the server's certificate was not accepted, or it has none, so another try does not help."""
     return any(
         isinstance(cause, _UNTRUSTED_CAUSES) or "WRONG_VERSION_NUMBER" in str(cause) for cause in iterate_causes(err)
     )
@@ -301,7 +301,7 @@ def _choose_by_status(status: int, code: str, attempted: Attempted) -> RefusedAn
         advice = "The store is overloaded, failing, or its disk is full: make sure it is not, run again"
         return RefusedAnswer(StoreUnavailableError, ErrorCode.STORE_FAILS, advice)
     advice = "The store refused the request itself: its key, or a setting of the store's"
-    # S3's own answers have a code, but to a HEAD
+    # S3's own answers have a code, except to a HEAD
     if status == _BAD_REQUEST and code in {"", str(status), "Bad Request"} and attempted.endpoint.startswith("http:"):
         advice = f"{advice}. {_MAYBE_TLS}"
     return RefusedAnswer(RefusedRequestError, ErrorCode.STORE_REFUSED, advice)

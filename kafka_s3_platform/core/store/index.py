@@ -1,8 +1,8 @@
 """Reads and writes the index of a connector: one Delta table for all of its topics, changed only by compare-and-swap.
 
-All kinds of rows share one schema; other columns of a kind are null. A row counts as long as it is present. A
+All kinds of rows share one schema; the columns a kind does not use are null. A row counts as long as it is present. A
 *snapshot* is the index at one version of the table; a *handle* is the open table behind it. A commit uses the handle of
-the snapshot of its plan. The handle is never refreshed, and delta-rs's own retries are off. So a commit is a true
+the snapshot it was planned on. The handle is never refreshed, and delta-rs's own retries are off, so a commit is a true
 compare-and-swap on the table's version, and its version is known before it is made.
 """
 
@@ -74,24 +74,24 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 CHECKPOINT_INTERVAL = 10
-"""The number of commits between checkpoints. To open an index costs about 4 ms for each commit after the last one."""
+"""The number of commits between checkpoints. Opening an index takes about 4 ms for each commit after the last one."""
 
 FILTERED_COLUMNS = (
     "kind,chunk,topic,version,committed_at,epoch,kafka_partition,start_offset,end_offset,chunk_start,min_timestamp,"
     "max_timestamp,start_hour"
 )
-"""The columns of conditions on rows. delta-rs keeps their bounds for each file, and reads no other file."""
+"""The columns in conditions on rows. delta-rs keeps their bounds for each file, and skips files that cannot match."""
 
 
 CLOCK_TOLERANCE = timedelta(seconds=60)
-"""The allowed difference of the clocks of machines with the index, unless a connector sets it."""
+"""The difference allowed between the clocks of machines that use the index, unless a connector sets another."""
 
 
 class ConnectorIndex:
     """Opens the index of one connector as snapshots, and creates the empty table if there is none.
 
-    The table is read in full only once: opening it again reads the newer commits. An earlier snapshot then commits no
-    more, and only finishes its reads.
+    The table is read in full only once. Opening it again reads the newer commits. An earlier snapshot can then only
+    finish its reads, and no longer commit.
     """
 
     def __init__(
@@ -123,7 +123,10 @@ class ConnectorIndex:
         return self.peek() or self.table.run("create", self._create)
 
     def peek(self) -> "ConnectorSnapshot | None":
-        """Return the index as it is now, None if there is none. Only reads: anew, if it was put back from a backup."""
+        """Return the index as it is now, or None if there is none. Only reads.
+
+        An index put back from a backup is read anew.
+        """
         previous, self._newest = self._newest, None
         try:
             handle = previous.update_handle() if previous else None
@@ -137,11 +140,11 @@ class ConnectorIndex:
         return self._newest
 
     def commit_planned(self, plan: "Callable[[ConnectorSnapshot], tuple[Mapping[str, Change], R]]") -> R:
-        """Call `plan` with the newest version, and commit the planned changes, by topic, on this version.
+        """Call `plan` with the newest version, and commit the changes it returns, by topic, on that version.
 
-        Return the plan's result beside the changes. It is planned again if another commit came first, but not if an
-        earlier try was committed and only its response was lost. Without changes nothing is committed. Raises as
-        `retry_commit`.
+        Returns the result that `plan` returns together with the changes. It plans again if another commit came first,
+        but not if an earlier try was committed and only its response was lost. Without changes nothing is committed.
+        Raises as `retry_commit` does.
         """
         commit_id = str(uuid4())
         tries: list[tuple[int, R]] = []
@@ -158,11 +161,11 @@ class ConnectorIndex:
         return retry_commit(self, step)
 
     def check_promises(self) -> None:
-        """Check once in a process that the store does conditional writes and reads the newest: see `promises`."""
+        """Check once in a process that the store does conditional writes and reads the newest data (see `promises`)."""
         check_promises(ObjectStore(self.store), self.index_dir)
 
     def _create(self) -> "ConnectorSnapshot":
-        """Create the table by one create-only object. A table created meanwhile by another run stays.
+        """Create the table by one create-only object. A table another run created meanwhile stays.
 
         `DeltaTable.create` would give such a table a second first commit, with another id.
         """
@@ -209,9 +212,9 @@ class ConnectorSnapshot:
 
     @property
     def handle(self) -> Handle:
-        """The table at this version. It is opened again if the provider has other credentials now.
+        """The table at this version, which is opened again if the provider has other credentials now.
 
-        It is opened at the same version: a commit remains a compare-and-swap on it.
+        It is opened at the same version, so a commit remains a compare-and-swap on that version.
         """
         if self.index.table.options != self._handle.options:
             with self._translate_expiry():
@@ -228,7 +231,7 @@ class ConnectorSnapshot:
         return datetime.fromtimestamp((self.handle.table.metadata().created_time or 0) / 1000, timezone.utc)
 
     def topic(self, topic: str) -> "IndexSnapshot":
-        """Return the snapshot of one topic at this version. Its state is made once."""
+        """Return the snapshot of one topic at this version. Its state is built only once."""
         if topic not in self._topics:
             self._topics[topic] = IndexSnapshot(TopicIndex(self.index, topic), self)
         return self._topics[topic]
@@ -256,7 +259,7 @@ class ConnectorSnapshot:
         return self._rows[topic]
 
     def read_segment_rows(self, topic: str, kinds: Collection[str], segment_filter: SegmentFilter) -> pa.Table:
-        """Return the topic's rows of segments of these kinds in the filter. Raises store errors."""
+        """Return the topic's rows of segments of these kinds that match the filter. Raises store errors."""
         key = (topic, frozenset(kinds), segment_filter)
         if key not in self._segments:
             self._segments[key] = self._read(
@@ -265,7 +268,7 @@ class ConnectorSnapshot:
         return self._segments[key]
 
     def load_segments(self, topics: Iterable[str], segment_filter: SegmentFilter) -> None:
-        """Read and cache the live segments of many topics in the filter, in one pass, for `read_segment_rows`."""
+        """Read and cache, in one pass, many topics' live segments that match the filter, for `read_segment_rows`."""
         kinds = frozenset([LIVE])
         missing = sorted({topic for topic in topics if (topic, kinds, segment_filter) not in self._segments})
         if not missing:
@@ -275,9 +278,9 @@ class ConnectorSnapshot:
             self._segments[topic, kinds, segment_filter] = rows
 
     def read_out_of_range(self, since: datetime) -> pa.Table:
-        """Return rows, of all topics, of live segments with out-of-range timestamps, from start hour `since` on.
+        """Return the rows of all topics' live segments that have out-of-range timestamps, from start hour `since` on.
 
-        The rows are cached: if an earlier call had an earlier `since`, its rows are among them.
+        The rows are cached. If an earlier call had an earlier `since`, all of its rows are returned.
         """
         if self._out_of_range is None or since < self._out_of_range[0]:
             terms = [*match_values(kind="segment"), InRange("start_hour", since)]
@@ -285,7 +288,7 @@ class ConnectorSnapshot:
         return self._out_of_range[1]
 
     def list_chunks(self, topic: str, kinds: Collection[str], segment_filter: SegmentFilter) -> frozenset[StoredChunk]:
-        """Return the hours or days of the segments in the filter. They are read of all topics at once."""
+        """Return the hours or days of the segments that match the filter. They are read for all topics at once."""
         key = (frozenset(kinds), segment_filter)
         if key not in self._chunks:
             columns = ("topic", *CHUNK_COLUMNS)
@@ -314,13 +317,14 @@ class ConnectorSnapshot:
         return frozenset(pc.unique(rows.column(0)).to_pylist())
 
     def has_rows(self, topic: str) -> bool:
-        """Return True if the index has any row of the topic. Small state rows are read before those of segments."""
+        """Return True if the index has any row of the topic. The few state rows are read before segment rows."""
         return bool(self.read_state_rows(topic).num_rows) or bool(self.read_all_rows(topic).num_rows)
 
     def has_commit(self, commit_id: str, since: int) -> bool:
         """Return True if a commit with this id was made on version `since` or later.
 
-        A run asks after losing the answer to a commit. The upkeep may have moved (folded) the commit's rows by now.
+        A run asks this after it lost the answer to a commit. The upkeep may have moved (folded) the commit's rows by
+        then.
         """
         terms = [InRange("version", since + 1), *match_values(commit_id=commit_id)]
         return bool(self._read("all", terms, ("commit_id",)).num_rows)
@@ -337,15 +341,15 @@ class ConnectorSnapshot:
         return self._read("all", match_values(topic=topic))
 
     def _read(self, part: Part, terms: Sequence[Term], columns: Sequence[str] | None = None) -> pa.Table:
-        """Read rows of this version, cached by file: see `read_rows`."""
+        """Read rows of this version, cached by file (see `read_rows`)."""
         with self._translate_expiry():
             return read_rows(self.index.table, self._files, part, terms, columns)
 
     @contextmanager
     def _translate_expiry(self) -> Iterator[None]:
-        """Raise IndexConflictError instead of a damage if this version's files are missing, but the log has gone on.
+        """Raise IndexConflictError, not IndexDamagedError, if this version's files are missing but the log has gone on.
 
-        Either the upkeep removed them, when they were old enough, or the log was put back from a copy. Opening the
+        Either the upkeep removed the files when they were old enough, or the log was put back from a copy. Opening the
         index again helps.
         """
         try:
@@ -360,16 +364,16 @@ class ConnectorSnapshot:
 
     @lazy_property
     def _files(self) -> tuple[DataFile, ...]:
-        """The files of this version, listed once: an old archive has thousands."""
+        """The files of this version, listed only once because an old archive has thousands."""
         handle = self.handle
         if handle.table.version() != self.version:
             raise IndexConflictError(f"{self.index.uri}: version {self.version} was opened again before it was read")
         return list_data_files(self.index.table, handle)
 
     def update_handle(self) -> Handle | None:
-        """Bring the table up to its newest version, and read only the difference. None if it has to be opened anew.
+        """Bring the table to its newest version by reading the difference. Return None if it has to be opened anew.
 
-        So it is if it is another table by now, or if the provider has other credentials.
+        It has to be if it is another table by now, or if the provider has other credentials.
         """
         table = self.index.table
         return table.update(self._handle) if table.options == self._handle.options else None
@@ -378,7 +382,7 @@ class ConnectorSnapshot:
         """Apply the change of each topic in one commit, if the index is still at this version. Return the new version.
 
         Raises IndexConflictError if another commit came first. It is also raised if the commit succeeded and only its
-        response was lost: then the newest index has its `commit_id`.
+        response was lost, in which case the newest index has its `commit_id`.
         """
         version = self.version + 1
         common = {
@@ -392,7 +396,7 @@ class ConnectorSnapshot:
         return version
 
     def commit_by(self, write: Callable[[DeltaTable], None]) -> None:
-        """Have `write` commit to the table on top of this version. IndexConflictError if another run was first."""
+        """Make `write` commit to the table on top of this version. Raise IndexConflictError if another was first."""
         handle = self.handle
         if handle.table.version() != self.version:
             raise IndexConflictError(
@@ -408,7 +412,8 @@ class ConnectorSnapshot:
                     f"{self.index.uri}: version {self.version + 1} was committed by another run"
                 ) from err
             raise
-        # The upkeep removes old entries of the log, the oldest first. The store would take a commit in their place.
+        # The upkeep removes old entries of the log, the oldest first. The store would accept a commit in the place of a
+        # removed one.
         next_handle = self.index.table.follow_commit(handle)
         if next_handle is None:
             raise IndexConflictError(
@@ -439,7 +444,7 @@ class TopicIndex:
         return self.within_connector.open().topic(self.topic)
 
     def peek(self) -> "IndexSnapshot | None":
-        """Return the index as it is now, None if nothing of the topic was archived yet. Only reads."""
+        """Return the index as it is now, or None if it has nothing of the topic yet. Only reads."""
         connector = self.within_connector.peek()
         snapshot = connector.topic(self.topic) if connector else None
         return None if snapshot is None or snapshot.is_empty else snapshot
@@ -457,16 +462,16 @@ class IndexSnapshot:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing was ever recorded of the topic."""
+        """True if nothing was ever recorded about the topic."""
         return not self.connector_snapshot.has_rows(self.index.topic)
 
     @lazy_property
     def state(self) -> IndexState:
-        """The topic's rows but for segments. Folded (moved) old rows are read at the first use of such an hour."""
+        """The topic's rows except segments. Folded (moved) old rows are read when first asked for."""
         return self.build_state(self.connector_snapshot.read_state_rows(self.index.topic))
 
     def build_state(self, rows: pa.Table) -> IndexState:
-        """Build the state from these rows of the topic. Raises IndexDamagedError if they are none."""
+        """Build the state from these rows of the topic. Raises IndexDamagedError if they are not ours."""
         with self._translate_decode_errors():
             latest = datetime.now(timezone.utc) + self.index.within_connector.clock_tolerance
             past_rows = drop_future_times(rows, latest)
@@ -475,7 +480,7 @@ class IndexSnapshot:
 
     @lazy_property
     def unfolded_state(self) -> IndexState:
-        """The state with every single row, for commands comparing them all. It grows with the age of the archive."""
+        """The state with every single row, for commands that compare them all. It grows with the age of the archive."""
         if not self.state.fold.hours:
             return self.state
         folded = self.build_state(self.connector_snapshot.read_folded_rows(self.index.topic))
@@ -488,9 +493,9 @@ class IndexSnapshot:
         )
 
     def _list_out_of_range(self, hour: datetime) -> tuple[Segment, ...]:
-        """Return segments with out-of-range timestamps, of start hour `hour` or later. The state calls it."""
+        """Return the segments with out-of-range timestamps, from start hour `hour` on. The state calls this."""
         if self._out_of_range is None or hour < self._out_of_range[0]:
-            # by days, so that a search back through hours asks seldom
+            # by days, so that a search back through hours rarely asks
             since = hour.astimezone(timezone.utc).replace(hour=0, minute=0)
             with self._translate_decode_errors():
                 rows = self.connector_snapshot.read_out_of_range(since)
@@ -499,7 +504,7 @@ class IndexSnapshot:
         return self._out_of_range[1]
 
     def _read_month(self, month: str) -> IndexState:
-        """Return the state of a month's folded rows. The state calls it when somebody asks about an old hour."""
+        """Return the state of a month's folded rows. The state calls this when it is asked about an old hour."""
         if month not in self._months:
             self._months[month] = self.build_state(self.connector_snapshot.read_folded_rows(self.index.topic, month))
         return self._months[month]
@@ -511,28 +516,28 @@ class IndexSnapshot:
 
     @lazy_property
     def retired(self) -> tuple[Segment, ...]:
-        """Segments with all records in a live one. Their objects stay until retention removes them."""
+        """The segments whose records are all in a live one. Their objects stay until retention removes them."""
         return self.select_segments(EVERY_SEGMENT, [RETIRED])
 
     @lazy_property
     def expired(self) -> tuple[Segment, ...]:
-        """Hourly segments with records removed from the archive by a rule of retention."""
+        """The hourly segments whose records a rule of retention has removed from the archive."""
         return self.select_segments(EVERY_SEGMENT, [EXPIRED])
 
     @lazy_property
     def erased(self) -> tuple[Segment, ...]:
-        """The numbers of the records erased by request, one row for each of their segments."""
+        """The numbers of the records erased by request, with one row for each segment that had some."""
         return self.select_segments(EVERY_SEGMENT, [ERASED])
 
     def select_segments(self, segment_filter: SegmentFilter, kinds: Collection[str] = (LIVE,)) -> tuple[Segment, ...]:
-        """Return the segments of these kinds in the filter, by kafka partition and first offset. Reads no others."""
+        """Return segments of these kinds that match the filter, by kafka partition and first offset. Read no others."""
         with self._translate_decode_errors():
             rows = self.connector_snapshot.read_segment_rows(self.index.topic, kinds, segment_filter)
             rows = rows.sort_by([("kafka_partition", "ascending"), ("start_offset", "ascending")])
             return tuple(decode_segments(rows))
 
     def list_chunks(self, segment_filter: SegmentFilter, kinds: Collection[str] = (LIVE,)) -> frozenset[StoredChunk]:
-        """Return the hours or days of segments of these kinds in the filter."""
+        """Return the hours or days of segments of these kinds that match the filter."""
         return self.connector_snapshot.list_chunks(self.index.topic, kinds, segment_filter)
 
     def count_hours(self, since: datetime) -> Mapping[datetime, tuple[int, int]]:
@@ -545,7 +550,7 @@ class IndexSnapshot:
 
     @contextmanager
     def _translate_decode_errors(self) -> Iterator[None]:
-        """Report rows foreign to this platform as damage, not as a Python error."""
+        """Report rows this platform does not write as damage, and not as a Python error."""
         try:
             yield
         except DECODE_ERRORS as err:
@@ -557,12 +562,12 @@ class IndexSnapshot:
 
     @property
     def index_id(self) -> str:
-        """The id in the metadata of this topic's objects: the table's."""
+        """The id in the metadata of this topic's objects: the id of the table."""
         return self.connector_snapshot.table_id
 
     @property
     def created_at(self) -> datetime:
-        """The time of the index's creation: no object of its runs is older."""
+        """The time of the index's creation. No object of its runs is older."""
         return self.connector_snapshot.created_at
 
     def commit(self, change: Change, commit_id: str | None = None) -> int:
@@ -571,7 +576,7 @@ class IndexSnapshot:
 
 
 def _split_by_topic(rows: pa.Table, topics: Sequence[str]) -> dict[str, pa.Table]:
-    """Return the rows of each of `topics`, of which all `rows` are; no rows for a topic without any."""
+    """Return the rows of each topic, perhaps none. All `rows` are of these `topics`."""
     rows = rows.sort_by("topic")
     runs = pc.run_end_encode(rows.column("topic").combine_chunks())
     tables = {topic: rows.slice(0, 0) for topic in topics}

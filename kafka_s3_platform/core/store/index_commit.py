@@ -1,7 +1,7 @@
 """Defines the changes of a commit to an index, writes them, and retries commits.
 
-Readers get the records of *live* segments. A merge of segments makes a new live one, and *retires* the old ones: they
-stay in the index for a while. The kind of a segment (live, retired ...) is in its row.
+A *live* segment has the records readers get. A merge of segments makes a new live one, and *retires* the old ones,
+which stay in the index for a while. The kind of a segment (live, retired ...) is in its row.
 """
 
 import logging
@@ -44,12 +44,12 @@ S_co = TypeVar("S_co", covariant=True)
 
 MAX_CONFLICTS = 20
 MAX_LOST = 3
-"""The tries of a step: while other commits come first, and if the store does not answer."""
+"""The number of tries of a step, while other commits come first and while the store does not answer."""
 
 MAX_KEYS = 500
-"""So many keys are in one list of a predicate. With 10,000, delta-rs overflows its stack, and the process is gone.
+"""The number of keys in one list of a predicate. With 10,000, delta-rs overflows its stack, which ends the process.
 
-It would join lists that differ in nothing else, so each has bounds of offsets of its own.
+delta-rs would join lists that differ in nothing else, so each list has its own bounds of offsets.
 """
 
 NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
@@ -58,12 +58,13 @@ NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
 
 @dataclass(frozen=True)
 class Change:
-    """The rows of one topic to be added and removed by a commit.
+    """The rows of one topic that a commit adds and removes.
 
-    `added` are new rows, `removed` predicates over rows to remove. Segments in the other fields are no longer live.
-    Those in `retired` stay in the index, and so do their objects. The objects of the rest are deleted after the commit:
-    a later segment has the records of `emptied` ones, nothing has those of `expired` ones, and of `dropped` ones no row
-    stays. `erased` are rows to add: the numbers of records gone from dropped segments.
+    `added` are new rows, `removed` are predicates for rows to remove. The segments in `retired`, `emptied`, `expired`
+    and `dropped` are no longer live. The retired ones stay in the index, and so do their objects. The objects of the
+    others are deleted after the commit: the records of `emptied` segments are in a later segment, the records of
+    `expired` ones are in none, and `dropped` ones leave no row at all. `erased` are rows to add, with the numbers of
+    records that went with dropped segments.
     """
 
     added: tuple[IndexRow, ...] = ()
@@ -77,13 +78,13 @@ class Change:
 
 
 def list_topic_rows(topic: str, change: Change) -> TopicRows:
-    """Return the index rows added by a change of the topic, and the segments by the new kind of their rows."""
+    """Return the index rows that a change of the topic adds, and the segments whose rows get another kind."""
     changed = {RETIRED: change.retired, REMOVED: change.emptied, EXPIRED: change.expired, ERASED: change.erased}
     return TopicRows(topic, change.added, changed, change.run_id)
 
 
 def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
-    """Yield the SQL conditions of the topic's rows removed by a change, also of segments getting another kind."""
+    """Yield the SQL conditions of the topic's rows that a change removes, even if a segment only gets another kind."""
     if change.removed:
         yield match_every([match_topic(topic), match_any(change.removed)])
     if change.retired:
@@ -93,7 +94,7 @@ def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
 
 
 def _match_rows_of(topic: str, segments: Sequence[Segment], kinds: Sequence[str]) -> RowPredicate:
-    """Return the SQL condition of the rows of these segments. Periods are in it: Delta then skips other files."""
+    """Return the SQL condition of the rows of these segments. It names their periods, so Delta skips other files."""
     periods: set[str] = set()
     for start in {segment.chunk_start for segment in segments}:
         for kind in kinds:
@@ -110,7 +111,7 @@ def _match_rows_of(topic: str, segments: Sequence[Segment], kinds: Sequence[str]
 
 
 def write_rows(table: DeltaTable, rows: pa.Table, predicates: Sequence[RowPredicate], version: int) -> None:
-    """Commit the rows, of `version`, and remove those matched by a predicate. Raises delta-rs's errors."""
+    """Commit the rows, all of `version`, and remove rows that match a predicate. Raises delta-rs's errors."""
     commit_properties = CommitProperties(max_commit_retries=0)
     if not predicates:
         write_deltalake(
@@ -134,7 +135,7 @@ def write_rows(table: DeltaTable, rows: pa.Table, predicates: Sequence[RowPredic
 
 
 class Openable(Protocol[S_co]):
-    """An index of a connector or of a topic. It opens as a snapshot."""
+    """An index of a connector or of a topic, which opens as a snapshot."""
 
     @property
     def uri(self) -> str: ...
@@ -147,8 +148,8 @@ class Openable(Protocol[S_co]):
 def retry_commit(index: Openable[S_co], step: Callable[[S_co], R]) -> R:
     """Call `step` with the newest snapshot of the index, to commit on it. Call it again if another commit came first.
 
-    A step must do no harm if an earlier try was committed, and only the response was lost: `commit_planned` of the
-    index sees to it. Raises IndexConflictError after `MAX_CONFLICTS` tries, and the store's error after `MAX_LOST`.
+    A step must do no harm if an earlier try was committed and only the response was lost. The index's `commit_planned`
+    makes sure of this. Raises IndexConflictError after `MAX_CONFLICTS` tries, and the store's error after `MAX_LOST`.
     """
     lost_answers = 0
     for _ in range(MAX_CONFLICTS):

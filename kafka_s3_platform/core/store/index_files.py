@@ -1,4 +1,4 @@
-"""Writes data files of an index, puts some in the place of others in one commit, and reads its log."""
+"""Writes data files of an index, replaces some by others in one commit, and reads its log."""
 
 import io
 import json
@@ -25,15 +25,15 @@ from kafka_s3_platform.core.store.index_table import READS_AT_ONCE, Handle, Inde
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
 
 ROW_GROUP = 8192
-"""Rows of a row group: a reader skips the groups with other bounds of topic and time."""
+"""The number of rows in a row group. A reader skips groups whose bounds of topic and time do not match."""
 
 _STATISTICS = "delta.dataSkippingStatsColumns"
-"""The property of a Delta table with the names of columns with bounds."""
+"""The property of a Delta table that names the columns whose bounds are kept."""
 
 
 @dataclass(frozen=True)
 class NewFile:
-    """A written data file in no commit yet. `bounds` are the statistics for Delta's log."""
+    """A data file that was written but is in no commit yet. `bounds` are the statistics for Delta's log."""
 
     path: str
     size: int
@@ -58,7 +58,7 @@ def write_index_files(table: IndexTable, handle: Handle, rows: pa.Table, period:
 
 
 def write_swap(table: DeltaTable, added: Sequence[NewFile], removed: Sequence[DataFile], *, same_rows: bool) -> None:
-    """Commit new files in the place of others. `same_rows`, for readers of Delta's log: their rows are the same."""
+    """Commit new files in place of others. `same_rows` tells readers of Delta's log that the rows are the same."""
     now = int(datetime.now(timezone.utc).timestamp() * 1000)
     changed = not same_rows
     adds = [AddAction(f.path, f.size, {PERIOD: f.period}, now, data_change=changed, stats=f.bounds) for f in added]
@@ -108,7 +108,7 @@ def _measure_bounds(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
 
 
 def _write_bound(value: Any) -> Any:
-    """Return a bound for JSON. Times are cut to milliseconds, by Delta's protocol."""
+    """Return a bound for JSON. Times are cut to milliseconds, as Delta's protocol asks."""
     if isinstance(value, datetime):
         return f"{value.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
     return value
@@ -116,7 +116,7 @@ def _write_bound(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class LogListing:
-    """The log files in the store's listing, by version. Versions are Delta's."""
+    """The log files in the store's listing, by Delta's version."""
 
     entries: Mapping[int, ObjectInfo]
     checkpoints: Mapping[int, ObjectInfo]
@@ -146,13 +146,13 @@ def list_log(table: IndexTable) -> LogListing:
 
 
 def read_log_entries(table: IndexTable, versions: Sequence[int]) -> Iterator[LogEntry]:
-    """Yield the entries of these versions, in this order. Raises IndexDamagedError if one is not there."""
+    """Yield the entries of these versions, in this order. Raises IndexDamagedError if one does not exist."""
     with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="log") as pool:
         yield from pool.map(lambda version: _read_log_entry(table, version), versions)
 
 
 def _read_log_entry(table: IndexTable, version: int) -> LogEntry:
-    """Read the files added by a version of the Delta log, and the removed ones with their sizes in bytes."""
+    """Read which files a version of the Delta log adds, and which it removes, with their sizes in bytes."""
     key = table.name_log_entry(version)
     added: set[str] = set()
     removed: dict[str, int] = {}

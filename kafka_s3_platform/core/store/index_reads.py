@@ -1,7 +1,7 @@
 """Reads rows of an index from the data files that may hold some, and caches them.
 
-A data file never changes. So its rows are read once in a process, also for later versions of the index. Delta's own
-queries are not used: they read one file after another, three requests each, and again in every query.
+A data file never changes, so its rows are read only once in a process, even for later versions of the index. Delta's
+own queries are not used: they read one file after another, three requests each, and again in every query.
 """
 
 from collections import OrderedDict, defaultdict
@@ -37,7 +37,7 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import Term, match_rows
 
 Part: TypeAlias = Literal["state", "segments", "all"]
-"""Rows to read: those of no segment that are not folded, those of segments, or all. They lie in different files."""
+"""The rows to read: the state (neither of segments nor folded), the segments, or all. They lie in different files."""
 
 CACHE_BYTES = 128 * 2**20
 """The bytes of rows in a process's cache. The least recently used go first."""
@@ -48,10 +48,10 @@ CHUNK_COLUMNS = ("chunk_start", "settings")
 LATE_COLUMNS = ("record_count", "late_count")
 
 AT_ONCE = 8
-"""The files read at a time: a distant store takes long to answer, and commits leave many small files."""
+"""The number of files read at a time. A distant store takes long to answer, and commits leave many small files."""
 
 WHOLE_FILE_BYTES = 4 * 2**20
-"""A file up to this size is read in one request and cached, for any part of it."""
+"""The size up to which a file is read in one request and cached, whatever part of it is needed."""
 
 
 BOUND_PRECISION = timedelta(milliseconds=1)
@@ -60,10 +60,10 @@ BOUND_PRECISION = timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file of the index at `path` below the table's folder, with the facts of Delta's log on its content.
+    """A data file of the index at `path` below the table's folder, with what Delta's log says of its content.
 
     `size` is in bytes. `period` is the value of the column by which rows are put into files, empty if unknown. `bounds`
-    is column -> its lowest and highest value, as far as Delta keeps them. The columns in `empty` have nulls only.
+    has the lowest and the highest value of columns, as far as Delta keeps them. The columns in `empty` have only nulls.
     """
 
     path: str
@@ -82,7 +82,7 @@ class DataFile:
         return self._has_part(part) and _may_meet(self.bounds, self.empty, terms)
 
     def _has_part(self, part: Part) -> bool:
-        """Return False if the file's period is none of the part: it has no rows of it."""
+        """Return False if the file, by its period, has no rows of the part."""
         if part == "all" or not self.period:
             return True
         if part == "state":
@@ -93,7 +93,7 @@ class DataFile:
 class _RowCache:
     """The decoded rows of files by index and path, up to CACHE_BYTES. Threads may share it.
 
-    Each file is one buffer. As a table of a row or two, its columns would take a hundred times the rows' bytes.
+    Each file is kept as one buffer. The columns of a table of a row or two would take a hundred times the rows' bytes.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class _RowCache:
         self._lock = Lock()
 
     def find(self, place: tuple[str, str]) -> pa.Table | None:
-        """Return the file's rows with the columns of INDEX_SCHEMA, None if they are not cached."""
+        """Return the file's rows with the columns of INDEX_SCHEMA, or None if they are not cached."""
         with self._lock:
             buffer = self._buffers.get(place)
             if buffer is None:
@@ -111,7 +111,7 @@ class _RowCache:
         return pa.Table.from_batches([pa.ipc.read_record_batch(buffer, INDEX_SCHEMA)])
 
     def put(self, place: tuple[str, str], rows: pa.Table) -> None:
-        """Cache the rows, with the columns of INDEX_SCHEMA. The least recently used files may have to go for them."""
+        """Cache the rows, with the columns of INDEX_SCHEMA. The least recently used files may be dropped for them."""
         batches = rows.combine_chunks().to_batches()
         if len(batches) != 1:
             # no row, or texts of 2 GiB
@@ -136,7 +136,7 @@ _row_cache = _RowCache()
 
 
 def forget_rows() -> None:
-    """Clear the cache of this process: the next read fetches every file again."""
+    """Clear the cache of this process, so the next read fetches every file again."""
     _row_cache.clear()
 
 
@@ -165,7 +165,7 @@ def read_rows(
     terms: Sequence[Term] = (),
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return the rows of `files` meeting all terms, in no order, or only these `columns`. Opens no other file."""
+    """Return the rows of `files` that meet all terms, in no order, or only these `columns`. Opens no other file."""
     reader = _Reader(table, part, tuple(terms), columns)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         tables = list(pool.map(reader.read, [file for file in files if file.may_hold(part, terms)]))
@@ -179,7 +179,7 @@ def select_distinct(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 
 def collect_chunks(rows: pa.Table) -> Mapping[str, frozenset[StoredChunk]]:
-    """Return, by topic, the distinct hours or days of segments, with the settings of their writers."""
+    """Return, by topic, the distinct hours or days of segments, with the settings that wrote them."""
     by_topic: dict[str, set[StoredChunk]] = {}
     for topic, *values in zip(*(rows.column(name).to_pylist() for name in ("topic", *CHUNK_COLUMNS)), strict=True):
         by_topic.setdefault(topic, set()).add(StoredChunk(*values))
@@ -200,7 +200,7 @@ def sum_hours(rows: pa.Table) -> Mapping[str, Mapping[datetime, tuple[int, int]]
 SUMMED_COLUMNS = ("topic", "kind", "chunk", "record_count", "late_count", "record_bytes", "size")
 
 _sums: dict[str, dict[str, Mapping[str, SegmentSums]]] = {}
-"""The sums of files, by place of the index and path. A file never changes."""
+"""The sums of files, by the index's place and the file's path. A file never changes."""
 
 
 def sum_files(table: IndexTable, files: Sequence[DataFile]) -> Mapping[str, SegmentSums]:
@@ -262,7 +262,7 @@ def _may_meet(bounds: Mapping[str, tuple[Any, Any]], empty: Collection[str], ter
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads the rows of one file meeting `terms`."""
+    """Reads the rows of one file that meet `terms`."""
 
     table: IndexTable
     part: Part
@@ -270,7 +270,7 @@ class _Reader:
     columns: Sequence[str] | None
 
     def read(self, file: DataFile) -> pa.Table:
-        """Return the file's rows of the part meeting all terms, from the cache or the store."""
+        """Return the file's rows of the part that meet all terms, from the cache or the store."""
         place = (f"{self.table.store.endpoint_url} {self.table.uri}", file.path)
         rows = _row_cache.find(place)
         if rows is None:
@@ -280,14 +280,14 @@ class _Reader:
         return self._select(rows)
 
     def _select(self, rows: pa.Table) -> pa.Table:
-        """Return the rows of the reader's part (state, segments or all) meeting its conditions."""
+        """Return the rows of the reader's part (state, segments or all) that meet its conditions."""
         if self.part != "all":
             is_segment = pc.is_in(rows.column("kind"), value_set=pa.array(SEGMENT_KINDS))
             rows = rows.filter(is_segment if self.part == "segments" else pc.invert(is_segment))
         return match_rows(rows, self.terms)
 
     def _fetch(self, file: DataFile) -> pa.Table:
-        """Read and decode a file: a small one completely, of a large one only the parts needed."""
+        """Read and decode a file: a small one completely, and only the needed parts of a large one."""
         key = f"{self.table.folder}/{file.path}"
         store = ObjectStore(self.table.store)
         try:
@@ -303,7 +303,7 @@ class _Reader:
             raise IndexDamagedError(f"could not read {file.path} of {where}: {err}. {DAMAGE_ADVICE}") from err
 
     def _decode_row_groups(self, file: pq.ParquetFile) -> pa.Table:
-        """Read only the row groups and columns needed by the terms and the caller."""
+        """Read only the row groups and columns the terms and the caller need."""
         groups = [n for n in range(file.num_row_groups) if self._may_match_group(file.metadata.row_group(n))]
         names = file.schema_arrow.names
         if self.columns is not None:
@@ -312,7 +312,7 @@ class _Reader:
         return complete_columns(file.read_row_groups(groups, columns=names, use_threads=False))
 
     def _may_match_group(self, group: pq.RowGroupMetaData) -> bool:
-        """Return False if by the row group's statistics no row can meet all terms."""
+        """Return False if the row group's statistics show that no row can meet all terms."""
         bounds = {}
         for number in range(group.num_columns):
             column = group.column(number)

@@ -1,7 +1,7 @@
 """Encodes and decodes the rows of an index: one schema for every kind of row, from and to the model's classes.
 
-Columns of other kinds are null. Rows foreign to this platform are refused. Observations of logs from the future are
-dropped: answers of brokers and clocks are checked before they are recorded.
+Columns of other kinds are null. Rows not written by this platform are refused. Observations of logs dated in the future
+count as untimed. Answers of brokers and clocks are otherwise checked before they are recorded.
 """
 
 import json
@@ -55,13 +55,13 @@ OFFSETS: Mapping[str, tuple[str, ...]] = {
 """The offsets in each kind of row, in ascending order."""
 
 _OUTSIDE = r"^$|(^|/)\.\.?(/|$)"
-"""Keys that are none, or that a store may take for one of another folder or bucket."""
+"""The pattern of keys that are empty, or that a store may take for keys of another folder or bucket."""
 
 MOST_BYTES = 2**43
-"""No store takes a larger object. Readers divide an object by its size."""
+"""The maximum size of an object: no store takes a larger one. Readers divide an object by its size."""
 
 _EMPTY_KINDS = ("hour", "frontier", "folded-frontier")
-"""Kinds in which two offsets may be equal."""
+"""The kinds of rows in which two offsets may be equal."""
 
 TIME = pa.timestamp("us", tz="UTC")
 
@@ -135,13 +135,13 @@ STATE_PERIOD = "state"
 """The period of all rows other than segments. For segments, see `find_period`."""
 
 NO_DAY = "none"
-"""The period of segments of records with timestamps out of range."""
+"""The period of segments whose records have timestamps out of range."""
 
 TABLE_SCHEMA = INDEX_SCHEMA.append(pa.field(PERIOD, pa.string()))
 """The columns of an index."""
 
 FOLDED = "folded-"
-"""Prefix of the periods of folded rows, one per month: `folded-2026-03`. They are read only for old hours."""
+"""The prefix of the periods of folded rows, one per month: `folded-2026-03`. They are read only for old hours."""
 
 IndexRow = (
     FoldedScan
@@ -182,25 +182,25 @@ KINDS: Mapping[str, type[IndexRow]] = {
 LIVE = "segment"
 
 RETIRED = "retired"
-"""Kind of a segment with all records in a later one: no longer read, its object still in the index."""
+"""The kind of a segment whose records are all in a later one. It is no longer read, but its object is still indexed."""
 
 REMOVED = "removed"
-"""Kind of a retired segment whose objects retention has removed: only its numbers are left."""
+"""The kind of a retired segment whose objects retention has removed, so only its numbers are left."""
 
 EXPIRED = "expired"
-"""Kind of an hourly segment whose records retention has removed, also from its day: only its numbers are left."""
+"""The kind of an hourly segment whose records retention has removed, even from its day. Only its numbers are left."""
 
 ERASED = "erased"
-"""Kind of the numbers of records that were erased by request from a segment, which later ones have replaced.
+"""The kind of the numbers of records erased by request from a segment, which later segments have replaced.
 
-Its offsets, counts and times are of the erased records alone. Its siblings are the objects that the erasure deletes.
+Its offsets, counts and times are for the erased records only. Its siblings are the objects the erasure deletes.
 """
 
 MERGED_KINDS = (RETIRED, REMOVED)
 SEGMENT_KINDS = (LIVE, *MERGED_KINDS, EXPIRED, ERASED)
 
 TUPLES = ("kafka_partitions", "configs", "acls", "siblings", "schema_ids", "subjects", "schema_references")
-"""Columns of JSON."""
+"""The columns that hold JSON."""
 
 DECODE_ERRORS = (
     ValueError,
@@ -211,7 +211,7 @@ DECODE_ERRORS = (
     RecursionError,
     msgspec.MsgspecError,
 )
-"""Errors of rows foreign to this platform; Arrow's errors of types are ValueErrors and LookupErrors."""
+"""The errors raised by rows not written by this platform. Arrow's type errors are ValueErrors and LookupErrors."""
 
 
 def refuse_damaged(kind: str, rows: pa.Table, required: Iterable[str]) -> None:
@@ -240,9 +240,9 @@ def _refuse_rows(kind: str, rows: pa.Table, names: Iterable[str]) -> None:
 
 
 def drop_future_times(rows: pa.Table, latest: datetime) -> pa.Table:
-    """Set `observed_at` of frontier rows later than `latest` to UNTIMED: the clock of one of the two machines is wrong.
+    """Set an `observed_at` of frontier rows later than `latest` to UNTIMED, since one machine's clock must be wrong.
 
-    Such a row still holds the start of the log. It completes no hour.
+    Such a row still holds the start of the log, but completes no hour.
     """
     position = rows.schema.get_field_index("observed_at")
     field = rows.schema.field(position)
@@ -253,13 +253,13 @@ def drop_future_times(rows: pa.Table, latest: datetime) -> pa.Table:
 
 
 def _list_required(cls: type[IndexRow]) -> tuple[str, ...]:
-    """Return the fields of a class of rows without None in their type."""
+    """Return the fields of a class of rows that may not be None."""
     hints = get_type_hints(cls)
     return tuple(f.name for f in fields(cls) if type(None) not in get_args(hints[f.name]))
 
 
 _REQUIRED = {kind: _list_required(cls) for kind, cls in KINDS.items()}
-"""The columns with a value in each row of a kind."""
+"""The columns that have a value in every row of a kind."""
 
 
 def find_kind(row: IndexRow) -> str:
@@ -268,9 +268,9 @@ def find_kind(row: IndexRow) -> str:
 
 
 def find_period(kind: str, chunk_start: datetime | None) -> str:
-    """Return the period of new rows of a kind: of segments, the UTC day of the start of their hour or day.
+    """Return the period of new rows of a kind. For segments it is the UTC day in which their hour or day starts.
 
-    Segments no longer live lie apart: readers of live ones do not open their files.
+    Segments that are no longer live lie apart, so readers of live ones do not open their files.
     """
     if kind not in SEGMENT_KINDS:
         return STATE_PERIOD
@@ -279,14 +279,14 @@ def find_period(kind: str, chunk_start: datetime | None) -> str:
 
 
 def list_periods(chunk_start: datetime | None, kind: str = LIVE) -> tuple[str, ...]:
-    """Return the possible periods of a segment: old days are merged by month."""
+    """Return the possible periods of a segment, since old days are merged by month."""
     day = find_period(kind, chunk_start)
     month = find_month(day)
     return (day,) if month is None else (day, month)
 
 
 def find_month(period: str) -> str | None:
-    """Return the period of the month for a day's rows: the upkeep moves them there. None: the period is no day."""
+    """Return the period of the month to which the upkeep moves a day's rows, or None if `period` is not a day."""
     match = re.fullmatch(r"((?:[a-z]+-)?[0-9]{4}-[0-9]{2})-[0-9]{2}", period)
     return match[1] if match else None
 
@@ -298,7 +298,7 @@ class TopicRows:
     topic: str
     added: Sequence[IndexRow]
     changed: Mapping[str, Sequence[Segment]]
-    """By their new kind, segments that are no longer live."""
+    """The segments that are no longer live, by their new kind."""
 
     run_id: str
 
@@ -316,7 +316,7 @@ def encode_rows(topics: Iterable[TopicRows], common: Mapping[str, Any]) -> pa.Ta
 
 
 def _encode_kind(kind: str, items: Sequence[tuple[TopicRows, IndexRow]], common: Mapping[str, Any]) -> pa.Table:
-    """Encode rows of one kind column by column: a dict a row would cost more than the commit."""
+    """Encode rows of one kind column by column, because a dict for each row would cost more than the commit."""
     columns: dict[str, list[Any]] = {name: [value] * len(items) for name, value in common.items()}
     columns["kind"] = [kind] * len(items)
     columns["run_id"] = [rows.run_id for rows, _ in items]
@@ -334,7 +334,7 @@ def _encode_kind(kind: str, items: Sequence[tuple[TopicRows, IndexRow]], common:
 
 
 def complete_columns(rows: pa.Table) -> pa.Table:
-    """Return the rows with all columns of an index, null in those not read."""
+    """Return the rows with all columns of an index. Columns not read are null."""
     names = set(rows.column_names)
     columns = [
         rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in INDEX_SCHEMA
@@ -352,7 +352,7 @@ def build_state(version: int, rows: pa.Table) -> IndexState:
 
 
 def make_state(version: int, rows: Mapping[str, tuple[Any, ...]]) -> IndexState:
-    """Return the state of a topic from its rows: kind -> rows in the order of recording."""
+    """Return the state of a topic from its rows, given by kind and in the order of recording."""
     by_kind = {**dict.fromkeys(KINDS, ()), **rows}
     return IndexState(
         version=version,
@@ -388,7 +388,7 @@ def _decode_segment(row: Mapping[str, Any]) -> Segment:
 
 
 def _decode_kind(kind: str, rows: pa.Table) -> Iterator[IndexRow]:
-    """Yield the rows of one kind. Only its own columns are read: most columns of a row are null."""
+    """Yield the rows of one kind. Only its own columns are read, since most columns of a row are null."""
     cls = KINDS[kind]
     refuse_damaged(kind, rows, _REQUIRED[kind])
     table = rows.select([f.name for f in fields(cls)])
@@ -402,7 +402,7 @@ def _decode_kind(kind: str, rows: pa.Table) -> Iterator[IndexRow]:
 
 
 def _decode_generation(row: Mapping[str, Any]) -> TopicGeneration:
-    """Build the topic's description, at one time, from the columns of its row."""
+    """Build the topic's description at one point in time from the columns of its row."""
     numbers = _decode_json(row["kafka_partitions"], tuple[int, ...])
     configs = _decode_json(row["configs"], tuple[tuple[str, str], ...])
     acls = _decode_json(row["acls"], tuple[TopicAcl, ...] | None)
@@ -418,5 +418,5 @@ def _decode_schema(row: Mapping[str, Any]) -> ArchivedSchema:
 
 
 def _decode_json(text: str, kind: Any) -> Any:
-    """Decode a value of a column of JSON, every item of its type. Raises DECODE_ERRORS."""
+    """Decode a value of a JSON column. Raises DECODE_ERRORS unless every item has its type in `kind`."""
     return msgspec.json.decode(text, type=kind)

@@ -1,10 +1,10 @@
 """Opens the Delta table of an index with delta-rs's options, and refuses files and log entries foreign to an index.
 
-A table is opened at one version. A commit uses the handle of its plan: see `store/index.py`.
+A table is opened at one version. A commit uses the handle it was planned on (see `store/index.py`).
 
 delta-rs does not report deletion vectors but follows them, to files of any name, even to files of this machine. An
-index never has any. So the log files of a version are checked before its rows are read: the newest checkpoint and the
-commits after it. A process reads each of them once, as long as the version needs it.
+index never has any, so the log files of a version (the newest checkpoint and the commits after it) are checked before
+its rows are read. A process reads each of these log files once, as long as the version needs it.
 """
 
 import dataclasses
@@ -45,9 +45,10 @@ _Marks = frozenset[tuple[str, str]]
 """Key and ETag of each file."""
 
 _checked: dict[str, _Marks] = {}
-"""Table -> the files without a flaw.
+"""The files of each table in which no flaw was found.
 
-Only the files of the last checked version: a process may run for years, and see each commit of each index.
+Only the files of the last checked version are kept, because a process may run for years and see every commit of every
+index.
 """
 
 _COMMON_OPTIONS = {
@@ -79,17 +80,17 @@ _COMMON_OPTIONS = {
     "user_agent": "kafka-s3-platform",
     "http1_only": "true",
     "http2_only": "false",
-    # without effect in HTTP/1, but a variable that is no such value is an error
+    # without effect in HTTP/1, but a variable with an invalid value would be an error
     "http2_keep_alive_interval": "30s",
     "http2_keep_alive_timeout": "20s",
     "http2_keep_alive_while_idle": "false",
     "http2_max_frame_size": "16384",
     "proxy_ca_certificate": "",
 }
-"""Options of every connector. Of later versions are `aws_disable_bulk_delete` and `read_timeout`."""
+"""The options of every connector. Only later versions of delta-rs know `aws_disable_bulk_delete` and `read_timeout`."""
 
 _NO_PROXY = {"proxy_url": "http://127.0.0.1:9", "proxy_excludes": "*,0.0.0.0/0,::/0"}
-"""A proxy for no host: names, and addresses of both kinds."""
+"""A proxy used for no host: it excludes all names, and addresses of both kinds."""
 
 _TOKEN = "aws_session_token"  # noqa: S105 - the name of an option
 
@@ -102,16 +103,16 @@ _UNSETTABLE_OPTIONS = {
     "AWS_FORCE_CREDENTIAL_LOAD": frozenset({"aws_force_credential_load"}),
     "AWS_S3_LOCKING_PROVIDER": frozenset({"aws_s3_locking_provider"}),
 }
-"""Options that no value switches off, each with the names of the environment variables that would set it."""
+"""The options that no value switches off, each with the names of the environment variables that would set it."""
 
 R = TypeVar("R")
 
 _OWN_FILE = re.compile(r"(?!.*(?:^|/)\.\.?(?:/|$))[A-Za-z0-9_.=+-]+(?:/[A-Za-z0-9_.=+-]+)*")
-"""A path of a file below the table's folder, in characters without a need for decoding."""
+"""The path of a file below the table's folder, in characters that need no decoding."""
 
 
 def refuse_deletion_vectors(store: ObjectStore, folder: str, log: Sequence[ObjectInfo]) -> None:
-    """Refuse the table in `folder` if a file of its `log` has a deletion vector. Raises IndexDamagedError then."""
+    """Raise IndexDamagedError if a `log` file of the table in `folder` has a flaw, such as a deletion vector."""
     table = f"{store.settings.endpoint_url} {store.uri(folder)}"
     checked = _checked.get(table, _Marks())
     for info, flaw in _find_flaws(store, [file for file in log if (file.key, file.etag) not in checked]):
@@ -127,8 +128,9 @@ def refuse_deletion_vectors(store: ObjectStore, folder: str, log: Sequence[Objec
 def list_log_segment(store: ObjectStore, folder: str, version: int) -> tuple[ObjectInfo, ...]:
     """List the log files to read for `version`: the newest checkpoint up to it, and the later commits.
 
-    delta-rs reads the hint by rules of its own, and lists the complete log if it takes it for none. So the hint is only
-    the first place to search: the result always begins with a checkpoint, or the first commit.
+    delta-rs reads the hint (`_last_checkpoint`) by its own rules, and lists the complete log if it does not accept the
+    hint. Here the hint is only the first place to search, and the result always begins with a checkpoint or the first
+    commit.
 
     Raises IndexDamagedError if there is neither, or if the log has files foreign to an index.
     """
@@ -146,19 +148,19 @@ def list_log_segment(store: ObjectStore, folder: str, version: int) -> tuple[Obj
 
 
 def list_newer(store: ObjectStore, folder: str, log: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
-    """List the log's files from `version` on; none if the last file of `log` is not there: it is another log."""
+    """List the log's files from `version` on, or none if the last file of `log` is missing (it is another log)."""
     last = log[-1]
     files = _list_files_from(store, f"{folder}/_delta_log/", version)
     return tuple(files) if any((file.key, file.etag) == (last.key, last.etag) for file in files) else ()
 
 
 def find_newest_version(log: Sequence[ObjectInfo]) -> int:
-    """Return the newest version with a commit among the files, -1 without any."""
+    """Return the newest version with a commit among the files, or -1 if there is none."""
     return max((_find_version(file) for file in log if file.key.endswith(_COMMIT)), default=-1)
 
 
 def extend_segment(log: Sequence[ObjectInfo], newer: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
-    """Build the segment of `version` from an earlier one, `log`, and `newer`: it repeats the last file of `log`."""
+    """Build the segment of `version` from an earlier one, `log`, and `newer`, which repeats the last file of `log`."""
     return _select_segment((*log[:-1], *newer), version)
 
 
@@ -166,7 +168,7 @@ def _list_files_from(store: ObjectStore, log: str, first: int) -> list[ObjectInf
     """List the log's files from version `first` on. Raises IndexDamagedError for a file foreign to an index."""
     files: list[ObjectInfo] = []
     for file in store.list_from(log, f"{first:0{_VERSION_DIGITS}d}"):
-        # others are of no version, as the hint
+        # others, such as the hint, belong to no version
         if file.key.startswith(f"{log}0"):
             if _split_name(file.key.removeprefix(log))[1] not in {_COMMIT, _CHECKPOINT}:
                 raise IndexDamagedError(
@@ -193,7 +195,7 @@ def _find_version(info: ObjectInfo) -> int:
 
 
 def _is_complete(log_segment: Sequence[ObjectInfo], log: str) -> bool:
-    """Return True if the log files begin with a checkpoint or with the first commit: nothing before is needed."""
+    """Return True if the log files begin with a checkpoint or with the first commit, so nothing before is needed."""
     if not log_segment:
         return False
     key = log_segment[0].key
@@ -201,7 +203,7 @@ def _is_complete(log_segment: Sequence[ObjectInfo], log: str) -> bool:
 
 
 def _read_hint(store: ObjectStore, log: str) -> int:
-    """Return a version near the newest checkpoint's, 0 if none is named."""
+    """Return a version near the newest checkpoint's, or 0 if the hint names none."""
     try:
         hint = json.loads(store.get(f"{log}_last_checkpoint"))
         return max(0, int(hint["version"]))
@@ -228,7 +230,7 @@ def _find_flaws(store: ObjectStore, files: Sequence[ObjectInfo]) -> Iterator[tup
 
 
 def _find_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
-    """Return the end of a sentence about content of a log file foreign to an index. None if there is none."""
+    """Return a flaw of a log file (content an index never has) as the end of a sentence, or None if it has none."""
     try:
         if info.key.endswith(_CHECKPOINT):
             return _find_checkpoint_flaw(store, info)
@@ -239,7 +241,7 @@ def _find_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
 
 
 def _find_checkpoint_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
-    """Return a checkpoint's forbidden reference, as the end of a sentence. None if it has none."""
+    """Return a checkpoint's forbidden reference as the end of a sentence, or None if it has none."""
     with store.open(info.key) as source:
         # Read in this thread. The threads of a dataset may outlive Python and abort it (apache/arrow 34314).
         file = pq.ParquetFile(source)
@@ -255,8 +257,8 @@ def _find_checkpoint_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
 
 
 def _find_commit_flaw(content: bytes) -> str | None:
-    """Return a commit's forbidden content, as the end of a sentence. None if it has none."""
-    # JSON may write a name with escapes. It may also have a name twice, and readers use the first or the last: all
+    """Return a commit's forbidden content as the end of a sentence, or None if it has none."""
+    # JSON may write a name with escapes. It may also have a name twice, and readers use the first or the last, so all
     # pairs are checked.
     if _VECTOR.encode() not in content and b"\\u" not in content:
         return None
@@ -276,16 +278,16 @@ def _has_deletion_vector(action: Any) -> bool:
 
 
 def _list_pairs(value: Any) -> Sequence[tuple[str, Any]]:
-    """Return the pairs of an object of JSON, none for any other value."""
+    """Return the pairs of a JSON object, or none for any other value."""
     if isinstance(value, list) and all(isinstance(pair, tuple) for pair in value):
         return value
     return []
 
 
 def build_delta_options(store: StoreSettings) -> dict[str, str]:
-    """Return the options for delta-rs to reach the bucket, with the current credentials, secrets included.
+    """Return the options by which delta-rs reaches the bucket, with the current credentials, secrets included.
 
-    Raises as `find_credentials`, and ConfigError if a variable of the environment would change them.
+    Raises as `find_credentials` does, and ConfigError if an environment variable would change the options.
     """
     url = find_bucket_url(store)
     proxy = find_proxy(store)
@@ -312,7 +314,7 @@ def build_delta_options(store: StoreSettings) -> dict[str, str]:
 
 
 def _refuse_variables(options: dict[str, str]) -> None:
-    """Raise ConfigError if delta-rs would read a variable of the environment for an option not set by us."""
+    """Raise ConfigError if delta-rs would read an environment variable for an option we do not set."""
     for option, names in _UNSETTABLE_OPTIONS.items():
         variables = [name for name in os.environ if name.lower() in names]
         if variables and option not in options:
@@ -343,9 +345,9 @@ def _build_encryption_options(store: StoreSettings) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Handle:
-    """An open table at one version, and the options it was opened with: the credentials among them may expire.
+    """An open table at one version, and the options it was opened with, whose credentials may expire.
 
-    `log` are the log files checked for `version`. The last one identifies the version among others of its number. A
+    `log` has the log files checked for `version`. The last one tells the version apart from others with its number. A
     commit brings the table, not the handle, to the next version.
     """
 
@@ -390,10 +392,10 @@ class IndexTable:
         return self._check_files(Handle(table, options, table.version(), log))
 
     def update(self, handle: Handle) -> Handle | None:
-        """Bring the handle's table up to the newest version, and read only the difference: without any, one request.
+        """Bring the handle's table to the newest version by reading the difference. If there is none, make one request.
 
-        Return None if the log has lost the handle's version, or has another one: so it is after the log was put back
-        from a backup. The handle must not be used any more then.
+        Returns None if the log has lost the handle's version, or has another one in its place, as after the log was put
+        back from a backup. In that case the handle must no longer be used.
         """
         first = handle.table.version()
         newer = list_newer(self.objects, self.folder, handle.log, first)
@@ -414,19 +416,19 @@ class IndexTable:
         return find_newest_version(list_newer(self.objects, self.folder, handle.log, handle.version)) == handle.version
 
     def follow_commit(self, handle: Handle) -> Handle | None:
-        """Return the handle at its own commit, read from the store. None if the log has lost the version before."""
+        """Return the handle at its own commit, read from the store, or None if the log has lost the version before."""
         newer = list_newer(self.objects, self.folder, handle.log, handle.version)
         log = extend_segment(handle.log, newer, handle.table.version())
         return replace(handle, log=log) if newer else None
 
     def name_log_entry(self, version: int) -> str:
-        """Return the key of the log entry of a version of Delta's."""
+        """Return the key of the log entry of a Delta version."""
         return f"{self.folder}/_delta_log/{version:020d}.json"
 
     def _check_files(self, handle: Handle) -> Handle:
-        """Return the handle. Refuse a version with files out of its folder, or with deletion vectors.
+        """Return the handle. Refuse a version that has files outside its folder, or deletion vectors.
 
-        delta-rs follows both, also to this machine's files (`file:///`).
+        delta-rs follows both, even to this machine's files (`file:///`).
         """
         files = self.run("read", lambda: pa.table(handle.table.get_add_actions(flatten=True)))
         for path in files.column("path").to_pylist():
@@ -442,7 +444,7 @@ class IndexTable:
     def run(self, verb: str, call: Callable[[], R]) -> R:
         """Return `call()`. Raise errors of delta-rs and Arrow as store errors with the index's name.
 
-        TableNotFoundError passes: there is no index yet.
+        TableNotFoundError is passed on, since it means there is no index yet.
         """
         place = self.store.endpoint_url or "AWS"
         try:
@@ -464,7 +466,7 @@ def describe_index(connector: str) -> str:
 
 
 def refuse_other_index(uri: str, connector: str, table: DeltaTable) -> None:
-    """Refuse a table other than an index, and one of another format or connector (copied or moved here)."""
+    """Refuse a table that is no index, or one of another format or connector (copied or moved here)."""
     try:
         description = json.loads(table.metadata().description or "")
         named = str(description["connector"])

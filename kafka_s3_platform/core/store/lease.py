@@ -1,8 +1,8 @@
-"""Reserves the outputs of a run: a lease is the reservation rows added to the index by the commit of the run's plan.
+"""Reserves what a run will write. A lease is the reservation rows that the commit of the run's plan adds to the index.
 
-No clock ends a lease. While the index holds the rows, the run may commit. A later run that needs the same removes them
-in the commit of its own plan, and a vacuum removes old ones. The first run then does not find its rows and never
-commits. So the rows of a killed run make no other run wait.
+No clock ends a lease. While the index holds the rows, the run may commit. A later run that has to write the same
+removes the rows in the commit of its own plan, and a vacuum removes old rows. The first run then does not find its rows
+and never commits. The rows of a killed run therefore make no other run wait.
 """
 
 import logging
@@ -39,11 +39,11 @@ class Lease:
 
     @property
     def end(self) -> tuple[RowPredicate, ...]:
-        """The predicates of the run's rows: its last commit removes them."""
+        """The predicates by which the run's last commit removes its rows."""
         return end_runs(self.rows)
 
     def build_provenance(self, config: ConnectorConfig, topic_id: str, index_id: str) -> Provenance:
-        """Return the metadata of the objects written by the run: who wrote them, for which topic and index."""
+        """Return the metadata of the objects the run writes: who wrote them, for which topic and index."""
         ids = (config.name, self.topic, topic_id, index_id)
         return Provenance(*ids, self.run_id, self.epoch, index_dir=config.archive.index_dir)
 
@@ -62,11 +62,11 @@ class Lease:
 
     def is_held(self, state: IndexState) -> bool:
         """Return True if the index still holds the rows."""
-        # an index that was put back from a copy gives the epochs after it to other runs
+        # an index that was put back from a copy gives later epochs to other runs
         return any((row.epoch, row.run_id) == (self.epoch, self.run_id) for row in self._open_rows(state))
 
     def _open_rows(self, state: IndexState) -> list[Reservation | Compaction]:
-        """Return all rows of the kind of this lease's, of any run, still in the index."""
+        """Return all rows of this lease's kind, of any run, still in the index."""
         kinds = {type(row) for row in self.rows}
         open_rows: list[Reservation | Compaction] = [*state.reservations, *state.compactions]
         return [row for row in open_rows if type(row) in kinds]
@@ -79,8 +79,8 @@ def take_leases(
 ) -> dict[str, Lease]:
     """Commit the plans of several topics (`changes`) in one commit on the snapshot. Return each topic's lease.
 
-    A lease has the reservation rows added by its topic's change; the epoch is the new version. The commit also removes
-    the `superseded` rows, and so ends their runs, each for the row's topic alone. Raises IndexConflictError if another
+    A lease has the reservation rows its topic's change adds, and the new version as its epoch. The commit also removes
+    the `superseded` rows, and so ends their runs, each for the row's topic only. Raises IndexConflictError if another
     commit came first.
     """
     merged: dict[str, Change] = {}
@@ -96,7 +96,7 @@ def take_leases(
 
 @contextmanager
 def released_on_failure(index: ConnectorIndex, leases: Sequence[Lease]) -> Iterator[None]:
-    """Remove the leases' reservations if the block fails: no later run or vacuum then has to end them."""
+    """Remove the leases' reservations if the block fails, so no later run or vacuum has to end them."""
     try:
         yield
     except Exception:
@@ -105,7 +105,7 @@ def released_on_failure(index: ConnectorIndex, leases: Sequence[Lease]) -> Itera
 
 
 def release_leases(index: ConnectorIndex, leases: Sequence[Lease]) -> None:
-    """Remove the rows of the leases in one commit, if possible: they may be gone, or the store may not answer."""
+    """Remove the rows of the leases in one commit, if possible. They may be gone, or the store may not answer."""
     open_leases = [lease for lease in leases if lease.rows]
     if not open_leases:
         return
@@ -120,5 +120,5 @@ def release_leases(index: ConnectorIndex, leases: Sequence[Lease]) -> None:
 
 
 def end_runs(rows: Iterable[Reservation | Compaction]) -> tuple[RowPredicate, ...]:
-    """Return the SQL conditions of all reservations of these rows' runs: without them, a run ends."""
+    """Return the SQL conditions of all reservations of these rows' runs. A run that has lost them ends."""
     return tuple(dict.fromkeys(match_run(row) for row in rows))

@@ -36,34 +36,34 @@ logger = logging.getLogger(__name__)
 
 READ_AHEAD = 4_194_304
 MAX_EMPTY_PAGES = 100
-"""Pages of a listing without an entry, in a row: stores have some after many objects were deleted."""
+"""The pages without an entry that a listing may have in a row. Stores have some after many objects were deleted."""
 
 HEADS_AT_ONCE = 16
 WRITE_ID = "write-id"
 NO_ETAG = '"00000000000000000000000000000000"'
-"""An ETag of no object, for false conditions."""
+"""An ETag that no object has, for false conditions."""
 
 _METADATA_SAFE = "/:+=@,"
 _METADATA_PREFIX = "x-amz-meta-"
-"""Prefix of the header's name. Some stores count it against the limit of metadata, S3 does not."""
+"""The prefix of a header's name. Some stores count it against the metadata limit, but S3 does not."""
 
 MAX_METADATA_BYTES = 2_048
-"""S3's limit of the user metadata of an object, names and values."""
+"""S3's limit for the user metadata of an object, names and values together."""
 
 ThawState = Literal["", "ongoing", "thawed"]
 
 COLD = frozenset({"GLACIER", "DEEP_ARCHIVE"})
-"""Storage classes of objects to be thawed before reading."""
+"""The storage classes whose objects have to be thawed before they are read."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """The store's facts about an object. `etag` is as the store returns it.
+    """An object as the store describes it. `etag` is as the store returns it.
 
-    `thaw` belongs to objects in a cold storage class: it is empty without a request for a thaw, else `ongoing` or
-    `thawed`. Listings have neither `thaw` nor `metadata`.
+    `thaw` is for objects in a cold storage class. It is empty if no thaw was requested, else `ongoing` or `thawed`.
+    Listings have neither `thaw` nor `metadata`.
     """
 
     key: str
@@ -76,13 +76,13 @@ class ObjectInfo:
 
     @property
     def is_cold(self) -> bool:
-        """True if it cannot be read now, as far as is known."""
+        """True if the object cannot be read now, as far as is known."""
         return self.storage_class in COLD and self.thaw != "thawed"
 
 
 @dataclass(frozen=True, slots=True)
 class ListedPage:
-    """One answer to a listing: objects, and with a delimiter the folders. Names of folders end in it."""
+    """One answer to a listing: the objects and, with a delimiter, the folders, whose names end in it."""
 
     objects: tuple[ObjectInfo, ...]
     folders: tuple[str, ...]
@@ -101,8 +101,8 @@ class UnfinishedUpload:
 class ObjectStore:
     """Reads and writes objects of the bucket in `settings`. It is pickled as its settings.
 
-    Every method raises AuthorizationError, MissingBucketError or StoreUnavailableError with its attempt, and the errors
-    in its docstring. If a server does not answer, a call fails after at most `max_retries` + 1 times 65 s.
+    Every method may raise AuthorizationError, MissingBucketError or StoreUnavailableError, which name the attempt, and
+    the errors in its docstring. If a server does not answer, a call fails after at most `max_retries` + 1 times 65 s.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
@@ -121,7 +121,7 @@ class ObjectStore:
         return f"s3://{self.bucket}/{key}"
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Read the metadata of the object at `key`; None if there is no such object."""
+        """Read the metadata of the object at `key`, or return None if there is no such object."""
         try:
             request = {"Bucket": self.bucket, "Key": key, **self._customer_key}
             answer = self._call("HeadObject", key, lambda: self._client.head_object(**request))
@@ -138,7 +138,7 @@ class ObjectStore:
         )
 
     def heads(self, keys: Sequence[str]) -> list[ObjectInfo | None]:
-        """Read the metadata of the object at each key, several at once. None if there is no object."""
+        """Read the metadata of the object at each key, several at once. It is None if there is no object."""
         with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="heads") as pool:
             return list(pool.map(self.head, keys))
 
@@ -151,7 +151,7 @@ class ObjectStore:
 
         Raises:
             NotFoundError: there is no such object.
-            IntegrityError: it has another ETag than `etag`, now or while it is read.
+            IntegrityError: its ETag is not `etag`, now or while it is read.
         """
         info = self.head(key)
         if info is None:
@@ -161,9 +161,9 @@ class ObjectStore:
         return ObjectFile(self, info)
 
     def open_stored(self, item: StoredObject) -> "ObjectFile":
-        """Open the object in a row of the index, as `open` does. A copy with another ETag is accepted.
+        """Open the object in a row of the index as `open` does, but accept a copy with another ETag.
 
-        If the ETag differs, size and SHA-256 decide. The whole object is read once for it.
+        If the ETag differs, size and SHA-256 decide. The whole object is read once for this.
         """
         file = self.open(item.key)
         if not self.is_stored(item, file.info):
@@ -174,7 +174,7 @@ class ObjectStore:
         return file
 
     def is_stored(self, item: StoredObject, info: ObjectInfo) -> bool:
-        """Return True if `info` is of the object in the index: by its ETag, else by its size and SHA-256."""
+        """Return True if `info` is about the object in the index, judged by its ETag, else by its size and SHA-256."""
         if info.etag == item.etag:
             return True
         return bool(item.sha256) and info.size == item.size and self._hash_object(info) == item.sha256
@@ -195,23 +195,24 @@ class ObjectStore:
         return self._read(key, {"Range": f"bytes={start}-{end - 1}", "IfMatch": etag})
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """List the objects under `prefix` in the store's order. Not every store uses the order of bytes."""
+        """List the objects under `prefix` in the store's order. Not every store uses byte order."""
         for item in self._list_items("ListObjectsV2", "Contents", Prefix=prefix):
             yield _read_entry(item)
 
     def list_from(self, folder: str, begin: str) -> Iterator[ObjectInfo]:
-        """List the objects of a folder without folders, from the first name after `begin` on. The store skips others.
+        """List the objects of a folder without subfolders, from the first name after `begin`. The store skips others.
 
-        `folder` ends in `/`. In one folder, all stores compare names alike.
+        `folder` ends in `/`. Within one folder, all stores compare names alike.
         """
         for item in self._list_items("ListObjectsV2", "Contents", Prefix=folder, StartAfter=f"{folder}{begin}"):
             yield _read_entry(item)
 
     def list_pages(self, prefix: str, *, delimiter: str = "", start_after: str = "") -> Iterator[ListedPage]:
-        """List objects and folders under `prefix`, one request for each page. With a delimiter, list the folder alone.
+        """List objects and folders under `prefix`, one request for each page. With a delimiter, list only that folder.
 
-        `start_after` is a key of the same folder, or without a delimiter the last one of an earlier listing: every
-        store goes on behind it. For other keys SeaweedFS leaves out some objects: it compares folder by folder.
+        `start_after` is a key of the same folder or, without a delimiter, the last key of an earlier listing. Every
+        store goes on correctly after such a key. For other keys SeaweedFS leaves out some objects, because it compares
+        folder by folder.
         """
         options = {"Prefix": prefix, "Delimiter": delimiter, "StartAfter": start_after}
         request = {name: value for name, value in options.items() if value or name == "Prefix"}
@@ -223,7 +224,7 @@ class ObjectStore:
             )
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
-        """List the folders directly under `prefix` (ending in `/`, or empty), each ending in `/`."""
+        """List the folders directly under `prefix`, each with its final `/`. `prefix` ends in `/` or is empty."""
         for item in self._list_items("ListObjectsV2", "CommonPrefixes", Prefix=prefix, Delimiter="/"):
             yield item["Prefix"]
 
@@ -233,21 +234,21 @@ class ObjectStore:
             yield UnfinishedUpload(item["Key"], item["UploadId"], item["Initiated"])
 
     def put_new(self, key: str, body: bytes, metadata: Mapping[str, str] | None = None) -> str:
-        """Create an object, and return its ETag. Raises PreconditionError if there is one from another call."""
+        """Create an object, and return its ETag. Raises PreconditionError if another call has written one."""
         return self._put(key, body, metadata or {}, None)
 
     def replace(self, key: str, body: bytes, if_match: str, metadata: Mapping[str, str] | None = None) -> str:
         """Replace the object with etag `if_match`. Return the new etag.
 
-        Raises PreconditionError if another object is there, NotFoundError if none.
+        Raises PreconditionError if another object is there, and NotFoundError if there is none.
         """
         return self._put(key, body, metadata or {}, if_match)
 
     def refuses(self, key: str, control: str) -> str | None:
-        """Return the store's reason for refusing an object at `key`, None if it accepts one. Writes nothing.
+        """Return the store's reason for refusing an object at `key`, or None if it accepts one. Writes nothing.
 
-        `control` is a key accepted by stores. If a write there is refused too, the key is not the reason, and the error
-        is raised.
+        `control` is a key stores accept. If a write there is refused too, `key` is not the reason, and the error is
+        raised.
         """
         try:
             self.write_in_vain(key)
@@ -257,7 +258,7 @@ class ObjectStore:
         return None
 
     def write_in_vain(self, key: str) -> None:
-        """Make a PUT with an always false condition. Raises the error, if any, of writes at `key`."""
+        """Make a PUT whose condition is always false. Raises the error, if any, that writes at `key` meet."""
         with suppress(PreconditionError, NotFoundError):
             self.replace(key, b"", NO_ETAG)
 
@@ -271,7 +272,7 @@ class ObjectStore:
                 raise
 
     def read_bucket_setting(self, request: str) -> Mapping[str, Any]:
-        """Return the bucket's answer to one of boto3's requests, empty if nothing is set. Raises store errors."""
+        """Return the bucket's answer to one of boto3's requests, or {} if nothing is set. Raises store errors."""
         call = getattr(self._client, request)
         try:
             answer: Mapping[str, Any] = self._call(request, "", lambda: call(Bucket=self.bucket))
@@ -292,7 +293,7 @@ class ObjectStore:
         )
 
     def request_thaw(self, key: str, days: int, tier: str) -> None:
-        """Ask the store for a readable copy, for `days` days, of an object in a cold storage class. Repeating is fine.
+        """Ask the store for a readable copy of an object in a cold storage class for `days` days. Repeating is fine.
 
         Source: Amazon S3 API, RestoreObject.
         """
@@ -324,7 +325,7 @@ class ObjectStore:
     def complete_upload(
         self, key: str, upload_id: str, parts: Sequence[Mapping[str, Any]], write_id: str, if_match: str | None
     ) -> str:
-        """Make an object of the parts, if there is none yet or it has etag `if_match`. Return the new etag.
+        """Make an object of the parts, if none exists or the existing one has etag `if_match`. Return the new etag.
 
         `write_id` is the value of `WRITE_ID` in the upload's metadata. Raises PreconditionError or NotFoundError as
         `put_new` and `replace` do, and NotFoundError if the upload itself is gone.
@@ -355,7 +356,7 @@ class ObjectStore:
         return self._write_once("PutObject", key, write_id, lambda: self._client.put_object(**request))
 
     def _write_once(self, operation: str, key: str, write_id: str, write: Callable[[], Mapping[str, Any]]) -> str:
-        """Make a conditional write. Return the etag, also if the write succeeded and only its response was lost."""
+        """Make a conditional write. Return the etag, even if the write succeeded and only its response was lost."""
         try:
             return str(self._call(operation, key, write)["ETag"])
         except (PreconditionError, NotFoundError, StoreUnavailableError):
@@ -367,7 +368,7 @@ class ObjectStore:
             return info.etag
 
     def _read(self, key: str, options: Mapping[str, str]) -> bytes:
-        """Read a body. The client repeats requests, but no broken or damaged body: this is done here."""
+        """Read a body. A broken or damaged one is read again here, since the client only repeats requests."""
         for attempt in range(self.settings.max_retries + 1):
             try:
                 return self._call("GetObject", key, lambda: self._read_body(key, options))
@@ -380,7 +381,7 @@ class ObjectStore:
         raise AssertionError("unreachable")
 
     def _read_body(self, key: str, options: Mapping[str, str]) -> bytes:
-        """Get an object, and read its body to the end. Raises botocore's errors, also for a wrong checksum."""
+        """Get an object, and read its body to the end. Raises botocore's errors, including one for a wrong checksum."""
         answer = self._client.get_object(Bucket=self.bucket, Key=key, **options, **self._customer_key)
         # as a context manager, botocore's body is urllib3's, which compares nothing
         with closing(answer["Body"]) as body:
@@ -391,7 +392,7 @@ class ObjectStore:
             yield from page.get(items, [])
 
     def _list_pages(self, operation: str, items: Sequence[str], **options: str) -> Iterator[Mapping[str, Any]]:
-        """Yield the pages of a listing. `items` names the lists with their entries."""
+        """Yield the pages of a listing. `items` names the lists that hold the entries."""
         pages = iter(self._client.get_paginator(xform_name(operation)).paginate(Bucket=self.bucket, **options))
         prefix = options["Prefix"]
         empty_pages = 0
@@ -432,7 +433,7 @@ class ObjectStore:
 
     @cached_property
     def _customer_key(self) -> dict[str, Any]:
-        """Parameters of each read and write of objects under a customer's key (SSE-C): S3 does not keep the key."""
+        """Parameters of each read and write of objects under a customer's key (SSE-C), as S3 does not keep the key."""
         if self.settings.customer_key is None:
             return {}
         key = base64.b64decode(self.settings.customer_key.get_secret_value())
@@ -440,7 +441,7 @@ class ObjectStore:
 
 
 class SizedFile(io.RawIOBase):
-    """A seekable file of a known size, for subclasses reading from the position `_at` on. `name` is for errors."""
+    """A seekable file of a known size. Subclasses read from the position `_at` on. `name` is for errors."""
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__()
@@ -465,7 +466,7 @@ class SizedFile(io.RawIOBase):
         return self._at
 
     def _count_available(self, size: int | None) -> int:
-        """Return the number of available bytes of `size`. None and negative numbers mean all remaining ones."""
+        """Return how many of `size` bytes are available. None and negative numbers mean all remaining ones."""
         remaining = max(0, self._size - self._at)
         return remaining if size is None or size < 0 else min(size, remaining)
 
@@ -473,8 +474,8 @@ class SizedFile(io.RawIOBase):
 class ObjectFile(SizedFile):
     """A seekable, readable file over an object. Small reads fetch `READ_AHEAD` bytes, large ones their size.
 
-    The first read of an object no larger than this fetches all of it: Parquet is read from its end, then from its
-    start. Raises IntegrityError as soon as the object is replaced.
+    The first read of an object no larger than `READ_AHEAD` fetches all of it, because Parquet is read from its end,
+    then from its start. Raises IntegrityError as soon as the object is replaced.
     """
 
     def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
@@ -514,7 +515,7 @@ def _read_entry(item: Mapping[str, Any]) -> ObjectInfo:
 
 
 def new_write_id() -> str:
-    """Return a value of `WRITE_ID` for one write alone."""
+    """Return a value of `WRITE_ID` for a single write."""
     return uuid4().hex
 
 
@@ -526,23 +527,23 @@ def _parse_thaw_state(header: str) -> ThawState:
 
 
 def _write_condition(if_match: str | None) -> dict[str, str]:
-    """Return boto3's parameter for a write to create an object, or to replace the one with etag `if_match`."""
+    """Return boto3's parameter for a write that creates an object, or replaces the one with etag `if_match`."""
     if if_match is None:
         return {"IfNoneMatch": "*"}
     return {"IfMatch": if_match}
 
 
 def measure_metadata(metadata: Mapping[str, str]) -> int:
-    """Return the bytes of an object's metadata against `MAX_METADATA_BYTES`, with the metadata of each write."""
+    """Return the size of an object's metadata, to be compared with `MAX_METADATA_BYTES`, as each write sends it."""
     encoded = _encode_metadata({**metadata, WRITE_ID: new_write_id()})
     return sum(len(_METADATA_PREFIX) + len(name) + len(value) for name, value in encoded.items())
 
 
 def _encode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Percent-encode all but plain ASCII: S3 keeps user metadata in headers."""
+    """Percent-encode all but plain ASCII, because S3 keeps user metadata in headers."""
     return {name: quote(value, safe=_METADATA_SAFE) for name, value in metadata.items()}
 
 
 def _add_checksum(body: bytes) -> dict[str, Any]:
-    """Return a body for boto3 with its checksum. That becomes a signed header. Object Lock demands one."""
+    """Return a body for boto3 with its checksum, which becomes a signed header. Object Lock demands a checksum."""
     return {"Body": body, "ChecksumCRC32": base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()}

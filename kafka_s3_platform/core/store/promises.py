@@ -1,11 +1,11 @@
 """Checks that the store keeps the promises an archive relies on.
 
-Each process checks once, before its first write that depends on a promise. The check uses one small object. The object
-is not deleted: the run path has no right to delete. It lies in a folder of our own documents, because folders of
-records have nothing but records.
+Each process checks once, before its first write that depends on a promise. The check uses one small object, which is
+not deleted, because the run path has no right to delete. It lies in a folder of our own documents, because folders of
+records hold nothing but records.
 
-Several processes may check at the same moment, and must not take each other for a store without promises. A successful
-conditional write proves that no other process wrote in between.
+Several processes may check at the same moment, and must not mistake each other's writes for a broken promise. A
+successful conditional write proves that no other process wrote in between.
 """
 
 import logging
@@ -27,7 +27,7 @@ LONGEST_WAIT_SECONDS = 2.0
 checked_places: set[tuple[str, str, bool]] = set()
 _table_lock = threading.Lock()
 _locks: dict[tuple[str, str], threading.Lock] = {}
-"""One for each store and folder: a silent store holds up no other."""
+"""One lock for each store and folder, so a silent store does not hold up another."""
 
 
 class _OvertakenError(Exception):
@@ -37,7 +37,7 @@ class _OvertakenError(Exception):
 def check_promises(store: ObjectStore, prefix: str, uploads: bool = False) -> None:
     """Check writing and reading of objects under `prefix`, and the store's promises.
 
-    The store must refuse a conditional write with a false condition; if `uploads`, also the end of a multipart upload.
+    The store must refuse a write with a false condition and, if `uploads`, also the end of a multipart upload with one.
     It must read and list the newest write. Listing is not checked without the right to list. Raises ConfigError if the
     store breaks a promise; the message names the promise and the loss.
     """
@@ -58,7 +58,7 @@ class _PromiseCheck:
         self._key = key
 
     def run(self, uploads: bool) -> None:
-        """Check writes, again while other processes write the same object, and then multipart uploads, if `uploads`."""
+        """Check writes, again while other processes write the same object; then multipart uploads, if `uploads`."""
         for n in range(TRIES):
             try:
                 self._check_writes()
@@ -77,7 +77,8 @@ class _PromiseCheck:
     def _check_writes(self) -> None:
         """Raise ConfigError if the store ignores `If-Match`, or reads or lists an old object after a write.
 
-        If another process writes the object meanwhile, `_overwrite` raises _OvertakenError: the caller begins again.
+        If another process writes the object meanwhile, `_overwrite` raises _OvertakenError, and the caller begins
+        again.
         """
         first_etag = self._overwrite(self._find_or_create())
         if self._is_written(NO_ETAG):
@@ -122,21 +123,21 @@ class _PromiseCheck:
         return True
 
     def _overwrite(self, etag: str, body: bytes | None = None) -> str:
-        """Replace the object of this ETag, and return the new one. Raises _OvertakenError if another one is there."""
+        """Replace the object with this ETag. Return its new ETag. Raises _OvertakenError if another object is there."""
         try:
             return self._store.replace(self._key, body or _make_body(), etag)
         except (PreconditionError, NotFoundError) as err:
             raise _OvertakenError from err
 
     def _can_read(self, body: bytes) -> bool:
-        """Return True if a read brings the bytes just written."""
+        """Return True if a read returns the bytes just written."""
         try:
             return self._store.get(self._key) == body
         except NotFoundError:
             return False
 
     def _can_list(self, written_etag: str) -> bool:
-        """Return True if a listing has the object just written. So it is assumed without the right to list."""
+        """Return True if a listing has the object just written. Without the right to list, this is assumed."""
         try:
             etags = {o.key: o.etag for o in self._store.list(self._key)}
         except AuthorizationError:
@@ -167,7 +168,7 @@ class _PromiseCheck:
             logger.warning("an unfinished upload of %s stays: %s", self._store.uri(self._key), err)
 
     def _build_broken_error(self, effect: str, condition: str, loss: str, request: str = "a PUT") -> ConfigError:
-        """Return the error for a store ignoring a condition: the effect it had, and an archive's loss."""
+        """Return the error for a store that ignores a condition, with the effect it had and the loss to an archive."""
         return ConfigError(
             f"{self._place}: {request} with {condition} {effect}: the store ignores conditions. {loss} {_ADVICE}"
         )

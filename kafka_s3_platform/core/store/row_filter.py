@@ -1,7 +1,7 @@
 """Defines conditions on rows of an index.
 
-A *term* selects rows to read, and can be checked by the bounds of a file; a *predicate* is SQL for the rows removed by
-a commit. SQL over rows is made here and nowhere else.
+A *term* selects rows to read, and can be checked against the bounds of a file; a *predicate* is SQL for the rows a
+commit removes. SQL over rows is made here and nowhere else.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,12 +33,12 @@ def match_group(group_id: str) -> RowPredicate:
 
 
 def match_unresolved(kafka_partition: int) -> RowPredicate:
-    """Return the SQL condition of the rows about a kafka partition's unarchivable offsets."""
+    """Return the SQL condition of the rows about a kafka partition's offsets that could not be archived."""
     return match_row("unresolved", {"kafka_partition": kafka_partition})
 
 
 def match_gap(gap: Gap) -> RowPredicate:
-    """Return the SQL condition of the row of a gap: offsets missing in the archive for good."""
+    """Return the SQL condition of the row of a gap: offsets the archive lacks for good."""
     columns = {
         "kafka_partition": gap.kafka_partition,
         "start_offset": gap.start_offset,
@@ -49,13 +49,13 @@ def match_gap(gap: Gap) -> RowPredicate:
 
 
 def match_segments(keys: Iterable[str], kinds: Iterable[str] = (LIVE,)) -> RowPredicate:
-    """Return the SQL condition of segments of these kinds with their first object at one of the keys."""
+    """Return the SQL condition of segments of these kinds whose first object is at one of the keys."""
     quoted_keys = ", ".join(map(quote_text, keys))
     return RowPredicate(f"(kind IN ({', '.join(map(quote_text, kinds))}) AND key IN ({quoted_keys}))")
 
 
 def match_start_offsets(kafka_partition: int, first: int, last: int) -> RowPredicate:
-    """Return the SQL condition of a kafka partition's rows beginning at an offset from `first` to `last`."""
+    """Return the SQL condition of a kafka partition's rows that begin at an offset from `first` to `last`."""
     return RowPredicate(f"kafka_partition = {kafka_partition} AND start_offset BETWEEN {first} AND {last}")
 
 
@@ -65,7 +65,7 @@ def match_topic(topic: str) -> RowPredicate:
 
 
 def match_periods(periods: Iterable[str]) -> RowPredicate:
-    """Return the SQL condition of the rows of these periods: Delta then opens no file of another one."""
+    """Return the SQL condition of the rows of these periods. With it, Delta opens no file of another period."""
     return RowPredicate(f"period IN ({', '.join(map(quote_text, periods))})")
 
 
@@ -77,10 +77,10 @@ def match_row(kind: str, columns: Mapping[str, int | str]) -> RowPredicate:
 
 
 def match_any(predicates: Iterable[RowPredicate]) -> RowPredicate:
-    """Return the SQL condition of the rows meeting any of the predicates.
+    """Return the SQL condition of the rows that meet any of the predicates.
 
-    They are joined two by two, and the pairs again: so 8,000 work. delta-rs overflows its stack with a chain of 3,000,
-    as of topics.
+    The predicates are joined two by two, then the pairs, and so on, which works for 8,000 of them. With a chain of
+    3,000, such as one of topics, delta-rs overflows its stack.
     """
     terms = [str(predicate) for predicate in predicates]
     while len(terms) > 2:
@@ -89,12 +89,12 @@ def match_any(predicates: Iterable[RowPredicate]) -> RowPredicate:
 
 
 def match_every(predicates: Iterable[RowPredicate]) -> RowPredicate:
-    """Return the SQL condition of the rows meeting all of the predicates."""
+    """Return the SQL condition of the rows that meet all of the predicates."""
     return RowPredicate(f"({' AND '.join(predicates)})")
 
 
 def match_version(version: int) -> RowPredicate:
-    """Return the SQL condition of the rows added by the commit of this version."""
+    """Return the SQL condition of the rows that the commit of this version added."""
     return RowPredicate(f"version = {version}")
 
 
@@ -149,9 +149,9 @@ Term: TypeAlias = OneOf | InRange
 class SegmentFilter:
     """A selection of segments. A field of None leaves nothing out.
 
-    `chunk_starts` are bounds [from, to) of the start of the hour or day. `timestamps` are bounds [from, to) in epoch
-    ms, `offsets` bounds [start, end): segments with possible records between them. `committed_since` is the earliest
-    time of the commit.
+    `chunk_starts` are bounds [from, to) for the start of the hour or day. `timestamps` are bounds [from, to) in epoch
+    ms, and `offsets` bounds [start, end): segments match if they may have records between the bounds. `committed_since`
+    is the earliest time of the commit.
     """
 
     chunk: Chunk | None = None
@@ -162,7 +162,7 @@ class SegmentFilter:
     committed_since: datetime | None = None
 
     def list_terms(self) -> Iterator[Term]:
-        """Yield the conditions of a row. It has to meet them all."""
+        """Yield the conditions a row has to meet."""
         if self.chunk is not None:
             yield OneOf("chunk", frozenset([self.chunk]))
         if self.chunk_starts is not None:
@@ -188,7 +188,7 @@ def match_values(**columns: Value) -> list[Term]:
 
 
 def match_rows(rows: pa.Table, terms: tuple[Term, ...]) -> pa.Table:
-    """Return the rows meeting all conditions."""
+    """Return the rows that meet all conditions."""
     for term in terms:
         rows = rows.filter(term.match(rows.column(term.column)))
     return rows

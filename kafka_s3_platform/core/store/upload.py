@@ -1,6 +1,6 @@
 """Writes the objects of a segment. An existing object is not overwritten, unless it is a leftover of the same work.
 
-A *leftover* is an object written by this archive at this key, in an earlier try or a run unable to commit any more.
+A *leftover* is an object this archive wrote at this key, in an earlier try or in a run that can no longer commit.
 """
 
 import hashlib
@@ -31,15 +31,15 @@ _SHA256 = "sha256"
 _SHA256_DIGITS = 64
 _PLACE = "place"
 _TAGS = {"startOffset": "first-offset", "endOffset": "last-offset", "recordCount": "record-count"}
-"""Confluent's tag -> the fact for its value. The end offset is the offset of the last record."""
+"""The fact in the value of each of Confluent's tags. The end offset is the offset of the last record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """The writer of an object. It is in the object's metadata and decides between two writers of a key.
 
-    `index_dir` is the folder of the writer's index. The metadata hold only a hash of it, for `is_in_place`: it is empty
-    when it is read back.
+    `index_dir` is the folder of the writer's index. The metadata has only a hash of it, for `is_in_place`, so
+    `index_dir` is empty after reading back.
     """
 
     connector: str
@@ -66,7 +66,7 @@ class Provenance:
 
     @classmethod
     def of(cls, info: ObjectInfo) -> "Provenance | None":
-        """Return the writer of the object. Return None if its metadata does not name it: another tool wrote it."""
+        """Return the writer of the object, or None if its metadata does not name one, because another tool wrote it."""
         metadata = info.metadata
         try:
             numbers = int(metadata["epoch"]), int(metadata["attempt"])
@@ -77,7 +77,7 @@ class Provenance:
 
     @staticmethod
     def is_in_place(info: ObjectInfo, index_dir: str) -> bool:
-        """Return True if the object was written at its key for the index in this folder, and is no copy of another."""
+        """Return True if the object was written at its key for the index in this folder, and is not a copy."""
         return info.metadata.get(_PLACE) == _mark_place(index_dir, info.key)
 
     def has_same_archive(self, other: "Provenance") -> bool:
@@ -91,7 +91,7 @@ class Provenance:
 
 
 def _mark_place(index_dir: str, key: str) -> str:
-    """Return a hash of an object's place. The key itself may be too long: all metadata together may have 2 KB."""
+    """Return a hash of an object's place. The key itself may be too long, since all metadata together may have 2 KB."""
     return hashlib.sha256(f"{index_dir}\n{key}".encode()).hexdigest()[:32]
 
 
@@ -122,7 +122,7 @@ def _explain_writer(writer: Provenance | None, own_writer: Provenance, is_in_pla
 
 @contextmanager
 def abort_on_error(abort: Callable[[], None]) -> Iterator[None]:
-    """Call `abort` if anything raises in the block, and raise it again."""
+    """Call `abort` if the block raises anything, and raise it again."""
     try:
         yield
     except BaseException:
@@ -131,11 +131,11 @@ def abort_on_error(abort: Callable[[], None]) -> Iterator[None]:
 
 
 class SegmentUpload:
-    """A binary sink: it becomes the object `key` when it is finished. Before that, nothing is visible at the key.
+    """A binary sink that becomes the object `key` when it is finished. Before that, nothing is visible at the key.
 
-    Up to `part_size` bytes go in one PUT. More bytes go in a multipart upload: one part is in flight while the next one
-    fills. The caller ends with `finish` or with `abort`. Writes after `abort` are dropped: a format's writer can still
-    close itself. `begun` is metadata for a multipart upload alone, at its start.
+    Up to `part_size` bytes go in one PUT. More bytes go in a multipart upload, with one part in flight while the next
+    one fills. The caller ends with `finish` or with `abort`. Writes after `abort` are dropped, so a format's writer can
+    still close itself. `begun` is metadata only for a multipart upload, set at its start.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class SegmentUpload:
 
     @property
     def buffered_bytes(self) -> int:
-        """The most bytes in memory, however fast the store is: the ends of segments depend on this number."""
+        """The most bytes ever in memory, however fast the store is. The ends of segments depend on this number."""
         return len(self._buffer) + self._in_flight
 
     def write(self, data: bytes, /) -> int:
@@ -189,9 +189,9 @@ class SegmentUpload:
         return self._upload_id is None and measure_metadata(object_metadata) <= MAX_METADATA_BYTES
 
     def finish(self, metadata: Mapping[str, str] | None = None) -> StoredObject:
-        """Make the object visible. `metadata` is added if it is one PUT: a multipart upload fixed its own at its start.
+        """Make the object visible. `metadata` is added to a PUT only: a multipart upload has its own since its start.
 
-        Tag the object if `tagging` is set.
+        Tags the object if `tagging` is set.
 
         Raises:
             SupersededError: a later reservation, or a later attempt of this one, has written the key.
@@ -235,7 +235,7 @@ class SegmentUpload:
         )
 
     def _prepare_completion(self) -> Callable[[str | None], str]:
-        """Send the last part. Return the function to end the upload, under a condition; it returns the ETag."""
+        """Send the last part. Return a function that ends the upload, under a condition, and returns the ETag."""
         if self._buffer:
             self._send_part(len(self._buffer))
         parts = [part.result() for part in self._parts]
@@ -243,7 +243,7 @@ class SegmentUpload:
         return lambda if_match: self._store.complete_upload(self._key, upload_id, parts, self._write_id, if_match)
 
     def _prepare_put(self, metadata: Mapping[str, str]) -> Callable[[str | None], str]:
-        """Return the function to write the object in one request, under a condition; it returns the ETag."""
+        """Return a function that writes the object in one request, under a condition, and returns the ETag."""
         body = self._take_bytes(len(self._buffer))
         object_metadata = self._describe_object(metadata, self._hash.hexdigest())
 
@@ -255,7 +255,7 @@ class SegmentUpload:
         return put
 
     def _take_bytes(self, size: int) -> bytes:
-        """Take bytes out of the buffer (memory then has them once), and hash them: one long hash is the cheapest."""
+        """Take bytes out of the buffer, so memory has them only once, and hash them. One long hash is the cheapest."""
         body = bytes(memoryview(self._buffer)[:size])
         del self._buffer[:size]
         self._hash.update(body)
@@ -313,7 +313,7 @@ class SegmentUpload:
         )
 
     def _require_replaceable(self, info: ObjectInfo) -> ObjectInfo:
-        """Return `info` if the object was left by a superseded run, or an earlier attempt of this one. Else raise."""
+        """Return `info` if a superseded run, or an earlier attempt of this one, left the object. Else raise."""
         uri = self._store.uri(self._key)
         own_writer = self._provenance
         writer = Provenance.of(info)

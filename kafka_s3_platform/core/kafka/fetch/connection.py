@@ -1,9 +1,9 @@
-"""A blocking connection to one broker, for FETCH requests and for those missing in librdkafka.
+"""A blocking connection to one broker, for FETCH requests and for requests librdkafka lacks.
 
 It connects without security, over TLS, and with SASL PLAIN (RFC 4616), SCRAM (RFC 5802) or MSK's tokens (RFC 7628).
 For anything else it raises UnsupportedError, and confluent-kafka reads instead.
 
-Its part of Kafka's protocol is Metadata 9, Fetch 12, SaslHandshake 1, SaslAuthenticate 2 and OffsetDelete 0. Source:
+Of Kafka's protocol it knows Metadata 9, Fetch 12, SaslHandshake 1, SaslAuthenticate 2 and OffsetDelete 0. Source:
 Apache Kafka documentation, "Kafka Protocol Guide". All numbers are big endian; compact strings, bytes and arrays begin
 with their length plus one as an unsigned varint, and structures end with tagged fields.
 """
@@ -31,7 +31,7 @@ MECHANISMS = SCRAM | {"PLAIN"}
 def authenticate(mechanism: str, user: str, password: str, ask: Callable[[bytes], bytes]) -> None:
     """Exchange the mechanism's messages. `ask` sends one to the broker and returns its answer.
 
-    Raises ValueError if the broker does not prove its knowledge of the password, as SCRAM demands.
+    Raises ValueError if the broker does not prove it knows the password, as SCRAM demands.
     """
     if mechanism not in SCRAM:
         ask(f"\0{user}\0{password}".encode())
@@ -51,7 +51,7 @@ SASL_HANDSHAKE = (17, 1)
 SASL_AUTHENTICATE = (36, 2)
 OFFSET_DELETE = (47, 0)
 CLIENT_ID = "kafka-s3-platform"
-# The isolation level: no records behind the last stable offset, and a list of aborted transactions.
+# The isolation level: no records past the last stable offset, and a list of aborted transactions.
 READ_COMMITTED = 1
 
 _HEADER = Struct(">hhih")
@@ -75,9 +75,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """A broker's answer about one kafka partition. `aborted` are (producer id, first offset) of aborted transactions.
+    """A broker's answer about one kafka partition. `aborted` has (producer id, first offset) of aborted transactions.
 
-    `divergence` is set if its log lacks the requested leader epoch, or ends it before the offset.
+    `divergence` is set if the broker's log lacks the requested leader epoch, or if the epoch ends before the requested
+    offset.
     """
 
     error_code: int
@@ -105,7 +106,7 @@ def write_metadata_request(topic: str) -> bytes:
 def write_fetch_request(tp: TopicPartition, offset: int, leader_epoch: int, max_bytes: int, wait_ms: int) -> bytes:
     """Write a request for committed records of one kafka partition from `offset` on.
 
-    `leader_epoch` is the epoch of the record before it, -1 if unknown: with it the broker detects a truncated log.
+    `leader_epoch` is the epoch of the record before it, or -1 if unknown. It lets the broker detect a truncated log.
     """
     # A consumer has no replica id (-1), wants one byte at least, and opens no fetch session (0, epoch -1).
     head = _FETCH_HEAD.pack(-1, wait_ms, 1, max_bytes, READ_COMMITTED, 0, -1)
@@ -127,7 +128,7 @@ def write_offset_delete_request(group: str, topic: str, kafka_partitions: Collec
 
 
 def read_leader(frame: memoryview, tp: TopicPartition) -> tuple[str, int] | None:
-    """Read host and port of the kafka partition's leader from a Metadata answer, None if it names none."""
+    """Read the host and port of the kafka partition's leader from a Metadata answer, or None if it names none."""
     answer = _Answer(frame)
     answer.read_number(4)
     brokers = dict(answer.read_array(_read_broker))
@@ -138,7 +139,7 @@ def read_leader(frame: memoryview, tp: TopicPartition) -> tuple[str, int] | None
 
 
 def read_fetch_answer(frame: memoryview) -> FetchAnswer:
-    """Read the only kafka partition of a Fetch answer; with the answer's own error if it has one."""
+    """Read the only kafka partition of a Fetch answer. It gets the answer's own error if there is one."""
     answer = _Answer(frame)
     answer.read_number(4)
     error = answer.read_number(2)
@@ -158,7 +159,7 @@ def read_authenticate_answer(frame: memoryview) -> tuple[int, bytes]:
 
 
 def read_offset_delete_errors(frame: memoryview) -> dict[int | None, int]:
-    """Read the error codes of an OffsetDelete answer by kafka partition; None has the answer's own. 0 is no error."""
+    """Read the error codes of an OffsetDelete answer by kafka partition, and its own under None. 0 is no error."""
     answer = _Answer(frame, flexible=False)
     errors: dict[int | None, int] = {None: answer.read_number(2)}
     answer.read_number(4)
@@ -170,7 +171,7 @@ def read_offset_delete_errors(frame: memoryview) -> dict[int | None, int]:
 
 
 class _Answer:
-    """A cursor over a broker's answer; `flexible` ones have tagged fields. ValueError or IndexError at its end."""
+    """A cursor over an answer, with tagged fields if `flexible`. Past its end it raises ValueError or IndexError."""
 
     def __init__(self, frame: memoryview, flexible: bool = True) -> None:
         self._frame = frame
@@ -217,7 +218,7 @@ class _Answer:
         return {self.read_unsigned(): self.take(self.read_unsigned()) for _ in range(self._count(_MOST_TAGS))}
 
     def _count(self, most: int) -> int:
-        """Read a count of items (compact arrays: one more). Raise ValueError above `most`, to protect the memory."""
+        """Read a count of items (in compact arrays, plus one). Raise ValueError above `most`, to protect the memory."""
         count = self.read_unsigned()
         if count > most:
             raise ValueError(f"the broker's answer has {count:,} items, where {most:,} are the most")
@@ -225,7 +226,7 @@ class _Answer:
 
 
 def _read_broker(answer: _Answer) -> tuple[int, tuple[str, int]]:
-    """Read a broker of a Metadata answer: its id, and its host and port. The rack is passed over."""
+    """Read a broker of a Metadata answer: its id, and its host and port. The rack is skipped."""
     node_id = answer.read_number(4)
     host = answer.read_text()
     port = answer.read_number(4)
@@ -235,7 +236,7 @@ def _read_broker(answer: _Answer) -> tuple[int, tuple[str, int]]:
 
 
 def _read_topic_leaders(answer: _Answer) -> list[tuple[int, int]]:
-    """Read a topic of a Metadata answer: kafka partition and leader id of each."""
+    """Read a topic of a Metadata answer: the number and leader id of each kafka partition."""
     answer.read_number(2)
     answer.read_bytes()
     answer.read_number(1)
@@ -246,7 +247,7 @@ def _read_topic_leaders(answer: _Answer) -> list[tuple[int, int]]:
 
 
 def _read_place_leader(answer: _Answer) -> tuple[int, int]:
-    """Read a kafka partition of a Metadata answer, and its leader's id. The replicas are passed over."""
+    """Read a kafka partition of a Metadata answer, and its leader's id. The replicas are skipped."""
     answer.read_number(2)
     kafka_partition, leader_id, _ = (answer.read_number(4) for _ in range(3))
     for _ in range(3):
@@ -277,7 +278,7 @@ def _read_fetched_place(answer: _Answer) -> FetchAnswer:
 
 
 def _read_epoch_end(field: memoryview) -> EpochEnd:
-    """Read the field of a broker's diverging epoch: from its end on, the log differs from the requested epoch."""
+    """Read the field of a diverging epoch, from whose end on the log differs from the requested epoch."""
     if len(field) < _EPOCH_END.size or min(epoch_end := _EPOCH_END.unpack_from(field)) < 0:
         raise ValueError(f"the broker's answer has a diverging epoch that makes no sense: {field.hex()}")
     return EpochEnd(*epoch_end)
@@ -315,8 +316,8 @@ def _write_unsigned(value: int) -> bytes:
 
 # Every answer begins with its length, in four bytes.
 _FRAME = 4
-# What answers may take. Nobody is trusted before authentication, and it needs little. No other answer but records needs
-# more than 8 MiB: that tells the leaders of 200,000 kafka partitions.
+# What answers may take. Nobody is trusted before authentication, and it needs little. No answer without records needs
+# more than 8 MiB, which name the leaders of 200,000 kafka partitions.
 _UNTRUSTED_BYTES = 64 << 10
 _ANSWER_BYTES = 8 << 20
 # Answers with records: librdkafka's defaults of `receive.message.max.bytes` and `socket.timeout.ms`.
@@ -373,7 +374,7 @@ def is_supported(properties: Mapping[str, str]) -> bool:
 class BrokerConnection:
     """One connection. Methods raise OSError if it breaks, and ValueError or IndexError if an answer makes no sense.
 
-    `timeout` is for each answer as a whole; one with records has a minute.
+    `timeout` is for each answer as a whole, but an answer with records has a minute.
     """
 
     def __init__(self, host: str, port: int, properties: Mapping[str, str], timeout: float) -> None:
@@ -411,7 +412,7 @@ class BrokerConnection:
         return leader
 
     def ask(self, tp: TopicPartition, offset: int, leader_epoch: int, max_bytes: int, wait_ms: int) -> None:
-        """Send a Fetch request for committed records from `offset` on. The epoch is of the record before, or -1."""
+        """Send a Fetch request for committed records. `offset` and `leader_epoch` are as in `write_fetch_request`."""
         self._send(FETCH, write_fetch_request(tp, offset, leader_epoch, max_bytes, wait_ms))
         self.unanswered += 1
 
@@ -422,12 +423,12 @@ class BrokerConnection:
         return answer
 
     def delete_offsets(self, group: str, topic: str, kafka_partitions: Collection[int]) -> dict[int | None, int]:
-        """Delete offsets of a group, at its coordinator. Return the codes of `read_offset_delete_errors`."""
+        """Delete offsets of a group, whose coordinator this broker is. Return the error codes by kafka partition."""
         self._send(OFFSET_DELETE, write_offset_delete_request(group, topic, kafka_partitions))
         return read_offset_delete_errors(self._receive())
 
     def _authenticate(self, properties: Mapping[str, str]) -> None:
-        """Log in by the mechanism of the properties. UnsupportedError if the broker refuses."""
+        """Log in by the mechanism named in the properties. Raise UnsupportedError if the broker refuses."""
         is_msk = is_msk_login(properties)
         mechanism = "OAUTHBEARER" if is_msk else _read_mechanism(properties)
         self._send(SASL_HANDSHAKE, _write_short_string(mechanism))
@@ -443,7 +444,7 @@ class BrokerConnection:
         authenticate(mechanism, user, password, self._exchange_token)
 
     def _exchange_token(self, token: bytes) -> bytes:
-        """Send a token of the SASL mechanism, and return the broker's."""
+        """Send a token of the SASL mechanism, and return the broker's token."""
         self._send(SASL_AUTHENTICATE, write_authenticate_request(token))
         error, answered = read_authenticate_answer(self._receive(_UNTRUSTED_BYTES))
         _check_authenticated(error)

@@ -1,11 +1,11 @@
-"""The quick RecordReader: reads FETCH responses directly into Arrow. It leaves difficult cases to confluent-kafka.
+"""The quick RecordReader. It reads FETCH responses directly into Arrow, and leaves hard cases to confluent-kafka.
 
-It uses only answers without doubt. After any other answer (an error, an offset out of range, a diverging epoch, a batch
-with unknown bounds, no progress), `ConfluentReader` reads the rest of the range: it knows the meaning of each of these.
-Both give the same batches: their ends depend on offsets and content alone.
+It uses only answers that leave no doubt. After any other answer (an error, an offset out of range, a diverging epoch, a
+batch with unknown bounds, no progress), `ConfluentReader` reads the rest of the range, because it knows what each of
+these means. Both give the same batches, whose ends depend on offsets and content alone.
 
-librdkafka checks less. So an unreadable or implausible record batch is not left to it: this reader reports the batch
-with its offsets, and reads on behind it.
+An unreadable or implausible record batch is not left to librdkafka, which checks less. This reader reports the batch
+with its offsets, and reads on after it.
 """
 
 import logging
@@ -57,7 +57,7 @@ AGAIN_SECONDS = 0.1
 
 
 class PassingError(UnsupportedError):
-    """The broker may answer otherwise in a moment. If it does not, confluent-kafka knows the answer's meaning."""
+    """The broker may answer otherwise in a moment. If it does not, confluent-kafka knows what the answer means."""
 
 
 class _Progress:
@@ -90,7 +90,7 @@ class _Progress:
         self.leader_epoch = leader_epoch
 
     def pass_over(self, batches: Sequence[LogBatch]) -> None:
-        """Move the position behind the batches of one answer, after all are read."""
+        """Move the position past the batches of one answer, once all of them are read."""
         last = batches[-1]
         if self.epoch_at_end is None:
             reaching = (b for b in batches if b.last_offset >= self.end - 1)
@@ -101,7 +101,7 @@ class _Progress:
 
 @final
 class FetchReader(RecordReader):
-    """The RecordReader on FETCH responses. It has the arguments of `ConfluentReader`, and raises the same errors."""
+    """The RecordReader that reads FETCH responses. It takes the arguments and raises the errors of ConfluentReader."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class FetchReader(RecordReader):
         self._topic = topic
         self._throttle = throttle or Throttle()
         self._skip_unreadable = skip_unreadable
-        # Made when only confluent-kafka can read. The limits of time are for it: our connection has its own.
+        # Created when only confluent-kafka can read. The time limits are for it, since our connection has its own.
         self._new_fallback = partial(
             ConfluentReader,
             settings,
@@ -149,7 +149,7 @@ class FetchReader(RecordReader):
         return RangeRead(self._read(TopicPartition(self._topic, kafka_partition), progress), progress.failures)
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Return the end of the log's epochs up to this one, if below `offset`: the log was truncated. Else None."""
+        """Return the end of the epochs up to `leader_epoch` if it is below `offset` (a truncated log), else None."""
         answer = self._fetch_once(TopicPartition(self._topic, kafka_partition), offset, leader_epoch)
         if answer is not None and not answer.error_code:
             return answer.divergence if answer.divergence and answer.divergence.end_offset < offset else None
@@ -157,9 +157,9 @@ class FetchReader(RecordReader):
         return self._confluent.find_divergence(kafka_partition, offset, leader_epoch)
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
-        """Return the timestamp at this offset, also of an aborted record or a marker.
+        """Return the timestamp at this offset, which may also be an aborted record's or a marker's.
 
-        None if the log has no record there. Same errors as `ConfluentReader.find_timestamp`.
+        Returns None if the log has no record there. Raises the errors of `ConfluentReader.find_timestamp`.
         """
         tp = TopicPartition(self._topic, kafka_partition)
         answer = self._fetch_once(tp, offset, -1)
@@ -171,7 +171,7 @@ class FetchReader(RecordReader):
         return self._confluent.find_timestamp(kafka_partition, offset)
 
     def _fetch_once(self, tp: TopicPartition, offset: int, leader_epoch: int) -> FetchAnswer | None:
-        """Fetch the batch at one offset. None if the broker cannot be asked, or its answer not be understood."""
+        """Fetch the batch at one offset. Return None if the broker cannot be asked, or its answer is not understood."""
         try:
             if is_supported(self._properties):
                 connection = self._connect(tp)
@@ -182,7 +182,7 @@ class FetchReader(RecordReader):
         return None
 
     def _read(self, tp: TopicPartition, progress: _Progress) -> Generator[pa.RecordBatch, None, ReadEnd]:
-        """Yield the range's records in the same batches as every reader. Return the result of reading."""
+        """Yield the range's records in the same batches as any other reader. Return the result of reading."""
         yield from cut_batches(self._read_chunks(tp, progress))
         return ReadEnd(
             progress.position,
@@ -220,7 +220,7 @@ class FetchReader(RecordReader):
             batches, aborted = self._await_credible_answer(tp, progress)
             last = batches[-1]
             if last.fault and last.base_offset != doubted:
-                # Maybe it was damaged on its way. If another connection brings it so again, it is so in the log.
+                # Maybe it was damaged on its way. If another connection brings the same, the log holds it so.
                 doubted = last.base_offset
                 self._disconnect()
                 self._ask(tp, progress.position, progress.asked_epoch)
@@ -248,8 +248,8 @@ class FetchReader(RecordReader):
             except (PassingError, BrokerUnavailableError) as err:
                 doubt = err
                 continue
-            # No checksum covers a batch's own offset. But the answer tells the log's end too: an offset beyond it is
-            # wrong, unless the log has grown since.
+            # No checksum covers a batch's own offset. But the answer also says where the log ends: an offset beyond it
+            # is wrong, unless the log has grown since.
             if not leaps_beyond(batches, progress.position, progress.end, answer.last_stable_offset):
                 return batches, answer.aborted
             doubt = BrokerUnavailableError(
@@ -261,8 +261,8 @@ class FetchReader(RecordReader):
     def _await_answer(self, tp: TopicPartition, position: int) -> tuple[list[LogBatch], FetchAnswer]:
         """Return the batches of the next answer, and the answer.
 
-        Raises PassingError if it may be better in a moment, UnsupportedError if it is for confluent-kafka to
-        understand, and BrokerUnavailableError if no log can hold it.
+        Raises PassingError if the broker may give a better answer in a moment, UnsupportedError if confluent-kafka has
+        to interpret the answer, and BrokerUnavailableError if no log can hold such batches.
         """
         answer = self._connect(tp).answer()
         # While a leader moves or starts, its next answer may be another. All other errors are for confluent-kafka.
@@ -273,7 +273,7 @@ class FetchReader(RecordReader):
         try:
             batches = cut_at_fault(list(parse_batches(answer.records)))
         except OutOfOrderError as err:
-            # confluent-kafka would skip what comes too late, and not tell.
+            # confluent-kafka would skip what comes too late, and not report it.
             raise BrokerUnavailableError(
                 f"{tp}, offset {position}: the broker's answer cannot be what its log holds: {err}. The next try asks "
                 f"again"
@@ -281,7 +281,8 @@ class FetchReader(RecordReader):
         if not batches or batches[-1].last_offset < position:
             raise PassingError("the broker has nothing there (yet)")
         if position < min(answer.log_start_offset, batches[0].base_offset):
-            # Kafka would answer OFFSET_OUT_OF_RANGE. Records from the log start on instead hide that some are deleted.
+            # Kafka should answer OFFSET_OUT_OF_RANGE. Records from the log start on would hide that earlier ones are
+            # deleted.
             raise UnsupportedError(f"its log starts at {answer.log_start_offset}")
         return batches, answer
 
@@ -397,7 +398,7 @@ class FetchReader(RecordReader):
 
 
 def _find_timestamp(tp: TopicPartition, answer: FetchAnswer, offset: int, most: int) -> int | None:
-    """Return the timestamp in epoch ms at `offset` in a fetched answer, also of a marker. None if nothing is there."""
+    """Return the epoch ms of the record or marker at `offset` in a fetched answer, or None if there is none."""
     try:
         for batch in cut_at_fault([*parse_batches(answer.records)]):
             if batch.fault:

@@ -1,8 +1,9 @@
-"""Compiled functions to walk through the records of a batch.
+"""Compiled functions that walk through the records of a batch.
 
-`buf` holds the batch's decompressed records, `pos` and `end` are positions in it. `sizes` sums up five parts of all
-records: bytes of keys and of values, number of headers, bytes of their names and of their values. A column of strings
-is three arrays: `ends` of the values in `data`, and `valid`, which is False for null.
+`buf` holds the batch's decompressed records, `pos` and `end` are positions in it. `sizes` has five sums over all
+records: the bytes of keys, the bytes of values, the number of headers, and the bytes of their names and of their
+values. A column of strings is three arrays: the bytes of all values (`data`), the `ends` of the values in them, and
+`valid` (False for null).
 """
 
 from typing import Any
@@ -17,11 +18,11 @@ from kafka_s3_platform.core.model.connect import Int64s
 Bytes = npt.NDArray[np.uint8]
 # The place of header names in `sizes`. Only a header's name must not be null.
 _NAMES = 3
-# What `measure_records` returns where it finds a fault.
+# What `measure_records` returns if it finds a fault.
 NO_RECORDS = 1
 BAD_OFFSETS = 2
-# Bytes are looked up by unsigned numbers: of signed ones numba asks each time whether they count from the end. And a
-# value is copied in a loop over such numbers. With signed ones and slices, `fill_rows` takes up to twice as long.
+# Bytes are looked up by unsigned numbers, because numba checks each signed one for counting from the end. A value is
+# copied in a loop over such numbers. With signed ones and slices, `fill_rows` takes up to twice as long.
 # Types of the compiled functions. Since they are given, numba compiles each function once, or loads it, at import.
 # Bytes are read-only.
 _I8 = types.int64
@@ -40,7 +41,7 @@ _FILL = types.void(
 
 @compile_cached(_VARINT)  # type: ignore[untyped-decorator, unused-ignore]
 def read_varint(buf: Bytes, pos: int, end: int) -> tuple[int, int]:  # pragma: no cover - compiled
-    """Read a zigzag varint of at most 64 bits, and its end; -1 if it does not end before `end`."""
+    """Read a zigzag varint of at most 64 bits, and its end (-1 if it does not end before `end`)."""
     value = np.uint64(0)
     shift = np.uint64(0)
     if pos < 0:
@@ -57,7 +58,7 @@ def read_varint(buf: Bytes, pos: int, end: int) -> tuple[int, int]:  # pragma: n
 
 @compile_cached(_SKIP)  # type: ignore[untyped-decorator, unused-ignore]
 def _skip_value(buf: Bytes, pos: int, end: int, sizes: Int64s, part: int) -> int:  # pragma: no cover - compiled
-    """Return the end of a length-prefixed value, and add its bytes to `sizes[part]`; -1 if it does not fit."""
+    """Return the end of a length-prefixed value, and add its bytes to `sizes[part]`. Return -1 if it does not fit."""
     if pos < 0:
         return -1
     length, pos = read_varint(buf, pos, end)
@@ -71,7 +72,7 @@ def _skip_value(buf: Bytes, pos: int, end: int, sizes: Int64s, part: int) -> int
 
 @compile_cached(_RECORD)  # type: ignore[untyped-decorator, unused-ignore]
 def _measure_record(buf: Bytes, pos: int, end: int, sizes: Int64s) -> int:  # pragma: no cover - compiled
-    """Return the end of a record's headers, from its key on; -1 if its fields do not fit before `end`."""
+    """Return the end of a record whose key is at `pos`, or -1 if its fields do not fit before `end`."""
     pos = _skip_value(buf, pos, end, sizes, 0)
     pos = _skip_value(buf, pos, end, sizes, 1)
     headers = -1

@@ -2,7 +2,7 @@
 
 Source of the format: Apache Kafka documentation, "Message Format". Only a record's end shows the next one's start, so
 compiled functions (`kernels`) walk through them. Nothing is believed before it is checked against the batch's own
-bounds and its CRC-32C: writers to a topic can make up batches, and the broker checks little of them.
+bounds and its CRC-32C, because writers to a topic can make up batches, and the broker checks little of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,10 +31,11 @@ from kafka_s3_platform.core.model.offsets import TopicPartition
 LARGEST_BATCH = 2**31 - 1
 """The most bytes that Arrow's int32 offsets can count."""
 
-# The most bytes of a decompressed control batch. A transaction's marker has some dozens.
+# The most bytes of a decompressed control batch. A transaction's marker has a few dozen.
 _LARGEST_CONTROL = 65_536
 
-# About what a record and a header take in Arrow, besides their bytes. A byte that is no UTF-8 becomes four, `\xff`.
+# The approximate bytes that a record and a header take in Arrow, besides their content. A byte that is no UTF-8 becomes
+# four, `\xff`.
 _ROW_BYTES = 64
 _HEADER_BYTES = 16
 _ESCAPED = 4
@@ -55,7 +56,7 @@ _PARTS = 5  # what `measure_records` counts: bytes of keys and values, headers, 
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """A record batch of the log, its records still compressed in `body`. `fault` says why not to believe it, if so."""
+    """A record batch of the log, with records still compressed in `body`. `fault` says why not to believe it, if so."""
 
     base_offset: int
     last_offset: int
@@ -80,7 +81,7 @@ class LogBatch:
 def parse_batches(view: memoryview) -> Iterator[LogBatch]:
     """Yield the complete batches of a fetched piece of the log. A truncated last one is left out.
 
-    Raises ValueError if a batch is of a format before 2, or shorter than its header.
+    Raises ValueError if a batch has a message format other than 2, or is shorter than its header.
     """
     at = 0
     while at + _HEADER.size <= len(view):
@@ -105,10 +106,10 @@ class OutOfOrderError(ValueError):
 
 
 def cut_at_fault(batches: Sequence[LogBatch]) -> list[LogBatch]:
-    """Return the batches up to the first one with a `fault`, taken to end before the next one.
+    """Return the batches up to the first one with a `fault`, which is taken to end before the next one.
 
-    The caller asks again for those behind it: a damaged batch may have ended a transaction. If it is the last of
-    several, it is left out, and the next answer brings it together with the next ones.
+    The caller asks again for the batches after it, because a damaged batch may have ended a transaction. If the damaged
+    batch is the last of several, it is left out, and the next answer brings it together with the next ones.
 
     Raises:
         OutOfOrderError: the batches are not in order.
@@ -125,14 +126,14 @@ def cut_at_fault(batches: Sequence[LogBatch]) -> list[LogBatch]:
 
 
 def _mark_last(batch: LogBatch, fault: str) -> LogBatch:
-    """Mark a last batch: its end is believed only if two parts of its header agree on it."""
+    """Mark a damaged last batch. Its end is believed only if two parts of its header agree on it."""
     if batch.count < 1 or batch.last_offset != batch.base_offset + batch.count - 1:
         raise ValueError(f"where the batch at offset {batch.base_offset} ends cannot be told: {fault}")
     return replace(batch, fault=fault)
 
 
 def _find_header_fault(batch: LogBatch, following: int | None) -> str:
-    """Return the reason not to believe the header, empty if there is none. The next batch begins at `following`."""
+    """Return the reason not to believe the header, or "" if there is none. The next batch begins at `following`."""
     if batch.base_offset < 0 or (following is not None and following <= batch.base_offset):
         raise OutOfOrderError(f"the batch at offset {batch.base_offset} is out of order")
     if batch.fault:
@@ -147,7 +148,7 @@ Aborted = Iterable[tuple[int, int]]
 
 
 def leaps_beyond(batches: Sequence[LogBatch], start: int, end: int, log_end: int) -> bool:
-    """Return True if a batch at or past the log's end passes over offsets of `[start, end)`.
+    """Return True if a batch at or past the log's end skips offsets of `[start, end)`.
 
     No checksum covers a batch's own offset, so a wrong one looks like a hole left by compaction.
     """
@@ -162,7 +163,7 @@ def leaps_beyond(batches: Sequence[LogBatch], start: int, end: int, log_end: int
 
 
 def select_committed(batches: Iterable[LogBatch], aborted: Aborted) -> Iterator[LogBatch]:
-    """Yield the batches of records, without those of aborted transactions; `aborted` is from the same fetch."""
+    """Yield the batches of records outside aborted transactions. `aborted` is from the same fetch."""
     waiting = sorted(aborted, key=lambda a: a[1], reverse=True)
     open_producers: set[int] = set()
     for batch in batches:
@@ -177,7 +178,7 @@ def select_committed(batches: Iterable[LogBatch], aborted: Aborted) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class OpenedBatch:
-    """A batch with records as its header announces. `weight` is about how many bytes they take in Arrow."""
+    """A batch whose records are as its header announces. `weight` is roughly the bytes they take in Arrow."""
 
     batch: LogBatch
     body: Bytes
@@ -186,7 +187,7 @@ class OpenedBatch:
 
 
 def open_batch(batch: LogBatch, most: int = LARGEST_BATCH) -> OpenedBatch:
-    """Decompress the batch to `most` bytes at most, and check it to its last byte. ValueError if it is wrong."""
+    """Decompress the batch to `most` bytes at most, and check it to its last byte. Raise ValueError if it is wrong."""
     body = _read_body(batch, most)
     sizes = np.zeros(_PARTS, np.int64)
     fault = (
@@ -234,7 +235,7 @@ def _make_size_error(most: int) -> ValueError:
 
 
 def _is_abort(batch: LogBatch) -> bool:
-    """Return True if a control batch ends an aborted transaction: its record's key has the type as second int16."""
+    """Return True if a control batch aborts a transaction, by its type: the second int16 of its record's key."""
     body = _read_body(batch, _LARGEST_CONTROL)
     _, at = read_varint(body, 0, len(body))
     at += 1  # the attributes; lengths and deltas before and after are varints
@@ -249,7 +250,7 @@ _HEADERS = RECORD_SCHEMA.field("headers").type
 def build_record_batch(tp: TopicPartition, batches: Sequence[OpenedBatch]) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Return the records of `batches`, in their order, as one batch of RECORD_SCHEMA.
 
-    Also return, by offset, the difference of a record from the log: header names other than UTF-8 have escaped bytes.
+    Also return, by offset, how a record differs from the log: header names that are not UTF-8 have escaped bytes.
     Several batches together must not weigh more than LARGEST_BATCH.
     """
     sizes: Int64s = np.array([b.sizes for b in batches]).sum(axis=0)
@@ -260,7 +261,7 @@ def build_record_batch(tp: TopicPartition, batches: Sequence[OpenedBatch]) -> tu
 
 
 class _Columns:
-    """Arrow buffers of final size (`sizes`, as counted by `measure_records`), filled batch by batch."""
+    """Arrow buffers of their final size (`sizes`, as counted by `measure_records`), filled batch by batch."""
 
     def __init__(self, rows: int, sizes: Int64s) -> None:
         key_bytes, value_bytes, headers, name_bytes, header_bytes = sizes.tolist()
@@ -314,7 +315,7 @@ class _Columns:
         return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), failures
 
     def _headers(self) -> tuple[pa.Array, dict[int, str]]:
-        """Return the column of headers (null for none), and the reason by offset for each escaped name."""
+        """Return the column of headers (null for none), and by offset the reason for each escaped name."""
         absent = np.diff(self._header_ends) == 0
         if absent.all():
             return pa.nulls(len(absent), _HEADERS), {}
@@ -324,7 +325,7 @@ class _Columns:
         return headers, failures
 
     def _texts(self) -> tuple[pa.Array, dict[int, str]]:
-        """Return the header names, and the reason by offset for each escaped one. Few names are distinct."""
+        """Return the header names, and by offset the reason for each escaped one. Few names are distinct."""
         names = self._names.array()
         try:
             return names.cast(pa.string()), {}
