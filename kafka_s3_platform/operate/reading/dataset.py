@@ -136,7 +136,7 @@ class ArrowObject(SizedFile):
         return self._store.read_range(self._stored.key, start, end, self._etag)
 
     def _check_footer(self) -> None:
-        """Read the Parquet footer, and raise an error if its columns overlap, lie outside the file, or are too large."""
+        """Read the Parquet footer, and raise an error if its columns overlap, lie outside, or are too large."""
         with name_damage(self._stored.key):
             row_groups = EnvelopeReader(self, self._stored.key, self._limits).row_groups
             chunks = list(chain.from_iterable(group.chunks for group in row_groups))
