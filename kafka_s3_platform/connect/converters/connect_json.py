@@ -47,9 +47,9 @@ class Readers(threading.local):
     An absent field becomes the default of its slot, or null. A null stays null, and is refused if its slot is not
     optional. With `replaces_nulls`, a null becomes the default too.
 
-    `left_out` names the first property of the last record that its schema does not list: its value lacks it. `added`
-    names the first field of the schema that the record lacks: the value got it from the schema. Both are None if there
-    is none. Each thread has its own counts and names, because a restore reads back in another thread.
+    `left_out` names the first property of the last record that its schema does not list, so its value lacks it. `added`
+    names the first field of the schema that the record lacks, so it was added to the value. Each is None if there is no
+    such property or field. Each thread has its own counts and names, because a restore reads back in another thread.
     """
 
     def __init__(self, *, replaces_nulls: bool = False) -> None:
@@ -289,7 +289,7 @@ def _compile_integer(bits: int, place: str) -> ReadConnectJson:
 
 
 def _compile_float(place: str, bits: int) -> ReadConnectJson:
-    """Compile a reader of numbers that are written from a float. It returns this float, and refuses any other number.
+    """Compile a reader of floats. It refuses a number that no float is written as.
 
     Writers write the shortest number, or more digits, up to as many as distinguish the float from all others.
     `decode_json` returns a float if its text is the shortest one.

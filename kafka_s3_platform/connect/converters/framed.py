@@ -73,7 +73,7 @@ class RecordConverter:
     def convert(self, records: pa.RecordBatch) -> ConvertedPayload:
         """Convert the keys or values of records, and report those that cannot be converted.
 
-        If a header names a record's schema, its id is put before the bytes, as the converter expects it there.
+        If a header names a record's schema, the schema's id is put before the bytes, where the converter expects it.
         """
         raw = records.column(self._side)
         offsets = read_offset_column(records)

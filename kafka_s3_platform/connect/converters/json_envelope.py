@@ -249,7 +249,7 @@ class _ConnectSchemas:
         return {"type": "map", "keys": self.make_schema(types["key"]), "values": self.make_schema(types["value"])}
 
     def _list_fields(self, node: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the Connect schemas of a record's fields. ValueError if the record contains itself."""
+        """Return the Connect schemas of a record's fields. Raise ValueError if the record contains itself."""
         name = node["name"]
         if name in self._open:
             raise ValueError(f"{name} holds itself, and JsonConverter's schema of it would have no end")

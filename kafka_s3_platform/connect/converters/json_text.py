@@ -50,7 +50,7 @@ class JsonPayload(Payload):
         try:
             fields = _read_fields(pa.array(self.raw).drop_null(), path)
         except msgspec.MsgspecError:
-            # Rare: a value on the path is no object.
+            # This is rare: a value on the path is not an object.
             return super().field(path)
         if len(fields) == len(self):
             return fields

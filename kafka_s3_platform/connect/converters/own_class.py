@@ -19,8 +19,8 @@ from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Sch
 class UserConverter(Protocol):
     """A user's converter class.
 
-    It is instantiated for the keys or the values of one topic, with the options of its key. Nulls stay null: neither
-    method is called for them. If a method raises an exception, the record has failed.
+    It is instantiated for the keys or the values of one topic, with the options of its connector key. Nulls stay null:
+    neither method is called for them. If a method raises an exception, the record has failed.
     """
 
     def __init__(self, options: Mapping[str, str], topic: str, is_key: bool) -> None: ...

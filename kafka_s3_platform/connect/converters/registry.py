@@ -136,9 +136,9 @@ def _limit_sessions(rest: Any) -> Iterator[Any]:
 
 
 class Registry:
-    """One registry, accessed with confluent-kafka's client. It is imported late, because most tasks need no registry.
+    """One registry, accessed with confluent-kafka's client, which is imported late since most tasks need no registry.
 
-    It is not asked for schemas from an archive (`archived`). The client's errors become the platform's.
+    A schema from an archive (`archived`) is not requested. The client's errors become the platform's.
     """
 
     def __init__(self, url: str, properties: dict[str, str], archived: Iterable[ArchivedSchema] = ()) -> None:
@@ -209,7 +209,7 @@ class Registry:
         raise BadRecordError("has a schema without an id in its registry, or with the id of another archived schema")
 
     def archived(self, schema_id: int) -> ArchivedSchema | None:
-        """Fetch a schema with everything needed to register it later, even subjects and references. None if unknown."""
+        """Fetch a schema with its subjects and references, to register it later. Return None if it is unknown."""
         try:
             with self._translate_errors(f"schema {schema_id}"):
                 answer = self._get_answer(schema_id)
@@ -264,7 +264,7 @@ class Registry:
         return SubjectVersion(subject, 0, None)
 
     def write_settings(self, subject: str, mode: str, other_settings: str = "{}") -> None:
-        """Set the compatibility mode and other settings of a subject, or of the whole registry if it is empty."""
+        """Set compatibility mode and other settings of a subject, or of the whole registry if `subject` is empty."""
         path = f"config/{_quote(subject)}" if subject else "config"
         with self._translate_errors(f"the compatibility mode of {subject or 'all subjects'} to be {mode}"):
             self._rest.put(path, body={**json.loads(other_settings), "compatibility": mode})

@@ -49,7 +49,7 @@ _OF_NAMES = frozenset({errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EI
 """The operating system's errors that a file's name causes. Any other error is the machine's fault."""
 
 _imports = re.compile(r"""\bimport\s+(?:public\s+|weak\s+|option\s+)?["']([^"'\n]+)["']""")
-"""Text that looks like an import, even if it is none. With no `\\s*` at the start, the time is linear in the length."""
+"""Text that looks like an import, even if it is not. With no `\\s*` at the start, the time is linear in the length."""
 
 
 def compile_file(text: str, references: Mapping[str, str]) -> FileDescriptor:
