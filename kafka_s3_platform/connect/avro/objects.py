@@ -56,7 +56,7 @@ class AvroObjects:
 
 
 def _parse(avro: Any) -> Any:
-    """Parse an Avro schema for fastavro, with a record around each union's branch and around a root that is none."""
+    """Parse an Avro schema for fastavro, with a record around each union's branch and any other root than a record."""
     parsed = parse_schema(avro if is_record(avro) else _wrap(_VALUE, avro), _ignore_default_error=True)
     _name_branches(parsed, set())
     return parsed

@@ -125,7 +125,7 @@ class EditableSchema:
         return list(self.find_definition(self.split_optional(self.root)[0])["fields"])
 
     def replace_fields(self, fields: Iterable[Mapping[str, Any]]) -> "EditableSchema":
-        """Return the schema with other fields in its root. Raise DataError if two share a name or one holds it."""
+        """Return the schema with other root fields. Raise DataError if two share a name, or one contains the root."""
         name = self.split_optional(self.root)[0]
         return self.replace_record(name, {**self.names[name], "fields": list(fields)})
 
