@@ -4,7 +4,7 @@ A *count* lists everything, over many updates, and sets a *border* in time for t
 the folders by delimiter, each time anew. Of time folders, it lists only the *open* ones, which end after the border. Of
 other folders, it lists only the names after the last one in the count (the folder's *tail*). The inventory has the
 count's objects before the border and the last walk's after it, so no object is counted twice. A *place* is a folder
-directly below the root. The state is small, because a sensor's cursor holds it as JSON.
+directly below the root. The state is kept small, because a sensor's cursor holds it as JSON.
 """
 
 from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ class Freshness(msgspec.Struct, array_like=True):
 class TopicInventory(msgspec.Struct, array_like=True):
     """A topic's objects: `older` ones from the last count, and `recent` ones from the last walk, by place.
 
-    `fewer` is the number of objects the last count missed. `reported` are the numbers in the last observation.
+    `fewer` tells how many fewer objects the last count found. `reported` are the numbers in the last observation.
     """
 
     older: ObjectCount = msgspec.field(default_factory=ObjectCount)
@@ -415,7 +415,7 @@ class Inventory:
         return f"{self._reader.root}{folder}{self._reader.delimiter}" if folder else self._reader.root
 
     def _strip_prefix(self, prefix: str) -> str:
-        """Return the folder below the root a prefix stands for."""
+        """Return the folder, below the root, that a prefix stands for."""
         return prefix.removeprefix(self._reader.root).removesuffix(self._reader.delimiter)
 
     def _split_key(self, key: str) -> tuple[str, str]:
