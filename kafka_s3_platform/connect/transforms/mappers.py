@@ -109,7 +109,10 @@ class RecordMapper(ABC):
 
 
 class MapperStep:
-    """Runs a user's class, checks its result, and merges it with other records. Masks the class's secret options."""
+    """Runs a user's class, checks its result, and merges it with the records that did not pass through the class.
+
+    Masks the class's secret options in messages.
+    """
 
     def __init__(self, mapper_class: type, options: Mapping[str, str], topic: str, secrets: Sequence[str] = ()) -> None:
         self.executing_class = _qualify_class(mapper_class)
