@@ -50,7 +50,7 @@ def round_to_float32(value: float) -> float:
 
 
 def parse_java_int(text: str, bits: int) -> int:
-    """Parse a whole number of `bits` bits as `Integer.parseInt` does. Raise DataError if it is none or out of range."""
+    """Parse a whole number of `bits` bits like `Integer.parseInt`. Raise DataError if it is not one or out of range."""
     half = 1 << (bits - 1)
     if not re.fullmatch(r"[+-]?\d+", text) or not -half <= int(text) < half:
         raise DataError(f"Value ({text}) was out of range for requested data type")
@@ -58,7 +58,7 @@ def parse_java_int(text: str, bits: int) -> int:
 
 
 def parse_java_float(text: str) -> float:
-    """Parse a number as `Double.parseDouble` does. Raise DataError if the text is no number."""
+    """Parse a number as `Double.parseDouble` does. Raise DataError if the text is not a number."""
     match = _FLOAT.fullmatch(text.strip())
     if match is None:
         raise DataError(f"Value ({text}) was out of range for requested data type")
@@ -66,7 +66,7 @@ def parse_java_float(text: str) -> float:
 
 
 def parse_java_decimal(text: str) -> Decimal:
-    """Parse a number as `BigDecimal` does. Raise DataError if the text is no number."""
+    """Parse a number as `BigDecimal` does. Raise DataError if the text is not a number."""
     try:
         number = Decimal(text)
     except InvalidOperation:
