@@ -140,7 +140,7 @@ class _Options:
 
 
 def _parse_number(name: str, text: str, highest: int) -> int:
-    """Parse an option's number. Raise ConfigError if it is none, or is beyond `highest` or its negative."""
+    """Parse an option's number. Raise ConfigError if it is not one, or is beyond `highest` or its negative."""
     try:
         number = int(text)
     except ValueError as err:

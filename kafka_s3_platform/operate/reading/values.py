@@ -111,7 +111,7 @@ def find_decoder(
     parts: Sequence[ReadPart],
     schema_id: int | None,
 ) -> ValueDecoder | None:
-    """Find the schema for all values of these objects: with this id, or else the newest. None if there is none yet.
+    """Find the schema for all values of these objects: by its id, or else the newest. Return None if there is none yet.
 
     The newest archived Avro schema is the last version of the topic's subject named by any of the values. For other
     values it is the schema of the newest object, which is opened to read it. Raises ConfigError if values have no
