@@ -64,7 +64,7 @@ def find_warm_spark(launch: Callable[[], None] | None) -> WarmSpark:
 
 
 def _greet_or_launch(launch: Callable[[], None] | None) -> WarmSpark:
-    """Return the warm Spark for this process. If there is none, start it with `launch`, or raise if None."""
+    """Return the warm Spark for this process, or start one with `launch`. If `launch` is None, raise the error."""
     folder = find_folder()
     path = find_socket(folder, identify_process())
     try:

@@ -62,7 +62,7 @@ class Identity:
 
 
 def identify_process(env: Mapping[str, str] = os.environ) -> Identity:
-    """Return a digest of everything that decides which Spark this process starts. Equal digests share one Spark."""
+    """Return a digest of everything that decides which Spark this process starts. Equal processes share one Spark."""
     read_variables = {name: value for name, value in env.items() if may_be_read(name)}
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
     # The three parts name a socket. The kernel takes about 100 characters of its path.
