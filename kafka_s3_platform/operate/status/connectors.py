@@ -57,10 +57,10 @@ def look_at_connectors(
 def look_at_connector(
     config: ConnectorConfig, seconds: float, first_looks: FirstLooks | None = None
 ) -> ConnectorHealth:
-    """Find the health of all topics of a connector, in about `seconds`. What does not answer is reported as unknown.
+    """Find the health of all topics of a connector, in about `seconds`.
 
-    A source connector has no topics here. A process with repeated looks passes `first_looks`. Then the archived records
-    are counted too.
+    Anything that does not answer is reported as unknown. A source connector has no topics here. A process with repeated
+    looks passes `first_looks`. Then the archived records are counted too.
     """
     health = ConnectorHealth(config.name, datetime.now(timezone.utc), is_source=config.source is not None)
     if config.source is not None:
