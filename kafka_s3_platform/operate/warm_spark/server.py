@@ -254,7 +254,7 @@ _MAIN = "import sys; sys.path[:] = [p for p in sys.path if p]; from {} import {}
 
 
 def launch_server(main: Callable[[], None]) -> None:
-    """Start a process to call `main` and become a server, and wait for its socket. An OSError has its output."""
+    """Start a process that calls `main` to become a server, and wait for its socket. An OSError has its output."""
     command = [sys.executable, "-c", _MAIN.format(main.__module__, main.__qualname__)]
     try:
         finished = subprocess.run(

@@ -62,7 +62,7 @@ class Identity:
 
 
 def identify_process(env: Mapping[str, str] = os.environ) -> Identity:
-    """Return a digest of everything that decides which Spark this process starts. Equal processes share one Spark."""
+    """Return a digest of all that decides which Spark this process starts. Processes with the same digest share it."""
     read_variables = {name: value for name, value in env.items() if may_be_read(name)}
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
     # The three parts name a socket. The kernel takes about 100 characters of its path.
@@ -152,7 +152,7 @@ class FrameKind(IntEnum):
     """The session has started. The body is the server's process id, and the most tasks of a run at once."""
     TASK = 2
     RETIRE = 3
-    """Another server takes this one's place, which has to end with its last client."""
+    """Another server takes this one's place, so this one has to end with its last client."""
     RESULT = 4
     FAILED = 5
     """The body is Spark's error."""
