@@ -153,7 +153,7 @@ def roll_back_groups(admin: ClusterAdmin, rollback: Rollback) -> list[str]:
 def _undo_group(
     admin: ClusterAdmin, group: str, topic: str, earlier_offsets: Mapping[int, Committed | None]
 ) -> Iterator[str]:
-    """Set a group's offsets of a topic back, and yield a sentence for each. If it had none (None), remove it."""
+    """Set a group's offsets of a topic back, and yield a sentence for each. Remove an offset that was None before."""
     offsets = {p: c for p, c in earlier_offsets.items() if c is not None}
     _commit_offsets(admin, group, {topic: offsets})
     yield from (f"{group}, kafka partition {p}: back at offset {c.offset}" for p, c in sorted(offsets.items()))

@@ -379,7 +379,7 @@ def _translate_rows(
 
 
 def check_topic_id(topic: str, topic_id: str, expected_id: str) -> None:
-    """Refuse a topic whose id is not the id the restore wrote to."""
+    """Refuse a topic whose id differs from the one the restore wrote to."""
     if topic_id != expected_id:
         raise TopicRecreatedError(
             f"topic {topic} has id {topic_id}, the restored one had {expected_id}: it was deleted and created "
