@@ -18,7 +18,7 @@ ConcernKind = Literal["loss", "broken", "silent", "unknown", "failed", "late", "
 
 @dataclass(frozen=True)
 class AlertCondition:
-    """The condition of a kind of concern. `section` is a heading of the documentation.
+    """The properties of a kind of concern. `section` is a heading of the documentation.
 
     `check` is the health check that fails because of it, or empty. `advice` is for mails: without it, none is sent.
     `alerts` are the names of its alerts in `deploy/prometheus`.
@@ -59,7 +59,7 @@ CONDITIONS: Mapping[ConcernKind, AlertCondition] = {
     "removed": AlertCondition("warning", "docs/operating.md#what-was-removed"),
     "check": AlertCondition("critical", ""),
 }
-"""The nearest loss comes first, then causes, then late work, usually as their effect.
+"""The nearest loss comes first, then causes, then late work, which is usually their effect.
 
 Somebody may not know of a removal. `check` is a sentence from a user's own health check, or from the lag's."""
 
