@@ -65,7 +65,7 @@ def _make_trigger(verb: str, is_on: bool, data: object, now: datetime) -> Trigge
 _NEVER = datetime.fromtimestamp(0, timezone.utc)
 
 TICK_PATIENCE = timedelta(minutes=5)
-"""The time beyond its interval in which a running sensor should have been evaluated. Dagster evaluates many sensors."""
+"""The time beyond its interval within which a sensor that is on should be evaluated. Dagster evaluates many."""
 
 logger = logging.getLogger(__name__)
 
