@@ -92,8 +92,8 @@ def serve_warm_spark() -> None:
 def _start_shared_session() -> "tuple[SparkSession, int]":
     """Start the session of a warm Spark. Return it, and the most tasks one run may have at once.
 
-    It runs tasks of several runs. So each task has a Python process of its own, without the cached credentials or
-    plug-ins of another.
+    The session has tasks of several runs, so each task has a Python process of its own, without the cached credentials
+    or plug-ins of another.
 
     Raises the same errors as `start_session`.
     """
