@@ -181,7 +181,7 @@ class Broker:
     def _format_storage(self, jars: Sequence[Path]) -> None:
         """Format Kafka's storage. The first time with this Java and these jars, Java writes class data when it ends.
 
-        It covers half of a broker's classes. To cover all of them, a broker would have to be started and stopped.
+        This data covers half of a broker's classes. To cover all, a broker would have to be started and stopped.
         """
         data = self._name_class_data(jars)
         if data.is_file():

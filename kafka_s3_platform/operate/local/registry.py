@@ -117,7 +117,7 @@ class SchemaRegistry:
         self.daemon.start([*java, "-jar", fetch_registry_app(self.settings.cache)], env={})
 
     def check(self) -> None:
-        """Ask for the subjects. Raise RegistryUnavailableError if nothing answers, or something else does."""
+        """Ask for the subjects. Raise RegistryUnavailableError if no registry answers."""
         where = f"Schema Registry at {self.settings.registry_url}"
         try:
             with closing(
