@@ -1,6 +1,6 @@
 """Finds the folders and times of records in fields of their values, as Connect's FieldPartitioner and RecordField do.
 
-A decoded number may be a date, a timestamp or a plain number, which the logical type of its field decides.
+The logical type of its field decides whether a decoded number is a date, a timestamp or a plain number.
 """
 
 import json
