@@ -1,8 +1,8 @@
 """Connect's own schemas (org.apache.kafka.connect.data): converters read them, and get Avro schemas from them.
 
-A *slot* is a position with a type: a field, an item, a key, a value, or the root. The Avro schemas are Confluent's
-AvroData's, but of its `connect.*` properties only with those of the meaning of values: names and parameters without a
-logical type of Avro, a name invalid for a record, and integers of 8 or 16 bits.
+A *slot* is a position that has a type: a field, an item, a key, a value, or the root. The Avro schemas are Confluent's
+AvroData's, but with only the `connect.*` properties that give values a meaning: names and parameters for which Avro has
+no logical type, a name that is invalid for a record, and integers of 8 or 16 bits.
 """
 
 import json
@@ -33,9 +33,9 @@ ENTRY_NAME = "MapEntry"
 NAMESPACE = "io.confluent.connect.avro"
 
 JSON_TEXT = "io.confluent.connect.json.Json"
-"""The name of text that is the JSON of any value."""
+"""The name of a string that holds the JSON of a value of any type."""
 OTHER_PROPERTIES = "__connect_additional_properties__"
-"""The field of an object's properties that its schema does not list: the name that JsonSchemaConverter gives it."""
+"""The field for an object's properties that its schema does not list. The name is JsonSchemaConverter's."""
 
 _MADE_UP = re.compile(rf"{re.escape(NAMESPACE)}\.({DEFAULT_NAME}|{ENTRY_NAME})\d*")
 
@@ -51,7 +51,7 @@ AVRO_TYPES = {
     "bytes": "bytes",
     "json": "string",
 }
-"""Connect's type -> Avro's. `json` is any value, kept as its JSON text."""
+"""Maps Connect's type to Avro's. `json` is a value of any type, kept as its JSON text."""
 
 
 @dataclass(eq=False)
@@ -59,7 +59,7 @@ class ConnectType:
     """A type: one of AVRO_TYPES, `struct`, `array`, `map`, or `union` (one of several types, as JSON Schema's oneOf).
 
     A struct may contain itself, so its fields are added after it is made. Two types are equal only if they are the same
-    object.
+    Python object.
     """
 
     kind: str
@@ -71,15 +71,15 @@ class ConnectType:
     values: "Slot | None" = None
     """The items of an array, or the values of a map."""
     branches: Sequence["Slot"] = ()
-    """Types of a union, whose branches in Avro have different names (`branch_name`)."""
+    """The types of a union. Their branches in Avro have different names (`branch_name`)."""
     avro_name: str | None = None
-    """The full name of a struct's record in Avro. None until its schema is made."""
+    """The full name of a struct's record in Avro, or None until its schema is made."""
     is_closed: bool = False
-    """Whether JSON Schema allows no properties but those that it lists."""
+    """True if JSON Schema allows only the properties it lists."""
 
     @property
     def branch_name(self) -> str | None:
-        """The branch name of values of this type in Avro's unions. None: its record is not named yet."""
+        """The branch name of this type's values in Avro unions, or None while its record has no name yet."""
         if self.kind == "struct":
             return self.avro_name
         if self.kind == "map":
@@ -88,13 +88,13 @@ class ConnectType:
 
     @property
     def scale(self) -> int:
-        """The number of digits after the point of a Decimal."""
+        """The number of digits after the decimal point of a Decimal."""
         return int(self.parameters.get("scale", 0))
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A position with a type, optional or not: a field, an item, a key, a value, or the root."""
+    """A position that has a type, and may be optional: a field, an item, a key, a value, or the root."""
 
     type: ConnectType
     optional: bool = False
@@ -105,12 +105,12 @@ class Slot:
 
 
 def has_text_keys(kind: ConnectType) -> bool:
-    """Return True if the keys of a map are strings, as in Avro. Any other map becomes an array of entries there."""
+    """Return True if the keys of a map are strings, as in Avro. Any other map becomes an array of entries in Avro."""
     return kind.key is not None and kind.key.type.kind == "string"
 
 
 def is_made_up_name(name: str) -> bool:
-    """Return True if this full name is one of AvroData's numbered names, for records without one in Connect."""
+    """Return True if this full name is one of AvroData's numbered names for records that have none in Connect."""
     return _MADE_UP.fullmatch(name) is not None
 
 
@@ -120,7 +120,7 @@ class AvroSchemaBuilder:
     def __init__(self) -> None:
         self._names: dict[ConnectType, str] = {}
         self._namespace = ""
-        # A second use of a record named `string` would be text, and one of `null` nothing at all.
+        # A second use of a record named `string` would mean text, and of one named `null` nothing at all.
         self._taken: set[str] = set()
 
     def build_schema(self, slot: Slot) -> Any:
@@ -164,7 +164,7 @@ class AvroSchemaBuilder:
             return {**record, "fields": [self._build_field(slot) for slot in kind.fields]}
 
     def _new_name(self, kind: ConnectType, otherwise: str) -> str:
-        """Return an unused full name for a record. A name without a namespace has the one around it."""
+        """Return an unused full name for a record. A name without a namespace gets the surrounding one."""
         name = _make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{otherwise}"
         return self._find_unused_name(qualify_name(name, self._namespace))
 
@@ -190,7 +190,7 @@ class AvroSchemaBuilder:
         return field
 
     def _build_map(self, kind: ConnectType, key: Slot, values: Slot) -> Any:
-        """Return a map, or for other keys than strings an array of entries, as AvroData has it."""
+        """Return a map, or an array of entries if the keys are not strings, as AvroData does."""
         if has_text_keys(kind):
             return {"type": "map", "values": self.build_schema(values), **_list_properties(kind)}
         name = self._new_name(kind, ENTRY_NAME)
@@ -199,7 +199,7 @@ class AvroSchemaBuilder:
                 {"name": "key", "type": self.build_schema(key)},
                 {"name": "value", "type": self.build_schema(values)},
             ]
-        # Under another name, AvroData's property says what the record is.
+        # If the record has another name, AvroData's property tells that it is an entry.
         marker = {"connect.internal.type": ENTRY_NAME} if name != f"{NAMESPACE}.{ENTRY_NAME}" else {}
         items = {**_start_record(name, self._namespace), **marker, "fields": fields}
         return {"type": "array", "items": items, **_list_properties(kind)}
@@ -210,7 +210,7 @@ class AvroSchemaBuilder:
         return ["null", *branches] if any(slot.optional for slot in kind.branches) else branches
 
     def _find_unused_name(self, name: str) -> str:
-        """Return the name, with a number behind it if another type has it or it is a primitive type's."""
+        """Return the name, with a number at its end if another type has it or it is a primitive type's."""
         number = 1
         free_name = name
         while free_name in self._taken or free_name.rpartition(".")[2] in PRIMITIVE:
@@ -221,7 +221,7 @@ class AvroSchemaBuilder:
 
 
 def write_avro_schema(slot: Slot) -> str:
-    """Return the Avro schema of the values in `slot`, as JSON. It has no null for an optional slot."""
+    """Return the Avro schema of the values in `slot`, as JSON. Even for an optional slot, it has no null."""
     schema = AvroSchemaBuilder().build_schema(Slot(slot.type))
     return json.dumps(schema, separators=(",", ":"))
 
@@ -240,9 +240,9 @@ def encode_default(value: Any) -> Any:
 
 
 def _is_simple_default(default: Any, branch: Any) -> bool:
-    """Return True if a default is of this branch of a union, and the branch is a primitive type.
+    """Return True if a default belongs to this branch of a union, and the branch is a primitive type.
 
-    Only such a branch may move to the front: a named type has to be defined before the branches naming it.
+    Only such a branch may move to the front, because a named type has to be defined before the branches that name it.
     """
     kind = branch if isinstance(branch, Mapping) else {"type": branch}
     return kind["type"] in PRIMITIVE and fits_default(encode_default(default), kind)
@@ -264,18 +264,18 @@ def _list_properties(kind: ConnectType) -> dict[str, Any]:
     """Return AvroData's `connect.*` properties of a type: name, parameters and size, unless Avro's type tells them."""
     name = JSON_TEXT if kind.kind == "json" else kind.name
     properties = {"connect.name": name, "connect.parameters": dict(kind.parameters)}
-    # Avro has no smaller integers: AvroData's property keeps them.
+    # Avro has no smaller integers, so AvroData's property tells their size.
     properties |= {"connect.type": kind.kind} if kind.kind in ("int8", "int16") else {}
     return {key: value for key, value in properties.items() if value}
 
 
 def _start_record(name: str, outer_namespace: str) -> dict[str, Any]:
-    """Return the declaration of a record without its fields. The namespace around it is not repeated."""
+    """Return the declaration of a record without its fields. The surrounding namespace is not repeated."""
     space, _, simple = name.rpartition(".")
     return {"type": "record", "name": simple, **({"namespace": space} if space != outer_namespace else {})}
 
 
 def _make_valid_name(name: str) -> str:
-    """Return the name with `_` in place of the characters not allowed by Avro in names. Dots stay."""
+    """Return the name with `_` in place of the characters Avro does not allow in names. Dots stay."""
     parts = [re.sub(r"[^A-Za-z0-9_]", "_", part) for part in name.split(".") if part]
     return ".".join(f"_{part}" if part[0].isdigit() else part for part in parts) or DEFAULT_NAME

@@ -1,4 +1,4 @@
-"""Moves reading positions through Avro data: of many records in one stretch of bytes at once, or of a single one."""
+"""Moves reading positions through Avro data: for many records in one stretch of bytes at once, or for a single one."""
 
 from collections.abc import Iterator
 
@@ -8,25 +8,25 @@ import pyarrow as pa
 
 from kafka_s3_platform.core.model.connect import Int64s, Positions
 
-# A stretch and the positions in it fit into a processor's cache.
+# A stretch of bytes and the positions in it fit into a processor's cache.
 _CHUNK_RECORDS = 16_384
 _CHUNK_BYTES = 4_194_304
-# A number is read as eight bytes at once plus two more, even if it begins at the last byte.
+# A number is read as eight bytes at once and two more, even if it begins at the last byte.
 _PAD = 16
 # The longest numbers, of 32 and 64 bits. Each byte holds 7 bits.
 INT_BYTES = 5
 LONG_BYTES = 10
 Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
-# The zigzag numbers of one byte: most numbers have no more.
+# The zigzag numbers of one byte. Most numbers have only one.
 _SMALL = np.array([(b & 127) >> 1 ^ -(b & 1) for b in range(256)], np.int64)
 
 
 class RecordCursor:
-    """The reading positions of several records, one after the other in `data`.
+    """The reading positions of several records, which lie one after the other in `data`.
 
-    `stop` is one position past the end of each record. A record with its position at `stop` has failed. `words` has,
-    for each position, the eight bytes from there on as a number.
+    `pos` is the reading position of each record, and `stop` is one past its end. A record has failed if its position is
+    at `stop`. `words` has, for each position in `data`, the eight bytes from there on as a number.
     """
 
     __slots__ = ("data", "pos", "stop", "words")
@@ -42,21 +42,21 @@ class RecordCursor:
 
     @property
     def at_end(self) -> Bools:
-        """The mask of the records read exactly to their end."""
+        """The mask of the records that were read exactly to their end."""
         ended: Bools = self.pos + 1 == self.stop
         return ended
 
     @property
     def alive(self) -> Positions:
-        """The numbers of the records without a failure."""
+        """The numbers of the records that have not failed."""
         return np.flatnonzero(self.pos < self.stop)
 
     def select_rows(self, rows: Positions) -> "RecordCursor":
-        """Return a cursor for these records alone. `merge` copies its positions back."""
+        """Return a cursor for only these records. `merge` copies its positions back."""
         return RecordCursor(self.data, self.words, self.pos[rows], self.stop[rows])
 
     def merge(self, rows: Positions, part: "RecordCursor") -> None:
-        """Copy the positions of a cursor made by `select_rows` for these records."""
+        """Copy the positions back from a cursor that `select_rows` made for these records."""
         self.pos[rows] = part.pos
 
     def advance(self, size: int | Int64s) -> None:
@@ -65,11 +65,11 @@ class RecordCursor:
         np.minimum(self.pos, self.stop, out=self.pos)
 
     def fail(self, rows: Bools | Positions) -> None:
-        """Mark these records as failed: they are moved past their end, and stay there."""
+        """Mark these records as failed by moving them past their end, where they stay."""
         self.pos[rows] = self.stop[rows]
 
     def read_varints(self, max_bytes: int) -> Int64s:
-        """Read the next zigzag number of each record. A record with one of more than `max_bytes` bytes fails."""
+        """Read the next zigzag number of each record. A record fails if its number has more than `max_bytes` bytes."""
         first = self.data[self.pos]
         values = _SMALL[first]
         has_more = first > 127
@@ -81,12 +81,12 @@ class RecordCursor:
         return values
 
     def _read_long_varints(self, rows: Positions, max_bytes: int) -> Int64s:
-        """Read numbers of two bytes and more. The position is behind their first byte."""
+        """Read numbers of two or more bytes. The positions are already after their first byte."""
         start = self.pos[rows] - 1
         words = self.words[start]
         # The last byte of a number is the first one without its highest bit.
         ends = ~words & np.uint64(0x8080808080808080)
-        # All bits below the mark of the last byte. All 64 if none of the eight bytes is the last.
+        # All bits below the mark of the last byte, or all 64 if none of the eight bytes is the last.
         below = (ends & (~ends + np.uint64(1))) - np.uint64(1)
         sizes = (np.bitwise_count(below).astype(np.int64) + 1) >> 3
         values = _pack_bits(words & below)
@@ -101,7 +101,7 @@ class RecordCursor:
         return decoded
 
     def _complete_longest(self, start: Int64s, values: Words) -> tuple[Words, Int64s]:
-        """Complete numbers of nine and ten bytes, with the first eight in `values`. A longer number gets size 11."""
+        """Complete numbers of nine and ten bytes, whose first eight are in `values`. A longer number gets size 11."""
         ninth = self.data[start + 8].astype(np.uint64)
         tenth = self.data[start + 9].astype(np.uint64)
         has_tenth = ninth > 127
@@ -110,18 +110,18 @@ class RecordCursor:
         return values, 9 + has_tenth.astype(np.int64) + (has_tenth & (tenth > 127))
 
     def read_strings(self, is_text: bool) -> pa.Array:
-        """Read the next byte string of each record, with its length before it.
+        """Read the next byte string of each record, which has its length before it.
 
-        A record with text not in UTF-8 fails. The array has the strings at even positions, and nulls between them.
+        A record whose text is not UTF-8 fails. The array has the strings at even positions, and nulls between them.
         """
         sizes = self.read_varints(LONG_BYTES)
         starts = self.pos.copy()
-        # As unsigned numbers, negative lengths are too large as well. Beyond 2 GiB any length is.
+        # As unsigned numbers, negative lengths are too large as well. So is any length beyond 2 GiB.
         self.advance(np.minimum(sizes.view(np.uint64), np.uint64(1 << 31)).view(np.int64))
         ends = np.minimum(self.pos, self.stop - 1)
         np.minimum(starts, ends, out=starts)
         strings = self._build_array(starts, ends, is_text)
-        # Only if Arrow finds bytes that are not UTF-8, which is rare, are strings checked one by one.
+        # Strings are checked one by one only if Arrow finds bytes that are not UTF-8, which is rare.
         if is_text and not _is_valid_utf8(strings):
             is_wrong = np.fromiter(map(is_invalid_utf8, map(self._slice, starts, ends)), bool, len(self))
             self.fail(is_wrong)
@@ -130,7 +130,7 @@ class RecordCursor:
         return strings
 
     def _build_array(self, starts: Int64s, ends: Int64s, is_text: bool) -> pa.Array:
-        """Build an array over `data` itself, without a copy: the bytes between two strings become a null value."""
+        """Build an array over `data` itself, without a copy. The bytes between two strings become a null."""
         count = max(2 * len(starts) - 1, 0)
         bounds = np.zeros(count + 1, np.int32)
         bounds[: 2 * len(starts) : 2] = starts
@@ -148,7 +148,7 @@ class RecordCursor:
 
 
 def _pack_bits(words: Words) -> Words:
-    """Join the lower 7 bits of each of a word's 8 bytes to one number."""
+    """Join the lower 7 bits of each of a word's 8 bytes to form one number."""
     for mask, shift in ((0x007F007F007F007F, 1), (0x00003FFF00003FFF, 2), (0x000000000FFFFFFF, 4)):
         low = np.uint64(mask)
         high = np.uint64(mask << 8 * shift)
@@ -175,9 +175,9 @@ def is_invalid_utf8(text: memoryview) -> bool:
 
 
 def split_column(column: pa.BinaryArray, skip: int) -> Iterator[tuple[Positions, RecordCursor]]:
-    """Yield cursors over parts of a column, small enough for a processor's cache.
+    """Yield cursors over parts of a column that are small enough for a processor's cache.
 
-    Each comes with its rows: those with `skip` bytes or more. Their positions are behind these bytes.
+    With each cursor come its rows, which are values of at least `skip` bytes. Their positions are after these bytes.
     """
     count = len(column)
     if column.null_count == count:
@@ -196,7 +196,7 @@ def split_column(column: pa.BinaryArray, skip: int) -> Iterator[tuple[Positions,
 
 
 def make_cursor(source: npt.NDArray[np.uint8], pos: Int64s, stop: Int64s) -> RecordCursor:
-    """Return a cursor over a copy of the bytes, with padding: reads behind the last record stay inside."""
+    """Return a cursor over a padded copy of the bytes, so reads past the last record stay inside it."""
     data = np.zeros(len(source) + _PAD, np.uint8)
     data[: len(source)] = source
     words: Words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
@@ -208,7 +208,7 @@ class InvalidDatumError(Exception):
 
 
 def read_branch_index(data: memoryview, pos: int, count: int) -> tuple[int, int]:
-    """Read the index of a union's branch or of an enum's symbol at `pos`. Return it and the position behind it.
+    """Read the index of a union's branch or of an enum's symbol at `pos`. Return it and the position after it.
 
     Raise InvalidDatumError if it is not below `count`.
     """
@@ -219,7 +219,7 @@ def read_branch_index(data: memoryview, pos: int, count: int) -> tuple[int, int]
 
 
 def read_long(data: memoryview, pos: int, max_bytes: int) -> tuple[int, int]:
-    """Read the zigzag number of at most `max_bytes` bytes at `pos`. Return it and the position behind it.
+    """Read the zigzag number of at most `max_bytes` bytes at `pos`. Return it and the position after it.
 
     Raise InvalidDatumError if there is none.
     """
@@ -235,7 +235,7 @@ def read_long(data: memoryview, pos: int, max_bytes: int) -> tuple[int, int]:
 
 
 def check_end(data: memoryview, pos: int) -> int:
-    """Return `pos`. Raise InvalidDatumError if it lies behind the end of the record."""
+    """Return `pos`. Raise InvalidDatumError if it lies after the end of the record."""
     if pos > len(data):
         raise InvalidDatumError
     return pos

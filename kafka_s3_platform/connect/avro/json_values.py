@@ -1,6 +1,6 @@
 """Measures and decodes JSON texts, in the same way for records from Kafka and for records from objects.
 
-Decoding is *exact*: written again, the value is the same number and the same text, or it becomes an `InexactJson`.
+Decoding is *exact*: if a value is written again, it has the same numbers and texts. Otherwise it is an `InexactJson`.
 """
 
 import json
@@ -22,7 +22,7 @@ from kafka_s3_platform.core.model.connect import DataError
 MAX_DIGITS = 4300
 """The most digits that Python converts to an int by default."""
 
-# Bytes that are measured at once: each byte takes several bytes of memory meanwhile.
+# The number of bytes measured at once. Each takes several bytes of memory meanwhile.
 _PIECE = 1_048_576
 # How each byte changes the depth.
 _STEPS = np.zeros(256, np.int8)
@@ -34,12 +34,12 @@ _OPENING = ord("{")
 _CASE = ord("{") ^ ord("[")
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Some writers begin a text with it. Jackson, and so Connect, passes over it."""
+"""Some writers begin a text with it. Jackson ignores it, and so does Connect."""
 
 _untyped = msgspec.json.Decoder()
 _EXPONENT = frozenset("eE")
 _SAFE_LENGTH = 16
-"""That of a point and 15 digits. Each such number is one that a double is written as."""
+"""The length of a point and 15 digits. Each such number is exactly what its double is written as."""
 _HIDDEN = re.compile(rb"\\u00(22|3[aA])")
 _write = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -59,7 +59,7 @@ _by_number = msgspec.json.Decoder(float_hook=read_number)
 
 @dataclass(frozen=True)
 class InexactJson:
-    """Stands for JSON without an exact plain object. Nobody can use it, but the bytes stay."""
+    """Stands for JSON that no plain object holds exactly. The value cannot be used, but its bytes are kept."""
 
     reason: str
 
@@ -71,9 +71,9 @@ def require_exact(value: Any) -> None:
 
 
 def find_maybe_deeper(texts: pa.BinaryArray, most: int) -> npt.NDArray[np.int64]:
-    """Return the positions of the JSON texts possibly nested deeper than `most`: they have more opening brackets.
+    """Return the positions of the JSON texts that may be nested deeper than `most`, by counting their opening brackets.
 
-    Check them with `is_deeper`. Measured: 0.05 ns for each byte, counting in Python's bytes takes 0.7 ns.
+    Check these with `is_deeper`. Measured: this takes 0.05 ns for each byte, counting in Python's bytes 0.7 ns.
     """
     _, ends, data = texts.buffers()
     if data is None:
@@ -84,13 +84,13 @@ def find_maybe_deeper(texts: pa.BinaryArray, most: int) -> npt.NDArray[np.int64]
 
 def is_deeper(text: bytes, most: int) -> bool:
     """Return True if more than `most` objects and arrays are nested in each other."""
-    # Counting is quick, and nearly all texts have few brackets: only others are measured.
+    # Counting is quick, and nearly all texts have few brackets. Only the others are measured.
     return text.count(b"{") + text.count(b"[") > most and _measure_depth(text) > most
 
 
 def _measure_depth(text: bytes) -> int:
-    """Measure how deep brackets outside of strings are nested, piece by piece to save memory."""
-    # Without escaped characters, every quote left begins or ends a string.
+    """Measure how deeply brackets outside strings are nested, piece by piece to save memory."""
+    # Without escaped characters, every remaining quote begins or ends a string.
     plain = np.frombuffer(text.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
     quotes = depth = deepest = 0
     for at in range(0, len(plain), _PIECE):
@@ -106,13 +106,13 @@ def _measure_depth(text: bytes) -> int:
 def decode_json(text: bytes) -> Any:
     """Decode a valid JSON text to plain objects. A number is a Decimal if an int or float would change it.
 
-    A text with a key twice in one object becomes an InexactJson.
+    A text becomes an InexactJson if an object in it has a key twice, or if a number cannot be decoded.
     """
     try:
         value = _untyped.decode(text)
-        # What is written again as it was has lost nothing. Most texts are, and this is quick.
+        # If writing the value gives the same text again, decoding lost nothing. This is quick, and true for most texts.
         written_text = _write(value)
-        # The second text is what Python's writers make of it, the third what others do.
+        # First the text itself and as Python's writers space it, then with the whitespace of any other writer removed.
         if written_text == text or written_text == text.replace(b'": ', b'":').replace(b', "', b',"'):
             return value
         if written_text == (plain := msgspec.json.format(text, indent=-1)):
@@ -130,7 +130,7 @@ def decode_json(text: bytes) -> Any:
 
 
 def decode_exact_json(text: bytes) -> Any:
-    """Decode JSON as `decode_json` does. Raise DataError if no plain object holds it, MsgspecError if it is no JSON."""
+    """Decode JSON as `decode_json` does. Raise DataError for an InexactJson, MsgspecError for text that is no JSON."""
     value = decode_json(text)
     require_exact(value)
     return value
@@ -142,11 +142,11 @@ def require_unique_keys(text: bytes) -> None:
 
 
 def _have_same_members(text: bytes, written_text: bytes) -> bool:
-    """Return True if JSON without spaces surely has as many members after decoding and writing it again.
+    """Return True if JSON without spaces certainly still has as many members once it is decoded and written again.
 
-    Of several members with one key, decoding leaves the last one.
+    Decoding keeps only the last of several members with the same key.
     """
-    # Each member has these two bytes. So have strings, and as many as before if neither is escaped by its number.
+    # Each member has these two bytes. Strings may have them too, and keep them if neither is escaped by its number.
     return not _HIDDEN.search(text) and text.count(b'":') == written_text.count(b'":')
 
 
@@ -156,7 +156,7 @@ def _read_integer(text: str) -> int | Decimal:
 
 
 def _read_members(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Build the object of these members. Raises ValueError if two have one key."""
+    """Build the object of these members. Raises ValueError if two have the same key."""
     members = dict(pairs)
     if len(members) < len(pairs):
         counts = Counter(name for name, _ in pairs)
@@ -170,11 +170,11 @@ def _read_members(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _have_more_brackets(
     data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int32], most: int
 ) -> npt.NDArray[np.bool_]:  # pragma: no cover - compiled
-    """Return the mask of JSON texts possibly nested too deep: those with more than `most` bytes `[` or `{`.
+    """Return the mask of JSON texts that may be nested too deeply, because they have more than `most` bytes `[` or `{`.
 
-    `data` has the bytes of all texts, and text i is `data[bounds[i]:bounds[i + 1]]`. A text of at most `2 * most` bytes
-    is not counted: nested brackets have closing ones, so no more than `most` have room. Brackets within strings are
-    counted, too, so the texts in the mask still have to be measured (`is_deeper`).
+    `data` has the bytes of all texts, and text i is `data[bounds[i]:bounds[i + 1]]`. Brackets are not counted in a text
+    of at most `2 * most` bytes: with their closing brackets, at most `most` have room. Brackets within strings are
+    counted too, so the texts in the mask still have to be measured (`is_deeper`).
     """
     has_more = np.zeros(len(bounds) - 1, np.bool_)
     for at in range(len(has_more)):
@@ -182,7 +182,7 @@ def _have_more_brackets(
         end = bounds[at + 1]
         if end - start > 2 * most:
             count = np.int32(0)
-            # In ASCII, `[` | 0x20 is `{`. The loop runs over a slice: with an index it would not be vectorised.
+            # In ASCII, `[` | 0x20 is `{`. The loop runs over a slice, because with an index it would not be vectorised.
             for byte in data[start:end]:
                 count += np.int32(byte | np.uint8(_CASE) == np.uint8(_OPENING))
             has_more[at] = count > most

@@ -1,8 +1,8 @@
 """The types of an Avro schema as nodes of a tree. Each passes over its binary data, for many records or for one.
 
-`skip` moves the reading position of each record (a `RecordCursor`) behind one datum, `skip_one` returns the position
-behind a datum of a single record, and `read` also makes an Arrow array of the values. A datum against the rules fails
-its record, or raises InvalidDatumError. `depth` is how many values are around the datum.
+`skip` moves the reading position of each record (in a `RecordCursor`) past one datum, `skip_one` returns the position
+after a datum of a single record, and `read` also makes an Arrow array of the values. A datum that breaks the rules
+fails its record, or raises InvalidDatumError. `depth` is the number of values around the datum.
 """
 
 from abc import ABC, abstractmethod
@@ -29,19 +29,19 @@ from kafka_s3_platform.core.model.connect import Int64s
 from kafka_s3_platform.core.model.limits import FEW_VALUES, NAME_BYTES
 
 MAX_VALUES = 100_000
-"""Most values of one datum without list items. If each record names the next one twice, each step doubles them."""
+"""The most values of one datum, without list items. If each record names the next one twice, each step doubles them."""
 
 _DENSE = 4
-"""Values for each byte that are normal. Real data have fewer than two: only nulls and empty records take no byte."""
+"""A normal number of values for each byte. Real data have fewer than two: only nulls and empty records take no byte."""
 
 
-# For so few records, numpy's calls cost more than a loop in Python.
+# Up to this number of records, numpy's calls cost more than a loop in Python.
 _FEW = 16
 
 
 @dataclass
 class ItemBudget:
-    """The number of list items a datum may still have. Counts items of few bytes, or all if `counts_all`."""
+    """The number of list items a datum may still have. Only items of few bytes are counted, or all if `counts_all`."""
 
     most: int
     counts_all: bool
@@ -67,12 +67,12 @@ class SchemaNode(ABC):
     """One type of a schema.
 
     Attributes:
-        arrow: the type of `read`'s array. None: `read` cannot be used.
-        size: the bytes of every datum. None if they vary, or if the bytes have to be checked.
-        least: the fewest bytes of a datum.
-        depth: how deep types are nested.
-        values: the number of values in a datum with empty lists.
-        density: the most values for a byte of a list's item. 0 without lists.
+        arrow: the type of the array from `read`, or None if `read` cannot be used.
+        size: the number of bytes of every datum, or None if it varies or the bytes have to be checked.
+        least: the fewest bytes a datum can have.
+        depth: the depth to which types are nested.
+        values: the number of values in a datum whose lists are empty.
+        density: the most values for each byte of a list's item, or 0 without lists.
         excess: by how much the values of a datum may exceed `_DENSE` for each of its bytes.
     """
 
@@ -86,11 +86,11 @@ class SchemaNode(ABC):
 
     @abstractmethod
     def skip(self, at: RecordCursor, depth: int) -> None:
-        """Move each position behind one datum."""
+        """Move each position past one datum."""
 
     @abstractmethod
     def skip_one(self, data: memoryview, pos: int, depth: int) -> int:
-        """Return the position behind the datum at `pos` of a single record. Raise InvalidDatumError if it is none."""
+        """Return the position after the datum at `pos` of a single record. Raise InvalidDatumError if there is none."""
 
     def read(self, at: RecordCursor) -> pa.Array:
         """Move as `skip` does, and return the values."""
@@ -139,7 +139,7 @@ class BooleanNode(SchemaNode):
         return pa.array(self._read_bytes(at) == 1)
 
     def _read_bytes(self, at: RecordCursor) -> npt.NDArray[np.uint8]:
-        """Read one byte of each record. A record with another byte than 0 or 1 fails."""
+        """Read one byte of each record. A record fails if the byte is neither 0 nor 1."""
         values = at.data[at.pos]
         at.advance(1)
         at.fail(values > 1)
@@ -218,7 +218,7 @@ class UnionNode(SchemaNode):
         self.arrow = self._branches_with_bytes[0][1].arrow if is_optional else None
 
     def skip(self, at: RecordCursor, depth: int) -> None:
-        """Move each record's position behind a value of the union. All records of one branch move at once."""
+        """Move each record's position past a value of the union. All records with the same branch move at once."""
         index = _read_indices(at, len(self._branches))
         for code, branch in self._branches_with_bytes:
             rows = np.flatnonzero(index == code)
@@ -232,7 +232,7 @@ class UnionNode(SchemaNode):
         return self._branches[index].skip_one(data, pos, depth + 1)
 
     def read(self, at: RecordCursor) -> pa.Array:
-        """Read an optional value, the only unions with an Arrow type: null for the null branch."""
+        """Read an optional value, which is null for the null branch. Only such unions have an Arrow type."""
         code, branch = self._branches_with_bytes[0]
         present = _read_indices(at, 2) == code
         rows = np.flatnonzero(present)
@@ -247,7 +247,7 @@ class RecordNode(SchemaNode):
 
     def __init__(self, names: Sequence[str], nodes: Sequence[SchemaNode]) -> None:
         self._nodes = nodes
-        # Fields without bytes need no visit.
+        # Fields without bytes need not be visited.
         self._nodes_with_bytes = [n for n in nodes if n.size != 0]
         sizes = [n.size for n in nodes if n.size is not None]
         self.size = sum(sizes) if len(sizes) == len(nodes) else None
@@ -275,18 +275,18 @@ class RecordNode(SchemaNode):
         return pa.StructArray.from_arrays(self.fields(at), type=self.arrow)
 
     def fields(self, at: RecordCursor) -> list[pa.Array]:
-        """Move each record's position behind the record, and return one column for each of its fields."""
+        """Move each record's position past the record, and return one column for each of its fields."""
         return [node.read(at) for node in self._nodes]
 
 
 class BlocksNode(SchemaNode):
-    """An array, or a map as an array of entries. Items with few bytes for their values are counted first."""
+    """An array, or a map as an array of entries. Items that take few bytes for their values are counted first."""
 
     def __init__(self, item: SchemaNode, budget: ItemBudget) -> None:
         self._item = item
         self._budget = budget
         self.is_light = item.size == 0 or item.excess > 0
-        # A large item counts as several: otherwise a million items could have a thousand fields each.
+        # A large item counts as several. Otherwise a million items could have a thousand fields each.
         self._weight = item.values if self.is_light else max(1, item.values // FEW_VALUES)
         self.depth = 1 + item.depth
         self.density = max(-(-item.values // max(item.least, 1)), item.density)
@@ -294,7 +294,7 @@ class BlocksNode(SchemaNode):
     def skip(self, at: RecordCursor, depth: int) -> None:
         """Skip lists block by block, all records in step.
 
-        The last few records are skipped one by one: this is cheaper.
+        The last few records are skipped one by one, which is cheaper.
         """
         rows = at.alive
         while len(rows) > _FEW:
@@ -306,7 +306,7 @@ class BlocksNode(SchemaNode):
             walk_record(at, row, partial(self.skip_one, pos=0, depth=depth))
 
     def skip_one(self, data: memoryview, pos: int, depth: int) -> int:
-        """Return the position behind an array or a map. Its blocks have a count of items each, the last one 0."""
+        """Return the position after an array or a map. Its blocks each have a count of items, the last one 0."""
         while True:
             count, pos = read_long(data, pos, LONG_BYTES)
             if count == 0:
@@ -322,7 +322,7 @@ class BlocksNode(SchemaNode):
                 raise InvalidDatumError
 
     def _skip_items(self, data: memoryview, pos: int, count: int, depth: int) -> int:
-        """Return the position behind `count` items. They are counted first if they may cost much."""
+        """Return the position after `count` items, which are counted first if they may cost much."""
         if self.is_light or self._budget.counts_all:
             self._budget.spend(count * self._weight)
         if self._item.size is not None:
@@ -334,7 +334,7 @@ class BlocksNode(SchemaNode):
         return pos
 
     def _skip_block(self, at: RecordCursor, depth: int) -> Int64s:
-        """Move each position behind one block of items, and return the counts of the blocks. 0: the list ends."""
+        """Move each position past one block of items, and return the counts of the blocks. With 0, the list ends."""
         counts = at.read_varints(LONG_BYTES)
         sized = np.flatnonzero(counts < 0)
         part = at.select_rows(sized)
@@ -353,7 +353,7 @@ class BlocksNode(SchemaNode):
         return counts
 
     def _skip_all_items(self, at: RecordCursor, items: Int64s, depth: int) -> None:
-        """Move each position behind its number of `items`, one item of all records at a time."""
+        """Move each position past its number of `items`, one item of all records at a time."""
         item_number = 0
         rows = np.flatnonzero((items > 0) & (at.pos < at.stop))
         while len(rows) > _FEW:
@@ -367,7 +367,7 @@ class BlocksNode(SchemaNode):
 
 
 class ReferenceNode(SchemaNode):
-    """A reference to a named type inside this type itself."""
+    """A reference to a named type from inside this type itself."""
 
     target: SchemaNode
 
@@ -375,7 +375,7 @@ class ReferenceNode(SchemaNode):
         self._most = most
 
     def skip(self, at: RecordCursor, depth: int) -> None:
-        """Move each record's position behind a datum of the named type. A datum nested too deeply fails its record."""
+        """Move each record's position past a datum of the named type. A datum nested too deeply fails its record."""
         if depth > self._most:
             at.fail(np.arange(len(at)))
         rows = at.alive
@@ -394,7 +394,7 @@ class ReferenceNode(SchemaNode):
 
 
 def walk_record(at: RecordCursor, row: np.intp, walk: Callable[[memoryview], int]) -> None:
-    """Move the position of one record alone. With all in step, one long array would cost as much as one per record."""
+    """Move the position of only one record. In step, one long array would cost as much as one in each record."""
     try:
         at.pos[row] += walk(at.get_remaining(row))
     except (InvalidDatumError, RecursionError):
@@ -402,14 +402,14 @@ def walk_record(at: RecordCursor, row: np.intp, walk: Callable[[memoryview], int
 
 
 def fill_null_rows(values: pa.Array, present: Bools) -> pa.Array:
-    """Return one item for each row of the mask `present`: the next value if it is true, else null."""
+    """Return one item for each row of the mask `present`: the next value where it is true, else null."""
     if len(values) == len(present):
         return values
     return values.take(pa.array(np.cumsum(present) - 1, mask=~present))
 
 
 def _read_indices(at: RecordCursor, count: int) -> Int64s:
-    """Read the next index of each record, below `count`. A record with another one fails, and gets `count`."""
+    """Read the next index of each record. A record whose index is not below `count` fails, and gets `count`."""
     indices = at.read_varints(INT_BYTES)
     is_wrong = indices.view(np.uint64) >= np.uint64(count)
     if is_wrong.any():

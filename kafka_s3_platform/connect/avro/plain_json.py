@@ -1,4 +1,4 @@
-"""Converts values of an Avro schema for msgspec, to JSON as of Connect's JsonConverter without schemas.
+"""Converts values of an Avro schema so that msgspec writes them like Connect's JsonConverter without schemas.
 
 Bytes and fixed stay bytes. Decimals stay bytes or become numbers (`json.decimal.format`). Dates and times stay numbers.
 NaN and infinities become the strings "NaN", "Infinity" and "-Infinity". A map without string keys becomes an array of
@@ -19,13 +19,13 @@ from kafka_s3_platform.core.model.connect import Schema
 
 DecimalFormat = Literal["BASE64", "NUMERIC"]
 Plain = Callable[[Any], Any]
-"""Converts a decoded value so that msgspec encodes it like Connect."""
+"""Converts a decoded value so that msgspec encodes it as Connect does."""
 
 
 def compile_plain_json(schema: Schema | None, decimal_format: DecimalFormat) -> Plain | None:
-    """Compile a converter from values of a schema to objects written by msgspec as by Connect's JsonConverter.
+    """Compile a converter from values of a schema to objects that msgspec writes as Connect's JsonConverter does.
 
-    None: the values need no conversion. Without a schema, values of all types are converted.
+    Returns None if the values need no conversion. Without a schema, values of all types are converted.
     """
     if schema is None:
         return _convert_schemaless
@@ -37,7 +37,7 @@ _KEPT = frozenset({str, int, bool, bytes, type(None)})
 
 
 def _convert_schemaless(value: Any) -> Any:
-    """Convert a value without a schema for JSON. A value without exact JSON raises DataError."""
+    """Convert a value without a schema for JSON. Raise DataError for an InexactJson."""
     if isinstance(value, float):
         return _convert_double(value)
     if isinstance(value, Mapping):
@@ -51,7 +51,7 @@ def _convert_schemaless(value: Any) -> Any:
 
 
 def _convert_double(value: float) -> float | str:
-    """Return the number, or JsonConverter's text for NaN or an infinity."""
+    """Return the number, or the text JsonConverter writes for NaN or an infinity."""
     if isfinite(value):
         return value
     if isinf(value):
@@ -70,7 +70,7 @@ _PLAIN: Mapping[str, Plain] = {"float": _convert_float, "double": _convert_doubl
 
 
 class PlainJson:
-    """Compiles a schema to converters of its values; None if a type needs no conversion."""
+    """Compiles a schema to functions that convert its values, or to None for types without a conversion."""
 
     def __init__(self, avro: AvroSchema, decimal_format: DecimalFormat) -> None:
         self._avro = avro
@@ -79,7 +79,7 @@ class PlainJson:
         self._open: set[str] = set()
 
     def compile(self, node: Any) -> Plain | None:
-        """Compile a converter of a type's values to objects written by msgspec as by Connect. None: needless."""
+        """Compile a converter of a type's values to objects msgspec writes as Connect does, or None if needless."""
         resolved = self._avro.resolve(node)
         if isinstance(resolved, list):
             return self._compile_union(resolved)
@@ -105,7 +105,7 @@ class PlainJson:
         return plain and (lambda values: [plain(value) for value in values])
 
     def _compile_pairs(self, key_type: Any, value_type: Any) -> Plain:
-        """Compile a converter of a map held as entries: an object if keys are optional strings, else pairs."""
+        """Compile a converter of a map held as entries, to an object if keys are optional strings, else to pairs."""
         key = self.compile(key_type) or _keep_value
         value = self.compile(value_type) or _keep_value
         if self._is_string(key_type):
@@ -119,7 +119,7 @@ class PlainJson:
         return [self._avro.kind(member) for member in members] == ["string"]
 
     def _compile_record(self, node: Mapping[str, Any]) -> Plain | None:
-        """Compile a converter of a record, if any of its fields needs one. Inside of itself, it is looked up later."""
+        """Compile a converter of a record if a field needs one. Inside the record itself, it is looked up later."""
         name = node["name"]
         if name in self._open:
 
@@ -140,7 +140,7 @@ class PlainJson:
         return self._records[name]
 
     def _compile_union(self, union: Sequence[Any]) -> Plain | None:
-        """Compile a converter of a union: of one type besides null, or of several: they make an object."""
+        """Compile a converter of a union, either of one type and null, or of several types, which become an object."""
         members, _ = self._avro.members(union)
         plains = [self.compile(member) for member in members]
         if len(members) <= 1:
@@ -159,9 +159,9 @@ class PlainJson:
         return one_of
 
     def list_member_names(self, members: Sequence[Any]) -> list[str]:
-        """Return the key around a value in JSON for each type of a union, as in `{"string": "a"}`.
+        """Return, for each type of a union, the key that wraps a value in JSON, as in `{"string": "a"}`.
 
-        It is the name without its namespace, or the full name if two types share the short one.
+        The key is the type's name without its namespace, or its full name if two types share the short one.
         """
         full = [get_branch_name(self._avro.resolve(member)) for member in members]
         short = [name.rpartition(".")[2] for name in full]
@@ -169,7 +169,7 @@ class PlainJson:
 
 
 def is_map_entry(node: Any) -> bool:
-    """Return True if a node is the record for an entry of a Connect map without string keys (Confluent AvroData)."""
+    """Return True if a node is AvroData's record for an entry of a Connect map whose keys are not strings."""
     return isinstance(node, Mapping) and (
         node.get("name") == f"{NAMESPACE}.{ENTRY_NAME}" or node.get("connect.internal.type") == "MapEntry"
     )

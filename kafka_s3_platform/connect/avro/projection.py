@@ -1,12 +1,13 @@
 """Converts values of one schema to values of another, by Avro's rules of schema resolution.
 
-Source: Apache Avro specification, "Schema Resolution". `target` is the specification's reader's schema. Differences:
+Source: Apache Avro specification, "Schema Resolution". `target` is the specification's "reader's schema". Differences:
 
-- The meaning of a value never changes. As in Connect's SchemaProjector, a type and the one it is made into have the
-  same full name, the same logical type with the same parameters, and the same name and parameters in Connect. A number
-  is refused if it would lose digits, and so is a symbol missing in the enum there, also if the enum has a default.
-- A converter's made-up name, for none or a repeated one in Connect's schema, is no name: such records are matched by
-  their place, in a union by their fields.
+- The meaning of a value never changes. As in Connect's SchemaProjector, a type and the type it is converted to must
+  have the same full name, the same logical type with the same parameters, and the same name and parameters in Connect.
+  A number is refused if it would lose digits. A symbol is refused if the target's enum lacks it, even if this has a
+  default.
+- If a Connect schema has no name, or a repeated one, a converter makes a name up. Such a name does not count: these
+  records are matched by their place, and in a union by their fields.
 """
 
 import struct
@@ -23,7 +24,7 @@ Project = Callable[[Any], Any]
 Definition = Mapping[str, Any]
 
 _CONNECT_LOGICAL = frozenset({"decimal", "date", "time-millis", "timestamp-millis"})
-"""The logical types that Connect has itself: what its own attributes say of them beside, Avro's say too."""
+"""The logical types Connect has too. For them, Connect's attributes tell nothing more than Avro's."""
 
 PROMOTIONS = {
     "int": ("long", "float", "double"),
@@ -35,11 +36,11 @@ PROMOTIONS = {
 
 
 class ProjectionError(Exception):
-    """A value of one schema cannot be made into one of another. Its text names the field."""
+    """A value of one schema cannot be converted to another schema. The error's text names the field."""
 
 
 def project_values(objects: Sequence[Any], source: Schema, target: Schema) -> Iterator[Any]:
-    """Yield `objects` of the schema `source` as values of `target`, nulls as null, or the ProjectionError of one."""
+    """Yield `objects` of the schema `source` as values of `target`, or their ProjectionErrors. Nulls stay null."""
     try:
         convert, _ = _compile_projection(source.text, target.text)
     except ProjectionError as err:
@@ -53,13 +54,13 @@ def project_values(objects: Sequence[Any], source: Schema, target: Schema) -> It
 
 
 def list_lacking_fields(source: Schema, target: Schema) -> Sequence[str]:
-    """List the fields of `source` missing in `target`, with their paths. ProjectionError if no value fits."""
+    """List the paths of the fields that `source` has and `target` lacks. Raise ProjectionError if no value fits."""
     return _compile_projection(source.text, target.text)[1]
 
 
 @lru_cache
 def _compile_projection(source: str, target: str) -> tuple[Project, Sequence[str]]:
-    """Return the projection between two schemas, given as texts, and the fields missing in the target."""
+    """Return the projection between two schemas, given as texts, and the fields the target lacks."""
     projections = _Projections(AvroSchema(Schema(source).avro), AvroSchema(Schema(target).avro))
     return projections.compile(projections.source.root, projections.target.root, ""), projections.lacking
 
@@ -68,8 +69,8 @@ class _Projections:
     """Makes projections (functions from a value of `source` to one of `target`) between the types of two schemas.
 
     Each pair of named types is compiled once. A type is a result of `AvroSchema.resolve`: its definition, or the list
-    of a union's branches. `where` is the path of fields to it, for errors; `lacking` collects fields missing in
-    `target`.
+    of a union's branches. `where` is the path of fields to the type, for errors. `lacking` collects the fields `target`
+    lacks.
     """
 
     def __init__(self, source: AvroSchema, target: AvroSchema) -> None:
@@ -80,7 +81,7 @@ class _Projections:
         self._refused: dict[tuple[str, str], ProjectionError] = {}
 
     def compile(self, source_node: Any, target_node: Any, where: str) -> Project:
-        """Return the projection between two types. Raises ProjectionError if no value of the one fits the other."""
+        """Return the projection between two types. Raise ProjectionError if no value of the first fits the second."""
         source = self.source.resolve(source_node)
         target = self.target.resolve(target_node)
         if isinstance(source, list):
@@ -95,7 +96,7 @@ class _Projections:
         return self._compile_same_type(source, target, where)
 
     def _compile_same_type(self, source: Definition, target: Definition, where: str) -> Project:
-        """Return the projection between types of the same Avro type, but for records and unions."""
+        """Return the projection between two types of the same Avro type, except records and unions."""
         match source["type"]:
             case "array":
                 item = self.compile(source["items"], target["items"], f"{where}[]")
@@ -108,7 +109,7 @@ class _Projections:
         return _keep_value
 
     def _compile_record(self, source: Definition, target: Definition, where: str) -> Project:
-        """Compile the projection of a record to the fields of `target`. ProjectionError if one of them does not fit."""
+        """Compile the projection of a record to the fields of `target`. Raise ProjectionError if one does not fit."""
         _check_name(source, target, where)
         key = source["name"], target["name"]
         if key in self._refused:
@@ -118,12 +119,12 @@ class _Projections:
         field_projections: list[tuple[str, Project]] = []
 
         def record(value: Any) -> Any:
-            # Records that were compiled before this one was refused may hold it.
+            # Records that were compiled before this one was refused may contain it.
             if key in self._refused:
                 raise self._refused[key]
             return {name: part(value) for name, part in field_projections}
 
-        # Known before its fields are compiled: a record may contain itself.
+        # Stored before its fields are compiled, because a record may contain itself.
         self._records[key] = record
         fields = {field["name"]: field for field in source["fields"]}
         try:
@@ -138,7 +139,7 @@ class _Projections:
         return record
 
     def _compile_field(self, fields: Definition, target: Definition, where: str) -> Project:
-        """Return the projection of a record to a field of the target: by its name, an alias, or its default."""
+        """Return the projection of a record to a field of the target, by the field's name, an alias, or its default."""
         for name in _list_names(target):
             if name in fields:
                 convert = self.compile(fields[name]["type"], target["type"], where)
@@ -153,7 +154,7 @@ class _Projections:
     ) -> Project:
         """Choose the branch of the same type, else the first branch with a conversion.
 
-        `is_among_nameless`: the source is a record without a name, of a union with other nameless ones.
+        `is_among_nameless` is True if the source is a record without a name, in a union with other nameless records.
         """
         branches = [self.target.resolve(branch) for branch in target]
         is_choice = sum(branch["type"] != "null" for branch in branches) > 1
@@ -170,7 +171,7 @@ class _Projections:
         raise _make_mismatch_error(where, _describe_type(source), "any type of the union there")
 
     def _compile_from_union(self, source: Sequence[Any], target: Any, where: str) -> Project:
-        """Compile the projection of a union: a value takes its branch's projection, or its refusal."""
+        """Compile the projection of a union. A value gets its branch's projection, or is refused if the branch is."""
         branches = [self.source.resolve(branch) for branch in source]
         nameless = [b for b in branches if b["type"] == "record" and _read_given_name(b) is None]
         projects: dict[str, Project] = {}
@@ -200,14 +201,14 @@ class _Projections:
 
 
 def _compile_branch(name: str, convert: Project) -> Project:
-    """Return `convert` for a union's branch of this name: its values name their branch, unless they are null."""
+    """Return `convert` for the branch `name` of a union. The values name their branch, unless they are null."""
     if name == "null":
         return convert
     return lambda value: (name, convert(value))
 
 
 def _compile_refusal(err: ProjectionError) -> Project:
-    """Return a projection failing for each value."""
+    """Return a projection that fails for each value."""
     reason = str(err)
 
     def refuse(_: Any) -> Any:
@@ -217,7 +218,7 @@ def _compile_refusal(err: ProjectionError) -> Project:
 
 
 def _choose_records(source: Definition, branches: Sequence[Any], *, is_among_nameless: bool) -> list[Any]:
-    """Return a union's possible branches for a record. Of several records without a name, the fields decide."""
+    """Return the branches of a union that a record may belong to. If several have no name, the fields decide."""
     candidates = [b for b in branches if b["type"] == "record" and _has_same_name(source, b)]
     if _read_given_name(source) is not None or (len(candidates) < 2 and not is_among_nameless):
         return candidates
@@ -229,7 +230,7 @@ def _choose_records(source: Definition, branches: Sequence[Any], *, is_among_nam
 
 
 def _compile_named(source: Definition, target: Definition, where: str) -> Project:
-    """Return a projection of enums or fixed."""
+    """Return a projection between enums or fixed types."""
     _check_name(source, target, where)
     if source["type"] == "enum":
         return _compile_enum(target, where)
@@ -247,12 +248,12 @@ def _list_field_names(record: Definition) -> set[str]:
 
 
 def _describe_type(definition: Definition) -> str:
-    """Return a type, with its name if it has one, for errors."""
+    """Describe a type in an error, with its name if it has one."""
     return " ".join([definition["type"], *([definition["name"]] if "name" in definition else [])])
 
 
 def _check_meaning(source: Definition, target: Definition, where: str) -> None:
-    """Raise ProjectionError if values of the two types do not mean the same, such as a date and a plain number."""
+    """Raise ProjectionError if values of the two types differ in meaning, such as a date and a plain number."""
     source_meaning, target_meaning = _read_meaning(source), _read_meaning(target)
     if source_meaning != target_meaning:
         raise _make_mismatch_error(
@@ -261,7 +262,7 @@ def _check_meaning(source: Definition, target: Definition, where: str) -> None:
 
 
 def _read_meaning(schema: Definition) -> dict[str, Any]:
-    """Return the properties of a type with a meaning for its values, such as a logical type or a name in Connect."""
+    """Return the properties that give a type's values a meaning, such as a logical type or a name in Connect."""
     names = ["logicalType"]
     if schema.get("logicalType") == "decimal":
         names += ["precision", "scale"]
@@ -271,13 +272,13 @@ def _read_meaning(schema: Definition) -> dict[str, Any]:
 
 
 def _describe_meaning(schema: Definition, meaning: Mapping[str, Any]) -> str:
-    """Return a type with the properties of its meaning, for errors."""
+    """Describe a type in an error, with the properties of its meaning."""
     properties = ", ".join(f"{name} {value}" for name, value in meaning.items())
     return f"{schema['type']} ({properties})" if properties else str(schema["type"])
 
 
 def _compile_promotion(kind: str, target_kind: str, where: str) -> Project:
-    """Compile a conversion to another primitive type, if Avro's schema resolution promotes the one to the other."""
+    """Compile a conversion to another primitive type, if Avro's schema resolution promotes the first to the second."""
     if target_kind not in PROMOTIONS.get(kind, ()):
         raise _make_mismatch_error(where, kind, target_kind)
     if target_kind in ("float", "double"):
@@ -290,7 +291,7 @@ def _compile_promotion(kind: str, target_kind: str, where: str) -> Project:
 
 
 def _compile_exact_float(kind: str, target_kind: str, where: str) -> Project:
-    """Return a projection to float or double. It refuses a number if it would lose digits."""
+    """Return a projection to float or double, which refuses a number if it would lose digits."""
     layout = struct.Struct("f" if target_kind == "float" else "d")
 
     def convert(value: Any) -> float:
@@ -303,7 +304,7 @@ def _compile_exact_float(kind: str, target_kind: str, where: str) -> Project:
 
 
 def _compile_decoding(where: str) -> Project:
-    """Return a projection of bytes to a string. It refuses bytes other than UTF-8."""
+    """Return a projection of bytes to a string, which refuses bytes that are not UTF-8."""
 
     def decode(value: bytes) -> str:
         try:
@@ -315,11 +316,11 @@ def _compile_decoding(where: str) -> Project:
 
 
 def _compile_enum(target: Mapping[str, Any], where: str) -> Project:
-    """Return a projection of symbols to an enum. It refuses symbols missing in the enum."""
+    """Return a projection of symbols to an enum, which refuses symbols the enum lacks."""
     symbols = frozenset(target["symbols"])
 
     def convert(value: str) -> str:
-        # The enum's default, which Avro would take, is another value.
+        # Avro would take the enum's default, but that is another value.
         if value not in symbols:
             raise ProjectionError(f"{_name_field(where)} holds {value!r}, no symbol of enum {target['name']} there")
         return value
@@ -328,13 +329,13 @@ def _compile_enum(target: Mapping[str, Any], where: str) -> Project:
 
 
 def _check_name(source: Definition, target: Definition, where: str) -> None:
-    """Raise ProjectionError if a named type is to become one of another name."""
+    """Raise ProjectionError if a named type is to be converted to a type of another name."""
     if not _has_same_name(source, target):
         raise _make_mismatch_error(where, _describe_type(source), _describe_type(target))
 
 
 def _has_same_name(source: Definition, target: Definition) -> bool:
-    """Check if the source has the full name, or an alias, of the target. Records without a name have the same one."""
+    """Return True if the source has the target's full name or an alias of it, or if neither has a name."""
     space = target["name"].rpartition(".")[0]
     return _read_given_name(source) in {
         _read_given_name(target),
@@ -343,8 +344,8 @@ def _has_same_name(source: Definition, target: Definition) -> bool:
 
 
 def _read_given_name(definition: Definition) -> str | None:
-    """Return the full name of a type in Connect, None if a converter made it up."""
-    # A converter numbers a name that another type has taken, and says what the name was.
+    """Return the full name of a type in Connect, or None if a converter made its name up."""
+    # If another type has the name, a converter adds a number to it, and notes the original name.
     name: str = definition.get("connect.name") or definition["name"]
     return None if is_made_up_name(definition["name"]) else name
 

@@ -1,6 +1,6 @@
 """Changes Avro schemas in JSON: makes them self-contained, physical, or narrow to one field.
 
-*Physical* is a schema without logical types: its values are Avro's own. `namespace` (or `around`) is the namespace of
+A *physical* schema has no logical types, so its values are Avro's own. `namespace` (or `around`) is the namespace of
 the type around a name. Rules of names: Apache Avro specification, "Names" and "Schema Declaration".
 """
 
@@ -11,10 +11,10 @@ from typing import Any
 NAMED = frozenset({"record", "error", "enum", "fixed"})
 PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _WITHOUT_PARTS = (*PRIMITIVE, "enum", "fixed")
-"""The types that have no schemas inside. A tuple, because a type may also be a schema, which has no hash."""
+"""The types that have no schemas inside. It is a tuple, because a type may also be a schema, which has no hash."""
 
 _NAME = re.compile(r"[^\W\d]\w*")
-"""Names, with letters of all languages, which Avro's own library takes though the specification does not."""
+"""A name, with letters of all languages, which Avro's own library accepts although the specification does not."""
 
 _JSON_TYPES: Mapping[str, Any] = {
     "int": int,
@@ -30,7 +30,7 @@ _JSON_TYPES: Mapping[str, Any] = {
     "record": Mapping,
     "error": Mapping,
 }
-"""What a default of each type is in JSON. A boolean is left out, because Python takes it for an int."""
+"""The Python types of a default in JSON, by Avro type. A boolean is left out, because to Python it is an int."""
 
 
 def qualify_name(name: str, namespace: str) -> str:
@@ -52,12 +52,12 @@ def read_namespace(name: str) -> str:
 
 
 def is_record(schema: Any) -> bool:
-    """Return True if a schema defines a record. Only there the attribute `fields` has a meaning."""
+    """Return True if a schema defines a record. Only in a record does the attribute `fields` have a meaning."""
     return isinstance(schema, Mapping) and schema.get("type") in ("record", "error")
 
 
 def collect_definitions(schema: Any, namespace: str = "") -> dict[str, Any]:
-    """Return the named types of a schema by full name. Each one names its namespace, so it can be moved."""
+    """Return the named types of a schema by full name. Each names its namespace, so it can be moved."""
     definitions: dict[str, Any] = {}
 
     def visit(inner: Any, outer_namespace: str) -> None:
@@ -72,7 +72,7 @@ def collect_definitions(schema: Any, namespace: str = "") -> dict[str, Any]:
 
 
 def find_invalid_name(schema: Any) -> str | None:
-    """Return an invalid name of a type, field or symbol, None if there is none."""
+    """Return an invalid name of a type, field or symbol, or None if there is none."""
     for full_name, definition in collect_definitions(schema).items():
         fields = [field["name"] for field in definition["fields"]] if is_record(definition) else []
         names = (*full_name.split("."), *fields, *definition.get("symbols", ()))
@@ -83,7 +83,7 @@ def find_invalid_name(schema: Any) -> str | None:
 
 
 def make_self_contained(schema: Any, others: Mapping[str, Any]) -> Any:
-    """Return the schema with all types of `others` it needs. Each is defined at its first use."""
+    """Return the schema with all types it needs from `others`. Each is defined at its first use."""
     definitions = {**others, **collect_definitions(schema)}
     defined: set[str] = set()
 
@@ -110,7 +110,7 @@ def make_self_contained(schema: Any, others: Mapping[str, Any]) -> Any:
 
 
 def strip_logical_types(schema: Any) -> Any:
-    """Return the schema without logical types and defaults: then fastavro reads and writes Avro's own types."""
+    """Return the schema without logical types and defaults, so fastavro reads and writes Avro's own types."""
     if isinstance(schema, Mapping):
         schema = {key: value for key, value in schema.items() if key != "logicalType"}
     stripped = replace_parts(schema, strip_logical_types)
@@ -133,9 +133,9 @@ def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> An
     """Decode a default from JSON. `resolve` returns a node's branches if it is a union, else its definition."""
     resolved = resolve(node)
     if isinstance(resolved, list) and default is not None:
-        # A default is of the first branch that it fits. Up to Avro 1.11 that had to be the first branch of all.
+        # A default belongs to the first branch it fits. Up to Avro 1.11, it had to fit the very first branch.
         return _decode_union_default(default, [b for b in map(resolve, resolved) if b["type"] != "null"], resolve)
-    # A default that does not fit its type stays as it is: registries may hold such schemas.
+    # A default that does not fit its type stays as it is, because registries may hold such schemas.
     match None if default is None else resolved["type"]:
         case "array" if isinstance(default, list):
             return [decode_default(item, resolved["items"], resolve) for item in default]
@@ -144,13 +144,13 @@ def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> An
         case "record" | "error" if isinstance(default, Mapping):
             return _decode_record_default(default, resolved["fields"], resolve)
         case "bytes" | "fixed" if isinstance(default, str):
-            # Bytes are written as characters of code points 0 to 255.
+            # Bytes are written as characters with the code points 0 to 255.
             return default.encode("latin-1")
     return default
 
 
 def _decode_union_default(default: Any, members: Sequence[Any], resolve: Callable[[Any], Any]) -> Any:
-    """Decode the default by the first member with a fitting type. It names its branch if there are several members."""
+    """Decode the default by the first member whose type it fits. It names its branch if there are several members."""
     matching_kind = next((kind for kind in members if fits_default(default, kind)), None)
     if matching_kind is None:
         return default
@@ -164,7 +164,7 @@ def get_branch_name(branch: str | Mapping[str, Any]) -> str:
 
 
 def fits_default(default: Any, kind: Mapping[str, Any]) -> bool:
-    """Check if a schema's default in JSON may be of a type. Lists and maps are not checked inside."""
+    """Return True if a schema's default in JSON may be of a type. The contents of lists and maps are not checked."""
     name = kind["type"]
     if isinstance(default, bool):
         return bool(name == "boolean")
@@ -189,7 +189,7 @@ def _decode_record_default(
 
 
 def narrow_to_field(schema: Any, path: Sequence[str]) -> Any:
-    """Return the schema with only the field at `path`, None if no value can have it.
+    """Return the schema with only the field at `path`, or None if no value can have this field.
 
     Raises LookupError if a union on the path has several types, so the field depends on the value.
     """
@@ -201,10 +201,10 @@ def narrow_to_field(schema: Any, path: Sequence[str]) -> Any:
 
 
 def _narrow_schema(schema: Any, path: Sequence[str], namespace: str, definitions: Mapping[str, Any]) -> Any:
-    """Narrow a type to the field at `path`. None if no value of it can have the field."""
+    """Narrow a type to the field at `path`. Return None if none of its values can have the field."""
     schema = definitions.get(qualify_name(schema, namespace), schema) if isinstance(schema, str) else schema
     kind = schema.get("type") if isinstance(schema, Mapping) else None
-    # A map keeps its whole values: `path` may name any key.
+    # A map keeps its whole values, because `path` may name any key.
     if not path or kind == "map":
         return schema
     if isinstance(schema, list):
@@ -227,7 +227,7 @@ def _narrow_union(schema: Sequence[Any], path: Sequence[str], namespace: str, de
 def _narrow_record(
     schema: Mapping[str, Any], path: Sequence[str], namespace: str, definitions: Mapping[str, Any]
 ) -> Any:
-    """Return the record with only the first field of the path, narrowed to the rest of it. None without this field."""
+    """Return the record with only the first field of the path, narrowed to the rest, or None if it lacks this field."""
     for field in schema["fields"]:
         if field["name"] == path[0]:
             kind = _narrow_schema(field["type"], path[1:], namespace, definitions)
@@ -238,7 +238,7 @@ def _narrow_record(
 
 
 def replace_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of a schema after `change` of its inner schemas."""
+    """Return a copy of a schema in which `change` was applied to its inner schemas."""
     if isinstance(schema, list):
         return [change(branch) for branch in schema]
     if not isinstance(schema, Mapping) or schema["type"] in _WITHOUT_PARTS:

@@ -1,8 +1,7 @@
 """Avro schemas as Connect's transforms see them: structs with fields, optional or required, some with a default.
 
-In memory, every named type is a reference by its full name, so fields can be moved freely.
-`EditableSchema.write_schema` writes each definition at the first use of its name. Source of the mapping from Connect:
-Confluent's AvroData.
+In memory, named types are referred to by their full names, so fields can be moved freely. `EditableSchema.write_schema`
+writes each definition at the first use of its name. Source of the mapping from Connect: Confluent's AvroData.
 """
 
 import json
@@ -22,14 +21,14 @@ from kafka_s3_platform.connect.avro.schema import (
 from kafka_s3_platform.core.model.connect import DataError, Schema
 
 NAMELESS = f"{NAMESPACE}.{DEFAULT_NAME}"
-"""AvroData's name for a record without a name in Connect."""
+"""The name that AvroData gives to a record without a name in Connect."""
 
 DATE: Mapping[str, Any] = {"type": "int", "logicalType": "date"}
 TIME: Mapping[str, Any] = {"type": "int", "logicalType": "time-millis"}
 TIMESTAMP: Mapping[str, Any] = {"type": "long", "logicalType": "timestamp-millis"}
 
 _TYPE_KEYS = ("items", "values", "type")
-"""The attributes that hold inner schemas, but for the fields of a record."""
+"""The attributes that hold inner schemas, except for the fields of a record."""
 
 _LOGICAL = {"date": "Date", "time-millis": "Time", "timestamp-millis": "Timestamp", "decimal": "Decimal"}
 _TYPES = {
@@ -46,7 +45,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a record. `node` is its type, `default` is decoded (see `model.connect`), None without one."""
+    """A field of a record. `node` is its type, `default` its decoded default (see `model.connect`) or None."""
 
     name: str
     node: Any
@@ -56,10 +55,10 @@ class Field:
 
 @dataclass(frozen=True)
 class EditableSchema:
-    """A schema in parts: `root` is a node, `names` is full name -> definition, for references by nodes.
+    """A schema in parts: `root` is a node, `names` maps full names, as nodes use them, to definitions.
 
-    `subject` and `version` stay after a change of the schema, as with Connect's `SchemaUtil.copySchemaBasics`. So
-    `schema.compatibility` can still order the changed schemas. `origin` is the schema before any change.
+    If the schema is changed, `subject` and `version` stay, as with Connect's `SchemaUtil.copySchemaBasics`, so
+    `schema.compatibility` can still order changed schemas. `origin` is the schema before any change.
     """
 
     root: Any
@@ -82,7 +81,7 @@ class EditableSchema:
         return Schema(text, None, self.subject, self.version)
 
     def split_optional(self, node: Any) -> tuple[Any, bool]:
-        """Return a union's only type besides null, and True if null is in it. For any other node, itself and False."""
+        """Return a union's only type besides null, and True if null is in it. Return any other node, and False."""
         if isinstance(node, list):
             others = [branch for branch in node if branch != "null"]
             if len(others) == 1:
@@ -90,7 +89,7 @@ class EditableSchema:
         return node, False
 
     def find_type(self, node: Any) -> str:
-        """Return Connect's name of a node's type, as in Cast's `spec`; or struct, bytes, array, map, union, null."""
+        """Return Connect's name of a node's type, as in Cast's `spec`, or struct, bytes, array, map, union or null."""
         inner, _ = self.split_optional(node)
         if isinstance(inner, list):
             return "union"
@@ -100,14 +99,14 @@ class EditableSchema:
         return _TYPES.get(str(definition["type"]), str(definition["type"]))
 
     def find_logical_type(self, node: Any) -> str | None:
-        """Return Date, Time, Timestamp or Decimal. AvroData treats other logical types as plain numbers."""
+        """Return Date, Time, Timestamp, Decimal or None. AvroData treats other logical types as plain numbers."""
         inner, _ = self.split_optional(node)
         if isinstance(inner, list):
             return None
         return _LOGICAL.get(self.find_definition(inner).get("logicalType", ""))
 
     def find_definition(self, node: Any) -> Mapping[str, Any]:
-        """Return the definition of a node: of a reference the named type, of `string` the object {"type": "string"}."""
+        """Return the definition of a node: the named type for a reference, {"type": "string"} for `string`."""
         if isinstance(node, str):
             return self.names.get(node, {"type": node})
         if isinstance(node["type"], dict):
@@ -115,7 +114,7 @@ class EditableSchema:
         return node  # type: ignore[no-any-return]
 
     def list_fields(self, node: Any, purpose: str) -> list[Field]:
-        """Return the fields of a record. Raise DataError if the node is no record."""
+        """Return the fields of a record. Raise DataError if the node is not a record."""
         if self.find_type(node) != "struct":
             raise DataError(f"Only Struct objects supported for [{purpose}], found: {self.find_type(node)}")
         return [self._read_field(field) for field in self.find_definition(self.split_optional(node)[0])["fields"]]
@@ -126,12 +125,12 @@ class EditableSchema:
         return list(self.find_definition(self.split_optional(self.root)[0])["fields"])
 
     def replace_fields(self, fields: Iterable[Mapping[str, Any]]) -> "EditableSchema":
-        """Return the schema with other fields in its root. DataError if two share a name, or one contains the root."""
+        """Return the schema with other root fields. Raise DataError if two share a name, or one contains the root."""
         name = self.split_optional(self.root)[0]
         return self.replace_record(name, {**self.names[name], "fields": list(fields)})
 
     def replace_record(self, name: str, definition: Mapping[str, Any]) -> "EditableSchema":
-        """Return the schema with another definition of the root's named type, perhaps under another name."""
+        """Return the schema with another definition of the root's named type, which may get another name."""
         fields = definition.get("fields", [])
         _check_fields(fields)
         old_name, optional = self.split_optional(self.root)
@@ -144,7 +143,7 @@ class EditableSchema:
         return replace(self, root=root, names={**names, name: definition})
 
     def make_nameless_record(self, fields: Iterable[Mapping[str, Any]]) -> "EditableSchema":
-        """Return a new record of some fields of this schema, with AvroData's name for records without a name."""
+        """Return a new record with some fields of this schema, and with AvroData's name for records without a name."""
         field_list = list(fields)
         _check_fields(field_list)
         used_names = set(_find_references(field_list, self.names, set()))
@@ -166,7 +165,7 @@ class EditableSchema:
 
 
 def make_optional(node: Any, default: Any = None) -> list[Any]:
-    """Return a union with null. Avro requires the default's branch first."""
+    """Return a union with null. The branch of the default comes first, as Avro requires."""
     return ["null", node] if default is None else [node, "null"]
 
 
@@ -178,7 +177,7 @@ def declare_field(name: str, node: Any, *, optional: bool) -> dict[str, Any]:
 
 
 def _check_fields(fields: Iterable[Mapping[str, Any]]) -> None:
-    """Raise DataError if two fields have one name."""
+    """Raise DataError if two fields have the same name."""
     names: set[str] = set()
     for field in fields:
         if field["name"] in names:
@@ -199,11 +198,11 @@ def _replace_definitions(node: Any, namespace: str, names: dict[str, Mapping[str
 
 
 def _define_type(node: Mapping[str, Any], namespace: str, names: dict[str, Mapping[str, Any]]) -> str:
-    """Move a named type, with the types inside of it, to `names`. Return its full name."""
+    """Move a named type and the types inside it to `names`. Return its full name."""
     full = read_full_name(node, namespace)
     inner_namespace = read_namespace(full)
     definition = {key: full if key == "name" else value for key, value in node.items() if key != "namespace"}
-    # Known before its fields, which may name the type itself.
+    # Stored before its fields, because they may name the type itself.
     names[full] = definition
     if is_record(node):
         fields = [{**f, "type": _replace_definitions(f["type"], inner_namespace, names)} for f in node["fields"]]
@@ -212,7 +211,7 @@ def _define_type(node: Mapping[str, Any], namespace: str, names: dict[str, Mappi
 
 
 def _find_references(node: Any, names: Mapping[str, Any], visited: set[str]) -> Iterator[str]:
-    """Yield the names referenced by a node or a list of fields, directly or through other types."""
+    """Yield the names that a node or a list of fields refers to, directly or through other types."""
     if isinstance(node, list):
         for item in node:
             yield from _find_references(item, names, visited)
@@ -228,14 +227,14 @@ def _find_references(node: Any, names: Mapping[str, Any], visited: set[str]) -> 
 
 
 class _SchemaWriter:
-    """Writes nodes as a schema, with each definition in the place of the first use of its name."""
+    """Writes nodes as a schema, with each definition at the first use of its name."""
 
     def __init__(self, names: Mapping[str, Mapping[str, Any]]) -> None:
         self._names = names
         self._written: set[str] = set()
 
     def write_node(self, node: Any, namespace: str) -> Any:
-        """Return a type as Avro's JSON: a named type is written in full at its first use, then by its name."""
+        """Return a type as Avro's JSON. A named type is written in full at its first use, and later by its name."""
         if isinstance(node, list):
             return [self.write_node(branch, namespace) for branch in node]
         if isinstance(node, dict):
@@ -246,7 +245,7 @@ class _SchemaWriter:
         return self._definition(self._names[node], namespace)
 
     def _definition(self, definition: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-        """Write a definition with its name and namespace apart, and the namespace only if it changes."""
+        """Write a definition with separate name and namespace. The namespace is left out if it does not change."""
         declared, _, name = definition["name"].rpartition(".")
         namespace_entry = {"namespace": declared} if declared != namespace else {}
         definition_json = {"type": definition["type"], "name": name, **namespace_entry}

@@ -28,9 +28,9 @@ class AvroSchema:
         return {"type": node} if isinstance(node, str) else node
 
     def complete(self, node: Any, defined: set[str] | None = None) -> Any:
-        """Return a part of the schema with the definition of each type it names, at the first use of the name.
+        """Return a part of the schema with the definition of each type it names at the first use of the name.
 
-        The names in `defined` are defined before it. Names defined by it are added.
+        The names in `defined` are already defined before this part. The names this part defines are added to them.
         """
         defined = set() if defined is None else defined
         if isinstance(node, str):
@@ -60,7 +60,7 @@ class AvroSchema:
     def compile_choice(self, members: Sequence[Any]) -> Callable[[Any], tuple[int, Any]]:
         """Compile a function from `(branch, value)` to the member's index and the value.
 
-        The function raises TypeError for a value without a branch, LookupError for a branch of another union.
+        The function raises TypeError for a value that names no branch, and LookupError for a branch of another union.
         """
         places = {get_branch_name(self.resolve(member)): at for at, member in enumerate(members)}
 
@@ -79,7 +79,7 @@ class AvroSchema:
 
 
 def is_text(schema: Schema) -> bool:
-    """Return True if all values of a schema are text, bytes or null, but not all of them null."""
+    """Return True if all values of a schema are text, bytes or null, and not all are null."""
     avro = AvroSchema(schema.avro)
     resolved = avro.resolve(avro.root)
     kinds = [avro.kind(node) for node in resolved] if isinstance(resolved, list) else [avro.kind(avro.root)]
@@ -90,7 +90,7 @@ _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
 
 def decode_decimal(unscaled: bytes, scale: int) -> Decimal:
-    """Return the decimal number of these bytes. Raise ValueError if there are too many bytes."""
+    """Return the decimal number that these bytes hold. Raise ValueError if there are too many bytes."""
     if len(unscaled) > MAX_DECIMAL_BYTES:
         raise ValueError(f"a decimal of {len(unscaled):,} bytes, read are {MAX_DECIMAL_BYTES:,}")
     return _EXACT.scaleb(Decimal(int.from_bytes(unscaled, "big", signed=True)), -scale)
@@ -99,7 +99,7 @@ def decode_decimal(unscaled: bytes, scale: int) -> Decimal:
 def encode_unscaled(number: int, size: int | None = None) -> bytes:
     """Return the unscaled number of a decimal as Avro stores it: two's complement, big-endian.
 
-    `size` is the size of a fixed type. Without it, the number takes as few bytes as possible. Raise OverflowError if
+    `size` is the size of a fixed type. Without it, the number takes as few bytes as possible. Raises OverflowError if
     the number does not fit.
     """
     # There is one more negative number than positive ones: -128 fits into a byte, 128 does not.
@@ -108,5 +108,5 @@ def encode_unscaled(number: int, size: int | None = None) -> bytes:
 
 
 def shorten_float(value: float) -> float:
-    """Return the shortest decimal number for the same 32-bit float: 0.1, not 0.10000000149011612."""
+    """Return the shortest decimal number for the same 32-bit float, such as 0.1 and not 0.10000000149011612."""
     return float(str(np.float32(value)))

@@ -3,8 +3,8 @@
 Confluent's wire format has a magic byte 0, the schema's id in four bytes (big-endian), then the data. Source: Confluent
 Schema Registry's documentation, "Formats, Serializers, and Deserializers", section "Wire format".
 
-A header may name the schema instead: then keys and values hold bare data. Confluent's HeaderSchemaIdSerializer
-(Confluent Platform 8.1) writes a magic byte 1 and the 16 bytes of the schema's GUID. All of its readers also take a
+If a header names the schema instead, keys and values hold bare data. Confluent's HeaderSchemaIdSerializer (Confluent
+Platform 8.1) writes a magic byte 1 and the 16 bytes of the schema's GUID. All readers of such headers also accept a
 magic byte 0 and an id of four bytes. For Protobuf, the message indexes follow. Source:
 `confluent_kafka.schema_registry.serde.SchemaId`.
 """
@@ -21,18 +21,18 @@ from kafka_s3_platform.core.model.connect import Int64s, Positions, Side
 
 PREFIX_BYTES = 5
 NO_ID = -1
-"""The id of nulls, and of values that are not in the wire format."""
+"""Stands for the id of a null, or of a value that is not in the wire format."""
 
 
 def read_schema_ids(raw: pa.BinaryArray) -> Int64s:
-    """Return the schema id of each value, NO_ID for nulls and for values outside the wire format."""
+    """Return the schema id of each value, or NO_ID for a null or a value that is not in the wire format."""
     starts, ends, data = read_extents(raw)
     ids = np.full(len(raw), NO_ID, np.int64)
     rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False) & (ends - starts >= PREFIX_BYTES))
     if not len(rows):
         return ids
     value_starts = starts[rows]
-    # Each value's bytes lie far from those of the value before. So they are fetched in two steps, not in five.
+    # The bytes of a value lie far from the value before it. So they are fetched in two steps, not in five.
     words = np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))[value_starts].astype(np.int64)
     numbers = (words & 0xFFFFFF) << 8 | data[value_starts + PREFIX_BYTES - 1]
     # The highest byte of `words` is the magic byte, which has to be 0.
@@ -41,7 +41,7 @@ def read_schema_ids(raw: pa.BinaryArray) -> Int64s:
 
 
 def read_extents(raw: pa.BinaryArray) -> tuple[Int64s, Int64s, npt.NDArray[np.uint8]]:
-    """Return start and end of each value, and the bytes they refer to. For nulls they mean nothing."""
+    """Return the start and end of each value, and the bytes they refer to. For nulls, start and end mean nothing."""
     _, offsets, data = raw.buffers()
     bounds = (
         np.frombuffer(offsets, np.int32, len(raw) + 1, raw.offset * 4).astype(np.int64)
@@ -54,10 +54,10 @@ def read_extents(raw: pa.BinaryArray) -> tuple[Int64s, Int64s, npt.NDArray[np.ui
 def map_schema_ids(
     raw: pa.BinaryArray, ids: Mapping[int, int], bare: pa.BooleanArray | None = None
 ) -> tuple[pa.BinaryArray, Positions, Int64s]:
-    """Replace the schema ids of values by `ids` (old -> new). Values outside the wire format stay.
+    """Replace the schema ids of values. `ids` maps old ids to new ones. Values that are not in the wire format stay.
 
-    So do `bare` ones: no byte of them is an id. Values with ids missing in `ids` stay too: also return their positions,
-    and these ids.
+    So do `bare` values, which contain no id, and values whose id is not in `ids`. The latter's positions and ids are
+    returned too.
     """
     old_ids = read_schema_ids(raw)
     if bare is not None:
@@ -72,7 +72,7 @@ def map_schema_ids(
 
 
 def write_schema_ids(raw: pa.BinaryArray, ids: Int64s) -> pa.BinaryArray:
-    """Write each id into its value, of PREFIX_BYTES at least. Nulls and values with NO_ID stay."""
+    """Write each id into its value, which has at least PREFIX_BYTES. Nulls and values with NO_ID stay."""
     if not len(raw):
         return raw
     starts, ends, data = read_extents(raw)
@@ -101,9 +101,10 @@ SCHEMA_HEADERS: Mapping[Side, str] = {"key": "__key_schema_id", "value": "__valu
 
 
 def read_schema_names(headers: pa.ListArray, side: Side) -> pa.BinaryArray | None:
-    """Read each record's header of this side's schema, null if there is none. None if all are.
+    """Read the header that names this side's schema in each record, null if there is none. Return None if all are null.
 
-    It is empty if the header is null, or if its first and its last one differ: some readers take one, some the other.
+    It is empty if the header is null, or if the first and last such headers differ. Some readers take the first, some
+    the last.
     """
     flat = pc.list_flatten(headers)
     keys, values = flat.flatten()
@@ -119,7 +120,7 @@ def read_schema_names(headers: pa.ListArray, side: Side) -> pa.BinaryArray | Non
 
 
 def parse_schema_name(text: bytes) -> tuple[str | int, bytes]:
-    """Return the GUID or the id in such a header, and the bytes behind. ValueError: it names neither."""
+    """Return the GUID or the id in such a header, and the bytes after it. Raise ValueError if it has neither."""
     if text[:1] == b"\1" and len(text) >= 17:
         return str(uuid.UUID(bytes=text[1:17])), text[17:]
     if text[:1] == b"\0" and len(text) >= PREFIX_BYTES:
@@ -128,7 +129,7 @@ def parse_schema_name(text: bytes) -> tuple[str | int, bytes]:
 
 
 def encode_schema_name(name: str | int, rest: bytes) -> bytes:
-    """Return the header's bytes. With an id, they are also the prefix of the wire format."""
+    """Return the header's bytes. If `name` is an id, they are also the prefix of the wire format."""
     if isinstance(name, int):
         return b"\0" + name.to_bytes(PREFIX_BYTES - 1, "big") + rest
     return b"\1" + uuid.UUID(name).bytes + rest

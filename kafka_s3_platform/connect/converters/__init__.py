@@ -12,13 +12,13 @@ __all__ = ["ConvertedPayload", "Converter", "new_converter"]
 def new_converter(settings: ConverterSettings, topic: str, is_key: bool) -> Converter:
     """Return the converter of a topic's keys or values. It contacts no server before it converts the first value.
 
-    Raises ConfigError if the format needs a Schema Registry, and the settings name none; a user's class cannot be
+    Raises ConfigError if the format needs a Schema Registry and the settings name none, or if a user's class cannot be
     loaded.
     """
     plain: dict[str, Callable[[str, bool], Converter]] = {"BYTES": BytesConverter, "STRING": StringConverter}
     if settings.format in plain:
         return plain[settings.format](topic, is_key)
-    # Each of these formats loads its own libraries: they are imported only when needed.
+    # Each of these formats loads its own libraries, so each is imported only when it is needed.
     if settings.is_plugin:
         from kafka_s3_platform.connect.converters.own_class import OwnClassConverter
 
@@ -35,7 +35,7 @@ def new_converter(settings: ConverterSettings, topic: str, is_key: bool) -> Conv
 
 
 def _new_registry_converter(settings: ConverterSettings, topic: str, is_key: bool) -> Converter:
-    """Return the converter of a format with a Schema Registry. ConfigError if the settings name none."""
+    """Return the converter of a format with a Schema Registry. Raise ConfigError if the settings name none."""
     side = "key" if is_key else "value"
     if settings.registry is None:
         raise ConfigError(f"{side}s of {settings.format} need {side}.converter.schema.registry.url (topic {topic})")

@@ -39,7 +39,7 @@ class AvroPayload(Payload):
     avro_start = PREFIX_BYTES
 
     def columns(self) -> pa.StructArray | None:
-        """Return the fields as columns in physical types, with null rows for nulls. None if there is no quick way."""
+        """Return the fields as columns in physical types, with null rows for nulls, or None if there is no fast way."""
         if len(self.schemas) != 1 or self.raw is None or "objects" in self.__dict__:
             return None
         return read_columns(self.schemas[0].avro, self.raw, PREFIX_BYTES)
@@ -48,7 +48,7 @@ class AvroPayload(Payload):
         return self._decode_rows([_compile_reader(schema.text) for schema in self.schemas])
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """Return the field at `path` of each record, MISSING without it. Only this field is decoded, if possible."""
+        """Return the field at `path` of each record, or MISSING. If possible, only this field is decoded."""
         if "objects" in self.__dict__ or not path:
             return super().field(path)
         columns = self.columns() if len(path) == 1 else None
@@ -61,7 +61,7 @@ class AvroPayload(Payload):
         return [MISSING if value is None else get_field(value, path) for value in objects]
 
     def _list_column(self, columns: pa.StructArray, name: str) -> list[Any]:
-        """Return the values of one column, MISSING for a null record, or if no schema has the field."""
+        """Return the values of one column, MISSING for null records. All are MISSING if no schema has the field."""
         if columns.type.get_field_index(name) < 0:
             return [MISSING] * len(self)
         values: list[Any] = columns.field(name).to_pylist()
@@ -71,7 +71,7 @@ class AvroPayload(Payload):
         return values
 
     def _decode_rows(self, readers: Sequence[AvroObjects | None]) -> list[Any]:
-        """Decode each value by the reader of its schema, None for nulls and for a schema without a reader."""
+        """Decode each value with the reader of its schema. A null, or a value whose schema has none, becomes None."""
         rows = pa.array(self.raw).to_numpy(zero_copy_only=False)
         row_readers = [readers[code] if code != NO_SCHEMA else None for code in self.codes.tolist()]
         return [None if r is None else r.read(row, PREFIX_BYTES) for r, row in zip(row_readers, rows, strict=True)]
@@ -85,7 +85,7 @@ class AvroConverter:
         self._registry = registry
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
-        """Check the bytes of each value against the schema of its id. They are decoded at first use only."""
+        """Check the bytes of each value against the schema its id names. They are decoded only when first used."""
         ids = read_schema_ids(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: list[Schema] = []
@@ -131,11 +131,11 @@ _NO_SCHEMA = (
     *(AttributeError, LookupError, TypeError, ValueError, RecursionError, PermanentError),
     *(fastavro.schema.SchemaParseException, fastavro.schema.UnknownType),
 )
-"""The errors for texts that are JSON, but no Avro schema that we can read."""
+"""The errors raised for a text that is JSON, but not an Avro schema that can be read."""
 
 
 def _inline_references(text: str, references: Mapping[str, str]) -> str:
-    """Return the schema with the types of its referenced schemas."""
+    """Return the schema with the types of the schemas it refers to."""
     if not references:
         return text
     definitions: dict[str, Any] = {}
@@ -152,7 +152,7 @@ def _compile_reader(text: str) -> AvroObjects:
 
 @lru_cache
 def _compile_field_reader(text: str, path: tuple[str, ...]) -> AvroObjects | None:
-    """Return a decoder of the field at `path` alone. None: no value of the schema has it."""
+    """Return a decoder of only the field at `path`, or None if no value of the schema has it."""
     schema = json.loads(text)
     narrowed = narrow_to_field(schema, path)
     return None if narrowed is None else AvroObjects(schema, narrowed)

@@ -1,6 +1,6 @@
 """The interface of converters, their reports of failed records, and the converters of bytes and strings.
 
-A *loss* is a part of a value missing in its converted form: it is noted, and the record is archived nevertheless.
+A *loss* is a part of a value missing from its converted form. It is noted, and the record is archived anyway.
 """
 
 import json
@@ -33,7 +33,7 @@ SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException
 
 
 class _Lost(threading.local):
-    """The losses of this thread's current value: the first place for each sentence of its note."""
+    """The losses of this thread's current value: the first place of each loss, by the sentence of its note."""
 
     def __init__(self) -> None:
         self.places: dict[str, str] = {}
@@ -43,17 +43,17 @@ lost = _Lost()
 
 
 class BadRecordError(Exception):
-    """One record cannot be converted. The message is the reason, cut if long. Never leaves the converters."""
+    """One record cannot be converted. The message is the reason, cut if long. It never leaves the converters."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(cut_reason(reason))
 
 
 def explain_bad_record(err: Exception) -> str:
-    """Explain why one record cannot be converted. Raise all errors except for the record's own.
+    """Explain why one record cannot be converted. Raise the error if it is not the record's fault.
 
-    Schemas and values come from strangers, and may cause unknown errors in libraries. So every other error counts as
-    the record's fault. An error of the operating system never does.
+    Schemas and values come from strangers, and may cause any error in a library. So every error counts as the record's
+    fault, except for the platform's own errors and the operating system's.
 
     Raises:
         PlatformError: `err` itself, if it is one.
@@ -72,10 +72,10 @@ def explain_bad_record(err: Exception) -> str:
 
 
 def check_walkable(avro: str) -> str:
-    """Return the text of an Avro schema made from a stranger's, if its values can be written and read back.
+    """Return the text of an Avro schema made from a stranger's schema, if its values can be written and read back.
 
     Raises:
-        BadRecordError: its values could be nested too deep, or be too many.
+        BadRecordError: its values could be nested too deeply, or be too many.
         Exception: fastavro's error for an invalid schema, such as a decimal with a scale above its precision.
     """
     try:
@@ -90,7 +90,7 @@ def check_walkable(avro: str) -> str:
 class ConvertedPayload:
     """The payload of the converted records, their positions in the input, and the failures of all other records.
 
-    `losses` has, by position in the input, the parts of the record missing in the payload.
+    `losses` has, by position in the input, notes on the parts of a record missing from the payload.
     """
 
     payload: Payload
@@ -100,7 +100,7 @@ class ConvertedPayload:
 
     @property
     def notes(self) -> Notes:
-        """All notes of losses, with the numbers of records."""
+        """The notes of all losses, each with its number of records."""
         notes = Notes()
         for loss in self.losses.values():
             notes.join(loss)
@@ -108,21 +108,21 @@ class ConvertedPayload:
 
 
 class DecodedPayload(Payload):
-    """Values decoded already. Around each of them, `raw` has a frame, such as the id of its schema."""
+    """Values already decoded. In `raw`, each value has a frame, such as the id of its schema."""
 
     raw_is_value = False
 
 
 DecodeRow = Callable[[bytes], tuple[Schema | None, Any, Notes | None]]
-"""Decodes the bytes of one record to the schema, the value, and notes of the value's losses, if any."""
+"""Decodes the bytes of one record to the schema, the value, and notes of the value's losses, if it has any."""
 
 
 @dataclass(frozen=True)
 class Serializer:
     """Writes values of one Avro schema in a format with a Schema Registry.
 
-    `schema_type` and `text` are the schema to register there. `body` returns the bytes of a value behind the schema's
-    id, or raises one of VALUE_ERRORS if the value does not fit it.
+    `schema_type` and `text` are the schema to register. `body` returns the bytes after the schema's id, or raises one
+    of VALUE_ERRORS if the value does not fit the schema.
     """
 
     schema_type: str
@@ -134,10 +134,10 @@ class Converter(Protocol):
     """Converts bytes to keys or values. Nulls stay nulls."""
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
-        """Convert a batch. `offsets` are the offsets of its records, for the failures.
+        """Convert a batch. `offsets` are the offsets of its records, to name in failures.
 
         Raises:
-            RegistryUnavailableError: the Registry did not answer, or failed itself.
+            RegistryUnavailableError: the Registry did not answer, or reported an internal failure.
             AuthorizationError: the Registry refused the credentials.
         """
         ...
@@ -145,7 +145,7 @@ class Converter(Protocol):
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a converter's records, for messages: topic, key or value, and Connect's class of it."""
+    """The origin of a converter's records, for messages: the topic, key or value, and the name of Connect's class."""
 
     topic: str
     is_key: bool
@@ -154,7 +154,7 @@ class Origin:
 
     @property
     def subject(self) -> str:
-        """The subject in the Registry, by TopicNameStrategy."""
+        """The subject in the Registry according to TopicNameStrategy."""
         return f"{self.topic}-{'key' if self.is_key else 'value'}"
 
     def failure(self, offset: int, reason: str) -> RecordFailure:
@@ -169,7 +169,7 @@ class Origin:
         )
 
     def split_failures(self, payload: Payload, reasons: Mapping[int, str], offsets: Int64s) -> ConvertedPayload:
-        """Take bad records out of the payload of all records, and report each with its reason (position -> reason)."""
+        """Take the bad records out of the payload, and report each. `reasons` has the reasons by position."""
         if not reasons:
             return ConvertedPayload(payload, np.arange(len(payload)))
         bad_positions = sorted(reasons)
@@ -186,10 +186,10 @@ class Origin:
         *,
         keeps_raw: bool = True,
     ) -> ConvertedPayload:
-        """Decode the values of a batch one by one: each undecodable one fails alone. Nulls stay nulls.
+        """Decode the values of a batch one by one, so a value that cannot be decoded fails alone.
 
-        `explain` returns the reason of a failure, or raises an error other than the record's own. `keeps_raw`: the
-        payload keeps the bytes, so they can be written as they were read.
+        Nulls stay nulls. `explain` returns the reason for a failure, or raises the error if it is not the record's
+        fault. If `keeps_raw`, the payload keeps the bytes, so they can be written as they were read.
         """
         objects: list[Any] = [None] * len(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
@@ -213,7 +213,7 @@ class Origin:
 
 
 def spread_values(values: Sequence[Any], mask: npt.NDArray[np.bool_], otherwise: Any) -> list[Any]:
-    """Return a list with the values, in their order, at the true places of the mask, and `otherwise` elsewhere."""
+    """Return a list with the values, in their order, where the mask is true, and `otherwise` elsewhere."""
     spread_out = [otherwise] * len(mask)
     for position, value in zip(np.flatnonzero(mask).tolist(), values, strict=True):
         spread_out[position] = value
@@ -225,7 +225,7 @@ STRING_SCHEMA = Schema('"string"')
 
 
 class BytesConverter:
-    """Connect's ByteArrayConverter. It accepts all bytes."""
+    """Connect's ByteArrayConverter. It accepts any bytes."""
 
     def __init__(self, topic: str, is_key: bool) -> None:
         self._origin = Origin(topic, is_key, "org.apache.kafka.connect.converters.ByteArrayConverter")
@@ -235,7 +235,7 @@ class BytesConverter:
 
 
 class StringPayload(Payload):
-    """Values of UTF-8."""
+    """Texts in UTF-8."""
 
     def _decode(self) -> Sequence[Any]:
         strings: list[Any] = pa.array(self.raw).cast(pa.string()).to_pylist()
@@ -243,20 +243,20 @@ class StringPayload(Payload):
 
 
 class StringConverter:
-    """Connect's StringConverter, but bytes other than UTF-8 fail. Connect replaces them by question marks."""
+    """Connect's StringConverter, but bytes other than UTF-8 fail. Connect replaces them with question marks."""
 
     def __init__(self, topic: str, is_key: bool) -> None:
         name = "org.apache.kafka.connect.storage.StringConverter"
         self._origin = Origin(topic, is_key, name, SERIALIZATION_EXCEPTION)
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
-        """Check each value for UTF-8. The text is decoded at first use only."""
+        """Check that each value is UTF-8. The text is decoded only when it is first used."""
         payload = StringPayload(raw, make_codes(raw), (STRING_SCHEMA,))
         return self._origin.split_failures(payload, find_invalid_utf8(raw), offsets)
 
 
 def make_codes(raw: pa.BinaryArray) -> Int32s:
-    """Return the code 0 for each value, and NO_SCHEMA for nulls."""
+    """Return the code 0 for each value, and NO_SCHEMA for each null."""
     return np.where(raw.is_null().to_numpy(zero_copy_only=False), NO_SCHEMA, 0).astype(np.int32)
 
 
@@ -270,7 +270,7 @@ def is_utf8(raw: pa.BinaryArray) -> bool:
 
 
 def find_invalid_utf8(raw: pa.BinaryArray) -> dict[int, str]:
-    """Find the values other than UTF-8. Return the reason for each position."""
+    """Find the values that are not UTF-8. Return the reason for each by its position."""
     if is_utf8(raw):
         return {}
     reasons = {}

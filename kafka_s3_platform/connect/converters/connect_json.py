@@ -1,7 +1,7 @@
-"""Reads values of Connect's JSON as plain objects in Avro's physical form, and refuses those unfit for their schema.
+"""Reads values of Connect's JSON as plain objects in Avro's physical form. Refuses those that do not fit their schema.
 
-Each Connect type is compiled to a reader of its values. `place` is the place of a value, for errors; a *slot* is a use
-of a type, perhaps optional or with a default.
+Each Connect type is compiled to a reader of its values. In errors, `place` names the place of a value. A *slot* is one
+use of a type, which may be optional or have a default.
 """
 
 import base64
@@ -23,15 +23,15 @@ ReadConnectJson = Callable[[Any], Any]
 INT_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _json = msgspec.json.Encoder(decimal_format="number")
 _MISFIT = 4
-"""The cost of trying an unfit type of a union, counted as this number of values."""
+"""The cost of trying a type of a union that does not fit, as a number of values."""
 
 _EXACT_INTS = 1 << 53
-"""Each whole number below it is a double, and written as one."""
+"""Each whole number below it is exactly a double, and is written as one."""
 
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
 ADDED = "it is written as its default, or as null"
-"""The end of a note about a field listed in the schema and missing in a record."""
+"""The end of a note about a field that the schema lists and a record lacks."""
 
 
 class _SpentError(Exception):
@@ -41,15 +41,15 @@ class _SpentError(Exception):
 class Readers(threading.local):
     """Makes a reader for the values of each Connect type.
 
-    Readers count the values of each record. A schema may add a thousand absent fields to an object of two bytes, and
-    with nested unions every combination of types may be tried.
+    Readers count the values of each record, because a schema may add a thousand absent fields to an object of two
+    bytes, and with nested unions every combination of types may be tried.
 
     An absent field becomes the default of its slot, or null. A null stays null, and is refused if its slot is not
-    optional. With `replaces_nulls` it becomes the default too.
+    optional. With `replaces_nulls`, a null becomes the default too.
 
-    `left_out` names the last record's first property missing in its schema, so its value lacks it. `added` names its
-    schema's first field missing in the record, so its value has more. None if there is none. Counts and names belong to
-    the thread: a restore reads back in another one.
+    `left_out` names the first property of the last record that its schema does not list, so its value lacks it. `added`
+    names the first field of the schema that the record lacks, so it was added to the value. Each is None if there is no
+    such property or field. Each thread has its own counts and names, because a restore reads back in another thread.
     """
 
     def __init__(self, *, replaces_nulls: bool = False) -> None:
@@ -60,7 +60,7 @@ class Readers(threading.local):
         self.added: str | None = None
 
     def compile_record(self, slot: Slot) -> Callable[[Any, int], Any]:
-        """Compile a reader of a record's whole value, from the value and its number of bytes."""
+        """Compile a reader of a record's whole value. The reader takes the value and its number of bytes."""
         read = self.compile_slot(slot, "")
 
         def value(json_value: Any, size: int) -> Any:
@@ -84,9 +84,9 @@ class Readers(threading.local):
             raise _SpentError
 
     def compile_slot(self, slot: Slot, place: str) -> ReadConnectJson:
-        """Compile a reader of the values of a slot. Absent ones are given to it as MISSING.
+        """Compile a reader of the values of a slot. An absent value is given to the reader as MISSING.
 
-        `place` names the slot in errors. Empty: the whole value.
+        `place` names the slot in errors. It is empty for the whole value.
         """
         read = self._compile_type(slot.type, place)
         null = None if slot.optional else MISSING
@@ -127,7 +127,7 @@ class Readers(threading.local):
     def _compile_struct(self, kind: ConnectType, place: str) -> ReadConnectJson:
         """Compile a reader of objects.
 
-        Properties missing in the schema are left out, kept apart, or refused.
+        Properties not listed in the schema are left out, kept apart, or refused.
         """
         if kind in self._structs:
             return self._structs[kind]
@@ -155,7 +155,7 @@ class Readers(threading.local):
                     self.left_out = self.left_out or f"{others[0][:100]!r}{place and f' of {place}'}"
             return {name: value(json_value.get(name, MISSING)) for name, value in fields}
 
-        # Known before its fields are compiled: a struct may contain itself.
+        # Stored before its fields are compiled, because a struct may contain itself.
         self._structs[kind] = read
         fields += [
             (slot.name, self.compile_slot(slot, f"{place}.{slot.name}" if place else slot.name)) for slot in kind.fields
@@ -163,7 +163,7 @@ class Readers(threading.local):
         return read
 
     def _compile_map(self, kind: ConnectType, key: ReadConnectJson, place: str) -> ReadConnectJson:
-        """Compile a reader of an object, or of an array of pairs for keys other than strings."""
+        """Compile a reader of an object, or of an array of pairs if the keys are not strings."""
         assert kind.values is not None  # noqa: S101 - a map has values
         value = self.compile_slot(kind.values, f"a value of {place}")
 
@@ -180,10 +180,10 @@ class Readers(threading.local):
         return read
 
     def _compile_union(self, kind: ConnectType, place: str) -> ReadConnectJson:
-        """Return a reader of a union: it tries each type in turn, and returns the branch's name with the value.
+        """Return a reader that tries each type of the union in turn, and returns the branch's name with the value.
 
-        As in Confluent's JsonSchemaData, structs come last, and first among them the one with most fields present.
-        Notes of an unfit type do not count.
+        As in Confluent's JsonSchemaData, structs come last, and among them the struct with the most fields present
+        comes first. Notes from a type that did not fit are dropped.
         """
         simple_types: list[tuple[ConnectType, ReadConnectJson]] = []
         structs: list[tuple[ConnectType, ReadConnectJson]] = []
@@ -191,7 +191,7 @@ class Readers(threading.local):
             (structs if branch.type.kind == "struct" else simple_types).append(
                 (branch.type, self.compile_slot(branch, place))
             )
-        # A text is a text first: of bytes and decimals it might be the base64.
+        # Strings come first, because a text might also be the base64 of bytes or a decimal.
         simple_types.sort(key=lambda pair: pair[0].kind != "string")
 
         def read(json_value: Any) -> Any:
@@ -269,7 +269,7 @@ def _read_pair(json_value: Any, place: str) -> tuple[Any, Any]:
 
 
 def _compile_integer(bits: int, place: str) -> ReadConnectJson:
-    """Compile a reader of integers of so many bits."""
+    """Compile a reader of integers with this number of bits."""
     lowest = -(1 << bits - 1)
     highest = (1 << bits - 1) - 1
 
@@ -289,10 +289,10 @@ def _compile_integer(bits: int, place: str) -> ReadConnectJson:
 
 
 def _compile_float(place: str, bits: int) -> ReadConnectJson:
-    """Compile a reader of numbers as the floats written so. It refuses any other.
+    """Compile a reader of floats. It refuses a number that no float is written as.
 
-    Writers write the shortest number, or one with more digits, up to enough to distinguish the float from all others.
-    `decode_json` returns a float if its text is the shortest.
+    Writers write the shortest number, or more digits, up to as many as distinguish the float from all others.
+    `decode_json` returns a float if its text is the shortest one.
     """
     max_digits, fit, shorten = (17, float, float) if bits == 64 else (9, round_to_float32, shorten_float)
 
@@ -320,12 +320,12 @@ def _check_type(json_value: Any, kind: type, place: str, expected: str) -> Any:
 
 
 def _decode_base64(json_value: Any, place: str) -> bytes:
-    """Decode bytes in base64, in their one written form."""
+    """Decode bytes from base64. Only the one text that encoding them gives is accepted."""
     try:
         decoded = base64.b64decode(_check_type(json_value, str, place, "bytes in base64"), validate=True)
     except ValueError as err:
         raise _make_misfit_error(place, json_value, "bytes in base64") from err
-    # Not all decodable texts are in the form of written bytes.
+    # Some texts can be decoded although encoding never gives them.
     if base64.b64encode(decoded) != json_value.encode():
         raise _make_misfit_error(place, json_value, "bytes in base64")
     return decoded
@@ -341,16 +341,16 @@ def _read_decimal(json_value: Any, scale: int, place: str) -> bytes:
 
 
 def _read_exactly(number: Any) -> Decimal:
-    """Return a number with exactly the digits of its JSON."""
+    """Return a number with exactly the digits it has in its JSON."""
     return Decimal(repr(number) if type(number) is float else number)
 
 
 def _make_unlisted_error(place: str, name: str) -> BadRecordError:
-    """Return the error for the unlisted property `name` in an object of a closed schema."""
+    """Return the error for the property `name` of an object whose schema allows only the properties it lists."""
     problem = f"{place or 'it'} has {name[:100]!r}, and may have no property that the schema does not list"
     return BadRecordError(f"does not fit its schema: {problem}")
 
 
 def _make_misfit_error(place: str, json_value: Any, expected: str) -> BadRecordError:
-    """Return the error for a value at `place` other than `expected` by the schema."""
+    """Return the error for a value at `place` that is not what the schema expects."""
     return BadRecordError(f"does not fit its schema: {place or 'it'} is not {expected} but {str(json_value)[:100]!r}")

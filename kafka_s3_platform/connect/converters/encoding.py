@@ -1,7 +1,7 @@
 """Encodes keys and values to bytes, as Connect's converters write them.
 
-Deterministic: the same object of the same schema gives the same bytes, because a registry always returns the same id
-for a schema it knows.
+Encoding is deterministic. The same object of the same schema gives the same bytes, because a registry always returns
+the same id for a schema it knows.
 """
 
 import io
@@ -35,7 +35,7 @@ _json = msgspec.json.Encoder(decimal_format="number")
 
 @dataclass(frozen=True)
 class Encoded:
-    """Encoded values, null for a null or a failure; `bad` has failures, `losses` notes of changes, by position."""
+    """Encoded values, null for a null or a failure. `bad` has reasons, `losses` notes of changes, both by position."""
 
     column: pa.BinaryArray
     bad: Mapping[int, str] = field(default_factory=dict)
@@ -66,11 +66,11 @@ def new_encoder(
     """Return the encoder of a target topic's keys or values. It contacts no server before it encodes the first value.
 
     Args:
-        settings: the converter of such bytes.
-        topic: the target topic, and thus the name of the subjects (TopicNameStrategy).
-        is_key: keys, or values.
-        registry: the target's registry, if the settings name none.
-        registers: register schemas. If not, no server is contacted and every id is 0, to try values only.
+        settings: the converter whose format the bytes get.
+        topic: the target topic, after which the subjects are named (TopicNameStrategy).
+        is_key: True for keys, False for values.
+        registry: the target's registry, used if the settings name none.
+        registers: True to register schemas. Otherwise, to only try values, no server is asked and every id is 0.
 
     Raises:
         ConfigError: the format needs a registry and none is named.
@@ -91,7 +91,7 @@ def new_encoder(
 
 
 def _compile_avro(schema: Schema) -> Serializer:
-    """Return the serializer of Avro: values of the schema become its binary data."""
+    """Return the serializer of Avro. It writes values of the schema as Avro's binary data."""
     objects = AvroObjects(schema.avro)
 
     def body(value: Any) -> bytes:
@@ -103,14 +103,14 @@ def _compile_avro(schema: Schema) -> Serializer:
 
 
 def _compile_json_schema(schema: Schema) -> Serializer:
-    """Return the serializer of JSON with a JSON Schema made of the Avro schema."""
+    """Return the serializer of JSON with a JSON Schema made from the Avro schema."""
     from kafka_s3_platform.connect.converters.json_schema.encode import compile_json_schema
 
     return compile_json_schema(schema.avro)
 
 
 def _compile_protobuf(schema: Schema) -> Serializer:
-    """Return the serializer of Protobuf messages, of a type made of the Avro schema."""
+    """Return the serializer of Protobuf messages of a type made from the Avro schema."""
     from kafka_s3_platform.connect.converters.protobuf.encode import compile_protobuf
 
     return compile_protobuf(schema.avro)
@@ -125,12 +125,12 @@ _SERIALIZERS: Mapping[str, Callable[[Schema], Serializer]] = {
 
 @lru_cache
 def _compile_serializer(kind: str, text: str) -> Serializer:
-    """Return the serializer of values of an Avro schema (its text) in the format `kind`, made once for each."""
+    """Return the serializer of values of an Avro schema (its text) in the format `kind`. Each is made only once."""
     return _SERIALIZERS[kind](Schema(text))
 
 
 class _SchemaEncoder:
-    """Encodes values in the wire format: the id of the schema before each value. The encoder registers the schema."""
+    """Encodes values in the wire format: the id of the schema before each value. Registers the schema to get its id."""
 
     def __init__(self, kind: str, registry: RegistrySettings, subject: str, registers: bool) -> None:
         self._kind = kind
@@ -145,7 +145,7 @@ class _SchemaEncoder:
 
     def encode(self, payload: Payload) -> Encoded:
         codes = np.unique(payload.codes[~payload.is_null]).tolist()
-        # Bytes that are Avro data already are only given other ids.
+        # Bytes that are already Avro data only get other ids.
         if self._kind == "AVRO" and NO_SCHEMA not in codes and _is_avro_data(payload, codes):
             framed = payload.raw if payload.avro_start else pc.binary_join_element_wise(_UNNAMED, payload.raw, b"")
             return Encoded(write_schema_ids(framed, self._list_ids(payload, codes)))
@@ -163,7 +163,7 @@ class _SchemaEncoder:
         return lambda value: prefix + serializer.body(value)
 
     def _list_ids(self, payload: Payload, codes: Sequence[int]) -> Int64s:
-        """Return the id of each value. The id of a null means nothing."""
+        """Return the id of each value's schema. The id of a null means nothing."""
         table = np.zeros(len(payload.schemas) + 1, np.int64)
         for code in codes:
             table[code] = self._register_schema(_compile_serializer(self._kind, payload.schemas[code].text))
@@ -171,7 +171,7 @@ class _SchemaEncoder:
         return ids
 
     def _register_schema(self, serializer: Serializer) -> int:
-        """Return the id of the serializer's schema, registered at the first use. 0 if nothing is registered."""
+        """Return the id of the serializer's schema, registered at its first use, or 0 if nothing is registered."""
         if not self._registers:
             return 0
         if serializer.text not in self._known:
@@ -181,16 +181,16 @@ class _SchemaEncoder:
 
 
 def _is_avro_data(payload: Payload, codes: Sequence[int]) -> bool:
-    """Check if the bytes are Avro data, bare or framed. Bare data of a union is not taken: its null is a datum too."""
+    """Return True if the bytes are Avro data, bare or framed. Bare data of a union is excluded: its null has bytes."""
     if payload.raw is None or payload.avro_start not in {0, PREFIX_BYTES}:
         return False
     return payload.avro_start > 0 or not any(isinstance(payload.schemas[code].avro, list) for code in codes)
 
 
 def encode_values(payload: Payload, bodies: Mapping[int, Body], kind: str) -> Encoded:
-    """Encode each value by the function in `bodies` for its schema's code. `kind` names the format in messages.
+    """Encode each value with the function in `bodies` for the code of its schema. `kind` names the format in messages.
 
-    A failing value is null in the column, with its reason in `bad`.
+    A value that cannot be encoded is null in the column, and the reason is in `bad`.
     """
     rows: list[bytes | None] = [None] * len(payload)
     reasons: dict[int, str] = {}
@@ -207,7 +207,7 @@ def encode_values(payload: Payload, bodies: Mapping[int, Body], kind: str) -> En
 
 
 def _refuse_all(err: Exception) -> Body:
-    """Return a function failing for each value with this error's text: no value of the schema can be written."""
+    """Return a function that fails for each value with this error's text: no value of the schema can be written."""
 
     def body(_: Any) -> bytes:
         raise ValueError(str(err))
@@ -226,7 +226,7 @@ class _PlainEncoder:
         self._decimals: DecimalFormat = "NUMERIC" if settings.options.get(DECIMAL_FORMAT) == "NUMERIC" else "BASE64"
 
     def encode(self, payload: Payload) -> Encoded:
-        """Encode values. Bytes are copied if they can be written as they were read."""
+        """Encode values. If bytes can be written as they were read, they are copied."""
         if payload.bytes_read is not None and self._is_raw(payload):
             if not self._has_schemas:
                 return Encoded(payload.bytes_read)
@@ -239,7 +239,7 @@ class _PlainEncoder:
     def _is_raw(self, payload: Payload) -> bool:
         """Return True if the bytes can be written as they were read."""
         if self._kind == "BYTES":
-            return payload.avro_start != 0  # bare Avro data never was the value of a record
+            return payload.avro_start != 0  # bare Avro data was never the value of a record
         if self._kind == "JSON":
             return payload.raw_is_json
         return isinstance(payload, StringPayload)
@@ -266,7 +266,7 @@ class _PlainEncoder:
 
 
 def _encode_bytes(value: Any) -> bytes:
-    """Return the value if it is of bytes, as ByteArrayConverter does. Raise TypeError if not."""
+    """Return the value if it is bytes, as ByteArrayConverter does. Raise TypeError if not."""
     value = strip_branch(value)
     if not isinstance(value, bytes):
         raise TypeError(f"a value of type {type(value).__name__} is not of bytes")
@@ -274,7 +274,7 @@ def _encode_bytes(value: Any) -> bytes:
 
 
 def _encode_text(value: Any) -> bytes:
-    """Return a text, a number or a boolean as UTF-8, as StringConverter does. Raise TypeError for other values."""
+    """Return a text, an integer or a boolean in UTF-8, as StringConverter does. Raise TypeError for other values."""
     value = strip_branch(value)
     if isinstance(value, str):
         return value.encode()

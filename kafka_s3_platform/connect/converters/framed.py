@@ -1,7 +1,7 @@
-"""Converts records with the id of their schema before the bytes or in a header.
+"""Converts records that carry the id of their schema before their bytes or in a header.
 
-JSON Schema and Protobuf have the id before values (their *frame*). Their values are decoded one by one. For the
-converters, an id in a header is put before the bytes, too.
+In JSON Schema and Protobuf, the id in front of a value is its *frame*, and values are decoded one by one. An id from a
+header is put before the bytes too, because the converters expect it there.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ from kafka_s3_platform.core.model.notes import Notes
 
 
 class FramedConverter(ABC):
-    """Decodes each value immediately, so values unfit for their schema fail here. Its formats extend it."""
+    """Decodes each value at once, so a value that does not fit its schema fails here. Each format is a subclass."""
 
     executing_class: ClassVar[str]
 
@@ -43,11 +43,11 @@ class FramedConverter(ABC):
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes | None]:
         """Decode the bytes after the schema's id. Raise BadRecordError if they do not fit the schema.
 
-        Return the schema, the value, and notes of the value's losses, if any.
+        Returns the schema, the value, and notes of the value's losses, or None if it has none.
         """
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
-        """Decode each value by the schema of its id. Bad ones are failures; notes are kept by position."""
+        """Decode each value with the schema its id names. Bad values are failures. Notes are kept by position."""
         registry = open_registry(self._settings)
 
         def decode(row: bytes) -> tuple[Schema, Any, Notes | None]:
@@ -59,9 +59,9 @@ class FramedConverter(ABC):
 
 
 class RecordConverter:
-    """Converts keys or values of records. If a header names the schema, the payload's `bytes_read` lack its id.
+    """Converts keys or values of records. If a header names the schema, the payload's `bytes_read` lack the id.
 
-    It raises as `new_converter` and `Converter.convert`.
+    Raises the same errors as `new_converter` and `Converter.convert`.
     """
 
     def __init__(self, settings: ConverterSettings, topic: str, side: Side) -> None:
@@ -71,9 +71,9 @@ class RecordConverter:
         self._origin = Origin(topic, side == "key", CONVERTER_NAMES.get(settings.format, settings.format))
 
     def convert(self, records: pa.RecordBatch) -> ConvertedPayload:
-        """Convert the keys or values of records, and report failures.
+        """Convert the keys or values of records, and report those that cannot be converted.
 
-        If a header names a record's schema, its id is put before the bytes, as the converter expects it there.
+        If a header names a record's schema, the schema's id is put before the bytes, where the converter expects it.
         """
         raw = records.column(self._side)
         offsets = read_offset_column(records)
@@ -102,7 +102,7 @@ class RecordConverter:
         )
 
     def _make_prefix(self, text: bytes) -> bytes | str:
-        """Return a header's schema id as a prefix of the wire format, or a text with the reason why it has none."""
+        """Return the schema id in a header as a prefix of the wire format, or the reason (a str) why there is none."""
         registry = self._settings.registry
         try:
             name, remainder = parse_schema_name(text)
@@ -115,7 +115,7 @@ class RecordConverter:
         return encode_schema_name(name, remainder)
 
     def _find_end(self, remainder: bytes) -> int:
-        """Return the end of a schema's name in a header: for Protobuf, behind its message indexes."""
+        """Return the end of a schema's name in a header. For Protobuf, it comes after the message indexes."""
         if self._settings.format != "PROTOBUF":
             return 0
         from kafka_s3_platform.connect.converters.protobuf.decode import read_message_indexes

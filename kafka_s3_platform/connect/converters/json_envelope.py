@@ -1,9 +1,9 @@
 """Decodes and encodes JSON with its schema beside it, like Connect's JsonConverter with `schemas.enable=true`.
 
-Encoded are values as `{"schema": ..., "payload": ...}`. The Connect schema of an Avro schema is Confluent's AvroData's
-with `connect.meta.data`: it restores Connect's `connect.*` properties, and keeps Avro's own docs, enums and defaults as
-parameters. A null stays null, as with `replace.null.with.default=false`. Sources: Kafka's JsonConverter, Confluent's
-AvroData.
+Values are encoded as `{"schema": ..., "payload": ...}`. An Avro schema becomes the Connect schema Confluent's AvroData
+makes with `connect.meta.data`: Connect's own properties come back from `connect.*`, and Avro's docs, enums and defaults
+are kept as parameters. A null stays null, as with `replace.null.with.default=false`. Sources: Kafka's JsonConverter,
+Confluent's AvroData.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,11 +37,11 @@ from kafka_s3_platform.core.model.limits import MAX_SCHEMA_PLACES
 from kafka_s3_platform.core.model.notes import Notes
 
 _KEPT_BYTES = 65_536
-"""Size of a schema up to which many are cached, since each record may have its own. Of larger ones, one is cached."""
+"""Up to this size, many schemas are cached; of larger ones only one, since each record may have its own."""
 
 
 _FRAME_BYTES = len('{"schema":,"payload":}') + len(',"schema":')
-"""An envelope has more bytes beside schema and payload if it has one of them twice, or many spaces."""
+"""The most bytes that an envelope should have beside schema and payload. With more, it may have one of them twice."""
 
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,13 +60,13 @@ class JsonEnvelopeConverter:
         self._replaces_nulls = REPLACE_NULLS in options
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
-        """Decode each value by the schema beside it. Fields missing in one of the two are noted."""
+        """Decode each value with the schema beside it. A field that only the schema or only the value has is noted."""
         decode = partial(_read_envelope, replaces_nulls=self._replaces_nulls)
         return self._origin.decode_rows(raw, offsets, decode, keeps_raw=False)
 
 
 def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any, Notes | None]:
-    """Decode `{"schema": ..., "payload": ...}` to the Avro schema, the value, and notes of missing fields."""
+    """Decode `{"schema": ..., "payload": ...}` to the Avro schema, the value, and notes of missing fields, if any."""
     try:
         text = row.removeprefix(BYTE_ORDER_MARK)
         envelope = _envelopes.decode(text)
@@ -91,7 +91,7 @@ _Read = Callable[[Any, int], Any]
 
 
 def _compile_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Read, Readers]:
-    """Compile a Connect schema in JSON to Avro, its reader of values, and the readers behind it."""
+    """Compile a Connect schema in JSON to an Avro schema, a reader of values, and the Readers it was made with."""
     document = decode_exact_json(text)
     readers = Readers(replaces_nulls=replaces_nulls)
     if document is None:
@@ -120,7 +120,7 @@ def read_envelope_schema(document: Any, name: str) -> Slot:
 
 
 def _read_type(document: Mapping[str, Any]) -> ConnectType:
-    """Return the Connect type of a schema in JSON. Its fields are slots."""
+    """Return the Connect type of a schema in JSON, with a slot for each of its fields."""
     names: dict[str, Any] = {"name": document.get("name"), "doc": document.get("doc")}
     kind = document["type"]
     if kind == "struct":
@@ -154,10 +154,10 @@ _json = msgspec.json.Encoder(decimal_format="number")
 
 
 def compile_envelope(schema: Schema | None, decimal_format: DecimalFormat) -> Callable[[Any], bytes]:
-    """Compile a writer of values together with their schema. Without a schema, the envelope has none.
+    """Compile a writer of values together with their schema. If `schema` is None, the envelope has none either.
 
-    Bytes without a schema get the schema of bytes. Raises ValueError if Connect has no such schema, or the schema is
-    too long after names are replaced by their types.
+    Bytes without a schema get the schema of bytes. Raises ValueError if Connect has no such schema, or if the schema is
+    too long once names are replaced with their types.
     """
     plain = compile_plain_json(schema, decimal_format)
     if schema is None:
@@ -184,7 +184,7 @@ class _ConnectSchemas:
         self._count = 0
 
     def make_schema(self, node: Any, *, optional: bool = False, default: Any = MISSING) -> dict[str, Any]:
-        """Make the schema of a node. `optional`: it may be null. `default` is the default of Avro's field."""
+        """Make the schema of a node. If `optional`, its value may be null. `default` is the Avro field's default."""
         self._count += 1
         if self._count > MAX_SCHEMA_PLACES:
             raise ValueError(f"its Connect schema comes to more than {MAX_SCHEMA_PLACES:,} parts")
@@ -227,7 +227,7 @@ class _ConnectSchemas:
         return {**struct, "default": self._encode_default(union, default)}
 
     def _make_type(self, node: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the type of a node, without name, parameters and default."""
+        """Return the part of the schema that depends on the node's type, without name, parameters and default."""
         match node["type"]:
             case "array":
                 return self._make_array(node["items"])
@@ -249,7 +249,7 @@ class _ConnectSchemas:
         return {"type": "map", "keys": self.make_schema(types["key"]), "values": self.make_schema(types["value"])}
 
     def _list_fields(self, node: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the Connect schemas of a record's fields. ValueError if the record contains itself."""
+        """Return the Connect schemas of a record's fields. Raise ValueError if the record contains itself."""
         name = node["name"]
         if name in self._open:
             raise ValueError(f"{name} holds itself, and JsonConverter's schema of it would have no end")
@@ -262,13 +262,13 @@ class _ConnectSchemas:
         return fields
 
     def _name(self, node: Mapping[str, Any]) -> str | None:
-        """Return the name of a type in Connect, None if it has none or a converter made it up."""
+        """Return the name of a type in Connect, or None if it has none or a converter made it up."""
         avro_name = node["name"] if node["type"] in {"record", "error", "enum"} else None
         name: str | None = node.get("connect.name", avro_name)
         return None if name is None or is_made_up_name(name) else name
 
     def _list_parameters(self, node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield the parameters, for facts without another place in Connect's schema."""
+        """Yield the parameters, for facts that have no other place in Connect's schema."""
         kind = node["type"]
         doc = node.get("doc")
         if node.get("logicalType") == "decimal":
@@ -289,7 +289,7 @@ class _ConnectSchemas:
         yield from ((name, str(value)) for name, value in node.items() if name.startswith("avro"))
 
     def _encode_default(self, node: Any, default: Any) -> Any:
-        """Return the default of a node, given as Avro's JSON, as JsonConverter's JSON of the value."""
+        """Return the default of a node, given as Avro's JSON, as the JSON JsonConverter writes for the value."""
         value = self._avro.decode_default_of(node, default)
         plain = self._plain.compile(node)
         return value if plain is None else plain(value)

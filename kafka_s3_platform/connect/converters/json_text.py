@@ -25,17 +25,17 @@ MAX_DEPTH = 250
 """The deepest nesting of objects and arrays. A fixed limit, because msgspec's depends on the remaining stack."""
 
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
-# Rows that are checked at once. One bad row costs a look at each row of its chunk.
+# The number of rows checked at once. If one row is bad, each row of its chunk is checked by itself.
 CHUNK = 4096
 SPACE = 0x20
 MAX_NULL_BYTES = 64
-"""The longest text searched for a literal null. With more space around it, a null is not recognized."""
+"""The longest text that is checked for a literal null. A null with more whitespace around it is not recognized."""
 
 _whole = msgspec.json.Decoder(msgspec.Raw)
 
 
 class JsonPayload(Payload):
-    """Records of one line of valid JSON each."""
+    """Records of valid JSON, each on one line."""
 
     raw_is_json = True
 
@@ -44,13 +44,13 @@ class JsonPayload(Payload):
         return [None if row is None else decode_json(row) for row in rows]
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """Return the field at `path` of each record, MISSING without it. Only this field is decoded, if possible."""
+        """Return the field at `path` of each record, or MISSING. If possible, only this field is decoded."""
         if "objects" in self.__dict__ or not path:
             return super().field(path)
         try:
             fields = _read_fields(pa.array(self.raw).drop_null(), path)
         except msgspec.MsgspecError:
-            # Rare: a value on the path is no object.
+            # This is rare: a value on the path is not an object.
             return super().field(path)
         if len(fields) == len(self):
             return fields
@@ -58,7 +58,7 @@ class JsonPayload(Payload):
 
 
 class JsonConverter:
-    """Connect's JsonConverter with `schemas.enable=false`. Unlike Connect's, it keeps the text: numbers lose no digit.
+    """Connect's JsonConverter with `schemas.enable=false`. Unlike Connect's, it keeps the text, so no digit is lost.
 
     The text `null` is a null value, as in Connect.
     """
@@ -87,7 +87,7 @@ def _replace_literal_nulls(lines: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def flatten_texts(raw: pa.BinaryArray) -> tuple[pa.BinaryArray, dict[int, str]]:
-    """Put each JSON text on one line. Also return the bad texts (position -> why). Nulls stay."""
+    """Put each JSON text on one line. Also return the reason for each bad text, by position. Nulls stay."""
     changed_lines: dict[int, bytes] = {}
     reasons: dict[int, str] = {}
     for start in range(0, len(raw), CHUNK):
@@ -115,7 +115,7 @@ def _are_plain_lines(raw: pa.BinaryArray) -> bool:
         return not len(raw) or _are_plain_lines(raw.drop_null())
     lengths = ends - starts
     text = data[starts[0] : ends[-1]]
-    # Control characters are line breaks, tabs or errors. Short texts cannot be nested deeply.
+    # A control character is a line break, a tab or an error. Short texts cannot be nested deeply.
     if not len(text) or text.min() < SPACE or find_maybe_deeper(raw, MAX_DEPTH).size or not is_utf8(raw):
         return False
     try:
@@ -126,7 +126,7 @@ def _are_plain_lines(raw: pa.BinaryArray) -> bool:
 
 
 def _flatten_row(position: int, row: bytes | None, changed_lines: dict[int, bytes], reasons: dict[int, str]) -> None:
-    """Put one text on one line: note it in `changed_lines` if it changes, or in `reasons` if it is bad."""
+    """Put one text on one line. Note the line in `changed_lines` if it changed, or the reason if the text is bad."""
     if row is None:
         return
     try:
@@ -139,7 +139,7 @@ def _flatten_row(position: int, row: bytes | None, changed_lines: dict[int, byte
 
 
 def flatten_text(row: bytes) -> bytes:
-    """Return JSON text without line breaks and byte order mark (`row` itself if it has none), or a BadRecordError."""
+    """Return JSON text without line breaks and byte order mark. Raise BadRecordError if it is not valid."""
     row = row.removeprefix(BYTE_ORDER_MARK)
     try:
         row.decode()
@@ -169,7 +169,7 @@ def _read_fields(raw: pa.BinaryArray, path: Sequence[str]) -> list[Any]:
 
 @lru_cache
 def _compile_field_decoder(path: tuple[str, ...]) -> Any:
-    """Compile a decoder of nested objects with nothing but the field at `path`."""
+    """Compile a decoder of nested objects that reads only the field at `path`."""
     kind: Any = Any
     for name in reversed(path):
         kind = msgspec.defstruct("Found", [("value", kind, msgspec.field(default=MISSING, name=name))], gc=False) | None
@@ -177,7 +177,7 @@ def _compile_field_decoder(path: tuple[str, ...]) -> Any:
 
 
 def _unwrap_value(wrapper: Any, depth: int) -> Any:
-    """Return the field below `depth` wrappers, MISSING if one of them is absent or null."""
+    """Return the field below `depth` wrappers, or MISSING if one of them is absent or null."""
     for _ in range(depth):
         if wrapper is None or wrapper is MISSING:
             return MISSING

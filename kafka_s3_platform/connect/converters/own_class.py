@@ -17,9 +17,10 @@ from kafka_s3_platform.core.model.connect import NO_SCHEMA, Int64s, Payload, Sch
 
 
 class UserConverter(Protocol):
-    """The class of a user, made for the keys or the values of one topic, with the options of its key.
+    """A user's converter class.
 
-    Neither method is asked for a null: it stays null. An exception is the failure of its record.
+    It is instantiated for the keys or the values of one topic, with the options of its connector key. Nulls stay null:
+    neither method is called for them. If a method raises an exception, the record has failed.
     """
 
     def __init__(self, options: Mapping[str, str], topic: str, is_key: bool) -> None: ...
@@ -29,12 +30,12 @@ class UserConverter(Protocol):
         ...
 
     def from_connect_data(self, schema: Schema | None, value: Any) -> bytes:
-        """Return the bytes of a value. A class without this method archives, and writes nothing in restores."""
+        """Return the bytes of a value. A class without this method can be used to archive, but not to restore."""
         ...
 
 
 class OwnClassConverter:
-    """Decodes and encodes the keys or the values of a topic by a user's class. Its options are masked in messages."""
+    """Decodes and encodes keys or values of a topic with a user's class, whose options are masked in messages."""
 
     registered: tuple[Registration, ...] = ()
 
@@ -48,7 +49,7 @@ class OwnClassConverter:
             self._converter: UserConverter = self._class(options, topic, is_key)
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
-        """Decode each value by the user's class. An exception is the failure of its record."""
+        """Decode each value with the user's class. If the class raises an exception, the record has failed."""
         with self._name_fault("decoding"):
             return self._origin.decode_rows(raw, offsets, self._decode, self._explain)
 
@@ -61,14 +62,14 @@ class OwnClassConverter:
             )
 
     def encode(self, payload: Payload) -> Encoded:
-        """Encode each value by the user's class. An exception is the failure of its record."""
+        """Encode each value with the user's class. If the class raises an exception, the record has failed."""
         schemas: dict[int, Schema | None] = {NO_SCHEMA: None, **dict(enumerate(payload.schemas))}
         bodies = {code: partial(self._encode, schema) for code, schema in schemas.items()}
         with self._name_fault("encoding"):
             return encode_values(payload, bodies, self._origin.executing_class)
 
     def _name_fault(self, doing: str) -> AbstractContextManager[None]:
-        """Return a context that adds the class, the side and the topic to the class's own errors."""
+        """Return a context that adds the class, the side (key or value) and the topic to errors of the class."""
         return name_fault(self._class, f"{doing} {self._side}s of topic {self._origin.topic}", self._secrets)
 
     def _explain(self, error: Exception) -> str:
@@ -76,14 +77,14 @@ class OwnClassConverter:
         return mask_options(explain_bad_record(error), self._secrets)
 
     def _decode(self, row: bytes) -> tuple[Schema | None, Any, None]:
-        """Decode the bytes of one record by the user's class."""
+        """Decode the bytes of one record with the user's class."""
         schema, value = self._converter.to_connect_data(row)
         if not isinstance(schema, Schema | None):
             raise TypeError(f"to_connect_data has to return a Schema or None first, not {type(schema).__name__}")
         return schema, value, None
 
     def _encode(self, schema: Schema | None, value: Any) -> bytes:
-        """Encode a value by the user's class. ValueError with the masked text of its exception."""
+        """Encode a value with the user's class. If the class fails, raise ValueError with its masked exception."""
         try:
             data = self._converter.from_connect_data(schema, value)
         except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises is this record's fault

@@ -40,14 +40,14 @@ NOT_FOUND = 404
 NOT_ALLOWED = 405
 MOST_IDS = 1 << 32
 NOT_FOUND_CODES = (40401, 40402, 40403, 40408, 40409)
-"""The registry's codes for an unknown subject, version, schema or mode. Any other 404 is not from a registry."""
+"""The registry's codes for an unknown subject, version, schema or mode. Any other 404 does not come from a registry."""
 
 CONFLICT = 409
 
 MOST_REFERENCES = 1_000
 MOST_SUBJECTS = 10_000
 MOST_CHARACTERS = 8 << 20
-"""Limits of one schema's references, subjects and characters: its references are in memory together."""
+"""Limits of one schema's references, subjects and characters, because all its references are in memory together."""
 
 NUMBERS = frozenset(
     {"timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms"}
@@ -55,14 +55,14 @@ NUMBERS = frozenset(
 
 TYPED_FIELDS = frozenset({"schema", "schemaType", "references"})
 PLACE_FIELDS = frozenset({"id", "guid", "subject", "version", "maxId", "ts", "deleted"})
-"""Fields of a registry's answer about the place of a schema. Another registry has its own."""
+"""Fields of a registry's answer that tell the place of a schema, which differs from registry to registry."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class RegistrySchema:
-    """A registered schema. `references` (name -> text) has all schemas needed by it, the innermost first."""
+    """A registered schema. `references` maps the name of each schema it needs to its text, the innermost first."""
 
     schema_id: int
     subject: str | None
@@ -73,7 +73,7 @@ class RegistrySchema:
 
 
 class IncompatibleSchemaError(ConfigError):
-    """The registry refuses a schema, because the compatibility mode of its subject does not allow it."""
+    """The registry refuses a schema because the compatibility mode of its subject does not allow it."""
 
     code = ErrorCode.REGISTRY_SCHEMA
 
@@ -97,7 +97,7 @@ class NewSchema:
 
 @dataclass(frozen=True)
 class Registration:
-    """A schema's place in a registry. `differing` names fields with other contents in the registry than sent.
+    """A schema's place in a registry. `differing` names the fields that the registry holds differently than sent.
 
     `guid` is None if the registry has no GUIDs.
     """
@@ -116,7 +116,7 @@ def _make_client(url: str, properties: Mapping[str, str]) -> "SchemaRegistryClie
     options = {"timeout": TIMEOUT_SECONDS, **properties}
     pem = {name: options.pop(name) for name in PEM_PROPERTIES if name in options}
     # Loading the well-known authorities takes 50 ms, longer than all else here. They are not needed without TLS (the
-    # client does not follow redirects), nor where authorities are given.
+    # client does not follow redirects), nor if authorities are given.
     needs_authorities = "https:" in url.lower() and "ssl.ca.pem" not in pem
     unverified = {} if needs_authorities else {"ssl.ca.location": False}
     numbers = {key: float(value) for key, value in options.items() if key in NUMBERS}
@@ -126,7 +126,7 @@ def _make_client(url: str, properties: Mapping[str, str]) -> "SchemaRegistryClie
 
 
 def _limit_sessions(rest: Any) -> Iterator[Any]:
-    """Limit the answers to a client's sessions, and yield these: its own, and a token server's."""
+    """Limit the answers in a client's sessions, and yield the sessions: its own, and the one with a token server."""
     from kafka_s3_platform.connect.converters.registry_http import limit_session
 
     token_client = getattr(rest.bearer_field_provider, "client", None)
@@ -136,9 +136,9 @@ def _limit_sessions(rest: Any) -> Iterator[Any]:
 
 
 class Registry:
-    """One registry, accessed with confluent-kafka's client, imported late: most tasks ask no registry.
+    """One registry, accessed with confluent-kafka's client, which is imported late since most tasks need no registry.
 
-    Schemas from an archive (`archived`) are not asked for. Errors of the client become the platform's.
+    A schema from an archive (`archived`) is not requested. The client's errors become the platform's.
     """
 
     def __init__(self, url: str, properties: dict[str, str], archived: Iterable[ArchivedSchema] = ()) -> None:
@@ -151,11 +151,12 @@ class Registry:
         # Nothing public of the client leads to its session.
         self._rest: Any = self._client._rest_client  # noqa: SLF001
         for session in _limit_sessions(self._rest):
-            # The registries of a process are many in time, and the client leaves its connections open.
+            # In time a process uses many registries, and the client leaves its connections open.
             weakref.finalize(self, session.close).atexit = False
         self._compiled: dict[Any, Any] = {}
         self._unusable: dict[Any, str] = {}
-        # Registries number schemas independently: for one id, the schema archived from this registry wins.
+        # Registries number schemas independently. For an id of several schemas, the one archived from this registry
+        # wins.
         self._archived = {s.schema_id: s for s in sorted(archived, key=lambda s: s.registry_url == self.url)}
         self._registered: dict[tuple[str, NewSchema], Registration] = {}
         self._ids = {s.schema_guid: s.schema_id for s in self._archived.values() if s.schema_guid}
@@ -163,7 +164,7 @@ class Registry:
     def compile_once(self, schema_id: int, subject: str, make: Callable[[RegistrySchema], T]) -> T:
         """Return the result of `make` for the schema with this id. Call `make` only once for each schema.
 
-        Raises BadRecordError if there is no such schema, or `make` fails for it.
+        Raises BadRecordError if there is no such schema, or if `make` fails for it.
         """
         key = (schema_id, subject, make)
         if key in self._unusable:
@@ -173,7 +174,7 @@ class Registry:
             try:
                 self._compiled[key] = make(schema)
             except Exception as err:
-                # Remembered: otherwise each record would take as long again, a minute if protoc does not end.
+                # Remembered, because otherwise each record would take as long again, a minute if protoc does not end.
                 reason = explain_bad_record(err)
                 self._unusable[key] = (
                     reason if isinstance(err, BadRecordError) else f"has schema {schema_id}, which {reason}"
@@ -183,24 +184,24 @@ class Registry:
         return compiled
 
     def find_id(self, guid: str) -> int:
-        """Find the id of the schema with this GUID. BadRecordError if the registry has no such GUID or id."""
+        """Find the id of the schema with this GUID. Raise BadRecordError if the registry has no such GUID or id."""
         if guid not in self._ids:
             try:
                 self._ids[guid] = self._ask_id(guid)
             except ConfigError as err:
-                # Older registries, and those of others, have no such place: the record is named, the others go on.
+                # Older registries and other vendors' have no such path. Then only the records that use GUIDs fail.
                 if err.code is not ErrorCode.REGISTRY_URL:
                     raise
                 raise BadRecordError(f"names its schema by a GUID, which its registry does not know: {err}") from err
         return self._ids[guid]
 
     def _ask_id(self, guid: str) -> int:
-        """Ask for the id of a GUID's schema, in the registry's default context."""
+        """Ask for the id of a GUID's schema in the registry's default context."""
         with self._translate_errors(f"the schema of GUID {guid}"):
             answer = dict(self._rest.get(f"schemas/guids/{guid}"))
             own_ids = [{"context": ".", "id": answer["id"]}] if "id" in answer else None
             for place in own_ids or self._rest.get(f"schemas/guids/{guid}/ids"):
-                # A context is a registry within a registry, with ids of its own.
+                # A context is a registry within a registry, and has ids of its own.
                 schema_id = int(place["id"]) if place["context"] == "." else -1
                 archived = self._archived.get(schema_id)
                 if 0 <= schema_id < MOST_IDS and (archived is None or archived.schema_text == answer["schema"]):
@@ -208,7 +209,7 @@ class Registry:
         raise BadRecordError("has a schema without an id in its registry, or with the id of another archived schema")
 
     def archived(self, schema_id: int) -> ArchivedSchema | None:
-        """Fetch a schema with everything for a later registration, subjects and references too. None if unknown."""
+        """Fetch a schema with its subjects and references, to register it later. Return None if it is unknown."""
         try:
             with self._translate_errors(f"schema {schema_id}"):
                 answer = self._get_answer(schema_id)
@@ -235,11 +236,11 @@ class Registry:
         )
 
     def _get_answer(self, schema_id: int, **query: str) -> dict[str, Any]:
-        """Return the whole answer for a schema. The client's classes would keep the fields alone they know."""
+        """Return the whole answer for a schema. The client's classes would keep only the fields they know."""
         return dict(self._rest.get(f"schemas/ids/{schema_id}", query))
 
     def _fetch_reference(self, reference: "ClientReference") -> SchemaReference:
-        """Return a schema's reference with the id of the referenced schema."""
+        """Return a schema's reference together with the id of the schema it refers to."""
         name = str(reference.name)
         subject = str(reference.subject)
         version = int(reference.version or 1)
@@ -247,9 +248,9 @@ class Registry:
         return SchemaReference(name, subject, version, int(registered.schema_id or 0))
 
     def read_settings(self, subject: str) -> SubjectVersion:
-        """Return the settings of a subject: its own, else the registry's; no mode if the registry has none.
+        """Return the settings of a subject: its own, or else the registry's. The mode is None if the registry has none.
 
-        They hold for each version: the one in the result means nothing.
+        The settings hold for each version, so the version in the result means nothing.
         """
         for scope in (subject, None):
             try:
@@ -263,18 +264,18 @@ class Registry:
         return SubjectVersion(subject, 0, None)
 
     def write_settings(self, subject: str, mode: str, other_settings: str = "{}") -> None:
-        """Set the compatibility mode of a subject, or of the whole registry, and other settings of it."""
+        """Set compatibility mode and other settings of a subject, or of the whole registry if `subject` is empty."""
         path = f"config/{_quote(subject)}" if subject else "config"
         with self._translate_errors(f"the compatibility mode of {subject or 'all subjects'} to be {mode}"):
             self._rest.put(path, body={**json.loads(other_settings), "compatibility": mode})
 
     def list_subjects(self) -> list[str]:
-        """Return the subjects of all contexts, the soft-deleted ones too."""
+        """Return the subjects of all contexts, including the soft-deleted ones."""
         with self._translate_errors("its subjects"):
             return [str(name) for name in self._rest.get("subjects", {"deleted": True, "subjectPrefix": ":*:"})]
 
     def list_versions(self, subject: str, *, deleted: bool = False) -> list[int]:
-        """Return the versions of a subject, with the soft-deleted ones if `deleted`. Empty if it does not exist."""
+        """Return the versions of a subject, with the soft-deleted ones if `deleted`, or none if it does not exist."""
         try:
             with self._translate_errors(f"the versions of {subject}"):
                 return [int(v) for v in self._rest.get(f"subjects/{_quote(subject)}/versions", {"deleted": deleted})]
@@ -282,9 +283,10 @@ class Registry:
             return []
 
     def read_version(self, subject: str, version: int) -> ArchivedSchema | None:
-        """Return the schema of a version, also of a soft-deleted one, without subjects and the ids of its references.
+        """Return the schema of a version, even of a soft-deleted one, without subjects and the ids of its references.
 
-        None: the registry does not give it. Apicurio's lists the versions of a deleted subject, and gives none of them.
+        Returns None if the registry does not give it. Apicurio's lists a deleted subject's versions, but gives none of
+        them.
         """
         try:
             with self._translate_errors(f"version {version} of {subject}"):
@@ -306,7 +308,7 @@ class Registry:
             return None
 
     def read_scope(self, subject: str) -> ScopeSettings:
-        """Return the own settings of a subject, or of the whole registry if `subject` is empty."""
+        """Return the settings a subject has of its own, or the whole registry's if `subject` is empty."""
         config = self._read_own("config", subject) or {}
         mode = self._read_own("mode", subject) or {}
         compatibility = config.get("compatibilityLevel")
@@ -314,7 +316,7 @@ class Registry:
         return ScopeSettings(subject, mode.get("mode"), compatibility, others)
 
     def _read_own(self, kind: str, subject: str) -> dict[str, Any] | None:
-        """Return the config or the mode of a scope, None if it has none of its own."""
+        """Return the config or the mode of a scope, or None if it has none of its own."""
         path = f"{kind}/{_quote(subject)}" if subject else kind
         try:
             with self._translate_errors(f"the {kind} of {subject or 'all subjects'}"):
@@ -322,13 +324,13 @@ class Registry:
         except BadRecordError:
             return None
         except ConfigError as err:
-            # Registries of others have no modes.
+            # Other vendors' registries have no modes.
             if err.code is not ErrorCode.REGISTRY_URL or kind != "mode":
                 raise
             return None
 
     def write_mode(self, subject: str, mode: str | None) -> None:
-        """Set the mode of a subject, or of the whole registry. None: the subject has none of its own any more."""
+        """Set the mode of a subject, or of the whole registry. If `mode` is None, remove the subject's own mode."""
         path = f"mode/{_quote(subject)}" if subject else "mode"
         with self._translate_errors(f"the mode of {subject or 'all subjects'} to be {mode}"):
             if mode is None:
@@ -348,9 +350,9 @@ class Registry:
             self._rest.delete(f"subjects/{_quote(subject)}/versions/{version}")
 
     def find(self, subject: str, schema: NewSchema) -> Registration | None:
-        """Look the schema up in a subject. Return None if it is not there.
+        """Look a schema up in a subject. Return None if the subject does not have it.
 
-        Registries compare differently: some take the text alone. So the fields in the registry are compared too.
+        Registries compare differently, and some compare only the text. So the fields in the registry are compared too.
         """
         try:
             with self._translate_errors(f"a schema of {subject}"):
@@ -370,11 +372,11 @@ class Registry:
         return Registration(subject, int(registered["version"]), schema_id, differing, _read_guid(answer, registered))
 
     def register(self, subject: str, schema: NewSchema) -> Registration:
-        """Register a schema, once in a process. Leave a schema as it is if the subject has it already.
+        """Register a schema, once in a process. If the subject already has it, leave it as it is.
 
         Raises:
             IncompatibleSchemaError: the subject's compatibility mode does not allow it.
-            ConfigError: a request cannot contain a subject of this name.
+            ConfigError: a request cannot contain a subject with this name.
         """
         if _is_path_step(subject):
             raise ConfigError(f"{self._where}: {_explain_path_step(subject)}: nothing is registered in it")
@@ -392,7 +394,7 @@ class Registry:
         return self._registered[key]
 
     def _fetch_schema(self, schema_id: int, subject: str) -> RegistrySchema:
-        """Return the schema with this id, with its references, from the archive or the registry."""
+        """Return the schema with this id and its references, from the archive or from the registry."""
         references: dict[str, str] = {}
         if archived := self._archived.get(schema_id):
             pairs: list[tuple[Any, Any]] = [(s.subject, s.version) for s in archived.subjects]
@@ -402,7 +404,7 @@ class Registry:
         with self._translate_errors(f"schema {schema_id}"):
             # With this format, Confluent's registry returns Protobuf schemas as descriptors, which need no protoc.
             schema = _parse_schema(self._get_answer(schema_id, subject=subject, format="serialized"))
-            # Records may name a schema whose version was deleted since.
+            # Records may name a schema whose version has been deleted since.
             pairs = [(p.subject, p.version) for p in self._client.get_schema_versions(schema_id, deleted=True)]
             self._collect_references(schema, references)
         registered_as = _choose_version(pairs, subject)
@@ -413,7 +415,7 @@ class Registry:
     def _collect_archived_references(
         self, schema: ArchivedSchema, texts: dict[str, str], referrers: tuple[int, ...] = ()
     ) -> None:
-        """Add the archived schemas referenced by this one, directly or through others, to `texts`, innermost first."""
+        """Add the archived schemas this one needs, directly or through others, to `texts`, the innermost first."""
         _check_references(referrers, schema.schema_id)
         for reference in schema.schema_references:
             referenced = self._archived.get(reference.schema_id)
@@ -428,7 +430,7 @@ class Registry:
     def _collect_references(
         self, schema: "ClientSchema", texts: dict[str, str], referrers: tuple[str | None, ...] = ()
     ) -> None:
-        """Fetch the schemas referenced by this one, directly or through others, into `texts`, the innermost first."""
+        """Fetch the schemas this one needs, directly or through others, into `texts`, the innermost first."""
         _check_references(referrers, schema.schema_str)
         for reference in schema.references or []:
             name = str(reference.name)
@@ -445,7 +447,7 @@ class Registry:
 
     @contextmanager
     def _translate_errors(self, subject: str) -> Iterator[None]:
-        """Translate the client's errors to the platform's. In them, `subject` names the thing asked for."""
+        """Translate the client's errors to the platform's. In their messages, `subject` names the thing asked for."""
         from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the one of two that the client uses
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
@@ -468,7 +470,7 @@ class Registry:
             raise ConfigError(message, code=ErrorCode.REGISTRY_URL) from err
 
     def _explain_answer(self, err: "SchemaRegistryError", subject: str) -> Exception:
-        """Return the error for an answer of the registry other than success, by its code."""
+        """Return the error for an unsuccessful answer of the registry, according to its code."""
         message = cut_reason(str(err.error_message))
         summary = f"{self._where} answers for {subject}: {message} (HTTP status {err.http_status_code})"
         # Checked before the status: an unknown schema is the fault of the record that names it, not of the registry.
@@ -492,7 +494,7 @@ class Registry:
         return ConfigError(summary, code=ErrorCode.REGISTRY_SCHEMA)
 
     def _explain_silence(self, err: Exception, subject: str) -> PlatformError:
-        """Return the error for a request without an answer: a ConfigError if a wrong setting of TLS is the cause."""
+        """Return the error for a request without an answer: a ConfigError if a wrong TLS setting is the cause."""
         summary = f"{self._where} was asked for {subject} and does not answer: {err}"
         # The HTTP client wraps the TLS error: look for it among the causes.
         cause: BaseException | None = err
@@ -518,7 +520,7 @@ _MAYBE_TLS = (
 
 
 def _is_path_step(subject: str) -> bool:
-    """Return True if a subject, as a part of a URL's path, would lead to another path."""
+    """Return True if a subject would lead to another path when it is part of a URL's path."""
     return subject in {".", ".."}
 
 
@@ -527,26 +529,26 @@ def _explain_path_step(subject: str) -> str:
 
 
 def _check_subject(subject: str) -> str:
-    """Return the subject. Raise BadRecordError if it leads to another path although the client percent-encodes it."""
+    """Return the subject. Raise BadRecordError if it leads to another path though the client percent-encodes it."""
     if _is_path_step(subject):
         raise BadRecordError(f"has a schema that cannot be asked for: {_explain_path_step(subject)}")
     return subject
 
 
 def _parse_schema(answer: Mapping[str, Any]) -> "ClientSchema":
-    """Return the client's schema object for a registry's answer, without fields unknown to it."""
+    """Return the client's schema object for a registry's answer, without the fields this object does not know."""
     from confluent_kafka.schema_registry import Schema as ClientSchema
 
     return ClientSchema.from_dict({name: value for name, value in answer.items() if name in TYPED_FIELDS})
 
 
 def _quote(subject: str) -> str:
-    """Return a subject as a part of a URL's path. BadRecordError if it would lead to another path."""
+    """Return a subject as part of a URL's path. Raise BadRecordError if it would lead to another path."""
     return quote(_check_subject(subject), safe="")
 
 
 def _read_guid(*answers: Mapping[str, Any]) -> str | None:
-    """Return the first GUID of a schema in these answers, None if none has one."""
+    """Return the first GUID of a schema in these answers, or None if none has one."""
     for answer in answers:
         with suppress(LookupError, ValueError, TypeError, AttributeError):
             return str(UUID(answer["guid"]))
@@ -560,29 +562,29 @@ def _encode_others(answer: Mapping[str, Any], without: Collection[str]) -> str:
 
 
 def _check_references(outer: Sequence[object], schema: object) -> None:
-    """Raise BadRecordError if a schema's references lead back to it, or are too deep. `outer` are those around it."""
+    """Raise BadRecordError if a schema's references lead back to it or are too deep. `outer` are those before it."""
     if flaw := find_references_flaw(outer, schema):
         raise BadRecordError(f"has a schema that {flaw}")
 
 
 def _check_number(noun: str, number: int, limit: int) -> None:
-    """Raise BadRecordError if a schema leads to more requests than `limit`. `noun` names the counted things."""
+    """Raise BadRecordError if a schema leads to more requests than `limit`. `noun` names what is counted."""
     if number > limit:
         raise BadRecordError(f"has a schema with more than {limit:,} {noun}, and each needs a request")
 
 
 def _choose_version(pairs: Sequence[tuple[Any, Any]], subject: str) -> tuple[Any, Any]:
-    """Return the subject and version to name a schema by: in `subject`, else in one of its topic, else the first."""
+    """Return the subject and version that name a schema: in `subject`, else in one of its topic, else the first."""
     subject_pairs = [pair for pair in pairs if pair[0] == subject]
     if subject_pairs:
         return max(subject_pairs)
-    # An event type has the subject `<topic>-<type>` (TopicRecordNameStrategy), and may have those of other topics.
+    # An event type has the subject `<topic>-<type>` (TopicRecordNameStrategy), and may have subjects of other topics.
     topic_pairs = [pair for pair in pairs if str(pair[0]).startswith(subject.rpartition("-")[0] + "-")]
     return min(topic_pairs or pairs, default=(None, None))
 
 
 def open_registry(settings: RegistrySettings) -> Registry:
-    """Return the registry of these settings. There is one for each process, so each schema is requested once."""
+    """Return the registry of these settings. A process has only one, so each schema is requested once."""
     secrets = sorted((key, value.get_secret_value()) for key, value in settings.properties.items())
     return _open_known_registry(settings.url, tuple(secrets), settings.archived)
 

@@ -1,4 +1,4 @@
-"""The whole contents of a Schema Registry at one moment, also schemas without archived records."""
+"""The whole contents of a Schema Registry at one moment, including schemas no archived record uses."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ DEFAULT_CONTEXT = "."
 
 @dataclass(frozen=True, slots=True)
 class ScopeSettings:
-    """The own settings of a subject, or of the whole registry (`subject` is empty).
+    """The settings a subject has of its own, or the whole registry's settings if `subject` is empty.
 
     `mode` and `compatibility` are None if the scope has none of its own. `others` are the other settings, as JSON.
     """
@@ -27,9 +27,10 @@ class ScopeSettings:
 class RegistryContents:
     """The schemas and settings of the registry at `url`.
 
-    `schemas` has each schema once, with all its subjects and versions, the soft-deleted ones too. A context has ids of
-    its own: the `registry_url` of its schemas names it. `deleted` are the soft-deleted versions of subjects. `settings`
-    has each scope with settings of its own. `unreadable` are versions listed by the registry and not given.
+    `schemas` has each schema once, with all its subjects and versions, including the soft-deleted ones. Each context
+    has ids of its own, so the `registry_url` of its schemas names the context. `deleted` are the soft-deleted versions
+    of subjects. `settings` has each scope with settings of its own. `unreadable` are the versions the registry lists
+    but does not return.
     """
 
     url: str
@@ -45,7 +46,7 @@ class RegistryContents:
 
     @cached_property
     def versions(self) -> dict[tuple[str, int], ArchivedSchema]:
-        """The schema of each version of a subject."""
+        """The schema of each (subject, version)."""
         versions = {}
         for schema in self.schemas:
             versions.update(dict.fromkeys(((place.subject, place.version) for place in schema.subjects), schema))
@@ -53,7 +54,7 @@ class RegistryContents:
 
 
 def name_registry(url: str) -> str:
-    """Return the name of the registry at `url` in keys of objects and assets: its host and path."""
+    """Return the name of the registry at `url` in the keys of objects and assets: its host and path."""
     parts = urlsplit(url.partition(",")[0])
     return re.sub("[^A-Za-z0-9.-]+", "_", f"{parts.netloc.rpartition('@')[2]}{parts.path}").strip("_")
 

@@ -1,4 +1,4 @@
-"""Limits the answers of a Schema Registry and of its token server: they may be other servers, or hostile ones."""
+"""Limits the answers of a Schema Registry and its token server, because a wrong or hostile server may answer."""
 
 import threading
 from concurrent.futures import Future
@@ -8,13 +8,13 @@ from typing import Any, final
 from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the one of two that the client uses
 
 MOST_BYTES = 8 << 20
-"""An answer is a schema or a list. Kafka takes a schema of 1 MB, unless it was told otherwise. Of 8 MiB of the smallest
-things in JSON, Python makes 200 MB."""
+"""The largest answer, which is a schema or a list. Kafka accepts a schema of 1 MB, unless it is configured otherwise.
+From 8 MiB of the smallest JSON values, Python makes objects of 200 MB."""
 
 
 def limit_session(session: httpx.Client, seconds: float) -> None:
-    """Give each answer `seconds` and MOST_BYTES as a whole."""
-    # httpx takes transports only when a client is made, and the Registry's client makes these.
+    """Limit each whole answer to `seconds` and MOST_BYTES."""
+    # httpx takes transports only when its client is made, and the Registry's client makes that itself.
     of: Any = session
     of._transport = _LimitedTransport(of._transport, seconds)  # noqa: SLF001
     for pattern, transport in of._mounts.items():  # noqa: SLF001
@@ -24,7 +24,7 @@ def limit_session(session: httpx.Client, seconds: float) -> None:
 
 @final
 class _LimitedTransport(httpx.BaseTransport):
-    """Reads answers whole, in a bounded time. httpx's limit is for one read, and a slow server never meets it."""
+    """Reads each answer whole, in a bounded time. httpx limits each read, and a slow server never exceeds that."""
 
     def __init__(self, transport: httpx.BaseTransport, seconds: float) -> None:
         self._transport = transport
@@ -32,7 +32,7 @@ class _LimitedTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Get an answer. Raise httpx.ReadTimeout if it takes too long, ValueError if it is too large or compressed."""
-        # A few compressed bytes become any size. Schemas are small without.
+        # A few compressed bytes can decompress to any size. Schemas are small enough uncompressed.
         request.headers["Accept-Encoding"] = "identity"
         answer: Future[httpx.Response] = Future()
 
@@ -42,7 +42,7 @@ class _LimitedTransport(httpx.BaseTransport):
             except BaseException as err:  # noqa: BLE001 - raised where the answer is waited for
                 answer.set_exception(err)
 
-        # A daemon: no process waits at its end for a server that does not end.
+        # A daemon thread, so that no process waits at its end for a server that never finishes.
         threading.Thread(target=ask, daemon=True).start()
         try:
             return answer.result(self._seconds)

@@ -24,7 +24,7 @@ INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _DATE = SimpleDateFormat("yyyy-MM-dd")
 _TIME = SimpleDateFormat("HH:mm:ss.SSS'Z'")
 _TIMESTAMP = SimpleDateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
-# As `Double.parseDouble`: a type suffix is allowed, and what Python's float() also takes (`1_0`, `inf`) is not.
+# As in `Double.parseDouble`, a type suffix is allowed, but some texts of Python's float() (`1_0`, `inf`) are not.
 _FLOAT = re.compile(r"([+-]?(?:NaN|Infinity|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?", re.ASCII)
 
 
@@ -35,7 +35,7 @@ def wrap_int(value: int, bits: int) -> int:
 
 
 def truncate_float(value: float, bits: int) -> int:
-    """Convert a float to a whole number: towards zero, limited to int32 (int64 for 64 bits), then narrowed."""
+    """Convert a float to a whole number: round towards zero, limit to int32 (int64 for 64 bits), then narrow."""
     # In Java, NaN becomes 0, and infinities the largest or smallest number.
     if math.isnan(value):
         return 0
@@ -50,7 +50,7 @@ def round_to_float32(value: float) -> float:
 
 
 def parse_java_int(text: str, bits: int) -> int:
-    """Parse a whole number of so many bits as `Integer.parseInt` does. DataError: it is none, or out of range."""
+    """Parse a whole number of `bits` bits like `Integer.parseInt`. Raise DataError if it is not one or out of range."""
     half = 1 << (bits - 1)
     if not re.fullmatch(r"[+-]?\d+", text) or not -half <= int(text) < half:
         raise DataError(f"Value ({text}) was out of range for requested data type")
@@ -58,7 +58,7 @@ def parse_java_int(text: str, bits: int) -> int:
 
 
 def parse_java_float(text: str) -> float:
-    """Parse a number as `Double.parseDouble` does. DataError: it is none."""
+    """Parse a number as `Double.parseDouble` does. Raise DataError if the text is not a number."""
     match = _FLOAT.fullmatch(text.strip())
     if match is None:
         raise DataError(f"Value ({text}) was out of range for requested data type")
@@ -66,7 +66,7 @@ def parse_java_float(text: str) -> float:
 
 
 def parse_java_decimal(text: str) -> Decimal:
-    """Parse a number as `BigDecimal` does. DataError: it is none."""
+    """Parse a number as `BigDecimal` does. Raise DataError if the text is not a number."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -77,9 +77,9 @@ def parse_java_decimal(text: str) -> Decimal:
 
 
 def encode_decimal(number: Decimal, scale: int, size: int | None) -> bytes:
-    """Encode a decimal as Avro does, with `scale` decimals, in `size` bytes for a fixed type.
+    """Encode a decimal as Avro does, with `scale` decimal places, and in `size` bytes for a fixed type.
 
-    DataError: it has more decimals, or is too large.
+    Raises DataError if the number has more decimal places, or is too large.
     """
     sign, digits, exponent = number.as_tuple()
     shift = int(exponent) + scale
@@ -102,7 +102,7 @@ def format_double(value: float, *, single: bool = False) -> str:
     number = Decimal(str(np.float32(value)) if single else repr(value))
     sign, digits, _ = number.as_tuple()
     minus = "-" if sign else ""
-    # Java writes an exponent outside of these bounds.
+    # Outside these bounds, Java writes an exponent.
     if not number or 1e-3 <= abs(value) < 1e7:
         text = f"{abs(number):f}"
         return minus + (text if "." in text else f"{text}.0")
@@ -129,12 +129,12 @@ def format_text(value: Any) -> str:
 
 
 def format_json(value: Any) -> str:
-    """Format lists and maps as Connect writes them into a header: JSON on one line."""
+    """Format lists and maps as Connect writes them into a header, as JSON on one line."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_format_item)
 
 
 def _format_item(value: Any) -> str:
-    """Format a value unknown to Python's JSON. DataError for a number of more digits than a double has."""
+    """Format a value Python's JSON lacks. Raise DataError for a number with more digits than a double has."""
     if isinstance(value, Decimal):
         raise DataError(f"holds the number {value!s:.100}, which no double is, among others")
     return format_text(value)

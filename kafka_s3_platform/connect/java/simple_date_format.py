@@ -2,7 +2,7 @@
 
 Source of the rules: the Java SE documentation of `java.text.SimpleDateFormat`, and observation of its lenient parsing.
 A number takes all digits, unless another number follows directly. A value beyond its range carries over to the next
-unit. Text behind the pattern is ignored.
+unit. Text after the end of the pattern is ignored.
 """
 
 import calendar
@@ -15,7 +15,7 @@ from kafka_s3_platform.core.model.times import DAY_MS, EPOCH, HOUR_MS
 
 _EPOCH_DAY = EPOCH.toordinal()
 _CYCLE_DAYS = 146_097
-"""The days of 400 years, after which the calendar repeats. Python's datetime ends at the year 9999, Java's does not."""
+"""The days of 400 years, after which the calendar repeats. Python's datetime ends in 9999, Java's does not."""
 
 _MONTHS = tuple(calendar.month_name)
 _SHORT_MONTHS = tuple(calendar.month_abbr)
@@ -51,10 +51,10 @@ _ZONE = re.compile(r"(?:GMT|UTC|UT|Z)?(?:([+-])(\d{1,2}):?(\d\d)?)?", re.IGNOREC
 
 
 class SimpleDateFormat:
-    """One pattern. Can be pickled. The machine's locale and time zone do not matter.
+    """One pattern, which can be pickled. The machine's locale and time zone do not matter.
 
     Raises:
-        ValueError: a letter is unknown, or is one of the unsupported week fields.
+        ValueError: a letter is unknown, or is one of the week fields, which are not supported.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -66,7 +66,7 @@ class SimpleDateFormat:
 
     @cached_property
     def resolution_ms(self) -> int:
-        """The length of a span of time, in ms, with the same text for all of its instants."""
+        """The length in ms of a span of time whose instants all have the same text."""
         return min((_UNITS_MS.get(letter, DAY_MS) for letter, _ in self._tokens), default=DAY_MS)
 
     def format(self, epoch_ms: int) -> str:
@@ -80,7 +80,7 @@ class SimpleDateFormat:
         )
 
     def parse(self, text: str) -> int:
-        """Parse a text to epoch ms. ValueError: the text does not match the pattern."""
+        """Parse a text to epoch ms. Raise ValueError if the text does not match the pattern."""
         fields: dict[str, int] = {}
         at = 0
         for index, (letter, token) in enumerate(self._tokens):
@@ -88,9 +88,9 @@ class SimpleDateFormat:
         return _resolve_fields(fields)
 
     def _parse_token(self, text: str, at: int, index: int, letter: str, token: str, fields: dict[str, int]) -> int:
-        """Parse the token with this index at the position `at`, note its value in `fields`, and return its end.
+        """Parse the token `index` of the pattern at the position `at`, note its value in `fields`, and return its end.
 
-        A token is a letter of the pattern with its run, or, without a letter, a literal text.
+        A token is a run of one letter in the pattern or, if `letter` is empty, a literal text.
         """
         if not letter:
             if not text.startswith(token, at):
@@ -104,7 +104,7 @@ class SimpleDateFormat:
         return end
 
     def _parse_number(self, text: str, at: int, index: int, fields: dict[str, int]) -> tuple[int, int] | None:
-        """Return the number of a numeric field at `at`, and its end. None if there is none."""
+        """Return the number of a numeric field at `at`, and its end, or None if there is no number."""
         letter, token = self._tokens[index]
         bounded = rf"[ \t]*(?P<sign>)(?P<number>\d{{1,{len(token)}}})"
         pattern = re.compile(bounded) if self._abuts(index) else _ANY_NUMBER
@@ -120,17 +120,17 @@ class SimpleDateFormat:
         return int(digits["sign"] + digits["number"]), digits.end()
 
     def _abuts(self, index: int) -> bool:
-        """Return True if another number follows directly: then this one takes only the digits of its width."""
+        """Return True if another number follows directly, so this one takes only the digits of its width."""
         following = self._tokens[index + 1] if index + 1 < len(self._tokens) else ("", "")
         return bool(following[0]) and not _is_text_field(following[0], len(following[1])) and following[0] not in "zZX"
 
     def _mismatch(self, text: str) -> ValueError:
-        """Return the error for a text not matching the pattern."""
+        """Return the error for a text that does not match the pattern."""
         return ValueError(f"Could not parse timestamp: value ({text}) does not match pattern ({self.pattern})")
 
 
 def _split_pattern(pattern: str) -> list[tuple[str, str]]:
-    """Split a pattern into tokens: a letter with its run, or an empty letter with a literal text."""
+    """Split a pattern into tokens: a letter with its run in the pattern, or an empty letter with a literal text."""
     tokens: list[tuple[str, str]] = []
     for token in _TOKEN.finditer(pattern):
         letter = token[1]
@@ -153,7 +153,7 @@ def _is_text_field(letter: str, width: int) -> bool:
 
 
 def _format_field(letter: str, width: int, time: datetime, year_shift: int) -> str:
-    """Format one field of the pattern, of `width` letters. Years missing in datetime are `time`'s plus `year_shift`."""
+    """Format one field of the pattern, of `width` letters. The year is `time`'s year plus `year_shift`."""
     if letter == "y":
         year = time.year + year_shift
         if width == 2:
@@ -180,7 +180,7 @@ _ANY_NUMBER = re.compile(r"[ \t]*(?P<sign>-?)(?P<number>\d+)")
 
 
 def _parse_name(text: str, at: int, letter: str) -> tuple[int, int] | None:
-    """Return the number of the longest name in `text` at `at`, in any case, and its end. None: there is none."""
+    """Return the number of the longest name at `at`, in upper or lower case, and its end, or None if there is none."""
     names = {
         "M": [*enumerate(_MONTHS), *enumerate(_SHORT_MONTHS)],
         "E": [*enumerate(_DAYS), *enumerate(_SHORT_DAYS)],
@@ -192,7 +192,7 @@ def _parse_name(text: str, at: int, letter: str) -> tuple[int, int] | None:
 
 
 def _parse_zone(text: str, at: int, _: str) -> tuple[int, int] | None:
-    """Return a zone as minutes east of UTC, and the end of its text. None: there is none."""
+    """Return a zone as minutes east of UTC, and the end of its text, or None if there is no zone."""
     zone = _ZONE.match(text, at)
     if zone is None or not zone[0]:
         return None
@@ -201,7 +201,7 @@ def _parse_zone(text: str, at: int, _: str) -> tuple[int, int] | None:
 
 
 def _resolve_fields(fields: dict[str, int]) -> int:
-    """Return the epoch ms of parsed fields, by their letters. Values beyond their range carry over to the next unit."""
+    """Return the epoch ms of parsed fields by letter. Values beyond their range carry over to the next unit."""
     if fields.get("G") == 0:
         raise ValueError("years before Christ are not honoured")
     zone = sum(fields.get(letter, 0) for letter in "zZX")
@@ -210,7 +210,7 @@ def _resolve_fields(fields: dict[str, int]) -> int:
 
 
 def _resolve_hour(fields: dict[str, int]) -> int:
-    """Return the hour of the day, from the first present one of the fields H, k, K and h."""
+    """Return the hour of the day, from the first of the fields H, k, K and h that is present."""
     if "H" in fields:
         return fields["H"]
     if "k" in fields:
@@ -220,7 +220,7 @@ def _resolve_hour(fields: dict[str, int]) -> int:
 
 
 def _resolve_day(fields: dict[str, int]) -> int:
-    """Return the day of the fields, in days since 1970-01-01."""
+    """Return the day that the fields give, in days since 1970-01-01."""
     if "D" in fields and "d" not in fields:
         months = 0
         days = fields["D"]

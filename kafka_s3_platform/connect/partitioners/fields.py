@@ -1,6 +1,6 @@
-"""Finds folders and times of records in the fields of their values, as Connect's FieldPartitioner and RecordField do.
+"""Finds the folders and times of records in fields of their values, as Connect's FieldPartitioner and RecordField do.
 
-A decoded number alone may be a date or a timestamp: the logical type of its field decides.
+The logical type of its field decides whether a decoded number is a date, a timestamp or a plain number.
 """
 
 import json
@@ -33,17 +33,17 @@ from kafka_s3_platform.core.partitioners.partitioners import (
 )
 
 MIXED_TYPES = "a number of one of several logical types"
-"""The logical type of a field of several: the meaning of a number there depends on the record."""
+"""Stands for several logical types of a field, in which a number's meaning depends on the record."""
 
 
 def find_logical_type(schema: Schema, path: Sequence[str]) -> str | None:
-    """Return the logical type of the field at `path` (outermost name first), None if it has none, or MIXED_TYPES."""
+    """Return the logical type of the field at `path` (outermost name first), or MIXED_TYPES, or None if it has none."""
     return _look_up_logical_type(schema.text, tuple(path))
 
 
 @lru_cache(maxsize=1_000)
 def _look_up_logical_type(text: str, path: tuple[str, ...]) -> str | None:
-    """Find the logical type in a schema's text: equal texts are parsed once."""
+    """Find the logical type in a schema's text. Equal texts are parsed once."""
     avro = AvroSchema(json.loads(text))
     types = _list_branches(avro, avro.root)
     for name in path:
@@ -74,18 +74,18 @@ def _list_members(node: Mapping[str, Any], name: str) -> Iterator[Any]:
 
 
 SECONDS_BELOW = 100_000_000_000
-"""Numbers nearer to 0 are seconds, others milliseconds: this is 5138-11-16 in seconds, 1973-03-03 in milliseconds."""
+"""Numbers nearer to 0 are seconds, others milliseconds. It means 5138-11-16 in seconds, 1973-03-03 in milliseconds."""
 
-# Lies outside of the calendar, but still fits into 64 bits as milliseconds.
+# A number of days outside the calendar, which still fits into 64 bits as milliseconds.
 _MANY_DAYS = 10**8
 
 _UNITS_PER_MS = {"millis": 1, "micros": 1_000, "nanos": 1_000_000}
 
-# Times of day: they have no date, so they are no instant.
+# Times of day are not instants, because they have no date.
 _TIMELESS = ("time-millis", "time-micros", MIXED_TYPES)
 
 MaskedTimes = tuple[Int64s, npt.NDArray[np.bool_], str]
-"""Times (epoch ms), a mask of the known ones, and the reason for the others."""
+"""Times (epoch ms), a mask of the known ones, and the reason why the others are unknown."""
 
 
 class RecordFieldTimestampExtractor:
@@ -93,7 +93,7 @@ class RecordFieldTimestampExtractor:
 
     The field may hold a number (epoch seconds or milliseconds, see SECONDS_BELOW), the text of such a number, an ISO
     8601 text, or an Avro date or timestamp (logical types). Dates, and texts without an offset, are in the layout's
-    timezone. A tombstone has no fields: its time is the timestamp of its record.
+    timezone. A tombstone has no fields, so its time is the timestamp of its record.
     """
 
     def __init__(self, layout: LayoutSettings) -> None:
@@ -120,7 +120,7 @@ class RecordFieldTimestampExtractor:
 
     def _group_by_logical_type(self, batch: ConnectBatch) -> Iterator[tuple[str | None, Positions]]:
         """Group the positions of records by the logical type of their field. Leave out records without a value."""
-        # A code below NO_SCHEMA marks the tombstones: they are no group.
+        # A code below NO_SCHEMA marks the tombstones, which are in no group.
         codes = np.where(batch.value.is_null, NO_SCHEMA - 1, batch.value.codes)
         for code in np.unique(codes[codes >= NO_SCHEMA]).tolist():
             logical = None if code == NO_SCHEMA else find_logical_type(batch.value.schemas[code], self._path)
@@ -138,7 +138,7 @@ class RecordFieldTimestampExtractor:
         return _mark_unknown(len(values), reason or f"is no date or time but {logical or kind.__name__}")
 
     def _convert_numbers(self, values: Sequence[int], logical: str | None) -> MaskedTimes:
-        """Convert whole numbers of a logical type to times. Numbers of more than 64 bits have none."""
+        """Convert whole numbers of a logical type to times. A number of more than 64 bits has no time."""
         try:
             numbers = np.array(values, np.int64)
             has_time = np.ones(len(values), bool)
@@ -149,7 +149,7 @@ class RecordFieldTimestampExtractor:
         return self._convert_to_ms(numbers, logical), has_time, "is a number of more than 64 bits"
 
     def _convert_to_ms(self, numbers: Int64s, logical: str | None) -> Int64s:
-        """Convert numbers of a logical type to epoch ms. Without one, a number is in seconds or in ms by its size."""
+        """Convert numbers of a logical type to epoch ms. A number without one is in seconds or in ms, by its size."""
         if logical == "date":
             return convert_local_times(np.clip(numbers, -_MANY_DAYS, _MANY_DAYS) * DAY_MS, self._zone)
         name, _, unit = (logical or "").rpartition("-")
@@ -161,7 +161,7 @@ class RecordFieldTimestampExtractor:
         return ms
 
     def _convert_texts(self, texts: pa.StringArray) -> MaskedTimes:
-        """Convert texts of ISO 8601 or of numbers to times."""
+        """Convert texts that are ISO 8601 times or numbers to times."""
         # Up to 18 digits always fit into 64 bits.
         is_number = pc.match_substring_regex(texts, "^-?[0-9]{1,18}$")
         if pc.all(is_number).as_py():
@@ -204,13 +204,13 @@ def _convert_floats(numbers: npt.NDArray[np.float64]) -> MaskedTimes:
 
 
 def _find_seconds(numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Mark numbers that are seconds: they are too near to 0 for milliseconds."""
+    """Return the mask of numbers that are seconds, because they are too near to 0 for milliseconds."""
     seconds: npt.NDArray[np.bool_] = (numbers > -SECONDS_BELOW) & (numbers < SECONDS_BELOW)
     return seconds
 
 
 def _mark_unknown(count: int, reason: str) -> MaskedTimes:
-    """Return no times for so many records, with the reason."""
+    """Return no times for `count` records, with the reason."""
     return np.zeros(count, np.int64), np.zeros(count, bool), reason
 
 
@@ -229,9 +229,9 @@ class FieldPartitioner:
 
     Whole numbers, texts and booleans are written as Connect writes them, null as `null`, and dates as `2019-03-12`
     (Connect fails for dates). Characters not allowed in folders are percent-encoded: both slashes, the delimiter,
-    control characters, and a percent sign of an encoded look. The text `null` is encoded too, so each folder means
-    one value. A record fails if a field is missing or has another type. Tombstones have no fields and go to
-    `tombstone.encoded.partition`.
+    control characters, and a percent sign that looks like an encoding. The text `null` is encoded too, so that each
+    folder means one value. A record fails if a field is missing or has another type. Tombstones have no fields and go
+    to `tombstone.encoded.partition`.
     """
 
     def __init__(self, layout: LayoutSettings) -> None:
@@ -250,7 +250,7 @@ class FieldPartitioner:
         return check_partitions(EncodedPartitions(names, codes, encoded.failures), batch, self, self.layout)
 
     def _encode_field(self, batch: ConnectBatch, name: str, rows: Positions) -> EncodedPartitions:
-        """Return for each record its folder by one field, and failures of `rows` whose value has no folder."""
+        """Return each record's folder by one field, and failures of `rows` whose value has no folder."""
         path = name.split(".")
         values = batch.value.field(path)
         schema_codes = batch.value.codes
@@ -260,13 +260,13 @@ class FieldPartitioner:
             values, [logical[c] for c in schema_codes.tolist()]
         )
         names = [self._make_folder(name, *folder) for folder in folders]
-        # Any other text than a folder is the reason for its lack.
+        # A text that is not a folder is the reason why there is none.
         refusals = {i: text for i, text in enumerate(names) if not text.startswith(f"{name}=")}
         reasons = [(row, refusals[codes[row]]) for row in rows[np.isin(codes[rows], list(refusals))].tolist()]
         return EncodedPartitions(names or [name], codes, build_folder_failures(batch, reasons, self))
 
     def _make_folder(self, name: str, kind: type, value: Any, logical: str | None) -> str:
-        """Return the folder, or the reason for its lack."""
+        """Return the folder, or the reason why there is none."""
         if kind is str:
             return f"{name}={self._unsafe.sub(_percent_encode, value)}"
         if kind is int and logical == "date":
@@ -279,7 +279,7 @@ class FieldPartitioner:
 
 
 def _factorize_texts(values: Sequence[Any], kinds: Sequence[str | None]) -> tuple[list[_FolderValue], Int32s] | None:
-    """Do what `_factorize_folders` does, with Arrow, if all values are texts of one logical type. Else return None."""
+    """Do the same as `_factorize_folders`, but with Arrow. Return None unless all are texts of one logical type."""
     if set(map(type, values)) != {str} or len(set(kinds)) != 1:
         return None
     try:
@@ -290,7 +290,7 @@ def _factorize_texts(values: Sequence[Any], kinds: Sequence[str | None]) -> tupl
 
 
 def _factorize_folders(values: Sequence[Any], logical: Sequence[str | None]) -> tuple[list[_FolderValue], Int32s]:
-    """Return the distinct triples (type, value if a folder shows it, logical type), and each value's index in them."""
+    """Return the distinct triples (type, value if folders show it, logical type), and each value's index in them."""
     folders: dict[_FolderValue, int] = {}
     triples = (
         (type(value), value if type(value) in _PRINTED else None, kind)
@@ -306,7 +306,7 @@ def _percent_encode(match: re.Match[str]) -> str:
 
 
 def _name_date_folder(name: str, days: int) -> str:
-    """Return the folder of a date (days since 1970), or the reason for its lack."""
+    """Return the folder of a date (days since 1970), or the reason why there is none."""
     try:
         return f"{name}={_EPOCH_DAY + timedelta(days=days)}"
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Reads the records of an object, with their keys and headers, whole or the blocks for a window of offsets."""
+"""Reads the records of an object, with their keys and headers: all of them, or the blocks for a window of offsets."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ from kafka_s3_platform.core.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.core.store.objects import ObjectStore
 
 Complaint = Callable[[int, dict[int, str]], str]
-"""Takes the number of an object's records and the bad ones (row -> why). Returns a complaint, or an empty text."""
+"""Takes the number of an object's records, and the bad ones (row -> why). Returns a complaint, or an empty text."""
 
 HOLD_BYTES = 134_217_728
 """128 MiB. A larger object is not held in memory but read twice: first to check it, then to send it."""
@@ -51,7 +51,7 @@ _CREATE_TIME = 0
 
 @dataclass(frozen=True)
 class BlockSelection:
-    """The blocks to read of an object: the slice `span` of its `blocks`. The index gives the numbers of records.
+    """The blocks of an object to read: the slice `span` of its `blocks`. The index gives their numbers of records.
 
     The first selected block begins at `next_offset` or later, the next object at `end_offset` or later.
     """
@@ -79,7 +79,7 @@ class BlockSelection:
 
 
 def select_blocks_by_offsets(blocks: Sequence[Block], offsets: KeptOffsets, start: int, end: int) -> BlockSelection:
-    """Select the blocks with records of source offsets [start, end). The offset of each record is known."""
+    """Select the blocks with source offsets [start, end). The offset of each record is known."""
     bounds = np.cumsum([0, *(b.num_records for b in blocks)])
     bounds = np.append(offsets.of(0, offsets.count), offsets.last + 1)[bounds]
     first = bisect_right(bounds[1:].tolist(), start)
@@ -88,10 +88,10 @@ def select_blocks_by_offsets(blocks: Sequence[Block], offsets: KeptOffsets, star
 
 
 def select_blocks_by_counts(blocks: Sequence[Block], next_offset: int, start: int, end: int) -> BlockSelection:
-    """Select the blocks with records of source offsets [start, end), by counting records.
+    """Select the blocks with source offsets [start, end), by counting records.
 
-    Reading every block would count the same offsets: a block begins at the offset in the index, or behind the block
-    before it if that is higher. The first block begins at `next_offset` or later.
+    Reading every block would count the same offsets: a block begins at its offset in the index, or after the block
+    before it if this is higher. The first block begins at `next_offset` or later.
     """
     starts: list[int] = []
     ends: list[int] = []
@@ -106,16 +106,16 @@ def select_blocks_by_counts(blocks: Sequence[Block], next_offset: int, start: in
 
 
 class Contents:
-    """Opens the objects of a source, and reads their records as the sink's file and their own metadata say."""
+    """Opens the objects of a source, and reads their records according to the sink's file and their own metadata."""
 
     def __init__(self, config: ConnectorConfig, store: ObjectStore) -> None:
         self._config = config
         self._store = store
         self.ends_open: dict[str, bool] = {}
-        """By the key of each object read: True if no separator follows its last record, and none has to."""
+        """By the key of each object read: True if its last record has no separator after it, and needs none."""
 
     def read_block_index(self, objects: ObjectSet) -> tuple[Block, ...] | None:
-        """Read the index of an object's blocks. None if it has no blocks, or no index."""
+        """Read the index of an object's blocks. Return None if it has no blocks, or no index."""
         limits = self._config.store.limits
         suffix = find_format(self._config.layout.format).index_suffix
         if not suffix or objects.value is None:
@@ -130,7 +130,7 @@ class Contents:
         return read_index(self._store.get(index_key), index_key, objects.name.size)
 
     def read_records(self, objects: ObjectSet, blocks: BlockSelection | None = None) -> Iterator[ReadBatch]:
-        """Read the records of an object with their keys and headers. With `blocks`, read the selected blocks only."""
+        """Read the records of an object set with their keys and headers. `blocks` limits the values to these blocks."""
         if self._config.layout.is_envelope:
             yield from self._read_envelope(objects.name)
             return
@@ -140,7 +140,7 @@ class Contents:
         yield from align_parts(parts, objects.name.key)
 
     def _read_envelope(self, item: ForeignObject) -> Iterator[ReadBatch]:
-        """Read whole records. Refuse records with another kafka partition or offset than the object's key."""
+        """Read whole records. Refuse records whose kafka partition or offset does not fit the object's key."""
         offsets = OffsetRange(item.first_offset or 0, MAX_OFFSET)
         limits = self._config.store.limits
         reader = new_envelope_reader(self._config.layout.format, self._open_object(item), item.key, limits)
@@ -158,14 +158,14 @@ class Contents:
             )
 
     def _read_part(self, item: ForeignObject) -> Iterator[ReadBatch]:
-        """Open an object of values, keys or headers, and decode these as the sink that wrote it encodes them."""
+        """Open an object of values, keys or headers, and decode them according to the sink that wrote the object."""
         layout = self._config.layout
         source = self._config.source or SourceSettings()
         format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[item.part]
         format_row = find_format(format_name or "")
         object_file = self._open_object(item)
         is_own = is_written_here(object_file.info)
-        # Aiven's sink puts values alone into objects in its own ways. Ours does not, also where it has Aiven's file.
+        # Aiven's sink writes objects of values alone in its own ways. Ours does not, even with Aiven's connector file.
         aiven_format = source.bare if item.part == "value" and not is_own else None
         if format_row.envelope is None and aiven_format not in {None, "jsonl"}:
             format_row = find_format(AIVEN_ENVELOPES[aiven_format])
@@ -177,7 +177,7 @@ class Contents:
         if item.part == "value" and (source.offset_field or source.timestamp_field):
             batches = read_offset_fields(batches, source)
         if item.part == "headers":
-            # Our own sink, whose objects have metadata, writes headers in its own way, whatever the file's converter.
+            # Our own sink, whose objects have metadata, writes headers in its own way, whatever converter is named.
             decode_foreign = decode_base64_header if "headers" in source.base64 else encode_foreign_header
             return decode_headers(batches, decode_header_text if is_own else decode_foreign)
         if item.part not in source.base64:
@@ -185,7 +185,7 @@ class Contents:
         return decode_base64_lines(batches) if format_row.has_base64 else batches
 
     def _parse_values(self, batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
-        """Parse values as JSON if the sink wrote the results of JsonConverter as text. Else return them unchanged."""
+        """Parse values as JSON if the sink wrote JsonConverter's results as text. Otherwise return them unchanged."""
         if self._config.records.value.format == "JSON" and find_format(self._config.layout.format).holds_texts:
             return parse_json_values(batches, self._config.store.limits.depth)
         return batches
@@ -193,7 +193,7 @@ class Contents:
     def _make_format_reader(
         self, item: ForeignObject, format_row: Format, object_file: Any, *, is_own: bool
     ) -> BatchReader:
-        """Make the reader of an object in the format."""
+        """Make the reader of an object in this format."""
         new_reader = load_format_io(format_row).new_reader
         if new_reader is None:
             raise ConfigError(
@@ -222,16 +222,16 @@ class Contents:
 
     @property
     def _codec(self) -> str:
-        """The codec in the connector file, for objects without one in their names. Empty: the file names none."""
+        """The codec from the connector file, for objects without one in their names, or empty if it names none."""
         layout = self._config.layout
         is_named = (self._config.source or SourceSettings()).codec_is_named
-        # Connect's own names end with their codec: a name without such an ending belongs to an uncompressed object.
+        # Connect's own names end with their codec, so a name without such an ending belongs to an uncompressed object.
         codec = "none" if layout.key_layout == "connect" and layout.extension is None else layout.codec
         return codec if is_named or codec != "none" else ""
 
     @property
     def _may_end_open(self) -> bool:
-        """True if the last value of bytes may lack its separator. Sinks with Connect's names always write it."""
+        """True if the last value of bytes may lack its separator. Sinks with Connect's names always write one."""
         layout = self._config.layout
         source = self._config.source or SourceSettings()
         return layout.key_layout in {"template", "zooz"} or source.separator_is_named
@@ -239,7 +239,7 @@ class Contents:
     def _has_any_bytes(self, item: ForeignObject) -> bool:
         """Return True if values may hold any bytes, because their separator can be trusted.
 
-        The file names it, or objects of another format count the same records.
+        It can if the file names it, or if objects of another format count the same records.
         """
         layout = self._config.layout
         formats = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}
@@ -250,7 +250,7 @@ class Contents:
         return is_counted or (self._config.source or SourceSettings()).separator_is_named
 
     def _read_blocks(self, item: ForeignObject, blocks: BlockSelection) -> Iterator[ReadBatch]:
-        """Read the selected blocks of an object of Block-GZIP, and no other bytes of it."""
+        """Read the selected blocks of a Block-GZIP object, and none of its other bytes."""
         object_file = self._open_object(item)
 
         def read_range(start: int, length: int) -> bytes:
@@ -260,7 +260,7 @@ class Contents:
         return BlockGzipReader(read_range, blocks.blocks, item.key, blocks.span, limits).batches()
 
     def _open_object(self, item: ForeignObject) -> Any:
-        """Open the object as it was listed. IntegrityError if it was replaced since."""
+        """Open the object as it was listed. Raise IntegrityError if it was replaced since."""
         object_file = self._store.open(item.key, item.etag)
         if object_file.info.size != item.size:
             raise IntegrityError(
@@ -270,7 +270,7 @@ class Contents:
 
 
 def restore_kafka_bytes(payload: Payload, converter: ConverterSettings) -> Payload:
-    """Return text and bytes as bytes if their converter keeps them as they are. Keep everything else as it was read."""
+    """Return text and bytes as bytes if their converter keeps them as they are. Return anything else as it was read."""
     if converter.format not in {"STRING", "BYTES"}:
         return payload
     if isinstance(payload, DatumPayload) and all(map(is_text, payload.schemas)):
@@ -286,7 +286,7 @@ def restore_kafka_bytes(payload: Payload, converter: ConverterSettings) -> Paylo
 
 
 def align_parts(parts: dict[Any, Iterator[ReadBatch]], key: str) -> Iterator[ReadBatch]:
-    """Join values, keys and headers of the same records by position. IntegrityError if one part has fewer."""
+    """Join values, keys and headers of the same records by position. Raise IntegrityError if one part has fewer."""
     waiting: dict[Any, ReadBatch] = {}
     while True:
         for part, batches in parts.items():
@@ -299,7 +299,7 @@ def align_parts(parts: dict[Any, Iterator[ReadBatch]], key: str) -> Iterator[Rea
             raise IntegrityError(f"object {key} has fewer records of {' and '.join(missing)} than of {others}")
         size = min(map(len, waiting.values()))
         yield _join_parts({part: batch.take(np.arange(size)) for part, batch in waiting.items()}, size)
-        # Batches of the parts end at different records: the rest waits for the next batch of the others.
+        # The batches of the parts end at different records. The rest of each waits for the next batches of the others.
         remaining = {
             part: batch.take(np.arange(size, len(batch))) for part, batch in waiting.items() if len(batch) > size
         }
@@ -307,7 +307,7 @@ def align_parts(parts: dict[Any, Iterator[ReadBatch]], key: str) -> Iterator[Rea
 
 
 def _join_parts(parts: dict[Any, ReadBatch], size: int) -> ReadBatch:
-    """Put values, keys and headers of the same records into one batch. What is bad in one is bad."""
+    """Put values, keys and headers of the same records into one batch. A record is bad if any part of it is bad."""
     reasons = {row: why for batch in parts.values() for row, why in batch.bad.items()}
     value = parts.get("value")
     key = parts.get("key")
@@ -326,13 +326,13 @@ def _join_parts(parts: dict[Any, ReadBatch], size: int) -> ReadBatch:
 
 
 def _convert_headers(payload: Payload) -> pa.Array:
-    """Convert the headers of each record. No headers become null."""
+    """Convert the headers of each record. Having no headers becomes null."""
     return pa.array([headers or None for headers in payload.objects], HEADERS)
 
 
 @dataclass(frozen=True)
 class CheckedObject:
-    """The batches of an object, read to its end without fault. `memory_bytes` of them are in memory."""
+    """The batches of an object read to its end without fault. Those in memory take `memory_bytes`."""
 
     batches: Iterator[ReadBatch]
     count: int
@@ -343,7 +343,7 @@ class CheckedObject:
 def check_object(
     open_batches: Callable[[], Iterator[ReadBatch]], find_complaint: Complaint, key: str, most_bad: int, hold_bytes: int
 ) -> CheckedObject:
-    """Check every batch of an object, then return all of them. Small objects stay in memory, others are read again."""
+    """Check every batch of an object, then return all batches. Small objects stay in memory, others are read again."""
     batches: list[ReadBatch] | None = []
     bad: dict[int, str] = {}
     size = count = 0
@@ -384,7 +384,7 @@ class OffsetSummary:
 
 
 def get_offsets(batch: ReadBatch) -> Int64s:
-    """Return the offset of each record, -1 for a record without one."""
+    """Return the offset of each record, or -1 for a record without one."""
     if batch.offsets is None:
         return np.full(len(batch), -1, np.int64)
     return batch.offsets
@@ -401,7 +401,7 @@ def mark_records_without_offset(batch: ReadBatch) -> ReadBatch:
 
 
 def build_connect_batch(config: ConnectorConfig, group: ObjectGroup, batch: ReadBatch) -> ConnectBatch:
-    """Build the records of a batch with offsets. Parts missing in the object become null, or NO_TIMESTAMP."""
+    """Build the records of a batch that has offsets. A part missing in the object becomes null, or NO_TIMESTAMP."""
     records = config.records
     size = len(batch)
     value = restore_kafka_bytes(batch.value, records.value)

@@ -1,10 +1,10 @@
-"""Counts the objects of a source by a few requests each time, however many objects the bucket holds.
+"""Counts the objects of a source with a few requests each time, however many objects the bucket holds.
 
 A *count* lists everything, over many updates, and sets a *border* in time for the *walks* after it. A walk goes down
-the folders by delimiter, each time anew, and lists only time folders that end after the border (they are *open*), other
-folders: names after the last one of the count (their *tail*). The inventory is the count's objects before the border
-and the last walk's after it: no object is counted twice. A *place* is a folder directly below the root. A sensor's
-cursor holds the state as JSON, so it is small.
+the folders by delimiter, each time anew. Of time folders, it lists only the *open* ones, which end after the border. Of
+other folders, it lists only the names after the last one in the count (the folder's *tail*). The inventory has the
+count's objects before the border and the last walk's after it, so no object is counted twice. A *place* is a folder
+directly below the root. The state is kept small, because a sensor's cursor holds it as JSON.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,21 +25,21 @@ NewestFolder = tuple[int, int, str]
 """The span (epoch ms, half-open) and the path of the newest time folder."""
 
 REQUESTS = 100
-"""Most requests of an update. Each lists up to a thousand objects or folders."""
+"""The most requests of an update. Each lists up to a thousand objects or folders."""
 
 COUNT_REQUESTS = 25
-"""Most requests of an update for the count. Walks have the rest."""
+"""The most requests of an update that go to the count. Walks have the rest."""
 
 COUNT_EVERY = timedelta(days=1)
 
 MAX_TAILS = 200
-"""With more folders without a time, a listing of each would cost more than the count: it is repeated at once."""
+"""If more folders have no time, listing each would cost more than the count, which is then repeated at once."""
 
 MAX_TOPICS = 200
-"""Most topics in the state. The objects of others are only counted, in `unnamed`."""
+"""The most topics in the state. The objects of other topics are only counted, in `unnamed`."""
 
 CallStore = Callable[[str, Callable[[], ListedPage | None]], ListedPage | None]
-"""Waits for an answer of the store, for a limited time. The text names the request."""
+"""Waits a limited time for an answer of the store. The text names the request."""
 
 _SECOND = timedelta(seconds=1)
 
@@ -57,7 +57,7 @@ class ObjectCount(msgspec.Struct, array_like=True):
 
 
 class Freshness(msgspec.Struct, array_like=True):
-    """The newest time folder, and the time of the newest object's writing (epoch ms)."""
+    """The newest time folder, and the time the newest object was written (epoch ms)."""
 
     newest: NewestFolder | None = None
     modified: int = 0
@@ -70,9 +70,9 @@ class Freshness(msgspec.Struct, array_like=True):
 
 
 class TopicInventory(msgspec.Struct, array_like=True):
-    """A topic's objects: those of the last count alone (`older`), and those of the last walk by place (`recent`).
+    """A topic's objects: `older` ones from the last count, and `recent` ones from the last walk, by place.
 
-    The last count found `fewer` than there were. `reported` are the numbers in the last observation.
+    `fewer` tells how many fewer objects the last count found. `reported` are the numbers in the last observation.
     """
 
     older: ObjectCount = msgspec.field(default_factory=ObjectCount)
@@ -92,7 +92,7 @@ class TopicInventory(msgspec.Struct, array_like=True):
 
 
 class TopicCounting(msgspec.Struct, array_like=True):
-    """A topic's objects in the unfinished count. The next walks list those that are `open`."""
+    """A topic's objects in the unfinished count. The next walks list the `open` ones again."""
 
     older: ObjectCount = msgspec.field(default_factory=ObjectCount)
     open: ObjectCount = msgspec.field(default_factory=ObjectCount)
@@ -100,16 +100,16 @@ class TopicCounting(msgspec.Struct, array_like=True):
 
 
 class WalkedTopic(msgspec.Struct, array_like=True):
-    """A topic in a walk: objects and bytes by folder."""
+    """A topic in a walk, with its numbers of objects and bytes by folder."""
 
     folders: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     fresh: Freshness = msgspec.field(default_factory=Freshness)
 
 
 class CountUnderWay(msgspec.Struct):
-    """An unfinished count: it goes on behind the key `after`.
+    """An unfinished count, which goes on after the key `after`.
 
-    `begun` is the store's time at its beginning, and `since` the border of the next walks (epoch ms).
+    `begun` is the store's time when the count began, and `since` the border of the next walks (epoch ms).
     """
 
     begun: int
@@ -126,16 +126,16 @@ class CountUnderWay(msgspec.Struct):
 
 
 class InventoryState(msgspec.Struct):
-    """The state of an inventory. Times are epoch ms, in `counted` of the store's clock.
+    """The state of an inventory. Times are epoch ms. The time `counted` is from the store's clock.
 
     Attributes:
-        counted: start of the last finished count. 0: there was none.
-        since: the border: walks list the time folders with a later end.
-        tails: folders without a time, with the last name in each. None: too many, so no walk lists any folder.
-        refused: the number of keys that the last count could not read; `refusal` is one of them with the reason.
-        is_walked: every place was walked since the last count, so all numbers are known.
-        folder, at: the walk goes on in this folder below the root, behind this key.
-        walked: the walk's objects so far in the place of this folder.
+        counted: the start of the last finished count, or 0 if there was none.
+        since: the border. Walks list the time folders that end later.
+        tails: the last name in each folder without a time. None if there are too many, so no walk lists any folder.
+        refused: the number of keys the last count could not read; `refusal` is one of them with the reason.
+        is_walked: True if every place was walked since the last count, so all numbers are known.
+        folder, at: the folder below the root, and the key in it, after which the walk goes on.
+        walked: the objects the walk has found so far in the place of this folder.
     """
 
     counted: int = 0
@@ -153,7 +153,7 @@ class InventoryState(msgspec.Struct):
 
 
 class _OutOfRequests(Exception):  # noqa: N818  no error: the next update goes on
-    """This update has made all its requests, or has no more time."""
+    """This update has made all its requests, or has no time left."""
 
 
 class Inventory:
@@ -161,7 +161,7 @@ class Inventory:
 
     Raises (from `update`):
         ConfigError: the connector's file cannot be used to read keys.
-        PlatformError: as the store does. `state` then holds the progress before.
+        PlatformError: the store's error. `state` then holds the progress so far.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Inventory:
         self._remaining = REQUESTS
         self._find_span = lru_cache(1_024)(self._reader.find_span)
         self.walked: dict[str, WalkedTopic] = {}
-        """Objects by topic, of the places that this update has walked to their ends."""
+        """The objects of the places this update has walked to their ends, by topic."""
 
     @property
     def requests(self) -> int:
@@ -202,18 +202,18 @@ class Inventory:
             self._walk()
 
     def _is_walk_possible(self) -> bool:
-        """Return True if a count was finished, and walks may list folders."""
+        """Return True if a count has been finished, and walks may list folders."""
         return bool(self._state.counted) and self._state.tails is not None
 
     def _is_count_due(self) -> bool:
-        """Return True if there was no count yet, walks are not possible, or the last count is a day old."""
+        """Return True if there was no count yet, if walks are not possible, or if the last count is a day old."""
         last = EPOCH + self._state.counted * ONE_MS
         return not self._is_walk_possible() or datetime.now(timezone.utc) - last >= COUNT_EVERY
 
     def _list_pages(
         self, prefix: str, delimiter: str = "", start_after: str = "", spare: int = 0
     ) -> Iterator[ListedPage]:
-        """List page by page. Raises _OutOfRequests if only `spare` requests remain, or no time."""
+        """List page by page. Raises _OutOfRequests if only `spare` requests remain, or no time remains."""
         pages = self._store.list_pages(prefix, delimiter=delimiter, start_after=start_after)
         is_last = False
         while not is_last:
@@ -227,7 +227,7 @@ class Inventory:
             is_last = page.is_last
 
     def _count(self, requests: int) -> None:
-        """Go on with the count: list the next pages of the bucket, by at most this number of requests."""
+        """Go on with the count. List the next pages of the bucket with at most this number of requests."""
         spare = self._remaining - requests
         last_key = "" if self._state.count is None else self._state.count.after
         try:
@@ -241,7 +241,7 @@ class Inventory:
         self._finish_count()
 
     def _add_page(self, page: ListedPage) -> None:
-        """Add the objects of a page to the count, which goes on behind the last of them."""
+        """Add the objects of a page to the count. It goes on after the last of them."""
         count = self._state.count = self._state.count or self._begin_count()
         refused = len(self._judge.wrong)
         items = self._judge_page(page)
@@ -255,14 +255,14 @@ class Inventory:
             count.after = page.objects[-1].key
 
     def _begin_count(self) -> CountUnderWay:
-        """Begin with the first answer: all objects written before its time are in the answers."""
+        """Begin a count at the time of the first answer: all objects written before this time are in the answers."""
         started_at = self._store.clock.earlier_now() - _SECOND
         zone = ZoneInfo(self._config.layout.timezone)
         border = (started_at - self._look_back).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
         return CountUnderWay(begun=(started_at - EPOCH) // ONE_MS, since=(border - EPOCH) // ONE_MS)
 
     def _add_to_count(self, count: CountUnderWay, info: ObjectInfo, item: ForeignObject) -> None:
-        """Add an object to its topic: to those before the border, or to those that walks list again."""
+        """Add an object to its topic's older ones (before the border) or open ones (walks list these again)."""
         if item.topic not in count.topics and len(count.topics) == MAX_TOPICS:
             count.unnamed += 1
             return
@@ -277,15 +277,15 @@ class Inventory:
                 count.tails = None
 
     def _is_counted(self, folder: str, name: str, span: Window | None) -> bool:
-        """Return True if the last count has counted the object, so that no walk may count it again."""
+        """Return True if the last count has counted the object, so no walk may count it again."""
         if span is not None:
             return span[1] <= self._state.since
         return self._state.tails is not None and name <= self._state.tails.get(folder, "")
 
     def _finish_count(self) -> None:
-        """Replace the inventory by the finished count, from which the next walks go on.
+        """Replace the inventory with the finished count, from which the next walks go on.
 
-        A topic with fewer objects than the inventory had gets their number as `fewer`.
+        If a topic has fewer objects than in the inventory, `fewer` becomes the difference.
         """
         state = self._state
         count = state.count
@@ -296,9 +296,9 @@ class Inventory:
             previous = state.topics.get(name, TopicInventory())
             counting = count.topics.get(name, TopicCounting())
             if not counting.fresh.modified and not previous.objects:
-                continue  # the lack of objects was reported
+                continue  # the lack of objects was already reported
             fewer = max(0, previous.objects - counting.older.objects - counting.open.objects)
-            # Without walks, the numbers stay those of the count.
+            # Without walks, the numbers stay as counted.
             recent = {} if count.tails is not None else {"": (counting.open.objects, counting.open.size)}
             topics[name] = TopicInventory(counting.older, recent, counting.fresh, fewer, previous.reported)
         state.counted = count.begun
@@ -312,7 +312,7 @@ class Inventory:
         state.walked = {}
 
     def _walk(self) -> None:
-        """Walk one place after the other, from the end of the last update on. After the last one, begin anew."""
+        """Walk one place after the other, from where the last update ended. After the last place, begin anew."""
         state = self._state
         try:
             places = self._list_places()
@@ -342,7 +342,7 @@ class Inventory:
         return sorted(filter(self._is_open, folders))
 
     def _walk_folder(self, folder: str) -> None:
-        """List the open objects of a folder, and of the folders below it. Skip those before the state's folder."""
+        """List the open objects of a folder and the folders below it. Skip folders before the state's folder."""
         state = self._state
         path, resume_path = self._split_path(folder), self._split_path(state.folder)
         if path < resume_path and path != resume_path[: len(path)]:
@@ -366,7 +366,7 @@ class Inventory:
                 self._walk_folder(child)
 
     def _add_to_walk(self, page: ListedPage) -> None:
-        """Add those objects of a page that the count does not have."""
+        """Add the objects of a page the count does not have."""
         state = self._state
         for info, item in self._judge_page(page):
             folder, name = self._split_key(item.key)
@@ -381,7 +381,7 @@ class Inventory:
             state.at = page.objects[-1].key
 
     def _finish_place(self, place: str) -> None:
-        """Put the walk's numbers of a place into the topics, in place of those of the walk before."""
+        """Replace the numbers of a place in the topics with this walk's numbers."""
         state = self._state
         for topic in state.topics.values():
             topic.recent.pop(place, None)
@@ -395,18 +395,18 @@ class Inventory:
 
     def _judge_page(self, page: ListedPage) -> list[tuple[ObjectInfo, ForeignObject]]:
         """Return the objects of the source on a page of a listing."""
-        # Judge all before any is added: an error must not leave half a page behind.
+        # Judge all before any is added, because an error must not leave half a page behind.
         return [(info, item) for info in page.objects if (item := self._judge.judge(info)) is not None]
 
     def _is_open(self, folder: str) -> bool:
-        """Return True if walks list a folder, because new objects may come there."""
+        """Return True if walks list a folder, because new objects may appear in it."""
         span = self._find_span(folder) if folder else None
         if is_own_document(self._make_prefix(folder), self._config):
             return False
         return span is None or span[1] > self._state.since
 
     def _find_tail(self, folder: str) -> str:
-        """Return the last key of the count in a folder without a time. Empty if there is none."""
+        """Return the last key the count found in a folder without a time, or an empty text if there is none."""
         name = (self._state.tails or {}).get(folder, "")
         return name and self._make_prefix(folder) + name
 
@@ -415,19 +415,19 @@ class Inventory:
         return f"{self._reader.root}{folder}{self._reader.delimiter}" if folder else self._reader.root
 
     def _strip_prefix(self, prefix: str) -> str:
-        """Return the folder of a prefix, below the root."""
+        """Return the folder, below the root, that a prefix stands for."""
         return prefix.removeprefix(self._reader.root).removesuffix(self._reader.delimiter)
 
     def _split_key(self, key: str) -> tuple[str, str]:
-        """Split a key into the folder below the root, and the name."""
+        """Split a key into its folder below the root, and its name."""
         folder, _, name = key.removeprefix(self._reader.root).rpartition(self._reader.delimiter)
         return folder, name
 
     def _split_path(self, folder: str) -> tuple[str, ...]:
-        """Return the names of a folder and of those around it, the outermost first."""
+        """Return the names of a folder and the folders around it, the outermost first."""
         return tuple(folder.split(self._reader.delimiter))
 
 
 def _find_modified(info: ObjectInfo) -> int:
-    """Return the time of the object's writing, in epoch ms."""
+    """Return the time the object was written, in epoch ms."""
     return (info.last_modified - EPOCH) // ONE_MS

@@ -1,6 +1,6 @@
-"""Describes foreign objects, from another sink or in no index, and orders them for reading.
+"""Describes foreign objects, which another sink wrote or no index lists, and orders them for reading.
 
-Their facts come from their keys, their metadata, and the objects of offsets beside them, before one is opened.
+Facts about them come from their keys, their metadata, and the objects with offsets beside them, before any is opened.
 """
 
 import re
@@ -19,7 +19,7 @@ from kafka_s3_platform.core.store.objects import COLD, ObjectInfo, ObjectStore
 from kafka_s3_platform.core.store.upload import Provenance
 
 MAX_LINES = 1_000
-"""Most lines of one kind in a report. The rest is only counted: a bucket may hold millions of bad objects."""
+"""The most lines of one kind in a report. Others are only counted: a bucket may hold millions of bad objects."""
 
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -33,9 +33,9 @@ RECORD_COUNT = "record-count"
 
 @dataclass(frozen=True, slots=True)
 class ForeignObject:
-    """One object, with the facts about its records in its key.
+    """One object, with the facts about its records from its key.
 
-    `first_offset` and `last_offset` are None if the key lacks them. `window` (half-open, epoch ms) is None if the
+    `first_offset` and `last_offset` are None if they are not in the key. `window` (half-open, epoch ms) is None if the
     folder has no time.
     """
 
@@ -54,14 +54,14 @@ class ForeignObject:
 
     @property
     def place(self) -> int | None:
-        """The offset in its key: the first one, else the last one."""
+        """The first offset in its key, or else the last one."""
         if self.first_offset is None:
             return self.last_offset
         return self.first_offset
 
     @property
     def is_cold(self) -> bool:
-        """True if it lies in cold storage, and has to be thawed before reading."""
+        """True if it lies in cold storage, and has to be thawed before it can be read."""
         return self.storage_class in COLD
 
     @property
@@ -80,12 +80,12 @@ class ObjectSet:
 
     @property
     def objects(self) -> tuple[ForeignObject, ...]:
-        """The existing objects. The first one names the records."""
+        """The objects that exist. The first one names the records."""
         return tuple(o for o in (self.value, self.key, self.headers) if o is not None)
 
     @property
     def name(self) -> ForeignObject:
-        """The object with the records' name: the first existing one of values, key and headers."""
+        """The object that names the records: the first existing one of values, keys and headers."""
         return self.objects[0]
 
     @property
@@ -94,9 +94,9 @@ class ObjectSet:
         return sum(o.size for o in self.objects)
 
     def explain_missing_parts(self, layout: LayoutSettings) -> str:
-        """Explain the lack of objects of the records. Without these, keys or values would become null.
+        """Explain which objects of the records are missing. Without them, keys or values would become null.
 
-        Connect writes all parts of each record, but no values of records in the folder of tombstones.
+        Connect writes all parts of each record, except that records in the folder of tombstones have no values.
         """
         expected: Mapping[ObjectPart, bool] = {
             "value": self.value is not None or not self.name.is_tombstone,
@@ -112,7 +112,7 @@ class ObjectSet:
 
 @dataclass(frozen=True)
 class ObjectGroup:
-    """The objects of one source kafka partition, in reading order."""
+    """The objects of one kafka partition of the source, in the order of reading."""
 
     topic: str
     kafka_partition: int
@@ -126,7 +126,7 @@ class ObjectGroup:
 
 @dataclass
 class ScanReport:
-    """Skipped and odd objects of a scan: the number of objects for each problem, and a line for each object.
+    """The skipped and odd objects of a scan: the number of objects for each problem, and a line for each object.
 
     `bad` holds the lines of the objects left out by `behavior.on.error`.
     """
@@ -150,11 +150,11 @@ class ScanReport:
 
     @property
     def unnamed_bad_count(self) -> int:
-        """The number of bad objects left out without a line."""
+        """The number of bad objects that were left out and have no line."""
         return sum(self.counts.get(kind, 0) for kind in _BAD) - len(self.bad)
 
     def list_bad(self) -> tuple[str, ...]:
-        """List the lines of the objects left out, the number without a line, and the parts not read by the file."""
+        """List the lines of objects left out, then the numbers of those without a line and of unread parts."""
         unnamed = self.unnamed_bad_count
         unnamed_lines = (f"{unnamed:,} more objects, which are not named, were left out as bad",)
         unread_count = self.counts.get("unread_part", 0)
@@ -166,7 +166,7 @@ class ScanReport:
 
 
 def order_by_name(key: str, place: int | None) -> tuple[str | int, ...]:
-    """Return the sort key for objects with the same offset. Without an offset, numbers count: `part-2`, `part-10`."""
+    """Return the sort key for objects with the same offset. Without one, numbers in names count (2 before 10)."""
     if place is not None:
         return (key,)
     return tuple(int(text) if number % 2 else text for number, text in enumerate(_DIGITS.split(key)))
@@ -175,7 +175,7 @@ def order_by_name(key: str, place: int | None) -> tuple[str | int, ...]:
 def group_objects(objects: Iterable[ForeignObject]) -> list[ObjectGroup]:
     """Group objects by topic and kafka partition, values with their keys and headers, in reading order.
 
-    Objects without an offset, or with the same one, keep the order of `objects`.
+    Objects that have no offset, or the same one, keep the order of `objects`.
     """
     ordered = sorted(objects, key=lambda o: o.order)
     return [
@@ -185,7 +185,7 @@ def group_objects(objects: Iterable[ForeignObject]) -> list[ObjectGroup]:
 
 
 def _build_sets(objects: Sequence[ForeignObject]) -> tuple[ObjectSet, ...]:
-    """Put together the objects of the same records: those with one folder and offset, or else one key."""
+    """Put together the objects of the same records, which have the same folder and offset, or else the same key."""
     objects_of_records: dict[tuple[str, int | str], dict[str, ForeignObject]] = {}
     for item in objects:
         position = item.key if item.place is None else item.place
@@ -194,14 +194,14 @@ def _build_sets(objects: Sequence[ForeignObject]) -> tuple[ObjectSet, ...]:
 
 
 def select_objects(objects: Iterable[ForeignObject], times: Sequence[Window]) -> list[ForeignObject]:
-    """Select the objects with a name in one of the windows, or without a time. Without windows, select all."""
+    """Select the objects without a window or with one that overlaps one of `times`. Without `times`, select all."""
     if not times:
         return list(objects)
     return [o for o in objects if o.window is None or any(_do_overlap(o.window, time) for time in times)]
 
 
 def is_covered(window: Window, times: Iterable[Window]) -> bool:
-    """Return True if all of a window is in the windows `times` together."""
+    """Return True if the windows `times` together cover the whole of a window."""
     covered_end = window[0]
     for start, end in sorted(times):
         if start <= covered_end:
@@ -210,17 +210,16 @@ def is_covered(window: Window, times: Iterable[Window]) -> bool:
 
 
 def _do_overlap(first: Window, second: Window) -> bool:
-    """Return True if two windows have a time in common."""
+    """Return True if two windows overlap."""
     return first[0] < second[1] and first[1] > second[0]
 
 
 @dataclass(frozen=True)
 class OffsetFacts:
-    """The number of records, the offset of the last one, and the offset of each. None: unknown.
+    """The number of an object's records, the offset of the last one, and the offset of each, or None if unknown.
 
-    The last offset of a foreign object may come from its name.
-
-    `is_ours`: this platform wrote the object. Then other objects may hold offsets between its own.
+    The last offset of a foreign object may come from its name. If `is_ours`, this platform wrote the object, and other
+    objects may hold offsets between its own.
     """
 
     count: int | None = None
@@ -230,12 +229,12 @@ class OffsetFacts:
 
 
 def is_written_here(info: ObjectInfo) -> bool:
-    """Return True if this platform wrote the object, by its metadata."""
+    """Return True if this platform wrote the object, according to its metadata."""
     return RECORD_COUNT in info.metadata or Provenance.of(info) is not None
 
 
 def has_record_offsets(config: ConnectorConfig) -> bool:
-    """Return True if each record has its own offset, by the connector file."""
+    """Return True if each record has its own offset, according to the connector file."""
     source = config.source or SourceSettings()
     if config.layout.is_envelope or source.offset_field is not None:
         return True
@@ -243,9 +242,9 @@ def has_record_offsets(config: ConnectorConfig) -> bool:
 
 
 def has_record_times(config: ConnectorConfig) -> bool:
-    """Return True if objects hold the timestamps of their records, by the connector file."""
+    """Return True if objects hold the timestamps of their records, according to the connector file."""
     source = config.source or SourceSettings()
-    # Envelopes of other sinks hold timestamps only if their files list that field.
+    # Other sinks' envelopes hold timestamps only if their files list this field.
     has_times = find_format(config.layout.format).envelope is not None and "timestamp" in source.fields
     return config.layout.is_envelope or has_times or source.timestamp_field is not None
 
@@ -275,7 +274,7 @@ def read_offset_facts(config: ConnectorConfig, store: ObjectStore, item: Foreign
 
 
 def _read_beside(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> str:
-    """Read the offsets from the object beside this one. Return an empty text if that was lost."""
+    """Read the offsets from the object beside this one. Return an empty text if it was lost."""
     key = make_offsets_key(item.key, config.layout.directory_delim)
     info = store.head(key)
     if info is None:
@@ -286,7 +285,7 @@ def _read_beside(config: ConnectorConfig, store: ObjectStore, item: ForeignObjec
 
 
 def _parse_offsets(text: str, item: ForeignObject, most_bytes: int) -> KeptOffsets:
-    """Parse the kept offsets of an object. IntegrityError if they contradict the offset in its name."""
+    """Parse the kept offsets of an object. Raise IntegrityError if they contradict the offset in its name."""
     try:
         offsets = KeptOffsets.parse(text, most_bytes)
     except ValueError as err:
@@ -300,5 +299,5 @@ def _parse_offsets(text: str, item: ForeignObject, most_bytes: int) -> KeptOffse
 
 
 def _parse_number(text: str) -> int | None:
-    """Return a number in metadata. None if it is missing or no number."""
+    """Return a number from metadata, or None if it is missing or not a number."""
     return int(text) if text.isdecimal() else None

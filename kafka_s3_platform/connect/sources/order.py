@@ -1,7 +1,7 @@
 """Puts records of foreign objects in order: counts positions for records without offsets, and joins the others.
 
 A *group* is the objects of one kafka partition. Names and counts also show records read twice, overlapping objects, and
-offsets between two objects that are in neither.
+offsets missing between two objects.
 """
 
 import re
@@ -25,10 +25,10 @@ FolderKey = tuple[object, ...]
 
 
 class GroupFolders:
-    """Finds the folders of a group's objects. In a folder, sinks end each object before the next one begins.
+    """Finds the folders of a group's objects. Within a folder, sinks end each object before the next one begins.
 
-    `is_one_folder`: all objects are in one folder, so an offset between two of them is in no object. `next_offsets`
-    maps the key of an object to the first offset of the next one in its folder: it holds lower offsets alone.
+    If `is_one_folder`, all objects are in one folder, so an offset between two of them is in no object. `next_offsets`
+    maps the key of an object to the first offset of the next object in its folder. All its own offsets are lower.
     """
 
     def __init__(self, config: ConnectorConfig, group: ObjectGroup) -> None:
@@ -37,7 +37,7 @@ class GroupFolders:
         variables = set(_VARIABLE.findall(layout.file_name_template or "")) if has_template else set[str]()
         is_default = layout.partitioner == "Default" and layout.key_layout == "connect"
         is_one_folder = variables <= _UNIQUE_VARIABLES if has_template else is_default
-        # Lenses has no `partitioner`: the names show the folders. The window in a name belongs to that object alone.
+        # Lenses has no `partitioner`, but its names show the folders. The window in a name belongs only to that object.
         self._has_own_times = layout.key_layout == "lenses"
         if self._has_own_times:
             is_one_folder = len({s.name.encoded_partition for s in group.sets}) == 1
@@ -53,17 +53,17 @@ class GroupFolders:
                 last_keys[folder] = item.key
 
     def find_folder(self, item: ForeignObject) -> FolderKey | None:
-        """Return the folder of an object. None if objects of the same folder may overlap."""
+        """Return the folder of an object, or None if objects of the same folder may overlap."""
         window = None if self._has_own_times else item.window
         return (item.encoded_partition, window) if self._are_folders_known else None
 
 
 @dataclass(frozen=True)
 class PositionBounds:
-    """Bounds of the offsets of an object: its first record is at `first` or before, all are before `end`.
+    """Bounds of the offsets of an object: its first record is at `first` or before it, and all are before `end`.
 
-    `first` is None if it is unknown, and below 0 if a name has fewer offsets than its object has records. `is_dense`:
-    there is no hole between the known first and last offset. `has_known_last`: a record lies at `end` - 1.
+    `first` is None if it is unknown, and below 0 if a name has fewer offsets than its object has records. If
+    `is_dense`, there is no hole between a known first and last offset. If `has_known_last`, a record is at `end - 1`.
     """
 
     first: int | None
@@ -73,7 +73,7 @@ class PositionBounds:
 
 
 def find_bounds(item: ForeignObject, facts: OffsetFacts, count: int, end_in_folder: int | None) -> PositionBounds:
-    """Find the offsets of an object with `count` records, from its name, its metadata and the name of the next one."""
+    """Find the bounds of an object with `count` records, from its name, its metadata and the next object's name."""
     first = item.first_offset
     last = facts.last
     if first is not None:
@@ -88,17 +88,17 @@ def find_bounds(item: ForeignObject, facts: OffsetFacts, count: int, end_in_fold
 
 @dataclass
 class OffsetProgress:
-    """How far the records of a group were read, to count positions on and to find gaps and overlaps.
+    """The progress in reading a group's records, to go on counting positions and to find gaps and overlaps.
 
-    A position is an offset that was counted, since the record's own is unknown.
+    A position is an offset that was counted, because the record's own is unknown.
 
     Attributes:
-        next: the least possible offset of the next position.
+        next: the lowest possible offset of the next position.
         known_end: the offset after all known offsets.
-        uncertain_end: the offset after all records of unknown offsets, and after their positions.
-        can_show_gap: the object before was read, so a gap behind it can be recognized.
-        ends: by folder, the end of its objects.
-        dense_end: the end of all objects without a hole.
+        uncertain_end: the offset after all records whose offsets are unknown, and after their positions.
+        can_show_gap: True if the object before was read, so a gap after it can be recognized.
+        ends: the end of the objects in each folder.
+        dense_end: the end of all objects that have no hole.
         last_offsets: the known last offsets of objects.
     """
 
@@ -111,13 +111,13 @@ class OffsetProgress:
     last_offsets: list[int] = field(default_factory=list)
 
     def assign_offsets(self, first: int | None, batch: ReadBatch) -> Int64s:
-        """Return the offsets of a batch. `first` is the first offset in its object's name (None: it has none).
+        """Return the offsets of a batch. `first` is the first offset in its object's name, or None.
 
-        Records keep their own offsets if these ascend. The others count on from the record before.
+        Records keep their own offsets if these ascend. The others are counted on from the record before.
         """
         size = len(batch)
         own_offsets = np.full(size, -1, np.int64) if batch.offsets is None else batch.offsets
-        # `base` is the offset minus the row. Its running maximum keeps known offsets and counts on behind them.
+        # `base` is the offset minus the row. Its running maximum keeps known offsets, and counts on after them.
         base = np.where(own_offsets >= 0, own_offsets - np.arange(size), -(2**62))
         base[0] = max(base[0], self.next, first if first is not None and own_offsets[0] < 0 else -1)
         offsets: Int64s = np.maximum.accumulate(base) + np.arange(size)
@@ -136,7 +136,7 @@ class OffsetProgress:
         self.can_show_gap = True
 
     def find_shared(self, bounds: PositionBounds, item: ForeignObject) -> int | None:
-        """Find an offset that is surely in this object and in one before it. Objects come by their first offsets."""
+        """Find an offset that is certainly in this object and in one before it. Objects come by first offset."""
         if item.first_offset is None:
             return None
         if item.first_offset < self.dense_end:
@@ -147,7 +147,7 @@ class OffsetProgress:
         return next(inner_offsets, None)
 
     def note_bounds(self, bounds: PositionBounds, folder: FolderKey | None) -> None:
-        """Add an object without known offsets, with records up to the end of `bounds` at least."""
+        """Add an object without known offsets, whose records reach at least the end of `bounds`."""
         end = bounds.end
         if bounds.is_dense:
             self.dense_end = max(self.dense_end, end)
@@ -168,7 +168,7 @@ def _join_rows(batches: Sequence[ConnectBatch], order: Positions) -> Iterator[Co
         records = pa.concat_batches([batch.records for batch in batches])
         yield ConnectBatch(records, key, value).take(order)
         return
-    # Payloads of several kinds cannot be joined: yield each run of rows from the same batch.
+    # Payloads of several kinds cannot be joined, so yield each run of rows from the same batch.
     ends = np.cumsum([batch.num_rows for batch in batches])
     of_batches = np.searchsorted(ends, order, side="right")
     for run in np.split(np.arange(len(order)), np.flatnonzero(np.diff(of_batches)) + 1):

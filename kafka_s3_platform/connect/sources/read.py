@@ -1,9 +1,9 @@
-"""Reads the records of one source kafka partition from foreign objects: bare values, or the envelopes of other sinks.
+"""Reads the records of one kafka partition from foreign objects, as bare values or in the envelopes of other sinks.
 
 Offsets are real if each record has its own (an envelope, Aiven's formats), if our own sink keeps them beside its
 object, or if the index of Block-GZIP has them. Such records are merged by offset across objects. Otherwise offsets are
-positions: they count from the first offset in the object's name, or on from the record before if the name has none,
-in the order of the objects. A record without a timestamp gets NO_TIMESTAMP: folders give no times.
+positions, counted from the first offset in the object's name or, if the name has none, on from the record before, in
+the order of the objects. A record without a timestamp gets NO_TIMESTAMP, because folders do not tell its time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,27 +58,27 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 
 
 class ForeignStream:
-    """The records of one group of objects, ascending by offset, of source offsets [`start_offset`, `end_offset`).
+    """The records of one group of objects at source offsets [`start_offset`, `end_offset`), ascending by offset.
 
-    Objects and blocks without such records are not read, if their names or metadata show it.
+    Objects and blocks without such records are not read if their names or metadata show it.
 
-    Records of an object go out only after all of it was checked: every record decodes, there are as many keys and
-    headers as values, and as many records as in its metadata. `behavior.on.error` decides about an object that fails
-    this check: the stream fails, or skips the object and reports it. Single bad lines of JSON are skipped alone, and
-    so are records with the offset of an earlier one.
+    Records of an object go out only after the whole object was checked: every record decodes, there are as many keys
+    and headers as values, and as many records as its metadata tell. If an object fails this check, `behavior.on.error`
+    decides whether the stream fails, or skips the object and reports it. Bad lines of JSON are skipped singly, and so
+    are records with the offset of an earlier one.
 
     Iteration gives batches of RECORD_SCHEMA. `batches` also gives decoded values and their schemas. The column of Avro
-    values holds the bare data.
+    values holds bare data.
 
     Args:
-        by_offset: the user chose this window of offsets. It is refused if it would select positions of overlapping
-            objects.
-        left_out: the decision of an earlier run (object key -> why). Exactly these objects are skipped, unread.
+        by_offset: True if the user chose this window of offsets. It is refused if it would select positions of
+            overlapping objects.
+        left_out: the objects an earlier run left out (object key -> why). Exactly these are skipped, unread.
 
     Raises (when iterated):
-        IntegrityError: an object is missing, replaced, damaged or not thawed, and either `behavior.on.error` is `fail`
-            or the object is not in `left_out`.
-        PreflightError: `by_offset`, and objects without offsets of their records overlap.
+        IntegrityError: an object is missing, replaced, damaged or not thawed, and `behavior.on.error` is `fail`, or
+            there is a `left_out` without the object.
+        PreflightError: `by_offset` is set, and objects overlap whose records have no offsets.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ForeignStream:
         self._reset()
 
     def _reset(self) -> None:
-        """Forget what an earlier iteration has counted."""
+        """Forget the counts of an earlier iteration."""
         self._tolerance = Tolerance(self._config, self._group, self._left_out)
         self.report.ends_open = self._contents.ends_open
         self._positions = OffsetProgress()
@@ -125,17 +125,17 @@ class ForeignStream:
     def batches(self) -> Iterator[ConnectBatch]:
         """Read the records with their keys and values as payloads."""
         if self._by_offset and not self._is_order_certain():
-            # A refusal must come before the first record goes out, so all objects are read once without sending.
+            # A refusal must come before the first record goes out, so all objects are first read without sending.
             for _ in self._read_in_order():
                 pass
         yield from self._read_in_order()
 
     def _read_in_order(self) -> Iterator[ConnectBatch]:
-        """Yield all records, by offset where objects have offsets. Report a gap before the end that the user named."""
+        """Yield all records, by offset if objects have offsets. Report a gap before the end the user named."""
         self._reset()
         sets = self._list_sets()
         for number, (first, objects) in enumerate(sets):
-            # Sets are in order of their first offsets: no later one holds a record before the end, or below `first`.
+            # Sets are in order of their first offsets, so no later one holds a record before the end, or below `first`.
             if first >= self._end:
                 break
             for batch in self._merged.take_before(first):
@@ -158,14 +158,14 @@ class ForeignStream:
             return True
         try:
             items = [s.name for s in self._group.sets if (s.name.first_offset or 0) < self._end]
-            # One at a time: the offsets of all objects at once may be many.
+            # One at a time, because all objects together may have many offsets.
             facts = (read_offset_facts(self._config, self._store, item) for item in items)
             return all(t.offsets is not None or (self._folders.is_one_folder and not t.is_ours) for t in facts)
         except IntegrityError:
             return False
 
     def _list_sets(self) -> list[tuple[int, ObjectSet]]:
-        """List the sets (values with their keys and headers) by first offset: the name's, else the least one read."""
+        """List the sets (values with their keys and headers) by first offset, from the name or else the object."""
         if not self._has_offsets:
             return [(s.name.first_offset or 0, s) for s in self._group.sets]
         begins = [
@@ -175,7 +175,7 @@ class ForeignStream:
         return sorted(((first, s) for first, s in begins if first is not None), key=lambda begin: begin[0])
 
     def _read_set(self, objects: ObjectSet, following: Sequence[ObjectSet]) -> Iterator[ConnectBatch]:
-        """Read an object. Return its records now if they have no known offsets. Others are merged and come later."""
+        """Read an object. If its records have no known offsets, yield them now. Others are merged and come later."""
         try:
             facts = read_offset_facts(self._config, self._store, objects.name)
         except IntegrityError as err:
@@ -183,7 +183,7 @@ class ForeignStream:
             return
         if objects.name.first_offset is not None:
             self._report_gap(objects.name, objects.name.first_offset)
-        # Known offsets beyond all records of unknown ones can be merged: no position is among them.
+        # Known offsets beyond all records of unknown offsets can be merged, because no position is among them.
         is_beyond = facts.offsets is not None and facts.offsets.first >= self._positions.uncertain_end
         if self._has_offsets or is_beyond:
             if facts.last is None or facts.last >= self._start:
@@ -199,7 +199,7 @@ class ForeignStream:
             yield from self._read_by_position(objects, facts)
 
     def _add_to_merge(self, objects: ObjectSet, facts: OffsetFacts) -> None:
-        """Check an object with offsets, and add it to the merge. Records before its first offset are out already."""
+        """Check an object with offsets, and add it to the merge. Records before its first offset have gone out."""
         item = objects.name
         summary = OffsetSummary()
         checked_object = self._check_object(
@@ -225,7 +225,7 @@ class ForeignStream:
         self._merged.add(item.key, batches, checked_object.memory_bytes)
 
     def _find_least_offset(self, objects: ObjectSet) -> int | None:
-        """Find the least offset in an object without one in its name. None if the object is bad or empty."""
+        """Find the least offset in an object whose name has none. Return None if the object is bad or empty."""
         summary = OffsetSummary()
         if self._tolerance.leaves_out(objects.name):
             return None
@@ -238,12 +238,12 @@ class ForeignStream:
         return summary.least
 
     def _report_bad(self, item: ForeignObject, checked_object: CheckedObject) -> None:
-        """Report why the records of an object are bad. It has no good record, so nothing is sent."""
+        """Report why the records of an object are bad. The object has no good record, so nothing is sent."""
         for batch in checked_object.batches:
             self._select_records(item, batch)
 
     def _summarize(self, objects: ObjectSet, facts: OffsetFacts, summary: OffsetSummary) -> Iterator[ReadBatch]:
-        """Yield the records with their offsets, and add these to the summary."""
+        """Yield the records with their offsets, and add the offsets to the summary."""
         for batch in self._read_with_offsets(objects, facts):
             summary.add(batch)
             yield batch
@@ -264,7 +264,7 @@ class ForeignStream:
             raise IntegrityError(line)
 
     def _select_by_offsets(self, objects: ObjectSet, offsets: KeptOffsets) -> BlockSelection | None:
-        """Select the blocks with records in the window. None if the object is to be read as a whole."""
+        """Select the blocks with records in the window. Return None if the whole object has to be read."""
         blocks = self._contents.read_block_index(objects)
         if blocks is None:
             return None
@@ -273,12 +273,12 @@ class ForeignStream:
         return select_blocks_by_offsets(blocks, offsets, *self._find_block_window(objects))
 
     def _find_block_window(self, objects: ObjectSet) -> tuple[int, int]:
-        """Return the offsets whose blocks are read: all with bad objects skipped, or keys or headers apart."""
+        """Return the offsets whose blocks are read: all if bad objects are skipped, or keys or headers lie apart."""
         reads_all = not self._tolerance.fails or len(objects.objects) > 1
         return (0, MAX_OFFSET) if reads_all else (self._start, self._end)
 
     def _explain_offset_fault(self, item: ForeignObject, summary: OffsetSummary, _: int, bad: dict[int, str]) -> str:
-        """Explain why an object with offsets is bad. Empty if it is not."""
+        """Explain why an object with offsets is bad. Return an empty text if it is not."""
         if line := self._tolerance.explain_bad_lines(item, bad):
             return line
         if summary.least is not None and item.first_offset is not None and summary.least < item.first_offset:
@@ -286,7 +286,7 @@ class ForeignStream:
         return ""
 
     def _read_by_position(self, objects: ObjectSet, facts: OffsetFacts) -> Iterator[ConnectBatch]:
-        """Read an object whose records have no known offsets. Number them on from the records returned before."""
+        """Read an object whose records have no known offsets. Number them on from the last record yielded."""
         item = objects.name
         try:
             blocks = self._select_by_counts(objects)
@@ -304,7 +304,7 @@ class ForeignStream:
             count = left_out_count + (0 if checked_object is None else checked_object.count)
             bounds = find_bounds(item, facts, count, self._folders.next_offsets.get(item.key))
             self.report.unnamed_object_count += item.place is None
-            # Before the first record goes out, because it may refuse the window.
+            # Called before the first record goes out, because it may refuse the window.
             self._report_disorder(item, bounds)
             if item.first_offset is None and bounds.first is not None:
                 self._report_gap(item, bounds.first)
@@ -315,11 +315,11 @@ class ForeignStream:
         for batch in () if checked_object is None else checked_object.batches:
             yield from self._place_records(objects.name, bounds.first, batch, is_proven=is_proven)
         if blocks is not None:
-            # Blocks behind the window count too: the positions of the next object must not depend on the window.
+            # Blocks after the window count too, because the positions of the next object must not depend on the window.
             self._positions.set_next(blocks.end_offset)
 
     def _select_by_counts(self, objects: ObjectSet) -> BlockSelection | None:
-        """Select the blocks with records in the window by counting. None if the object has no index of blocks."""
+        """Select the blocks with records in the window by counting. Return None if the object has no block index."""
         blocks = self._contents.read_block_index(objects)
         if blocks is None:
             return None
@@ -328,14 +328,14 @@ class ForeignStream:
     def _explain_fault(
         self, item: ForeignObject, facts: OffsetFacts, left_out_count: int, read_count: int, bad: dict[int, str]
     ) -> str:
-        """Explain the fault of an object with this number of read and left out records. Empty: there is none."""
+        """Explain the fault of an object with these numbers of read and left out records, if it has one."""
         count = read_count + left_out_count
         if line := self._tolerance.explain_bad_lines(item, bad) or _explain_cut_off(item, count, facts.count):
             return line
         return "" if facts.is_ours or not read_count else self._explain_place(item, facts, count)
 
     def _explain_place(self, item: ForeignObject, facts: OffsetFacts, count: int) -> str:
-        """Explain why an object of so many records cannot have the offset in its name. Empty: it can."""
+        """Explain why an object of `count` records cannot have the offset in its name, if it cannot."""
         bounds = find_bounds(item, facts, count, self._folders.next_offsets.get(item.key))
         first = bounds.first
         if first is None:
@@ -361,7 +361,7 @@ class ForeignStream:
         return ""
 
     def _report_disorder(self, item: ForeignObject, bounds: PositionBounds) -> None:
-        """Report an overlap with the objects before. Refuse the object if the window is `by_offset`."""
+        """Report an overlap with the objects before. Refuse the object if the user chose the window (`by_offset`)."""
         if bounds.first is None or bounds.first >= self._positions.known_end:
             return
         line = (
@@ -377,14 +377,14 @@ class ForeignStream:
             self.report.disordered.append(line)
 
     def _report_gap(self, item: ForeignObject, first: int) -> None:
-        """Report the offsets between the objects before and this one, at `first`, that are in no object."""
+        """Report the offsets between the objects before and this one (at `first`) that are in no object."""
         positions = self._positions
         start = max(positions.known_end, self._start)
         end = min(first, self._end)
         if not positions.can_show_gap or start >= end:
             return
         if not self._folders.is_one_folder:
-            # The last records of the objects before may lie behind this one's first, unless their offsets are known.
+            # The last records of the objects before may lie after this one's first, unless their offsets are known.
             self.report.unordered_count += positions.uncertain_end >= positions.known_end
             return
         self.report.gap_count += 1
@@ -398,10 +398,10 @@ class ForeignStream:
             self.report.gaps.append(missing)
 
     def _is_before_start(self, facts: OffsetFacts, following: Sequence[ObjectSet]) -> bool:
-        """Return True if names alone prove all of an object to lie before the start.
+        """Return True if names alone prove that a whole object lies before the start.
 
-        The last object before the start is read too, as it may reach behind the start. So both of the next two objects
-        have to begin at the start or before it. Our own objects may overlap: their names prove nothing.
+        The last object before the start is read too, as it may reach past the start. So both of the next two objects
+        have to begin at the start or before it. Our own objects may overlap, so their names prove nothing.
         """
         ends = [s.name.first_offset for s in following]
         begin_early = [end is not None and end <= self._start for end in ends]
@@ -410,7 +410,7 @@ class ForeignStream:
     def _check_object(
         self, item: ForeignObject, open_batches: Callable[[], Iterator[ReadBatch]], explain_fault: Complaint
     ) -> CheckedObject | None:
-        """Read and check all of an object. Return None if it is bad and skipped."""
+        """Read and check the whole object. Return None if it is bad and skipped."""
         try:
             # All open objects together hold at most HOLD_BYTES.
             free_bytes = HOLD_BYTES - self._merged.memory_bytes
@@ -429,11 +429,11 @@ class ForeignStream:
     def _place_records(
         self, item: ForeignObject, first: int | None, read_batch: ReadBatch, *, is_proven: bool
     ) -> Iterator[ConnectBatch]:
-        """Give records without offsets the next positions. Return those in the window, and count for the report."""
+        """Give records without offsets the next positions. Yield the records in the window, and count them."""
         offsets = self._positions.assign_offsets(first, read_batch)
         batch = self._select_records(item, replace(read_batch, offsets=offsets))
         if batch.num_rows:
-            # Records with a position in place of their own offset.
+            # The records that have a position in place of their own offset.
             without_offset = ~np.isin(batch.offsets, offsets[get_offsets(read_batch) == offsets])
             positions = 0 if is_proven else int(without_offset.sum())
             self.report.position_count += positions
@@ -450,7 +450,7 @@ class ForeignStream:
         return batch.take(np.flatnonzero(in_window))
 
     def _count_records(self, batch: ConnectBatch) -> ConnectBatch:
-        """Count what the report says of records, and pass them on."""
+        """Count records for the report, and pass them on."""
         self.report.record_count += batch.num_rows
         for name in self._csv_fields:
             lengths = pc.fill_null(pc.binary_length(batch.records.column(name)), 0)
@@ -469,7 +469,7 @@ _TWICE_ADVICE = (
 
 
 def _explain_cut_off(item: ForeignObject, read_count: int, count: int | None) -> str:
-    """Explain that an object has not as many records as its metadata say. Empty if it has."""
+    """Explain that an object was cut off, if it has another number of records than its metadata say."""
     if count is None or read_count == count:
         return ""
     return f"object {item.key} holds {read_count} records, but {count} by its metadata: it was cut off"

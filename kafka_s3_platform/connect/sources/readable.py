@@ -22,10 +22,10 @@ class ReadTask:
 
 @dataclass(frozen=True)
 class ReadGroup:
-    """Records of the objects of one kafka partition.
+    """The result of reading the objects of one kafka partition.
 
-    `first_offset` and `last_offset` are as in a restore; None without records. `gaps` and `bad` are sentences. Both may
-    be cut, the counts are not.
+    `first_offset` and `last_offset` are as in a restore, or None if there are no records. `gaps` and `bad` are
+    sentences. Both lists may be cut, but the counts are complete.
     """
 
     kafka_partition: int
@@ -35,7 +35,7 @@ class ReadGroup:
     first_offset: int | None
     last_offset: int | None
     position_count: int
-    """Records with offsets counted from the name of their object."""
+    """The records whose offsets were counted from the name of their object."""
 
     gap_count: int
     gaps: tuple[str, ...]
@@ -45,9 +45,9 @@ class ReadGroup:
 
 @dataclass(frozen=True)
 class ReadableReport:
-    """Records of the objects of a topic. `misnamed` are sentences about objects with unreadable names.
+    """The result of reading the objects of a topic. `misnamed` are sentences about objects with unreadable names.
 
-    `unnamed_count` counts more of these, without a sentence. They may be of other topics.
+    `unnamed_count` counts more such objects, which have no sentence. They may belong to other topics.
     """
 
     groups: tuple[ReadGroup, ...]
@@ -76,10 +76,10 @@ class ReadableReport:
 
 
 def read_objects(config: ConnectorConfig, topic: str, window: Window | None, runner: TaskRunner) -> ReadableReport:
-    """Read a topic's objects to their ends, and report which cannot be read. The records are dropped.
+    """Read a topic's objects to their ends, and report which ones cannot be read. The records are dropped.
 
-    Objects are those in folders that may hold records of a window (epoch ms). None: all. Raises PlatformError if the
-    store does not answer, or refuses.
+    Only folders that may hold records of the window (epoch ms) are read, or all folders if `window` is None. Raises
+    PlatformError if the store does not answer, or refuses.
     """
     source = config.source or SourceSettings()
     # A bad object must not keep the others from being read.

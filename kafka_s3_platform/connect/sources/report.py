@@ -32,18 +32,18 @@ _CONTENT = {"value", "payload", "content", "message", "data", "body"}
 _MOST_BYTES = 1_048_576
 """The longest text to parse."""
 
-# Most objects or records in one sentence. A longer list cannot be read.
+# The most objects or records in one sentence. Nobody can read a longer list.
 _NAMED = 10
 _YEAR_MS = 365 * 24 * HOUR_MS
 
 logger = logging.getLogger(__name__)
 
-# Most bad lines in one error message.
+# The most bad lines in one error message.
 _SHOWN = 3
 
 
 def _explain_records(layout: LayoutSettings) -> str:
-    """Describe by what the records in an object were told apart."""
+    """Describe how the records in an object were told apart."""
     if layout.format == "bytes":
         by_length = layout.bytes_separator == "length"
         if by_length:
@@ -53,7 +53,7 @@ def _explain_records(layout: LayoutSettings) -> str:
 
 
 def explain_doubt(config: ConnectorConfig, values: Sequence[object]) -> str:
-    """Explain why an object's values look like more than values. Empty if they do not."""
+    """Explain why an object's values look like more than values. Return an empty text if they do not."""
     if find_format(config.layout.format).envelope is not None:
         return ""
     first_value = _parse_json_text(next((value for value in values if value is not None), None))
@@ -80,7 +80,7 @@ def explain_doubt(config: ConnectorConfig, values: Sequence[object]) -> str:
 
 
 def _parse_json_text(value: object) -> object:
-    """Parse a text of JSON, whatever its converter. Return all else as it is."""
+    """Parse a text of JSON, whatever its converter. Return anything else as it is."""
     if not isinstance(value, str | bytes) or len(value) > _MOST_BYTES:
         return value
     try:
@@ -90,7 +90,7 @@ def _parse_json_text(value: object) -> object:
 
 
 def explain_missing(config: ConnectorConfig) -> Iterator[str]:
-    """Explain which data of records objects with these settings do not hold."""
+    """Explain which parts of records are not in objects with these settings."""
     source = config.source or SourceSettings()
     format_name = config.layout.format
     if not _has_part(config, "key"):
@@ -136,9 +136,9 @@ class ReadReport:
     """Counts of a stream's records, and sentences about them.
 
     `position_count` records have no proven offset. For `unnamed_count` of these, not even the object's name has one.
-    `gaps` are holes between objects; the list may be cut, `gap_count` is not. `disordered` are
-    sentences about overlapping objects, so the order of their records is unknown; it may be cut too. Before
-    `unordered_count` objects, offsets are in none, or in one of another folder, behind records that come later.
+    `gaps` are holes between objects; the list may be cut, but `gap_count` is complete. `disordered` are sentences about
+    overlapping objects, whose records are in an unknown order; this list may be cut too. Before `unordered_count`
+    objects, some offsets are missing, or are in another folder's object, after records that come later.
     """
 
     record_count: int = 0
@@ -254,7 +254,7 @@ class ReadReport:
             yield f"{self.skipped_record_count} records were skipped: {'; '.join(self.skipped_records[:_NAMED])}"
 
     def _describe_layout(self, layout: LayoutSettings) -> Iterator[str]:
-        """Yield what the source's layout cannot tell: times of records, null or empty, the order of tombstones."""
+        """Yield what the source's layout cannot tell: the times of records, null or empty, the order of tombstones."""
         if layout.partitioner in {"Hourly", "Daily", "TimeBased"} and layout.timestamp_extractor == "Wallclock":
             yield "times of folders are those of archiving, not the records' own timestamps"
         if self.empty_count:
@@ -271,7 +271,7 @@ class ReadReport:
 
 
 class Tolerance:
-    """Skips bad objects and records, or fails; after an earlier run, skips just those of `left_out` (key -> why)."""
+    """Skips bad objects and records, or fails. After an earlier run, skips only the `left_out` ones (key -> why)."""
 
     def __init__(self, config: ConnectorConfig, group: ObjectGroup, left_out: Mapping[str, str] | None) -> None:
         self._group = group
@@ -279,7 +279,7 @@ class Tolerance:
         self._skipped: set[str] = set()
         self.report = ReadReport()
         behavior = (config.source or SourceSettings()).behavior_on_error
-        # The earlier run also skipped bad records of good objects, so these must not fail now.
+        # The earlier run also skipped bad records of good objects, so such records must not fail now.
         self._behavior = "ignore" if left_out is not None and behavior == "fail" else behavior
 
     @property
@@ -288,7 +288,7 @@ class Tolerance:
         return self._behavior == "fail"
 
     def skip_object(self, item: ForeignObject, err: IntegrityError, start_offset: int) -> None:
-        """Skip a bad object, or fail. None of its records lies before `start_offset`.
+        """Skip a bad object, or fail. None of its records is before `start_offset`.
 
         Raises IntegrityError if nothing is tolerated, or if an earlier run read the object (it is not in `left_out`).
         """
@@ -305,7 +305,7 @@ class Tolerance:
         return why is not None
 
     def _note_object(self, item: ForeignObject, why: str) -> None:
-        """Count and report a skipped object, once however often it is met."""
+        """Count and report a skipped object, only once however often it is met."""
         if item.key in self._skipped:
             return
         self._skipped.add(item.key)
@@ -319,7 +319,7 @@ class Tolerance:
             self._add_line(self.report.skipped_records, f"object {item.key}: {why}")
 
     def skip_repeated(self, key: str, offsets: Int64s) -> None:
-        """Count and report records whose offset came before: the first is kept. IntegrityError if not tolerated."""
+        """Count and report records whose offset came before (the first is kept), or raise IntegrityError."""
         offset_text = f"offset {offsets[0]}" + (f" and {len(offsets) - 1} others" if len(offsets) > 1 else "")
         line = f"object {key}: it holds {offset_text} again, as it did before, or an object before it"
         if self.fails:

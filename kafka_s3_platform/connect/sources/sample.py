@@ -1,4 +1,4 @@
-"""Makes the keys of objects for a sample record, for commands and errors that show what an object would be called."""
+"""Makes the keys of objects for a sample record, for commands and errors to show how an object would be named."""
 
 import json
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from kafka_s3_platform.core.partitioners.partitioners import new_partitioner
 
 @dataclass(frozen=True)
 class Sample:
-    """A record at offset 0 of kafka partition 0. `value` is JSON text, None if it is unknown."""
+    """A record at offset 0 of kafka partition 0. `value` is JSON text, or None if it is unknown."""
 
     topic: str
     time: datetime
@@ -31,10 +31,10 @@ class Sample:
 
 
 def make_sample_keys(config: ConnectorConfig, sample: Sample) -> tuple[str, ...]:
-    """Make the keys of the objects of values, keys and headers, or of whole records, beginning with the sample.
+    """Make the keys of the objects of values, keys and headers, or of whole records, that would begin with the sample.
 
-    Transforms do not run: the sample's value is their result. A source with a template gets the template itself. Raises
-    ConfigError if the value is no JSON, or the record would fail, for example because it lacks a field.
+    Transforms do not run, since the sample's value is their result. A source with a template gets the template itself.
+    Raises ConfigError if the value is not JSON, or if the record would fail, for example because it lacks a field.
     """
     layout = config.layout
     if config.source is not None and layout.key_layout == "template":
@@ -54,7 +54,7 @@ def make_sample_keys(config: ConnectorConfig, sample: Sample) -> tuple[str, ...]
 
 
 def _build_sample_batch(sample: Sample) -> ConnectBatch:
-    """Build a batch of the one record. ConfigError if its value is no JSON."""
+    """Build a batch of the one record. Raise ConfigError if its value is not JSON."""
     value = b"{}" if sample.value is None else sample.value.encode()
     row = {"topic": sample.topic, "partition": 0, "offset": 0, "timestamp": sample.time.astimezone(timezone.utc)}
     records = pa.RecordBatch.from_pylist([{**row, "timestampType": 0, "value": value}], RECORD_SCHEMA)
@@ -68,7 +68,7 @@ def _build_sample_batch(sample: Sample) -> ConnectBatch:
 
 
 def _extract_times(layout: LayoutSettings, batch: ConnectBatch) -> Int64s:
-    """Return the sample's time for its folder, by the layout's extractor. ConfigError if it has none."""
+    """Return the sample's time for its folder, from the layout's extractor. Raise ConfigError if it finds none."""
     if layout.timestamp_extractor in {"Record", "Wallclock"}:
         return batch.timestamps
     extracted = extract_times(new_extractor(layout), batch)

@@ -1,7 +1,6 @@
-"""Finds the objects of a source: lists a bucket, judges each key, and returns the objects in reading order.
+"""Finds the objects of a source: lists a bucket, judges each key, and returns the objects in the order of reading.
 
-A key is the source's, or has a fault, or is not looked at: no scan takes the platform's own documents for foreign
-objects.
+A key is the source's, or has a fault, or is ignored. No scan takes the platform's own documents for foreign objects.
 """
 
 import logging
@@ -30,15 +29,15 @@ from kafka_s3_platform.core.store.promises import WRITE_CHECK
 
 _FIELDS = ArchiveSettings.model_fields
 _FOLDERS = ("index_dir", "restore_dir")
-"""The settings of folders of documents: indexes; plans, progress, mappings and reports of restores."""
+"""The settings for folders of documents: one for indexes, one for restores' plans, progress, mappings and reports."""
 
 logger = logging.getLogger(__name__)
 
 _WRONG_KEY_PROBLEMS: tuple[Problem, ...] = ("unparsable", "misplaced", "topic")
-"""Problems of a key for `behavior.on.error` to decide."""
+"""The problems of a key about which `behavior.on.error` decides."""
 
 LISTED_OUTSIDE = 100_000
-"""Most keys of the bucket to list for the count outside of `topics.dir`: a bucket may hold millions."""
+"""The most keys listed to count objects outside `topics.dir`. A bucket may hold millions."""
 
 _PROBLEM_TEXTS: Mapping[Problem, str] = {
     "outside": "lie outside of that folder",
@@ -56,15 +55,15 @@ _PROBLEM_TEXTS: Mapping[Problem, str] = {
     "cold": "lie in cold storage",
 }
 
-# Most lines in an error message. The report keeps more.
+# The most lines in an error message. The report keeps more.
 _NAMED = 10
 
 FirstPlace = tuple[str, int, int | None]
-"""A topic, a kafka partition and the first offset (None: the key has none)."""
+"""A topic, a kafka partition and the first offset, or None if the key has none."""
 
 
 def is_own_document(key: str, config: ConnectorConfig) -> bool:
-    """Return True if a key is a document of ours: in this connector's folders, or in the default folders."""
+    """Return True if a key is one of the platform's documents, in this connector's folders or in the default ones."""
     configured = (getattr(config.archive, name) for name in _FOLDERS)
     default = (_FIELDS[name].default for name in _FOLDERS)
     folders = tuple(f"{folder}/" for folder in (*configured, *default))
@@ -77,7 +76,7 @@ def is_own_document(key: str, config: ConnectorConfig) -> bool:
 
 
 class KeyJudge:
-    """Decides for each key whether it is an object of the source. `report` counts odd keys, `wrong` lists wrong ones.
+    """Decides for each key if it is an object of the source. `report` counts odd keys, `wrong` lists wrong ones.
 
     Raises ConfigError as `new_key_reader` does.
     """
@@ -93,14 +92,14 @@ class KeyJudge:
 
     @property
     def prefixes(self) -> list[str]:
-        """The prefixes of all keys to judge, sorted. None lies below another one."""
-        # Unless bad keys fail, an object in another topic's folder counts by its name. So all folders are listed.
+        """The prefixes of all keys to judge, sorted. No prefix lies below another."""
+        # Unless bad keys are errors, an object in another topic's folder counts by its name. So all folders are listed.
         if not self._named_topics or self._config.layout.key_layout != "connect" or self.behavior != "fail":
             return [self.reader.root]
         return sorted({f"{self.reader.root}{topic}{self.reader.delimiter}" for topic in self._named_topics})
 
     def judge(self, info: ObjectInfo) -> ForeignObject | None:
-        """Return the object with the facts in its key. None if it is not the source's."""
+        """Return the object with the facts in its key, or None if it is not the source's."""
         is_folder = info.key.endswith("/") and not info.size
         if is_folder or is_own_document(info.key, self._config):
             return None  # a folder's own marker, or a document of ours
@@ -127,7 +126,7 @@ class KeyJudge:
             logger.warning("%s", line)
 
     def _report_refusal(self, refusal: Refusal, key: str) -> ReadKey | None:
-        """Report a refused key. Return its facts if it is read anyway: it lies in another topic's folder."""
+        """Report a refused key. Return its facts if it is read anyway, since it only lies in another topic's folder."""
         line = f"object {key}: {refusal.reason}"
         if refusal.problem in _WRONG_KEY_PROBLEMS:
             self.refuse(refusal.problem, line)
@@ -140,7 +139,7 @@ class KeyJudge:
         return refusal.read
 
     def _has_other_format(self, key: str, endings: Sequence[str]) -> bool:
-        """Return True if a key with the file's ending in place of its own would be a selected object's."""
+        """Return True if a key would be a selected object's if it had the file's ending in place of its own."""
         folder, delimiter, name = key.rpartition(self.reader.delimiter)
         parts = name.split(".")
         stems = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
@@ -149,7 +148,7 @@ class KeyJudge:
 
 
 def _build_object(read: ReadKey, info: ObjectInfo) -> ForeignObject:
-    """Combine what a listing and the key tell of an object."""
+    """Combine the facts about an object from a listing and from its key."""
     segment = read.segment
     return ForeignObject(
         topic=segment.topic,
@@ -170,17 +169,18 @@ def _build_object(read: ReadKey, info: ObjectInfo) -> ForeignObject:
 class SourceListing:
     """Lists the objects of a source, by topic, kafka partition and first offset.
 
-    They are those of `topics`, else of the topics in the connector's file, else of every topic in the bucket.
-    `named_topics` are these topics, empty for every one. `report` is complete after the iteration.
+    It lists the objects of `topics`, or else of the topics in the connector's file, or else of every topic in the
+    bucket. `named_topics` are these topics, or empty for every topic. `report` is complete after the iteration.
 
     Each iteration lists the bucket again and finds new objects and folders. Of two objects at the same offset, it keeps
-    the one with its key in `preferred`.
+    the one whose key is in `preferred`.
 
     Raises:
-        ConfigError: nobody names topics, and the sink's routers do not prove how they name those of objects.
+        ConfigError: no topics are named, and the sink's routers leave open how they name the topics of objects.
 
     Raises (when iterated):
-        IntegrityError: a key does not parse or an object is misplaced, and `behavior.on.error` is `fail`.
+        IntegrityError: a key cannot be read, or an object is misplaced, repeated or incomplete, and
+            `behavior.on.error` is `fail`.
     """
 
     def __init__(
@@ -214,15 +214,15 @@ class SourceListing:
         )
 
     def _make_example(self, topic: str) -> str:
-        """Return the key of an example object for a message. Empty if only a record's value would tell its folder."""
+        """Return an example of an object's key for a message, or an empty text if its folder needs a record's value."""
         try:
             keys = make_sample_keys(self._config, Sample(topic, self._config.archive.start_hour))
         except ConfigError:
-            return ""  # such as a folder made of a record's value
+            return ""  # such as a folder made from a record's value
         return f", such as {keys[0]}"
 
     def __iter__(self) -> Iterator[ForeignObject]:
-        """List, judge and order the objects. IntegrityError for wrong ones if nothing is tolerated. Fills `report`."""
+        """List, judge and order the objects. Fill `report`. Raise IntegrityError for wrong ones if not tolerated."""
         judge = KeyJudge(self._config, self._topics)
         self.report = judge.report
         reader = judge.reader
@@ -231,7 +231,7 @@ class SourceListing:
             item = judge.judge(info)
             if item is not None:
                 by_key[item.key] = item
-        # Of objects at the same offset, the first one is kept: preferred keys come first.
+        # Of objects at the same offset, the first one is kept. Preferred keys come first.
         ordered = sorted(
             by_key.values(), key=lambda o: (*o.order, o.key not in self._preferred, order_by_name(o.key, o.place))
         )
@@ -252,9 +252,9 @@ class SourceListing:
         yield from objects
 
     def _drop_duplicates(self, objects: Sequence[ForeignObject], judge: KeyJudge) -> list[ForeignObject]:
-        """Leave out the objects that begin at the offset of another one: both hold its record, whatever their folders.
+        """Leave out objects that begin at another one's offset, since both hold its record, whatever their folders are.
 
-        If records have their own offsets, repeated ones in two folders are found later, when they are read.
+        If records have their own offsets, records repeated in two folders are found later, when they are read.
         """
         by_folder = has_record_offsets(self._config)
         first_keys: dict[tuple[object, ...], str] = {}
@@ -272,7 +272,7 @@ class SourceListing:
         return distinct
 
     def _drop_incomplete(self, objects: Sequence[ForeignObject], judge: KeyJudge) -> list[ForeignObject]:
-        """Leave out the objects without the values, keys or headers of the same records."""
+        """Leave out objects if the values, keys or headers of the same records are missing."""
         left_out: set[str] = set()
         for objects_of_records in (s for group in group_objects(objects) for s in group.sets):
             if line := objects_of_records.explain_missing_parts(self._config.layout):
@@ -281,7 +281,7 @@ class SourceListing:
         return [o for o in objects if o.key not in left_out]
 
     def _count_outside(self, root: str) -> None:
-        """Count objects outside of the source's folder, for errors, as far as the bucket may be listed."""
+        """Count objects outside the source's folder, for errors, if the bucket may be listed."""
         if not root:
             return
         try:
@@ -297,7 +297,7 @@ class SourceListing:
 def read_places(
     config: ConnectorConfig, topics: Sequence[str], objects: Iterable[ForeignObject]
 ) -> Iterator[FirstPlace | str]:
-    """Read the place from the key of each object, or explain why the object is not restored."""
+    """Yield the place in the key of each object, or the reason why the object is not restored."""
     reader = new_key_reader(config)
     is_wanted = compile_topic_filter(config, tuple(topics))
     for item in objects:

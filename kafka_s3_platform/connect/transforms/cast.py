@@ -1,11 +1,11 @@
 """Cast and TimestampConverter: convert fields, or the whole key or value, to another type.
 
 Source of the rules: the classes of these names in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`. A *plan*
-(see `edits`) changes objects of one schema, or without one.
+(see `edits`) changes objects of one schema, or objects without a schema.
 
 TimestampConverter converts times between text, Unix time, Date, Time and Timestamp. Without a schema, a Timestamp
-cannot be distinguished from Unix time. So all are ints there: a Timestamp in ms, a Date in days, a Time in ms of its
-day.
+cannot be distinguished from Unix time. So all times are ints there: a Timestamp in ms, a Date in days, and a Time in ms
+of its day.
 """
 
 import base64
@@ -60,7 +60,7 @@ class Cast(Edit):
         self._casts = {name: target for name, target in spec.items() if name is not None}
 
     def plan_schemaless(self) -> Plan:
-        """Plan the casts for objects without a schema. A missing field is not added."""
+        """Plan the casts for objects without a schema. If an object lacks a field, the field is not added."""
         if self._whole is not None:
             return Plan(_compile_schemaless(self._whole))
         casters = {name: _compile_schemaless(target) for name, target in self._casts.items()}
@@ -72,7 +72,7 @@ class Cast(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: EditableSchema) -> Plan:
-        """Plan the casts of the whole value or of fields, and the schema with their new types."""
+        """Plan the casts of the whole value or of fields, and the schema in which these have their new types."""
         if self._whole is not None:
             cast = compile_cast(avro, avro.root, self._whole)
             target = NODES[self._whole]
@@ -88,7 +88,7 @@ class Cast(Edit):
         return Plan(change, avro.replace_fields(self._field(f, raw, casters) for f, raw in declared).write_schema())
 
     def _field(self, field: Field, declaration: Mapping[str, Any], casters: Mapping[str, Caster]) -> Mapping[str, Any]:
-        """Return the declaration of a field after the cast: with its new type, and its default in this type."""
+        """Return the declaration of a field after the cast, with its new type, and its default in this type."""
         if field.name not in casters:
             return declaration
         node = NODES[self._casts[field.name]]
@@ -98,7 +98,7 @@ class Cast(Edit):
 
 
 def compile_cast(avro: EditableSchema, node: Any, target: str) -> Caster:
-    """Compile a cast of values of a node. Null stays null. An unfit value raises DataError."""
+    """Compile a cast of values of a node. Null stays null. A value that cannot be cast raises DataError."""
     source = avro.find_type(node)
     logical = avro.find_logical_type(node)
     if logical == "Decimal":
@@ -113,7 +113,7 @@ def compile_cast(avro: EditableSchema, node: Any, target: str) -> Caster:
 
 
 def _compile_schemaless(target: str) -> Caster:
-    """Compile a cast of values without a schema, by the Python type of each."""
+    """Compile a cast of values without a schema, by the Python type of each value."""
     casters = {type_: _compile_plain(source, target) for type_, source in _CLASSES.items()}
 
     def cast(value: Any) -> Any:
@@ -128,7 +128,7 @@ def _compile_schemaless(target: str) -> Caster:
 
 
 def _keep_null(cast: Caster) -> Caster:
-    """Return the cast for all values but null: a null stays."""
+    """Return a cast that leaves nulls as they are."""
     return lambda value: None if value is None else cast(value)
 
 
@@ -137,10 +137,10 @@ _INTEGER_CASTS: Mapping[str, Callable[[Any, int], int]] = {
     "float": truncate_float,
     "boolean": lambda value, _bits: int(value),
     "string": parse_java_int,
-    # As Java's BigDecimal: the fraction is lost, and then the higher bits.
+    # As in Java's BigDecimal, the fraction is lost, and then the higher bits.
     "decimal": lambda value, bits: wrap_int(int(value), bits),
 }
-"""How each kind of values becomes a whole number of so many bits."""
+"""The conversion of each kind of value to a whole number with a given number of bits."""
 
 _CASTS: Mapping[str, Mapping[str, Caster]] = {
     "integer": {
@@ -171,13 +171,13 @@ _CASTS: Mapping[str, Mapping[str, Caster]] = {
     },
     "bytes": {"string": lambda value: base64.b64encode(value).decode()},
 }
-"""How each kind of values becomes one of the other types."""
+"""The conversion of each kind of value to each of the other types."""
 
 _KINDS = {**dict.fromkeys(INTEGER_BITS, "integer"), "float32": "float", "float64": "float"}
 
 
 def _compile_plain(source: str, target: str) -> Caster:
-    """Return the cast from one type to another, by Connect's names. The name of decimal numbers is `decimal`."""
+    """Return the cast from one type to another, by Connect's names of the types. A decimal's name is `decimal`."""
     kind = _KINDS.get(source, source)
     if kind not in _CASTS:
         return _refuse_cast(
@@ -193,7 +193,7 @@ def _compile_plain(source: str, target: str) -> Caster:
 
 
 def _refuse_cast(message: str) -> Caster:
-    """Return a cast failing for each value with this message."""
+    """Return a cast that fails for each value with this message."""
 
     def refuse(_: Any) -> Any:
         raise DataError(message)
@@ -209,7 +209,7 @@ UNITS_PER_MS = {"nanoseconds": 1_000_000, "microseconds": 1000, "milliseconds": 
 
 
 class TimestampConverter(Edit):
-    """Converts a field, or the whole key or value."""
+    """Converts the time in a field, or in the whole key or value."""
 
     def __init__(self, executing_class: str, side: str, values: Mapping[str, Any]) -> None:
         super().__init__(executing_class, side, values)
@@ -255,7 +255,7 @@ class TimestampConverter(Edit):
         return Plan(lambda value: self._convert_field(value, convert), updated)
 
     def _convert_field(self, value: Mapping[str, Any], convert: ConvertTime) -> dict[str, Any]:
-        """Return the record with its time field converted. Without the field it stays as it is."""
+        """Return the record with its time field converted. A record without the field stays as it is."""
         return {**value, self._field: convert(value[self._field])} if self._field in value else dict(value)
 
     def _update_declaration(self, declaration: Mapping[str, Any], field: Field) -> dict[str, Any]:
@@ -267,13 +267,13 @@ class TimestampConverter(Edit):
         return {**attributes, "type": make_optional(node), "default": None}
 
     def _compile_converter(self, avro: EditableSchema, node: Any) -> ConvertTime:
-        """Compile a converter of times of a node's type to the target type. Null stays null."""
+        """Compile a converter from times of a node's type to the target type. Null stays null."""
         reader = self._compile_reader(avro.find_logical_type(node) or avro.find_type(node))
         writer = self._compile_writer()
         return lambda value: None if value is None else writer(reader(value))
 
     def _compile_reader(self, type_: str) -> ConvertTime:
-        """Compile a converter of values of a type to epoch ms."""
+        """Compile a converter from values of a type to epoch ms."""
         readers: dict[str, ConvertTime] = {
             "Timestamp": lambda value: value,
             "Time": lambda value: value,
@@ -286,7 +286,7 @@ class TimestampConverter(Edit):
         return readers[type_]
 
     def _compile_writer(self) -> ConvertTime:
-        """Compile a converter of epoch ms to the target type."""
+        """Compile a converter from epoch ms to the target type."""
         writers: dict[str, ConvertTime] = {
             "Timestamp": lambda ms: ms,
             "Time": lambda ms: ms % DAY_MS,
@@ -296,7 +296,7 @@ class TimestampConverter(Edit):
         return writers.get(self._target) or (self._format.format if self._format else _refuse_without_format)
 
     def _parse(self, text: str) -> int:
-        """Parse a text by the option `format` to epoch ms."""
+        """Parse a text in the format of the option `format` to epoch ms."""
         return self._format.parse(text) if self._format else _refuse_without_format(text)
 
     def _convert_from_unix(self, value: int) -> int:
@@ -318,5 +318,5 @@ def _divide_towards_zero(value: int, divisor: int) -> int:
 
 
 def _refuse_without_format(value: Any) -> Any:
-    """Raise DataError: a text cannot be converted without the option `format`."""
+    """Raise DataError, because a text cannot be converted without the option `format`."""
     raise DataError(f"TimestampConverter needs the option format to convert the text {value!r}")

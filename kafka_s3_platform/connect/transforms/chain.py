@@ -1,4 +1,4 @@
-"""Runs the steps of `transforms` in order, each one for the records selected by its predicate (its *guard*)."""
+"""Runs the steps of `transforms` in order, each one for the records its predicate (its *guard*) selects."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ Predicate = Callable[[ConnectBatch], Mask]
 
 
 def _match_topic_name(values: Mapping[str, Any]) -> Predicate:
-    """Make the predicate TopicNameMatches: True for a record if its topic matches the whole pattern."""
+    """Make the predicate TopicNameMatches: True for records whose whole topic matches the pattern."""
     pattern: re.Pattern[str] = values["pattern"]
 
     def mask(batch: ConnectBatch) -> Mask:
@@ -102,7 +102,7 @@ def new_chain(transforms: Sequence[TransformSettings], topic: str) -> Transform:
 
 
 def _new_step(settings: TransformSettings, topic: str) -> RunStep:
-    """Return the function of a transform: of one of Connect's by its name, or of a user's class."""
+    """Return the function that runs a transform, either one of Connect's (by its name) or a user's class."""
     if is_python_class(settings):
         options = {name: value.get_secret_value() for name, value in settings.options.items()}
         mapper = load_class(settings.type, MAPPER)
@@ -115,7 +115,7 @@ def _new_step(settings: TransformSettings, topic: str) -> RunStep:
 
 
 def _new_guard(settings: TransformSettings) -> Predicate | None:
-    """Return the predicate for a transform's records, negated if it says so. None: it changes all."""
+    """Return the predicate for a transform's records, negated if the transform says so, or None if it changes all."""
     if settings.predicate is None:
         return None
     predicate = _PREDICATES[settings.predicate.type](parse_options(settings.predicate))
@@ -126,7 +126,7 @@ def _new_guard(settings: TransformSettings) -> Predicate | None:
 
 @dataclass(frozen=True)
 class _Chain:
-    """All transforms of a connector in their order, each with the predicate for its records (its guard)."""
+    """All transforms of a connector in their order, each with the predicate that selects its records (its guard)."""
 
     steps: tuple[tuple[RunStep, Predicate | None], ...]
 
@@ -145,9 +145,9 @@ class _Chain:
 
 
 def _fail_whole_records(outcome: Outcome) -> Outcome:
-    """Let a source record fail as a whole if one of the records made of it by a mapper fails.
+    """Let a source record fail as a whole if one of the records a mapper made from it fails.
 
-    None of these goes on, and the source record has its first failure alone.
+    None of these records goes on, and only the first failure of the source record is kept.
     """
     if not outcome.failures or outcome.batch.ordinals is None:
         return outcome

@@ -1,7 +1,7 @@
 """The engine of transforms of keys or values: one plan for each schema, one Python call for each record.
 
-A *plan* is the function for changing objects of one schema, with the schema of its results. Objects without a schema
-(*schemaless* ones) have a plan of their own. `selected` is the mask of the records to change.
+A *plan* is the function that changes objects of one schema, together with the schema of its results. Objects without a
+schema (*schemaless* ones) have a plan of their own. `selected` is the mask of the records to change.
 """
 
 from abc import ABC, abstractmethod
@@ -28,9 +28,9 @@ from kafka_s3_platform.core.model.connect import (
 
 RowNumbers = npt.NDArray[np.intp]
 Columns = Sequence[Sequence[Any]]
-"""Further inputs of an edit: each is a sequence with one item for each record of the batch."""
+"""Further inputs of an edit. Each is a sequence with one item for each record of the batch."""
 
-# The errors of plain code for an object that does not fit its schema. They are the fault of one record.
+# The errors that plain code raises for an object that does not fit its schema. They are the fault of one record.
 FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -44,9 +44,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Changed:
-    """The objects of a batch after a change of the selected ones. `faults` (position -> error) could not be changed.
+    """The objects of a batch after a change of the selected ones. `faults` are the errors of failed ones, by position.
 
-    `schemas` are those of the objects after the change, and `codes` their indexes.
+    `schemas` are the schemas of the objects after the change, and `codes` are each object's index in them.
     """
 
     objects: list[Any]
@@ -67,10 +67,10 @@ def replace_payload(batch: ConnectBatch, side: str, payload: Payload) -> Connect
 
 
 class TransformStep(ABC):
-    """A transform of Connect's: it changes the selected records of a batch, and leaves the others as they are.
+    """One of Connect's transforms. It changes the selected records of a batch, and leaves the others as they are.
 
-    `executing_class` is its Java class. It changes the `side` of a record: `key`, `value` or `header`. `values` are its
-    parsed options by name.
+    `executing_class` is its Java class. `side` is the part of a record it changes: `key`, `value` or `header`. `values`
+    are its parsed options by name.
     """
 
     def __init__(self, executing_class: str, side: str, values: Mapping[str, Any]) -> None:
@@ -80,10 +80,10 @@ class TransformStep(ABC):
 
     @abstractmethod
     def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
-        """Change the selected records. Return the batch without the failed ones, and the failures."""
+        """Change the selected records. Return the batch without the failed records, and the failures."""
 
     def fail_records(self, batch: ConnectBatch, reasons: Mapping[int, object]) -> Outcome:
-        """Return the batch without the records at these positions, and a failure with its reason for each of them."""
+        """Return the batch without the records at these positions, and a failure with the reason for each of them."""
         if not reasons:
             return Outcome(batch)
         offsets = batch.offsets
@@ -97,8 +97,8 @@ class TransformStep(ABC):
 class Edit(TransformStep):
     """A transform of keys or values. Subclasses make one plan for each schema, and one for objects without a schema.
 
-    With the option `replace.null.with.default`, a subclass's plans see the defaults of top-level fields in place of
-    their nulls.
+    With the option `replace.null.with.default`, the plans of a subclass see the defaults of top-level fields in place
+    of nulls.
     """
 
     def __init__(self, executing_class: str, side: str, values: Mapping[str, Any]) -> None:
@@ -106,7 +106,7 @@ class Edit(TransformStep):
         self._plans: dict[Schema | None, Plan | DataError] = {}
 
     nulls_pass = True
-    """Whether a null stays as it is. If not, it gets the plan for objects without a schema."""
+    """True if a null stays as it is. If not, it gets the plan for objects without a schema."""
 
     @abstractmethod
     def plan_schemaless(self) -> Plan:
@@ -114,10 +114,10 @@ class Edit(TransformStep):
 
     @abstractmethod
     def plan_schema(self, avro: EditableSchema) -> Plan:
-        """Return the plan for objects of a schema. Raise DataError if no object of it can be changed."""
+        """Return the plan for objects of a schema. Raise DataError if none of its objects can be changed."""
 
     def read_columns(self, _: ConnectBatch) -> Columns:
-        """Return the arguments of `change` after the object."""
+        """Return the arguments that `change` gets after the object."""
         return ()
 
     def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
@@ -130,7 +130,7 @@ class Edit(TransformStep):
         return self.apply(source, source, self.read_columns(batch), selected)
 
     def apply(self, source: Payload, target: Payload, columns: Columns, selected: Mask) -> Changed:
-        """Change the selected objects of `source`, and put the results in place of the objects of `target`."""
+        """Change the selected objects of `source`, and put the results in their places among `target`'s objects."""
         objects = list(target.objects)
         codes = target.codes.copy()
         schemas = list(target.schemas)
@@ -167,18 +167,18 @@ class Edit(TransformStep):
             yield code, np.flatnonzero(is_selected & (codes == code))
 
     def _get_plan(self, schema: Schema | None) -> Plan | DataError:
-        """Return the plan for a schema, made at its first use, or the error of each of its records."""
+        """Return the plan for a schema, made at its first use, or the error for each of its records."""
         if schema not in self._plans:
             try:
                 plan = self.plan_schemaless() if schema is None else self._plan_filled(EditableSchema.of(schema))
                 self._plans[schema] = plan
             except DataError as error:
-                # Kept like a plan: each record of this schema fails with it.
+                # Kept like a plan, because each record of this schema fails with it.
                 self._plans[schema] = error
         return self._plans[schema]
 
     def _plan_filled(self, avro: EditableSchema) -> Plan:
-        """Return the plan for a schema. It first replaces nulls by their fields' defaults if the options say so."""
+        """Return the plan for a schema. If the options say so, it first replaces nulls with their fields' defaults."""
         plan = self.plan_schema(avro)
         if not self._values.get("replace.null.with.default") or avro.find_type(avro.root) != "struct":
             return plan
@@ -214,7 +214,7 @@ def _apply_change(
 
 
 def _apply_to_row(change: Callable[..., Any], row: list[Any], position: int, faults: dict[int, Exception]) -> Any:
-    """Change one record. If this fails, note the error in `faults` at its position, and return None."""
+    """Change one record. If this fails, note the error in `faults` at the record's position, and return None."""
     try:
         return change(*row)
     except FAULTS as error:

@@ -1,10 +1,10 @@
 """The transforms of fields and of their schema's name.
 
-They are InsertField, ReplaceField, ExtractField, HoistField, ValueToKey, MaskField, SetSchemaMetadata, and Flatten (it
-turns nested records into top-level fields). Each makes a *plan* (see `edits`) for objects of one schema, and one for
-objects without a schema. Source of the rules: the classes of these names in Apache Kafka 4.3's
-`org.apache.kafka.connect.transforms`, and Confluent's AvroData for the place of a schema's name in Avro: a named type's
-own name, else `connect.name`, and `connect.version`.
+They are InsertField, ReplaceField, ExtractField, HoistField, ValueToKey, MaskField, SetSchemaMetadata, and Flatten,
+which turns nested records into top-level fields. Each makes a *plan* (see `edits`) for objects of one schema, and one
+for objects without a schema. Source of the rules: the classes of these names in Apache Kafka 4.3's
+`org.apache.kafka.connect.transforms`. As in Confluent's AvroData, a schema's name in Avro is a named type's own name or
+else `connect.name`, and its version is `connect.version`.
 """
 
 from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ class InsertField(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: EditableSchema) -> Plan:
-        """Plan the insertion: fields are appended to the schema, and `change` gets their values of each record."""
+        """Plan the insertion. Fields are appended to the schema, and `change` gets their values for each record."""
         names = self._names
         required = {inserted.name for _, inserted in self._inserted if inserted.required}
         declarations = [
@@ -88,7 +88,7 @@ class InsertField(Edit):
         return Plan(change, updated)
 
     def _read_column(self, option: str, batch: ConnectBatch) -> list[Any]:
-        """Return the option's values to insert, one for each record."""
+        """Return the values the option inserts, one for each record."""
         if option == "static.field":
             return [self._values["static.value"]] * batch.num_rows
         if option == "timestamp.field":
@@ -109,7 +109,7 @@ class ReplaceField(Edit):
         self._renames: Mapping[str, str] = values["renames"]
 
     def plan_schemaless(self) -> Plan:
-        """Plan the remaining entries of maps, and their names."""
+        """Plan the entries of maps to keep, and their new names."""
         renamed = self._renames.get
 
         def change(value: Any) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class ReplaceField(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: EditableSchema) -> Plan:
-        """Plan the remaining fields, and their names."""
+        """Plan the fields to keep, and their new names."""
         declarations = [field for field in avro.list_declarations(self.PURPOSE) if self._keeps_field(field["name"])]
         pairs = [(field["name"], self._renames.get(field["name"], field["name"])) for field in declarations]
         fields = [{**field, "name": new_name} for field, (_, new_name) in zip(declarations, pairs, strict=True)]
@@ -131,7 +131,7 @@ class ReplaceField(Edit):
 
 
 class ExtractField(Edit):
-    """Replaces the key or value by one of its fields: null if a value without a schema does not have the field."""
+    """Replaces the key or value with one of its fields, or with null if a value without a schema lacks the field."""
 
     PURPOSE = "field extraction"
 
@@ -140,7 +140,7 @@ class ExtractField(Edit):
         self._path = split_field_path(values["field"], values["field.syntax.version"])
 
     def plan_schemaless(self) -> Plan:
-        """Plan the replacement of a map by one of its entries. Null if there is none."""
+        """Plan the replacement of a map with one of its entries, or with null if there is no such entry."""
         *outer_names, last_name = self._path
 
         def change(value: Any) -> Any:
@@ -155,7 +155,7 @@ class ExtractField(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: EditableSchema) -> Plan:
-        """Plan the replacement of a record by one of its fields. Null if a record on the way to it is null."""
+        """Plan the replacement of a record with one of its fields, or with null if a record on the way is null."""
         avro.list_fields(avro.root, self.PURPOSE)
         node = avro.root
         steps = []
@@ -178,7 +178,7 @@ class ExtractField(Edit):
         return Plan(change, replace(avro, root=node).write_schema())
 
     def _field(self, avro: EditableSchema, node: Any, name: str) -> Field:
-        """Return the field `name` of a record. Raise DataError if the node is no record with this field."""
+        """Return the field `name` of a record. Raise DataError if the node is not a record with this field."""
         fields = avro.list_fields(node, self.PURPOSE) if avro.find_type(node) == "struct" else []
         for field in fields:
             if field.name == name:
@@ -203,13 +203,13 @@ class HoistField(Edit):
 
 
 class ValueToKey(Edit):
-    """Replaces the key by a record of fields of the value."""
+    """Replaces the key with a record of fields of the value."""
 
     PURPOSE = "copying fields from value to key"
     nulls_pass = False
 
     def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
-        """Replace the keys of the selected records. A record with a field missing in its value fails."""
+        """Replace the keys of the selected records. A record fails if its value lacks one of the fields."""
         changed = self.apply(batch.value, batch.key, (), selected)
         return self.fail_records(replace(batch, key=changed.payload()), changed.faults)
 
@@ -221,7 +221,7 @@ class ValueToKey(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: EditableSchema) -> Plan:
-        """Plan a key of some of the value's fields. DataError if the schema lacks one."""
+        """Plan a key of some of the value's fields. Raise DataError if the schema lacks one of them."""
         declared = {field["name"]: field for field in avro.list_declarations(self.PURPOSE)}
         names = self._values["fields"]
         for name in names:
@@ -232,7 +232,7 @@ class ValueToKey(Edit):
 
 
 class MaskField(Edit):
-    """Replaces fields by the empty value of their type, or by a replacement. Schemas do not change."""
+    """Replaces fields with the empty value of their type, or with a replacement. Schemas do not change."""
 
     PURPOSE = "mask fields"
     nulls_pass = False
@@ -250,7 +250,7 @@ class MaskField(Edit):
         return Plan(change)
 
     def plan_schema(self, avro: EditableSchema) -> Plan:
-        """Plan the replacement of fields by a fixed text or number, or by an empty value of their type."""
+        """Plan the replacement of fields with a fixed text or number, or with an empty value of their type."""
         fields = avro.list_fields(avro.root, self.PURPOSE)
         masks = {f.name: self._compile_mask(avro, f.node) for f in fields if f.name in self._fields}
 
@@ -268,7 +268,7 @@ class MaskField(Edit):
         return self._build_plain_mask(names.get(type(value), type(value).__name__))
 
     def _compile_mask(self, avro: EditableSchema, node: Any) -> Callable[[Any], Any]:
-        """Compile a mask of a field. If its type cannot be masked, only records with the field fail."""
+        """Compile a mask of a field. If its type cannot be masked, only records in which the field is not null fail."""
         try:
             mask = self._build_mask(avro, node)
         except DataError as error:
@@ -276,7 +276,7 @@ class MaskField(Edit):
         return lambda value: None if value is None else mask
 
     def _build_mask(self, avro: EditableSchema, node: Any) -> Any:
-        """Return the value in place of a field's values: empty, or the replacement as its type."""
+        """Return the value that replaces a field's values: an empty one, or the replacement in the field's type."""
         logical = avro.find_logical_type(node)
         if logical == "Decimal":
             definition = avro.find_definition(avro.split_optional(node)[0])
@@ -288,7 +288,7 @@ class MaskField(Edit):
         return self._build_plain_mask(avro.find_type(node))
 
     def _build_plain_mask(self, type_: str) -> Any:
-        """Return the mask of values of a type: the replacement, else 0, an empty text, list or map."""
+        """Return the mask of values of a type: the replacement, or else 0, false, or an empty text, list or map."""
         if self._replacement is not None:
             return _parse_replacement(type_, self._replacement)
         if type_ in INTEGER_BITS:
@@ -300,7 +300,7 @@ class MaskField(Edit):
 
 
 def _compile_refusal(error: DataError) -> Callable[[Any], None]:
-    """Return a mask raising this error for each value but null."""
+    """Return a mask that raises this error for each value except null."""
 
     def mask(value: Any) -> None:
         if value is not None:
@@ -310,7 +310,7 @@ def _compile_refusal(error: DataError) -> Callable[[Any], None]:
 
 
 def _parse_replacement(type_: str, replacement: str) -> Any:
-    """Return the text of the option `replacement` as a value of a type. DataError if it is none."""
+    """Return the text of the option `replacement` as a value of a type. Raise DataError if it is not one."""
     if type_ == "string":
         return replacement
     if type_ in INTEGER_BITS:
@@ -328,7 +328,7 @@ PURPOSE = "updating schema metadata"
 
 
 class SetSchemaMetadata(Edit):
-    """Sets name and version of schemas. Values keep their content, but nulls may become defaults."""
+    """Sets the name and version of schemas. Values keep their content, but nulls may become defaults."""
 
     def plan_schemaless(self) -> Plan:
         raise DataError(f"Schema required for [{PURPOSE}]")
@@ -339,7 +339,7 @@ class SetSchemaMetadata(Edit):
         return Plan(lambda value: value, updated.write_schema())
 
     def _rename_schema(self, avro: EditableSchema) -> EditableSchema:
-        """Return the schema with the new name and version. A named type gets the name itself, others an attribute."""
+        """Return the schema with the new name and version. A type without a name gets it as an attribute."""
         inner, optional = avro.split_optional(avro.root)
         if isinstance(inner, list):
             raise DataError(f"a union of several types has no name or version [{PURPOSE}]")
@@ -365,7 +365,7 @@ class _FieldBranch:
 
 
 class Flatten(Edit):
-    """Turns nested records into top-level fields. A field becomes optional if a record around it is."""
+    """Turns nested records into top-level fields. A field becomes optional if a record around it is optional."""
 
     PURPOSE = "flattening"
 
@@ -374,7 +374,7 @@ class Flatten(Edit):
         return Plan(lambda value: _flatten_map(require_map(value, self.PURPOSE), "", delimiter, {}))
 
     def plan_schema(self, avro: EditableSchema) -> Plan:
-        """Plan one flat record of the fields of all nested ones, with joined names."""
+        """Plan one flat record with the fields of all nested records, under joined names."""
         avro.list_fields(avro.root, self.PURPOSE)
         inner, optional = avro.split_optional(avro.root)
         flattening = _Flattening(avro, self._values["delimiter"])
@@ -384,7 +384,7 @@ class Flatten(Edit):
 
 
 def _flatten_map(value: Mapping[str, Any], prefix: str, delimiter: str, out: dict[str, Any]) -> dict[str, Any]:
-    """Put the entries of nested maps into `out`, under the joined names of the keys leading there. Return `out`."""
+    """Put the entries of nested maps into `out`, under the joined names of the keys above them. Return `out`."""
     for name, inner in value.items():
         flat_name = f"{prefix}{delimiter}{name}" if prefix else name
         if isinstance(inner, dict):
@@ -397,7 +397,7 @@ def _flatten_map(value: Mapping[str, Any], prefix: str, delimiter: str, out: dic
 def _flatten_record(
     value: Mapping[str, Any] | None, branches: tuple[_FieldBranch, ...], out: dict[str, Any]
 ) -> dict[str, Any]:
-    """Put the fields of nested records into `out`, under their flat names. Return `out`. Those of a null are null."""
+    """Put the fields of nested records into `out` under flat names, and return `out`. Fields of a null are null."""
     for branch in branches:
         inner = None if value is None else value.get(branch.name)
         if branch.branches is None:
@@ -409,7 +409,7 @@ def _flatten_record(
 
 @dataclass(frozen=True)
 class _OuterAttributes:
-    """The attributes of a field inherited from the records around it."""
+    """The attributes that a field inherits from the records around it."""
 
     optional: bool
     defaults: Mapping[str, Any] | None = None
@@ -417,7 +417,7 @@ class _OuterAttributes:
 
 
 class _Flattening:
-    """Compiles the fields of nested records to flat ones: how to flatten values, and their declarations (`fields`)."""
+    """Compiles the fields of nested records to branches, for flattening values, and to flat declarations (`fields`)."""
 
     def __init__(self, avro: EditableSchema, delimiter: str) -> None:
         self._avro = avro
@@ -425,7 +425,7 @@ class _Flattening:
         self.fields: list[dict[str, Any]] = []
 
     def compile_branches(self, name: str, path: tuple[str, ...], outer: _OuterAttributes) -> tuple[_FieldBranch, ...]:
-        """Compile the fields of the named record type at `path`. DataError if a type cannot be flattened."""
+        """Compile the fields of the named record type at `path`. Raise DataError if a type cannot be flattened."""
         if name in outer.names:
             raise DataError(f"{name} holds itself: a recursive schema cannot be flattened")
         inner_outer = replace(outer, names=(*outer.names, name))
@@ -433,7 +433,7 @@ class _Flattening:
         return tuple(self._compile_branch(field, (*path, field["name"]), inner_outer) for field in declared)
 
     def _compile_branch(self, field: Mapping[str, Any], path: tuple[str, ...], outer: _OuterAttributes) -> _FieldBranch:
-        """Compile one field of a record to be flattened, and all fields below it."""
+        """Compile one field of a record that is flattened, and all fields below it."""
         flat_name = self._delimiter.join(path)
         type_ = self._avro.find_type(field["type"])
         inner, nullable = self._avro.split_optional(field["type"])

@@ -29,7 +29,7 @@ HEADERS = RECORD_SCHEMA.field("headers").type
 
 @dataclass(frozen=True)
 class BatchHeaders:
-    """All headers of a batch in one sequence: for each header the row of its record (ascending), its key and value."""
+    """All headers of a batch in one sequence: the row of each header's record (ascending), its key and its value."""
 
     rows: Rows
     keys: pa.StringArray
@@ -51,15 +51,15 @@ class BatchHeaders:
         return replace_column(records, "headers", column)
 
     def select(self, selected: Mask) -> "BatchHeaders":
-        """Return the headers selected by the mask."""
+        """Return the headers the mask selects."""
         mask = pa.array(selected)
         return BatchHeaders(self.rows[selected], self.keys.filter(mask), self.values.filter(mask))
 
     def append(self, name: str, rows: Rows, values: pa.BinaryArray) -> "BatchHeaders":
-        """Add one header to each of the records `rows`, behind its other headers."""
+        """Add one header to each of the records `rows`, after its other headers."""
         keys = pa.concat_arrays([self.keys, pa.array([name] * len(rows), pa.string())])
         all_rows = np.concatenate([self.rows, rows])
-        # Stable: the new header comes last among those of its record.
+        # The sort is stable, so the new header comes last in its record.
         order = np.argsort(all_rows, kind="stable")
         indices = pa.array(order)
         return BatchHeaders(all_rows[order], keys.take(indices), pa.concat_arrays([self.values, values]).take(indices))
@@ -85,7 +85,7 @@ class DropHeaders(TransformStep):
 
 
 class InsertHeader(TransformStep):
-    """Adds a header behind the other headers."""
+    """Adds a header after the other headers."""
 
     def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
         literal: str = self._values["value.literal"]
@@ -112,7 +112,7 @@ class HeaderFrom(Edit):
         changed = self.change_objects(batch, selected)
         rows = np.flatnonzero(selected)
         rows = rows[[row not in changed.faults for row in rows.tolist()]] if changed.faults else rows
-        # Each changed object is a pair: what remains of the key or value, and the values of the headers.
+        # Each changed object is a pair of the rest of the key or value, and the values of the headers.
         pairs = [changed.objects[row] for row in rows.tolist()]
         headers = BatchHeaders.of(batch.records)
         for index, name in enumerate(self._headers):
@@ -147,14 +147,14 @@ class HeaderFrom(Edit):
         return Plan(change, avro.replace_fields(declarations).write_schema())
 
     def _drop_moved(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return a record's fields without those moved into headers."""
+        """Return a record's fields without the fields moved into headers."""
         if self._moves:
             return {name: field_value for name, field_value in fields.items() if name not in self._fields}
         return fields
 
 
 def _compile_header_writer(avro: EditableSchema, node: Any) -> Any:
-    """Compile an encoder of values of a node. Logical types and floats need their schema for it."""
+    """Compile an encoder of values of a node. Logical types and 32-bit floats need their schema for it."""
     if avro.find_logical_type(node) or avro.find_type(node) == "float32":
         cast = compile_cast(avro, node, "string")
         return lambda value: encode_header(cast(value))

@@ -31,9 +31,9 @@ from kafka_s3_platform.core.model.connect import (
 class MappedRecord:
     """The input of RecordMapper.map, and a possible output: `dataclasses.replace(record, value=...)`.
 
-    `key` and `value` are decoded: bytes, str, a number, a list or dict, None; a value of a union of several types is a
-    tuple `(branch, value)`. A changed key or value must fit `key_schema` or `value_schema`; None: it has no schema. The
-    kafka partition, offset and timestamp (epoch ms) identify the source record and must not change.
+    `key` and `value` are decoded: bytes, str, a number, a list or dict, or None. A value of a union of several types is
+    a tuple `(branch, value)`. A changed key or value must fit `key_schema` or `value_schema`, which is None if there is
+    no schema. The kafka partition, offset and timestamp (epoch ms) identify the source record and must not change.
     """
 
     key: Any
@@ -48,10 +48,10 @@ class MappedRecord:
 
 
 class RecordMapper(ABC):
-    """Base class of mappers of one record at a time, like Zooz's `KafkaMessageMapper`.
+    """Base class of mappers that see one record at a time, like Zooz's `KafkaMessageMapper`.
 
     `transforms.<alias>.type` is the dotted name of the subclass. It gets the other options of the alias. Zooz's own
-    example, and the two of its documents:
+    example, and the two that its documents describe:
 
         class UpperCaseMapper(RecordMapper):
             def map(self, record):
@@ -65,10 +65,10 @@ class RecordMapper(ABC):
             def map(self, record):
                 return [] if b"DEBUG" in record.value else [record]
 
-    An exception is a failure of its record only. An error of `kafka_s3_platform.plugins` ends the run. The same record
-    must always give the same outputs, whatever other records are in the batch.
+    If `map` raises an exception, only its record fails. An error of `kafka_s3_platform.plugins` ends the run. The same
+    record must always give the same outputs, whatever other records are in the batch.
 
-    All options except `public_options` are secret: plans and reports hold a digest of them only.
+    All options except `public_options` are secret, so plans and reports hold only a digest of them.
     """
 
     public_options: ClassVar[frozenset[str]] = frozenset()
@@ -109,7 +109,10 @@ class RecordMapper(ABC):
 
 
 class MapperStep:
-    """Runs a user's class, checks its result, and merges it with other records. Hides its secret options."""
+    """Runs a user's class, checks its result, and merges it with the records that did not pass through the class.
+
+    Masks the class's secret options in messages.
+    """
 
     def __init__(self, mapper_class: type, options: Mapping[str, str], topic: str, secrets: Sequence[str] = ()) -> None:
         self.executing_class = _qualify_class(mapper_class)
@@ -127,7 +130,7 @@ class MapperStep:
         return replace(outcome, batch=merged)
 
     def _apply_mapper(self, batch: ConnectBatch) -> Outcome:
-        """Map a batch by the user's class. PermanentError if its result is no batch of these records."""
+        """Map a batch with the user's class. Raise PermanentError if its result is not a batch of these records."""
         where = f"on topic {self._topic}, offsets {_describe_offsets(batch)}"
         with name_fault(type(self._mapper), f"as a transform {where}", self._secrets):
             outcome: Outcome = self._mapper.apply(batch)
@@ -148,7 +151,7 @@ def number_ordinals(offsets: Sequence[int] | Any) -> Int32s:
 
 
 def _qualify_class(class_: type) -> str:
-    """Return a class by its module and name, as failures name it."""
+    """Return the module and name of a class, as failures name it."""
     if class_.__module__ == "builtins":
         return class_.__qualname__
     return f"{class_.__module__}.{class_.__qualname__}"
@@ -174,12 +177,12 @@ def _iterate_records(batch: ConnectBatch) -> Iterable[MappedRecord]:
 
 
 def _list_schemas(payload: Payload) -> list[Schema | None]:
-    """Return the schema of each record, None for one without."""
+    """Return the schema of each record, or None if it has none."""
     return [None if code == NO_SCHEMA else payload.schemas[code] for code in payload.codes.tolist()]
 
 
 def _check_output(record: MappedRecord, output: Any) -> MappedRecord:
-    """Return an output as a record. ValueError if it changes the kafka partition, offset or timestamp."""
+    """Return an output as a record. Raise ValueError if it changes the kafka partition, offset or timestamp."""
     if not isinstance(output, MappedRecord):
         return replace(record, value=output, value_schema=None)
     if (output.kafka_partition, output.offset, output.timestamp) != (
@@ -192,7 +195,7 @@ def _check_output(record: MappedRecord, output: Any) -> MappedRecord:
 
 
 def _build_batch(batch: ConnectBatch, sources: RowNumbers, mapped: list[MappedRecord]) -> ConnectBatch:
-    """Build the batch of all outputs; `sources` has the row of the source record of each."""
+    """Build the batch of all outputs. `sources` has the row of each output's source record."""
     sources_batch = batch.take(sources)
     records = replace_column(sources_batch.records, "topic", pa.array([record.topic for record in mapped], pa.string()))
     headers = pa.array([list(map(_make_header, record.headers)) or None for record in mapped], HEADERS)
@@ -210,7 +213,7 @@ def _make_header(header: tuple[str, bytes | None]) -> dict[str, Any]:
 
 
 def _replace_mapped(batch: ConnectBatch, side: Side, mapped: list[tuple[Any, Schema | None]]) -> ConnectBatch:
-    """Replace a payload if a record changed it. If not, it keeps the bytes it was read as."""
+    """Replace a payload if a record changed it. Otherwise the payload keeps the bytes it was read from."""
     source: Payload = getattr(batch, side)
     pairs = zip(mapped, _pair_schemas(source), strict=True)
     if all(
@@ -246,19 +249,19 @@ def _merge_batches(first: ConnectBatch, second: ConnectBatch) -> ConnectBatch:
 
 
 def _read_ordinals(batch: ConnectBatch) -> Int32s:
-    """Return the numbers of records made of one source record. All 0, if each is its source record itself."""
+    """Return each record's number among the records made from one source record, or 0 if all are source records."""
     if batch.ordinals is None:
         return np.zeros(batch.num_rows, np.int32)
     return batch.ordinals
 
 
 def _pair_schemas(payload: Payload) -> Iterable[tuple[Any, Schema | None]]:
-    """Yield each decoded value with its schema, None for one without."""
+    """Yield each decoded value with its schema, or with None if it has none."""
     return zip(payload.objects, _list_schemas(payload), strict=True)
 
 
 def _find_flaw(source: ConnectBatch, result: ConnectBatch) -> str | None:
-    """Return why a user's result for a batch cannot be taken, None if it can."""
+    """Return the reason why a user's result for a batch cannot be accepted, or None if it can."""
     if result.records.schema != RECORD_SCHEMA:
         return "records of another schema"
     if not len(result.key) == len(result.value) == result.num_rows == len(_read_ordinals(result)):

@@ -1,4 +1,4 @@
-"""RegexRouter, TimestampRouter, ExtractTopic and Filter: they change no record's content.
+"""RegexRouter, TimestampRouter, ExtractTopic and Filter. They do not change a record's content.
 
 Source of the rules: the classes of these names in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`.
 """
@@ -22,18 +22,18 @@ from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, replace_column
 from kafka_s3_platform.core.model.connect import ConnectBatch, DataError, Mask, Outcome, strip_branch
 
 _SHOWN = 100
-"""Most characters of a wrong topic name that a message shows."""
+"""The most characters a message shows of a wrong topic name."""
 
 
 class Filter(TransformStep):
-    """Drops the records selected by its predicate."""
+    """Drops the records its predicate selects."""
 
     def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
         return Outcome(batch.take(np.flatnonzero(~selected)))
 
 
 class RegexRouter(TransformStep):
-    """Renames topics fully matched by the regex. It replaces the first match, perhaps a part of the name."""
+    """Renames topics that the regex matches fully. It replaces the first match, which may be a part of the name."""
 
     def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
         """Rename the topics of the selected records. Each distinct topic is renamed once."""
@@ -49,7 +49,7 @@ class TimestampRouter(TransformStep):
     """Renames topics by the record's timestamp. Each pair of a topic and a time's text is formatted once."""
 
     def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
-        """Rename the topics of the selected records. One without a timestamp fails."""
+        """Rename the topics of the selected records. A record without a timestamp fails."""
         missing = selected & (batch.timestamps == NO_TIMESTAMP)
         renamed = _replace_topics(batch, self._name_topics(batch), selected & ~missing)
         return self.fail_records(
@@ -60,7 +60,7 @@ class TimestampRouter(TransformStep):
         """Return the new topic of each record. Each distinct pair of topic and time span is formatted once."""
         topics = pc.dictionary_encode(batch.records.column("topic"))
         names = topics.dictionary.to_pylist()
-        # All timestamps of a span have the same text.
+        # All timestamps of a time span have the same text.
         times: SimpleDateFormat = self._values["timestamp.format"]
         spans, span_of = np.unique(batch.timestamps // times.resolution_ms, return_inverse=True)
         pairs, pair_of = np.unique(span_of * len(names) + topics.indices.to_numpy(), return_inverse=True)
@@ -74,7 +74,7 @@ class TimestampRouter(TransformStep):
 
 
 class ExtractTopic(TransformStep):
-    """Renames topics to the text, in UTF-8, of the key, the value, a field of them, or the last header of a name.
+    """Renames topics to the UTF-8 text of the key, the value, a field of them, or the last header with a given name.
 
     Source of the rules: Confluent's page "ExtractTopic SMT Usage Reference".
     """
@@ -88,7 +88,7 @@ class ExtractTopic(TransformStep):
         )
 
     def run(self, batch: ConnectBatch, selected: Mask) -> Outcome:
-        """Rename the topics of the selected records. A record without a topic name in its source fails."""
+        """Rename the topics of the selected records. A record fails if its source names no topic."""
         topics: list[str] = batch.records.column("topic").to_pylist()
         sources = self._list_sources(batch)
         reasons: dict[int, object] = {}
@@ -100,15 +100,15 @@ class ExtractTopic(TransformStep):
         return self.fail_records(_replace_topics(batch, pa.array(topics, pa.string()), selected), reasons)
 
     def _list_sources(self, batch: ConnectBatch) -> Sequence[Any]:
-        """Return the source of each record's topic: its key, its value, or its headers by name."""
+        """Return, for each record, what may name its topic: its key, its value, or its headers by name."""
         if self._side == "header":
             return list(map(_map_headers, batch.records.column("headers").to_pylist()))
         return batch.key.objects if self._side == "key" else batch.value.objects
 
     def _find_topic(self, source: Any) -> str | None:
-        """Return the topic named by a key, a value or headers. None: the record keeps its topic.
+        """Return the topic that a key, a value or headers name, or None if the record keeps its topic.
 
-        Raise DataError if they name none.
+        Raises DataError if they name no topic.
         """
         require_exact(source)
         content = source
@@ -128,12 +128,12 @@ class ExtractTopic(TransformStep):
 
 
 def _map_headers(headers: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
-    """Return the values of a record's headers by name. Of several with one name, the last one counts."""
+    """Return the values of a record's headers by name. Of several headers with the same name, the last one counts."""
     return {header["key"]: header["value"] for header in headers or ()}
 
 
 def _take_step(value: Any, step: str | int) -> Any:
-    """Return the member `step` of an object, or the item of a list. None if there is none."""
+    """Return the member `step` of an object or the item `step` of a list, or None if there is none."""
     value = strip_branch(value)
     if isinstance(step, str):
         return value.get(step) if isinstance(value, Mapping) else None
@@ -143,7 +143,7 @@ def _take_step(value: Any, step: str | int) -> Any:
 
 
 def _decode_text(value: Any) -> str | None:
-    """Return a text, or bytes of UTF-8 as text. None for other values."""
+    """Return a text, or bytes in UTF-8 as text, or None for other values."""
     value = strip_branch(value)
     try:
         if isinstance(value, bytes):

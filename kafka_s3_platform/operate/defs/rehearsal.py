@@ -1,4 +1,4 @@
-"""The nightly job that rehearses the return of a connector's archive."""
+"""The nightly job that rehearses the restore of a connector's archive."""
 
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from kafka_s3_platform.core.restore.evidence import Evidence
 
 REHEARSAL_TIME = "0 2 * * *"
-"""After the night's compaction, and before the removals of retention."""
+"""After the night's compaction, and before retention removes anything."""
 
 _STAYS = "A rehearsal changes nothing of the archive. Another one draws the same hours again."
 
 
 def make_rehearsal_job(config: ConnectorConfig) -> dg.JobDefinition:
-    """Make the job to restore drawn hours of a connector's topics, compare them, and remove them again."""
+    """Make the job that restores drawn hours of a connector's topics, compares them, and removes them again."""
 
     def rehearse(context: dg.OpExecutionContext, spark: dg.ResourceParam[SparkResource]) -> None:
         # the code of restores is not needed to load definitions
@@ -39,7 +39,7 @@ def make_rehearsal_job(config: ConnectorConfig) -> dg.JobDefinition:
 
 
 def _make_metadata(evidence: "Evidence") -> dict[str, int | float]:
-    """Make the metadata of a rehearsal from its evidence, the document about the restored hours."""
+    """Make the metadata of a rehearsal from its evidence, the document about the hours that came back."""
     turns = evidence.standing.turns.values()
     return {
         "evidence": evidence.number,

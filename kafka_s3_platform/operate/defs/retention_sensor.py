@@ -23,12 +23,12 @@ from kafka_s3_platform.core.status.deadline import Deadline
 from kafka_s3_platform.core.text import count_noun
 
 DAYS_VARIABLE = environment.RUN_RETENTION_DAYS
-"""Days to keep runs after their end. 0 keeps them for ever."""
+"""The days to keep runs after their end. 0 keeps them for ever."""
 
 DEFAULT_DAYS = 30
 INTERVAL_SECONDS = 600
 TICK_SECONDS = 30.0
-"""Time for a tick. The next one goes on. Dagster ends a tick after 60 seconds."""
+"""The time for a tick. The next tick goes on. Dagster ends a tick after 60 seconds."""
 
 PAGE = 100
 
@@ -69,7 +69,7 @@ def make_retention_sensor(status: dg.DefaultSensorStatus) -> dg.SensorDefinition
 
 
 def read_retention_days(env: Mapping[str, str]) -> int:
-    """Return the days to keep runs, 0 for ever. ConfigError if the variable is no number."""
+    """Return the days to keep runs, or 0 for ever. Raise ConfigError if the variable is not a number."""
     text = env.get(DAYS_VARIABLE) or str(DEFAULT_DAYS)
     if not (text.isascii() and text.isdigit()):
         raise ConfigError(f"{DAYS_VARIABLE}: {text!r} is no number of days; 0 keeps all runs")
@@ -86,7 +86,7 @@ class Sweep:
     """All assets of the code location."""
 
     job_names: frozenset[str]
-    """All jobs of the code location, without the assets' job: each location has one of its name."""
+    """All jobs of the code location except the assets' job, because each location has one of that name."""
 
     log: logging.Logger
     deleted: int = 0
@@ -94,9 +94,10 @@ class Sweep:
     deadline: Deadline = field(default_factory=lambda: Deadline(TICK_SECONDS))
 
     def delete_runs(self, last_run_id: str) -> str:
-        """Delete old runs, beginning after the run `last_run_id`. Return the run to go on after, empty to begin again.
+        """Delete old runs, beginning after the run `last_run_id`.
 
-        The cursor passes over runs of other code locations, and over failed deletions.
+        Return the run to go on after, or "" to begin again. The cursor passes over other code locations' runs, and over
+        failed deletions.
         """
         if last_run_id and self.instance.get_run_by_id(last_run_id) is None:
             last_run_id = ""
@@ -120,7 +121,7 @@ class Sweep:
                 pass
 
     def delete_backfills(self) -> None:
-        """Delete ended backfills of the location's assets and jobs without any run."""
+        """Delete ended backfills of the location's assets and jobs if they have no run left."""
         for backfill in list_ended_backfills(self.instance, self.cutoff):
             runs_of_backfill = dg.RunsFilter(tags={BACKFILL_TAG: backfill.backfill_id})
             job = (backfill.partition_set_name or "").removesuffix("_partition_set")
@@ -139,13 +140,13 @@ class Sweep:
         return "; ".join([*sentences, *map(str, self.errors)])
 
     def _delete_own_run(self, run: dg.DagsterRun) -> bool:
-        """Delete the run if it is of this code location. Return True if it is gone."""
+        """Delete the run if it belongs to this code location. Return True if it is gone."""
         if not self._is_ours(run):
             return False
         try:
             delete_run(self.instance, run.run_id)
         except Exception as err:
-            # One run that cannot be deleted must not keep all later ones.
+            # A run that cannot be deleted must not keep all later ones from being deleted.
             self.log.exception("run %s is kept", run.run_id)
             self.errors.append(err)
             return False
@@ -153,7 +154,7 @@ class Sweep:
         return True
 
     def _is_ours(self, run: dg.DagsterRun) -> bool:
-        """Return True if the run is of this code location: others may share the instance."""
+        """Return True if the run belongs to this code location, because others may share the instance."""
         if PROCESS_TAG in run.tags or run.job_name in self.job_names:
             return True
         selected = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}

@@ -23,21 +23,20 @@ logger = logging.getLogger(__name__)
 VARIABLE = environment.WARM_SPARK
 
 DEFAULT_MINUTES = 60
-"""Time a warm Spark of the stack waits for the next run."""
+"""The time a warm Spark of the stack waits for the next run."""
 
 LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:, *(\d+))?\])?")
 
 SLOTS = 256
-"""Number of tasks of all runs in the session: more than there ever are, so no run waits for another.
+"""The number of tasks of all runs in the session. It is more than there ever are, so no run waits for another.
 
-Each run has as many under way as its own session would have.
-"""
+Each run has as many under way as its own session would have."""
 
 
 def read_idle_minutes(env: Mapping[str, str]) -> int | None:
-    """Return the minutes until an unused warm Spark ends, None without the variable.
+    """Return the minutes after which an unused warm Spark ends, or None without the variable.
 
-    Raises ConfigError.
+    Raises ConfigError if the variable is not a number.
     """
     text = env.get(VARIABLE, "")
     if text and not (text.isascii() and text.isdigit()):
@@ -48,9 +47,9 @@ def read_idle_minutes(env: Mapping[str, str]) -> int | None:
 
 
 def choose_runner(runner: TaskRunner, master: str) -> TaskRunner:
-    """Return a runner on a warm Spark: a session in a process of its own, ready for later runs, too.
+    """Return a runner on a warm Spark: a session in a process of its own, which is ready for later runs too.
 
-    If there is none, or another machine runs the tasks, return `runner`: it starts a session in this process.
+    If there is none, or if another machine runs the tasks, return `runner`, which starts a session in this process.
     """
     minutes = read_idle_minutes(os.environ)
     if minutes == 0 or not LOCAL_MASTER.fullmatch(master):
@@ -63,7 +62,7 @@ def choose_runner(runner: TaskRunner, master: str) -> TaskRunner:
 
 
 def start_warm_spark() -> None:
-    """Start a process with a Spark session for later runs, if this environment, folder and installation has none.
+    """Start a process with a Spark session for later runs, if this environment, folder and installation have none.
 
     Raises OSError.
     """
@@ -73,9 +72,9 @@ def start_warm_spark() -> None:
 
 
 def stop_warm_spark() -> bool:
-    """Have the warm Sparks of this folder and Python end when their last client is gone. False if there are none.
+    """Make the warm Sparks of this folder and Python end with their last client. Return False if there are none.
 
-    Raises OSError if the folder of their sockets is not this user's alone.
+    Raises OSError if the folder of their sockets is not only this user's.
     """
     folder = find_folder()
     if not folder.exists():
@@ -91,14 +90,14 @@ def serve_warm_spark() -> None:
 
 
 def _start_shared_session() -> "tuple[SparkSession, int]":
-    """Start the session of a warm Spark. Return it, and the greatest number of one run's tasks at once.
+    """Start the session of a warm Spark. Return it, and the most tasks one run may have at once.
 
-    Tasks of several runs are in it. So each has a Python process of its own, without another one's cached credentials
-    or plug-ins.
+    The session has tasks of several runs, so each task has a Python process of its own, without the cached credentials
+    or plug-ins of another.
 
-    Raises as `start_session`.
+    Raises the same errors as `start_session`.
     """
-    # imported by the server alone, not by the process that makes its socket and waits for no session
+    # imported only by the server, not by the process that makes its socket and does not wait for a session
     from kafka_s3_platform.core.defs.resources import read_deployed_conf, start_spark
 
     deployed = read_deployed_conf(os.environ)

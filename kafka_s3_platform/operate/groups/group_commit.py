@@ -1,4 +1,4 @@
-"""Commits translated offsets of consumer groups at the target, and resets them by a document of the offsets before."""
+"""Commits translated offsets of consumer groups at the target, and resets them by a document of earlier offsets."""
 
 import json
 from collections import defaultdict
@@ -22,7 +22,7 @@ from kafka_s3_platform.operate.groups.group_offsets import Precision, Translated
 
 @dataclass(frozen=True)
 class TopicBefore:
-    """A target, and each group's committed offsets of it before the change, by kafka partition; None for none."""
+    """A target, and each group's committed offsets before the change, by kafka partition, or None for no offset."""
 
     topic_id: str
     groups: Mapping[str, Mapping[int, Committed | None]]
@@ -30,7 +30,7 @@ class TopicBefore:
 
 @dataclass(frozen=True)
 class Rollback:
-    """Everything needed to undo an `apply_translations`: the targets by their names."""
+    """Everything needed to undo an `apply_translations`, with the targets by name."""
 
     restore_id: str
     written_at: str
@@ -41,7 +41,7 @@ class Rollback:
 
     @staticmethod
     def from_json(content: bytes) -> "Rollback":
-        """Parse a document of `to_json`. Raises PermanentError if it is something else."""
+        """Parse a document from `to_json`. Raises PermanentError if it is something else."""
         try:
             return msgspec.json.decode(content, type=Rollback)
         except (ValueError, msgspec.MsgspecError) as err:
@@ -49,11 +49,11 @@ class Rollback:
 
 
 def check_translations(admin: ClusterAdmin, translations: Sequence[Translation], *, allow_approximate: bool) -> None:
-    """Refuse translations unfit to be committed.
+    """Refuse translations that may not be committed.
 
     Raises:
         BusyError: a group has members.
-        PreflightError: an offset is approximate or has no place, and this was not allowed.
+        PreflightError: an offset is approximate or has no place, and this is not allowed.
     """
     doubtful: list[str] = []
     topics: dict[str, str] = {}
@@ -85,15 +85,15 @@ def apply_translations(
     allow_approximate: bool = False,
     sets_back: bool = True,
 ) -> Rollback:
-    """Commit the translated offsets, read them back and compare. `save` keeps the rollback before.
+    """Commit the translated offsets, read them back and compare. Before the first commit, `save` stores the rollback.
 
     The offsets of a group are committed for all targets in one request.
 
     Raises:
-        BusyError, PreflightError: as `check_translations`, before anything is changed; and without `sets_back`, if a
-            group has other offsets there.
+        BusyError, PreflightError: as in `check_translations`, before anything is changed. If not `sets_back`, also if a
+            group has other offsets at the target.
         TopicRecreatedError: a target was deleted and created again.
-        IntegrityError: other offsets are read back than were committed.
+        IntegrityError: the offsets read back differ from those committed.
     """
     check_translations(admin, translations, allow_approximate=allow_approximate)
     restore_id = translations[0].restore_id
@@ -124,7 +124,7 @@ def apply_translations(
 
 
 def _list_targets(offsets: Iterable[TranslatedOffset]) -> dict[int, Committed]:
-    """Return the offsets to commit at the target, by kafka partition. Those without a place are left out."""
+    """Return the offsets to commit at the target, by kafka partition. Offsets without a place are left out."""
     by_kafka_partition: dict[int, Committed] = {}
     for offset in offsets:
         if offset.target_offset is not None:
@@ -135,8 +135,8 @@ def _list_targets(offsets: Iterable[TranslatedOffset]) -> dict[int, Committed]:
 def roll_back_groups(admin: ClusterAdmin, rollback: Rollback) -> list[str]:
     """Undo `apply_translations`. Return sentences about the changes.
 
-    If a group had nothing committed before, its offset is removed. Kafka itself removes a group without offsets.
-    Offsets at other topics are not touched. If an offset cannot be removed, a sentence says so.
+    If a group had committed nothing before, its offset is removed. Kafka itself removes a group without offsets.
+    Offsets of other topics are not touched. If an offset cannot be removed, a sentence says so.
     """
     for topic, topic_before in rollback.topics.items():
         check_topic_id(topic, admin.describe_topic(topic).topic_id, topic_before.topic_id)
@@ -153,7 +153,7 @@ def roll_back_groups(admin: ClusterAdmin, rollback: Rollback) -> list[str]:
 def _undo_group(
     admin: ClusterAdmin, group: str, topic: str, earlier_offsets: Mapping[int, Committed | None]
 ) -> Iterator[str]:
-    """Set a group's offsets of a topic back, and yield a sentence for each. None: it had none, so one is removed."""
+    """Set a group's offsets of a topic back, and yield a sentence for each. Remove an offset that was None before."""
     offsets = {p: c for p, c in earlier_offsets.items() if c is not None}
     _commit_offsets(admin, group, {topic: offsets})
     yield from (f"{group}, kafka partition {p}: back at offset {c.offset}" for p, c in sorted(offsets.items()))
@@ -162,7 +162,7 @@ def _undo_group(
 
 
 def _take_back(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Sequence[int]) -> str:
-    """Delete the group's offsets of these kafka partitions. Return a sentence about it, or why they stay."""
+    """Delete the group's offsets of these kafka partitions. Return a sentence about it, or about why they stay."""
     numbers = ",".join(map(str, kafka_partitions))
     opening = f"{group}: had committed nothing of kafka partitions {numbers} before"
     try:
@@ -178,7 +178,7 @@ def _take_back(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Se
 def _commit_offsets(admin: ClusterAdmin, group: str, offsets: Mapping[str, Mapping[int, Committed]]) -> None:
     """Commit a group's offsets of these topics in one request, and read them back."""
     publish_offsets_of(admin, group, offsets)
-    # Another client may commit for the same group meanwhile: no member was there, but nothing locks a group.
+    # Another client may commit for the same group meanwhile. The group had no members, but nothing locks it.
     committed = read_committed_of(admin, group, offsets)
     differences: list[str] = []
     for topic, places in offsets.items():

@@ -1,6 +1,6 @@
-"""Translates archived offsets of consumer groups to the target of a finished restore, by its mapping of offsets.
+"""Translates archived offsets of consumer groups to the target of a finished restore, with its mapping of offsets.
 
-For each group it finds the place to continue in the target, and its precision.
+For each group it finds the place in the target to continue at, and its precision.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.store.row_filter import EVERY_SEGMENT
 
 Doubt = tuple[int, str]
-"""An offset, and the reason why records before it are not as in the source."""
+"""An offset, and the reason why the records before it are not the same as in the source."""
 
 
 NO_DOUBT: Doubt = (0, "")
@@ -47,9 +47,9 @@ NO_RUNS: Runs = np.empty((3, 0), np.int64)
 class Restored:
     """The result of a restore in one kafka partition.
 
-    `runs` is its offset mapping. The archive ends before `archived_end`. From the source offset of `missing` on, every
-    archived record is in the target once. From the target offset of `mixed` on, there is nothing else up to the last of
-    them, and no copy of them after it.
+    `runs` is the restore's offset mapping. The archive ends before `archived_end`. From the source offset of `missing`
+    on, every archived record is in the target once. From the target offset of `mixed` on, the target holds nothing but
+    restored records up to the last one, and no copy of them after it.
     """
 
     runs: Runs
@@ -59,18 +59,18 @@ class Restored:
 
     @property
     def target_end(self) -> int:
-        """The target offset after the last restored record, 0 if there is none."""
+        """The target offset after the last restored record, or 0 if there is none."""
         if self.runs.size:
             return int(self.runs[1, -1] + self.runs[2, -1])
         return 0
 
 
 class Precision(StrEnum):
-    """Precision of a translated offset.
+    """The precision of a translated offset.
 
-    `EXACT`: from there on the group reads each archived record still unread, once and in order, and no other writer's
-    record among them. `APPROXIMATE`: some are missing or doubled, other writers' records lie among them, or it is
-    unknown. `NONE`: there is no such place.
+    `EXACT`: from this offset on, the group reads each archived record it had not read, once and in order, and no other
+    writer's record among them. `APPROXIMATE`: records are missing or doubled, other writers' records lie among them, or
+    this is unknown. `NONE`: there is no such offset.
     """
 
     EXACT = "exact"
@@ -114,7 +114,10 @@ TranslatedPlace = tuple[int | None, Precision, str]
 def translate_offsets(
     rows: Iterable[CommittedOffset], restored: Mapping[int, Restored], logs: Mapping[int, Frontier], moved: str = ""
 ) -> Iterator[TranslatedOffset]:
-    """Translate each row's offset to the target with the kafka partitions `logs`. `moved` says why none can be."""
+    """Translate each row's offset to the target, whose kafka partitions are `logs`.
+
+    `moved` is the reason if none can be translated.
+    """
     for row in rows:
         log = logs.get(row.kafka_partition)
         here = restored.get(row.kafka_partition)
@@ -133,14 +136,14 @@ def _refuse_place(reason: str) -> TranslatedPlace:
 
 
 def _find_place(committed: int, restored: Restored, log: Frontier) -> TranslatedPlace:
-    """Find the target offset for the group to go on from, and its precision.
+    """Find the target offset from which the group has to go on, and its precision.
 
     `restored.runs` are three rows of numbers: source offset, target offset and length of each run of restored records.
     """
     sources, targets, counts = restored.runs
     if not sources.size:
         return _find_idle_place(committed, restored, log)
-    # The first run ending after the committed offset: the group goes on inside it, or at its begin.
+    # The first run that ends after the committed offset. The group goes on inside it, or at its beginning.
     at = int(np.searchsorted(sources + counts, committed, side="right"))
     place = restored.target_end if at == sources.size else int(targets[at] + max(0, committed - sources[at]))
     if doubt := _find_doubt(committed, place, restored):
@@ -149,7 +152,7 @@ def _find_place(committed: int, restored: Restored, log: Frontier) -> Translated
 
 
 def _find_doubt(committed: int, place: int, restored: Restored) -> str:
-    """Explain why the place is not exact, empty if it is."""
+    """Explain why the place is not exact. Return an empty text if it is."""
     if committed > restored.archived_end:
         return f"the committed offset is after what is archived, which ends at offset {restored.archived_end}"
     if committed < restored.missing[0]:
@@ -158,7 +161,7 @@ def _find_doubt(committed: int, place: int, restored: Restored) -> str:
 
 
 def _describe_all(committed: int, restored: Restored) -> str:
-    """Return why a place is exact, for people."""
+    """Return the reason why a place is exact, for people to read."""
     if committed == restored.archived_end:
         return f"the group had read all that is archived, which ends at offset {committed}"
     return (
@@ -177,7 +180,7 @@ def _find_idle_place(committed: int, restored: Restored, log: Frontier) -> Trans
 
 
 def _check_place(place: TranslatedPlace, log: Frontier) -> TranslatedPlace:
-    """Return the place, or a refusal if the target does not hold its offset any more."""
+    """Return the place, or a refusal if the target no longer holds its offset."""
     offset = place[0]
     if offset is not None and not log.log_start_offset <= offset <= log.high_watermark:
         extent = f"[{log.log_start_offset}, {log.high_watermark})"
@@ -186,7 +189,7 @@ def _check_place(place: TranslatedPlace, log: Frontier) -> TranslatedPlace:
 
 
 def read_runs(store: ObjectStore, key: str | None) -> Runs:
-    """Read the offset mapping of a restore: source offset, target offset and length of runs. None without a key."""
+    """Read the offset mapping of a restore: source offset, target offset and length of runs. It is empty for no key."""
     if key is None:
         return NO_RUNS
     table = parse_table(store.get(key), MAPPING_SCHEMA, key)
@@ -205,7 +208,7 @@ def find_doubled(runs: Runs) -> Doubt:
 
 
 def drop_repeats(runs: Runs) -> Runs:
-    """Drop repeats of the record before: a transform may make several records of one."""
+    """Drop repeats of the record before, because a transform may make several records from one."""
     sources, targets, counts = runs
     repeats = np.zeros(sources.size, np.int64)
     repeats[1:] = sources[1:] < (sources + counts)[:-1]
@@ -214,9 +217,9 @@ def drop_repeats(runs: Runs) -> Runs:
 
 
 def find_absent(runs: Runs, segments: Iterable[Segment]) -> Doubt:
-    """Return the end of the archived offsets absent from `runs`. No offset may be in `runs` twice.
+    """Return the end of the archived offsets that are absent from `runs`, which must not have an offset twice.
 
-    Only archived records are restored. So if their number equals an object's, they are the same.
+    Only archived records are restored. So if as many were restored as an object has, they are the same records.
     """
     doubt = NO_DOUBT
     for cluster in cluster_overlaps(segments):
@@ -236,7 +239,7 @@ def find_absent(runs: Runs, segments: Iterable[Segment]) -> Doubt:
 
 
 def _find_last_absent(runs: Runs, end: int) -> int:
-    """Find the end of the last hole of the runs below `end`."""
+    """Find the end of the last hole in the runs below `end`."""
     sources, _, counts = runs
     ends = sources + counts
     run_count = int(np.searchsorted(sources, end))
@@ -249,7 +252,7 @@ def _find_last_absent(runs: Runs, end: int) -> int:
 
 
 def count_restored(runs: Runs, start_offset: int, end_offset: int) -> int:
-    """Count the target's records of source offsets `[start_offset, end_offset)`."""
+    """Count the target's records of the source offsets `[start_offset, end_offset)`."""
     sources, _, counts = runs
     if not sources.size:
         return 0
@@ -261,9 +264,9 @@ def count_restored(runs: Runs, start_offset: int, end_offset: int) -> int:
 
 
 def read_finished_restore(config: ConnectorConfig, restore_id: str) -> tuple[TopicsPlan, RestoreReport] | None:
-    """Read the documents of a finished restore. None if the connector's bucket has no restore of this id.
+    """Read the documents of a finished restore. Return None if the connector's bucket has no restore with this id.
 
-    PermanentError if it is not finished, or is of another sink's objects.
+    Raises PermanentError if it is not finished, or if it restored another sink's objects.
     """
     store = ObjectStore(config.restore_store)
     documents = RestoreDocuments(config.archive.restore_dir, restore_id)
@@ -295,14 +298,14 @@ def translate_groups(
     groups: Collection[str] = (),
     connectors: Sequence[ConnectorConfig] = (),
 ) -> list[Translation]:
-    """Translate the offsets of the archived groups, or of those named, to each target. `admin` is of their cluster.
+    """Translate the offsets of the archived groups, or only of `groups`, to each target. `admin` is for its cluster.
 
-    The restore began with `config`, and may have topics of other `connectors`.
+    The restore was started with `config`, and may have topics of other `connectors`.
 
     Raises:
         ConfigError: the file of a connector of the restore is missing.
         PermanentError: no archive of the topics holds offsets of such a group.
-        TopicRecreatedError: a target is another topic than the restore wrote to.
+        TopicRecreatedError: a target is not the topic the restore wrote to.
     """
     reports = {part.topic: part for part in report.parts or (report,)}
     indexes = {c.name: ConnectorIndex.of(c) for c in (*connectors, config)}
@@ -315,7 +318,7 @@ def translate_groups(
     for connector in dict.fromkeys(topic_plan.facts.connector for topic_plan in plan.topics):
         index = indexes[connector].open()
         topics = [topic_plan.source.topic for topic_plan in plan.topics if topic_plan.facts.connector == connector]
-        # Together: the rows of a topic cost a request each otherwise.
+        # Loaded together, because otherwise the rows of each topic cost a request.
         index.load_states(topics)
         index.load_segments(topics, EVERY_SEGMENT)
         snapshots |= {topic: index.topic(topic) for topic in topics}
@@ -344,7 +347,7 @@ def translate_groups(
             topic_plan, reports[topic], store, admin.settings, snapshots[topic], rows[topic], logs[topic_plan.to_topic]
         )
 
-    # Most of the time goes by in waiting for the store, which has a mapping of each kafka partition.
+    # Most of the time is spent waiting for the store, which has a mapping of each kafka partition.
     with ThreadPoolExecutor(TOPICS_AT_ONCE, thread_name_prefix="groups") as pool:
         return list(pool.map(translate, topic_plans))
 
@@ -358,14 +361,14 @@ def _translate_rows(
     rows: Sequence[CommittedOffset],
     target: Answers[int, Frontier],
 ) -> Translation:
-    """Translate the groups' offsets of one topic, by its restored runs and other records in the target."""
+    """Translate the groups' offsets of one topic, with its restored runs and the other records in the target."""
     numbers = {r.kafka_partition for r in rows}
     logs = {p: log for p, log in target.all_or_raise().items() if p in numbers}
     keys = {p.kafka_partition: p.mapping_key for p in report.kafka_partitions}
     restored = {p: _find_restored(p, snapshot, read_runs(store, keys.get(p))) for p in numbers}
     moved = _explain_moved(plan)
     if not moved:
-        # Reading the target for records of others is needed only if offsets have a place there.
+        # The target has to be read for other writers' records only if offsets have a place there.
         for p, log in logs.items():
             lowest = min(r.committed_offset for r in rows if r.kafka_partition == p)
             places = _find_other_places(restored[p], lowest, log, _find_doubled_end(report, p))
@@ -376,7 +379,7 @@ def _translate_rows(
 
 
 def check_topic_id(topic: str, topic_id: str, expected_id: str) -> None:
-    """Refuse a topic with another id than the restore wrote to."""
+    """Refuse a topic whose id differs from the one the restore wrote to."""
     if topic_id != expected_id:
         raise TopicRecreatedError(
             f"topic {topic} has id {topic_id}, the restored one had {expected_id}: it was deleted and created "
@@ -385,7 +388,7 @@ def check_topic_id(topic: str, topic_id: str, expected_id: str) -> None:
 
 
 def _explain_moved(plan: ArchivePlan) -> str:
-    """Explain why no offset of the source has a place in the target, empty if offsets have one."""
+    """Explain why no offset of the source has a place in the target. Return an empty text if they have."""
     partitioning = plan.facts.partitioning
     if plan.facts.keeps_numbers:
         return ""
@@ -396,7 +399,7 @@ def _explain_moved(plan: ArchivePlan) -> str:
 
 
 def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) -> Restored:
-    """Return the restored source offsets of a kafka partition.
+    """Return what was restored of a kafka partition's source offsets.
 
     Its `missing` is the end of the offsets with a missing or doubled record, and the reason.
     """
@@ -410,15 +413,15 @@ def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) ->
         find_absent(drop_repeats(runs), segments),
         (expired_end, f"records before offset {expired_end} expired by a rule of retention"),
     ]
-    # The doubt with the highest offset counts: from there on is no other.
+    # The doubt with the highest offset counts, because there is no other doubt from there on.
     return Restored(runs, end, max(doubts))
 
 
 def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt:
-    """Return the end of the source offsets with records missing in the archive. `end` is its last offset plus one."""
+    """Return the end of the source offsets with records missing in the archive, whose last offset is before `end`."""
     gaps = [g.offsets for g in state.gaps if g.kafka_partition == kafka_partition]
     archived = (state.coverage(kafka_partition) - RangeSet(gaps)).ranges
-    # Only an archive without a hole up to the end counts: a group goes on from its offset to the end.
+    # Only an archive without a hole up to the end counts, because a group goes on from its offset to the end.
     complete_from = archived[-1].start_offset if archived and archived[-1].end_offset == end else end
     left_out = [
         scan.end_offset
@@ -433,15 +436,15 @@ def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt
 
 
 def _find_doubled_end(report: RestoreReport, kafka_partition: int) -> int:
-    """Return the end of the target offsets that may hold second copies of restored records, 0 if none do."""
+    """Return the end of the target offsets that may hold second copies of restored records, or 0 if none do."""
     ends = (t.end_offset for t in report.targets if t.kafka_partition == kafka_partition and t.doubled_count)
     return next(ends, 0)
 
 
 def _find_mixed(kafka: KafkaSettings, topic: str, end: int, places: Sequence[OffsetRange], log: Frontier) -> Doubt:
-    """Find the target offset followed only by restored records up to `end`, and by no copy of them after it.
+    """Find the target offset from which on only restored records follow up to `end`, and no copy of them after it.
 
-    Ends of transactions take offsets too. So the `places` are read, the last one first, until a record is found.
+    Ends of transactions take offsets too, so the `places` are read, the last one first, until a record is found.
     """
     if min(log.high_watermark, log.last_stable_offset) < end:
         return end, f"the target shows what it holds up to offset {log.last_stable_offset}, restored was up to {end}"
@@ -458,7 +461,7 @@ def _find_mixed(kafka: KafkaSettings, topic: str, end: int, places: Sequence[Off
 
 
 def _find_other_places(restored: Restored, lowest: int, log: Frontier, doubled_end: int) -> list[OffsetRange]:
-    """List the target offsets without restored records, after the first record from source offset `lowest` on.
+    """List the target offsets without restored records that come after the first record from source offset `lowest` on.
 
     They lie between restored records, and after the last one up to `doubled_end`.
     """

@@ -1,1 +1,1 @@
-"""Dagster's own storage, as `dagster.yaml`, the web server and the user's commands open it."""
+"""Dagster's own storage, as `dagster.yaml`, the webserver and the user's commands open it."""

@@ -5,10 +5,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 
 class PoolRunCoordinator(QueuedRunCoordinator):
-    """Dagster's queue, with a pool's default limit set before the pool's first run waits.
+    """Dagster's queue, except that it sets a pool's default limit before the first run of the pool waits.
 
-    Dagster 1.13 itself sets the limit when its queue daemon sees the first run of the pool, and obeys it from the next
-    iteration on: all runs waiting in the first iteration start at once.
+    Dagster 1.13 itself sets the limit when its queue daemon sees the first run of the pool, but obeys it only from the
+    next iteration on, so all runs waiting in the first iteration start at once.
     """
 
     def submit_run(self, context: SubmitRunContext) -> DagsterRun:
@@ -25,7 +25,7 @@ class PoolRunCoordinator(QueuedRunCoordinator):
         try:
             storage.initialize_concurrency_limit_to_default(pool)
         except SQLAlchemyError:
-            # On Postgres it fails if another process was quicker.
+            # On Postgres this fails if another process was quicker.
             if not self._has_limit(pool):
                 raise
 

@@ -1,7 +1,7 @@
 """Dagster's event log in one SQLite file.
 
-Dagster's `SqliteEventLogStorage` makes a file for each run and copies the events of assets to `index.db`. This storage
-writes everything to `index.db` alone.
+Dagster's `SqliteEventLogStorage` makes a file for each run, and copies the events of assets to `index.db`. This storage
+writes everything only to `index.db`.
 """
 
 import os
@@ -26,13 +26,13 @@ from watchdog.observers import Observer
 EventHandler = Callable[[dg.EventLogEntry, str], None]
 
 BUSY_SECONDS = 30.0
-"""Time a writer waits for another one, as in Dagster's own storage."""
+"""The time a writer waits for another one, as in Dagster's own storage."""
 
 
 class OneFileEventLogStorage(SqliteEventLogStorage):
     """`SqliteEventLogStorage` with one file for all runs.
 
-    A process keeps one connection open, since to open and close one costs more than to write an event.
+    A process keeps one connection open, because opening and closing one costs more than writing an event.
     """
 
     def __init__(self, base_dir: str, inst_data: Any = None) -> None:
@@ -42,11 +42,11 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
 
     @classmethod
     def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> "OneFileEventLogStorage":
-        """Make the storage described in `dagster.yaml`."""
+        """Make the storage that `dagster.yaml` describes."""
         return cls(inst_data=inst_data, **config_value)
 
     def optimize_for_webserver(self, statement_timeout: int, pool_recycle: int, max_overflow: int) -> None:
-        """Install the origin guard: Dagster calls this in the webserver's process, before it serves requests."""
+        """Install the origin guard. Dagster calls this in the webserver's process, before it serves requests."""
         # imports Starlette, which no other process needs
         from kafka_s3_platform.operate.instance.webserver import guard_webserver
 
@@ -55,7 +55,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
 
     @property
     def is_run_sharded(self) -> bool:
-        """Return False: ids of events increase over all runs."""
+        """Return False, because the ids of events increase over all runs."""
         return False
 
     def path_for_shard(self, run_id: str) -> str:  # noqa: ARG002 - all runs share it
@@ -63,7 +63,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
         return super().path_for_shard(INDEX_SHARD_NAME)
 
     def conn_string_for_shard(self, shard_name: str) -> str:  # noqa: ARG002
-        """Return SQLAlchemy's name of the one file."""
+        """Return SQLAlchemy's connection string for the one file."""
         return super().conn_string_for_shard(INDEX_SHARD_NAME)
 
     def store_event(self, event: dg.EventLogEntry) -> None:
@@ -79,7 +79,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
                 self.store_asset_check_event(event, event_id)
 
     def _insert_event(self, conn: Connection, event: dg.EventLogEntry) -> int:
-        """Insert one event, and Dagster's further rows of an asset's event. Return its id."""
+        """Insert one event, and the other rows Dagster keeps for an asset's event. Return the event's id."""
         primary_key: Any = conn.execute(self.prepare_insert_event(event)).inserted_primary_key
         event_id: int = primary_key[0]
         is_of_assets = event.is_dagster_event and event.dagster_event_type in ASSET_EVENTS
@@ -95,7 +95,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
         return SqlEventLogStorage.get_event_records(self, event_records_filter, limit, ascending)
 
     def has_table(self, table_name: str) -> bool:
-        """Return True if the one file has the table, and remember it: Dagster asks with each event."""
+        """Return True if the one file has the table, and remember it, because Dagster asks with each event."""
         if table_name not in self._schema_names:
             with self.index_connection() as conn:
                 if not conn.dialect.has_table(conn, table_name):
@@ -148,7 +148,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
 
 
 class _Watchdog(SqliteEventLogStorageWatchdog):
-    """Notices changes of SQLite's write-ahead log, too."""
+    """Also notices changes of SQLite's write-ahead log."""
 
     def __init__(
         self, storage: OneFileEventLogStorage, run_id: str, callback: EventHandler, cursor: str | None

@@ -32,9 +32,9 @@ from kafka_s3_platform.operate.instance.home import find_instance
 def read_triggers(
     instance: dg.DagsterInstance, connectors: Iterable[str], now: datetime
 ) -> Mapping[str, Mapping[str, Trigger]]:
-    """Read the connectors' sensors and schedules once evaluated by Dagster, or turned on or off by somebody.
+    """Read the connectors' sensors and schedules that Dagster has evaluated, or that somebody has turned on or off.
 
-    Two code locations may have one of the same name: the last evaluated one counts.
+    If two code locations have one of the same name, the one evaluated last counts.
     """
     names = {make_name(name): name for name in connectors}
     by_connector: dict[str, dict[str, Trigger]] = defaultdict(dict)
@@ -48,7 +48,7 @@ def read_triggers(
 
 
 def _make_trigger(verb: str, is_on: bool, data: object, now: datetime) -> Trigger:
-    """Make the trigger of Dagster's data of a sensor or a schedule. The two name the same facts differently."""
+    """Make the trigger from Dagster's data of a sensor or a schedule. The two name the same facts differently."""
 
     def read_time(*fields: str) -> datetime | None:
         seconds = next(filter(None, (getattr(data, field, None) for field in fields)), None)
@@ -65,22 +65,22 @@ def _make_trigger(verb: str, is_on: bool, data: object, now: datetime) -> Trigge
 _NEVER = datetime.fromtimestamp(0, timezone.utc)
 
 TICK_PATIENCE = timedelta(minutes=5)
-"""Time beyond its interval after which a sensor that is on should have been evaluated: Dagster evaluates many."""
+"""The time beyond its interval within which a sensor that is on should be evaluated. Dagster evaluates many."""
 
 logger = logging.getLogger(__name__)
 
 REMEMBERED_RUNS = 1000
-"""Number of the last changed runs read by the first call. Later calls read the runs changed since."""
+"""The number of last changed runs the first call reads. Later calls read the runs that have changed since."""
 
 OVERLAP = timedelta(minutes=2)
-"""Time before the last call from which a call reads changed runs: the clocks of two machines may differ."""
+"""The time before the last call from which on a call reads changed runs, because two machines' clocks may differ."""
 
 _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
 
 
 @dataclass(frozen=True)
 class _Run:
-    """An ended run, and its topics: all `touched` ones, and the `failed` ones. Work without topics has the topic ""."""
+    """A run that ended, and its topics: all `touched` ones, and `failed` ones. Work without topics has the topic ""."""
 
     run_id: str
     kind: str
@@ -93,13 +93,13 @@ class _Run:
 
 
 class NoInstanceError(Exception):
-    """There is no instance of Dagster here, or it cannot be opened."""
+    """There is no Dagster instance here, or it cannot be opened."""
 
 
 class RunHistories:
-    """Reads the histories of connectors from Dagster's instance. Each call reads only the changes since the last one.
+    """Reads the histories of connectors from Dagster's instance. Each call reads only the changes since the last call.
 
-    The first call opens the instance. Canceled runs are ignored: somebody wanted their end.
+    The first call opens the instance. Canceled runs are ignored, because somebody wanted them to end.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class RunHistories:
         self._runs_of_day: dict[tuple[str, str], _Run] = {}
 
     def read(self, connectors: Sequence[str]) -> dict[str, RunHistory]:
-        """Return the history of each of `connectors`, and of others with assets known to Dagster.
+        """Return the history of each of `connectors`, and of other connectors whose assets Dagster knows.
 
         Raises NoInstanceError, and the errors of Dagster's storage.
         """
@@ -120,7 +120,7 @@ class RunHistories:
         jobs = name_work_jobs(connectors)
         started_at = datetime.now(timezone.utc)
         if not self._connectors.issuperset(connectors):
-            # of a connector that was not there yet, no earlier run was noted
+            # no earlier run of a new connector has been noted
             self._since = None
         self._forget_deleted(instance)
         updated_after = None if self._since is None else self._since - OVERLAP
@@ -167,7 +167,7 @@ class RunHistories:
         }
 
     def _forget_deleted(self, instance: dg.DagsterInstance) -> None:
-        """Have this call read everything again if a failed run was deleted: an earlier one may count now."""
+        """Make this call read everything again if a failed run was deleted, because an earlier run may count now."""
         run_ids = [*{run.run_id for run in self._failed.values()}]
         if run_ids and len(instance.get_run_ids(dg.RunsFilter(run_ids=run_ids))) < len(run_ids):
             self._since = None
@@ -177,13 +177,13 @@ class RunHistories:
     def _list_restores(
         self, connectors: Sequence[str], jobs: Mapping[str, tuple[str, str]]
     ) -> dict[str, list[RunningRestore]]:
-        """List the restores under way of each connector, by their ids."""
+        """List each connector's restores under way, with their ids."""
         restores: dict[str, list[RunningRestore]] = {name: [] for name in connectors}
         for run in self._instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
             for name, kind in find_work(run, jobs):
                 if kind == "restore":
                     named_id = read_how(run, name_restored_op(name)).get("restore_id")
-                    # the id in its config, or that of the first run of its retries
+                    # the id in its config, or the id of the first run of its retries
                     restore_id = str(run.tags.get(RESTORE_TAG) or named_id or run.root_run_id or run.run_id)
                     restores[name].append(RunningRestore(run.run_id, restore_id))
         return restores
@@ -200,9 +200,9 @@ class RunHistories:
                 last_by_topic[connector, run.kind, topic] = run
 
     def _list_failures(self, connectors: Iterable[str]) -> Mapping[str, Sequence[FailedRun]]:
-        """List the failed runs of each connector with a topic that has not succeeded since, latest first.
+        """List each connector's failed runs, latest first, with a topic that has not succeeded since.
 
-        Add the latest failed run with all topics successful since. The text of each error is read once.
+        Add the latest failed run whose topics have all succeeded since. The text of each error is read once.
         """
         topics: dict[tuple[str, _Run], set[str]] = defaultdict(set)
         recovered: dict[str, _Run] = {}
@@ -234,7 +234,7 @@ class RunHistories:
         except PlatformError as err:
             raise NoInstanceError(str(err)) from err
         except Exception as err:
-            # the text of a database's error may hold what its address does
+            # the text of a database's error may contain its address, and so a password
             raise NoInstanceError(f"Dagster's instance cannot be opened: {type(err).__name__}") from err
         if instance is None:
             raise NoInstanceError("there is no instance of Dagster: set DAGSTER_HOME, or go to a dagster.yaml's folder")
@@ -242,7 +242,7 @@ class RunHistories:
 
 
 def _make_run(record: dg.RunRecord, connector: str, kind: str, topics: Mapping[str, str]) -> _Run:
-    """Build the `_Run` of a record. `topics` are the connector's, by the digests of their assets."""
+    """Build the `_Run` of a record. `topics` are the connector's topics, by the digests of their assets."""
     run = record.dagster_run
     ended_at = record.end_time or record.update_timestamp.replace(tzinfo=timezone.utc).timestamp()
     seconds = None if record.start_time is None else max(0.0, ended_at - record.start_time)

@@ -23,7 +23,7 @@ _ADVICE = "Check what dagster.yaml names: whether the database runs, or the fold
 def explain_storage_error(err: BaseException) -> PlatformError | None:
     """Return the platform's error if `err` comes from the database of Dagster's storage, else None.
 
-    The text has no words of a database other than SQLite: a database's may hold the address, and so a password.
+    The text quotes no database but SQLite, because another database's message may contain its address and a password.
     """
     causes = [error for error in iterate_causes(err) if _name_package(error) in _DRIVERS]
     if not causes:
@@ -42,14 +42,14 @@ def _name_package(err: BaseException) -> str:
 
 
 def find_instance() -> dg.DagsterInstance | None:
-    """Open the instance of DAGSTER_HOME, or else of the `dagster.yaml` in this folder. None if there is neither.
+    """Open the instance of DAGSTER_HOME, or else of the `dagster.yaml` in this folder. Return None if there is neither.
 
-    Only one process at a time does so. If two create the databases of a fresh home at once, these get two revisions.
-    A folder of runs open to other users is closed.
+    Only one process at a time opens it. If two created the databases of a fresh home at once, these would get two
+    revisions. If the folder of runs is open to other users, it is closed to them.
 
     Raises:
         ConfigError: DAGSTER_HOME or the file cannot be used.
-        PlatformError: its storage does not answer.
+        PlatformError: the storage does not answer.
     """
     try:
         return _open_instance()
@@ -62,7 +62,7 @@ def find_instance() -> dg.DagsterInstance | None:
 
 
 def _open_instance() -> dg.DagsterInstance | None:
-    """Open the instance under a lock. Close a folder of runs to other users."""
+    """Open the instance under a lock. Close the folder of runs to other users."""
     if (data := Path(".dagster")).is_dir():
         make_private_folder(data)
     home = os.environ.get("DAGSTER_HOME")

@@ -1,9 +1,9 @@
-"""Reloads the code location whenever a connector file changes: the code server reads the files only when it loads.
+"""Reloads the code location when a connector file changes, because the code server reads the files only when it loads.
 
     python -m kafka_s3_platform.operate.instance.watch SOCKET
 
-SOCKET is the one of `dagster code-server start`. Runs under way go on. The webserver notices a reload within a second,
-the daemon within a minute.
+SOCKET is the socket of `dagster code-server start`. Runs under way go on. The webserver notices a reload within a
+second, the daemon within a minute.
 """
 
 import logging
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 CHECK_SECONDS = 5.0
 RELOAD_SECONDS = 300
-"""Longest time of loading: each connector with `topics.regex` may ask Kafka, and files may be many."""
+"""The longest time of loading. Each connector with `topics.regex` may ask Kafka, and there may be many files."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Watch:
     folder: Path
     reload: Callable[[], None]
     _loaded: str | None = None
-    """Hash of the files read by the code server. Unknown at first."""
+    """The hash of the files the code server has read. It is unknown at first."""
 
     _last_hash: str | None = None
 
@@ -58,7 +58,7 @@ class Watch:
 
 
 def reload_server(socket: str) -> None:
-    """Make the code server read everything again. ConnectionError if it does not answer."""
+    """Make the code server read everything again. Raise ConnectionError if it does not answer."""
     try:
         DagsterGrpcClient(socket=socket).reload_code(timeout=RELOAD_SECONDS)
     except (dg.DagsterError, grpc.RpcError) as err:

@@ -1,7 +1,7 @@
-"""Runs Dagster's webserver, and refuses requests of browsers for pages of other origins: it has no login.
+"""Runs Dagster's webserver, which has no login, and refuses requests a browser sends for a page of another origin.
 
 Dagster runs mutations sent by GET, and checks neither Origin nor Host. A link in any page could start a restore, and a
-page with a name leading to this machine (DNS rebinding) could read the answers. `python -m` with this module takes the
+page whose name leads to this machine (DNS rebinding) could read the answers. `python -m` with this module takes the
 arguments of `dagster-webserver`.
 """
 
@@ -45,7 +45,7 @@ def start_webserver() -> None:
 
 @final
 class OriginGuard:
-    """Refuses requests to other host names than `names` and localhost, and requests from pages of other origins."""
+    """Refuses requests to host names other than `names` and localhost, and requests from pages of other origins."""
 
     def __init__(self, app: ASGIApp, names: Collection[str] = ()) -> None:
         self._app = app
@@ -61,7 +61,7 @@ class OriginGuard:
             await send({"type": "websocket.close", "code": 1008})
 
     def _find_flaw(self, scope: Scope) -> str | None:
-        """Return why to refuse the request: its host, the page it comes from, or a query by GET. None: it is fine."""
+        """Return why to refuse the request (its host, its page, or a query by GET), or None if it is fine."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         origin = headers.get("origin")
@@ -70,7 +70,7 @@ class OriginGuard:
                 f"it is for {host!r}: use localhost or the address of this machine, which no foreign name leads to. "
                 f"{DAGSTER_URL} and `kafka-s3 serve --allowed-host` allow another name"
             )
-        # a proxy may have another name than it passes on
+        # a proxy may have another name than the one it passes on
         if origin is not None and origin.partition("://")[2] != host and _normalize_host(origin) not in self._names:
             return f"it comes from a page of {origin!r}, not of {host!r}"
         # A browser sends no origin with GET. Dagster's own pages use POST.
@@ -80,7 +80,7 @@ class OriginGuard:
 
 
 def _normalize_host(url: str) -> str:
-    """Return the name of the URL's host: `localhost` for each address, and empty if there is none."""
+    """Return the host name in a URL. It is `localhost` for any address, and empty if there is none."""
     name = ""
     with suppress(ValueError):
         name = urlsplit(url).hostname or ""

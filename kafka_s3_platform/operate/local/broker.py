@@ -32,7 +32,7 @@ MODULE = "kafka_2.13"
 
 
 def fetch_kafka_jars(cache: Path, version: str = KAFKA_VERSION) -> Path:
-    """Return the folder with the jars of this Kafka below `cache`. Fetch it if it is missing.
+    """Return the folder below `cache` with the jars of this Kafka. Fetch it if it is missing.
 
     Raises:
         ConfigError: no digests of this version are recorded.
@@ -52,7 +52,7 @@ def fetch_kafka_jars(cache: Path, version: str = KAFKA_VERSION) -> Path:
 
 
 def find_digests(version: str) -> Path:
-    """Return the file of the recorded digests of this Kafka's jars. Raises ConfigError if there is none."""
+    """Return the file that records the digests of this Kafka's jars. Raises ConfigError if there is none."""
     folder = Path(__file__).parent
     digests = folder / f"{MODULE}-{version}.sha256"
     if not digests.is_file():
@@ -62,7 +62,7 @@ def find_digests(version: str) -> Path:
 
 
 def _compare_digests(digests: Path, libs: Path) -> list[str]:
-    """Return the names of files missing in the folder, foreign to the recorded digests, or with another digest."""
+    """Return the names of files that are missing in the folder, have no recorded digest, or have another digest."""
     recorded = {name: digest for digest, name in map(str.split, digests.read_text().splitlines())}
     return sorted({name for name, _ in recorded.items() ^ hash_files(libs).items()})
 
@@ -71,12 +71,12 @@ JVM_OPTIONS = ("-Xmx768m", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 # Short, because `start_stack` asks again and again until the broker answers.
 METADATA_SECONDS = 2.0
-# Kafka closes its logs one after the other. If it is killed before, it checks them all at the next start.
+# Kafka closes its logs one after the other. If it is killed before it is done, it checks all of them at the next start.
 STOP_SECONDS = 30.0
 MESSAGE_MAX_BYTES = 8 * 1024 * 1024
 
 # Kafka's jars contain no SLF4J binding, so Kafka would log nothing. PySpark's jars have one for the same Log4j, and the
-# classes of Log4j 1 that Kafka 3 does not start without.
+# classes of Log4j 1, without which Kafka 3 does not start.
 LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl", "log4j-1.2-api")
 LOGGING = """\
 rootLogger.level = INFO
@@ -117,7 +117,7 @@ class Broker:
         self.daemon.start(self.prepare(), env={})
 
     def prepare(self) -> list[str]:
-        """Fetch and format Kafka if necessary, and configure it. Return the command to start it."""
+        """Fetch and format Kafka if necessary, and configure it. Return the command that starts it."""
         folder = make_private_folder(self.daemon.folder)
         jars = [
             *_list_logging_jars(),
@@ -130,7 +130,7 @@ class Broker:
         return [*self._java(jars), "kafka.Kafka", str(folder / "server.properties")]
 
     def check(self) -> None:
-        """Ask for the cluster's metadata. BrokerUnavailableError if nothing answers, or another cluster does."""
+        """Ask for the cluster's metadata. Raise BrokerUnavailableError if nothing or another cluster answers."""
         where = f"Kafka at {self.settings.bootstrap_servers}"
         try:
             with AdminClient({"bootstrap.servers": self.settings.bootstrap_servers, "log_level": 0}) as admin:
@@ -143,14 +143,14 @@ class Broker:
             raise BrokerUnavailableError(f"{where} is cluster {metadata.cluster_id}, not that of {self.daemon.folder}")
 
     def cluster_id(self) -> str | None:
-        """Return the cluster id of this stack's Kafka, None before its first start."""
+        """Return the cluster id of this stack's Kafka, or None before its first start."""
         if not self._meta_properties.exists():
             return None
         lines = self._meta_properties.read_text().splitlines()
         return next(line.partition("=")[2] for line in lines if line.startswith("cluster.id="))
 
     def properties(self) -> dict[str, str]:
-        """Return `server.properties` of one node with all roles, on the loopback address only."""
+        """Return `server.properties` for one node with all roles, listening only on the loopback address."""
         listeners = f"PLAINTEXT://{self.settings.bootstrap_servers},CONTROLLER://{self._controller}"
         node = {
             "process.roles": "broker,controller",
@@ -165,7 +165,7 @@ class Broker:
             "message.max.bytes": str(MESSAGE_MAX_BYTES),
             "replica.fetch.max.bytes": str(MESSAGE_MAX_BYTES),
             "group.initial.rebalance.delay.ms": "0",
-            # An empty record twice a second tells nodes how far they are behind. It is a third of an idle Kafka's work.
+            # An empty record twice a second tells nodes how far behind they are. It is a third of an idle Kafka's work.
             "metadata.max.idle.interval.ms": "0",
         }
         return {**node, **_configure_internal_topics(), **self.settings.kafka_properties}
@@ -179,9 +179,9 @@ class Broker:
         return self.daemon.folder / "data" / "meta.properties"
 
     def _format_storage(self, jars: Sequence[Path]) -> None:
-        """Format Kafka's storage. The first time with this Java and these jars, Java writes class data as it ends.
+        """Format Kafka's storage. The first time with this Java and these jars, Java writes class data when it ends.
 
-        This covers half of a broker's classes. For all of them, a broker would have to be started and stopped.
+        This data covers half of a broker's classes. To cover all, a broker would have to be started and stopped.
         """
         data = self._name_class_data(jars)
         if data.is_file():
@@ -197,7 +197,7 @@ class Broker:
                 remove_others(data)
 
     def _java(self, jars: Sequence[Path], *options: str) -> list[str]:
-        """Return the command to start Java with these jars and a quick start, up to the main class."""
+        """Return the command that starts Java quickly with these jars, up to the main class."""
         folder = self.daemon.folder
         java_options = " ".join([*options, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
         logs = [f"-Dlog4j2.configurationFile={folder}/log4j2.properties", f"-Dkafka.logs.dir={folder}/logs"]
@@ -226,7 +226,7 @@ def _configure_internal_topics() -> dict[str, str]:
 
 
 def _run_storage_tool(java: list[str], folder: Path) -> None:
-    """Format Kafka's storage as a new cluster. PermanentError with the output if it fails."""
+    """Format Kafka's storage as a new cluster. Raise PermanentError with the output if it fails."""
     storage_tool = [*java, "kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
     options = ["--config", str(folder / "server.properties"), "--cluster-id", _new_cluster_id()]
     process = subprocess.run([*storage_tool, *options], capture_output=True, text=True, check=False)

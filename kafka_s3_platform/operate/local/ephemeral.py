@@ -1,4 +1,4 @@
-"""A Kafka for one piece of work: in a temporary folder, at ports of its own, gone when its starter ends."""
+"""A Kafka for one piece of work, in a temporary folder and at ports of its own. It is gone when its starter ends."""
 
 import random
 import shutil
@@ -16,23 +16,23 @@ from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform.operate.local.stack import await_server
 
 PORTS = range(12_000, 20_000)
-"""Below Linux's and macOS's ephemeral ranges: no outgoing connection takes one between the choice and the start."""
+"""Ports below Linux's and macOS's ephemeral ranges, so no outgoing connection takes one before Kafka starts."""
 
 LARGEST_MESSAGE = 95 * 2**20
-"""Just below the largest request read by Kafka by default: whatever was archived comes back."""
+"""Just below the largest request Kafka reads by default, so whatever was archived can come back."""
 
 SPARE_BYTES = 2**30
-"""Room for Kafka itself: its logs, and files written ahead."""
+"""Room for Kafka itself, for its logs and for the files it allocates in advance."""
 
 
 @contextmanager
 def run_ephemeral_broker(expected_bytes: int) -> Iterator[KafkaSettings]:
-    """Run a Kafka with room for so many bytes of records, until the block ends, or this process, even if it is killed.
+    """Run a Kafka with room for `expected_bytes` of records. It ends with the block or this process, even if killed.
 
     Raises:
         ConfigError: the temporary folder has too little room, or there is no Java.
-        PermanentError: it stopped while starting.
-        TransientError: it did not answer in time, or could not be fetched.
+        PermanentError: Kafka stopped while it was starting.
+        TransientError: Kafka did not answer in time, or could not be fetched.
     """
     _check_room(expected_bytes)
     folder = Path(tempfile.mkdtemp(prefix="kafka-s3-rehearsal-"))

@@ -1,4 +1,4 @@
-"""Fetches files from Maven Central into the stack's cache, once, with PySpark's Ivy."""
+"""Fetches files from Maven Central into the stack's cache, once, with the Ivy in PySpark."""
 
 import hashlib
 import logging
@@ -24,7 +24,7 @@ DOWNLOADS = "libs"
 
 
 def hash_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file below a folder, and an empty text for a link: its target may change."""
+    """Return the SHA-256 of each file below a folder. It is empty for a link, because the link's target may change."""
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     return {
         str(path.relative_to(folder)): "" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
@@ -41,9 +41,9 @@ class Download:
     title: str
     coordinates: str
     ivy_options: Callable[[Path], Sequence[str]]
-    """Returns Ivy's options, given a folder for Ivy to write to."""
+    """Returns Ivy's options, given a folder Ivy may write to."""
     list_differences: Callable[[Path], Sequence[str]]
-    """Compares the files of the folder with the record: others run as this user's code."""
+    """Lists files of the folder that differ from the record. Other files would run as this user's code."""
     unpack: Callable[[Path], Path] = Path
     """Unpacks the folder of downloads, and returns the folder to keep."""
 
@@ -52,7 +52,7 @@ class Download:
 
         Raises:
             TransientError: it could not be fetched.
-            IntegrityError: the files, just fetched or there already, differ from the recorded ones.
+            IntegrityError: the files, whether just fetched or already there, differ from the recorded ones.
         """
         folder = cache / self.name
         with lock_folder(cache):
@@ -61,7 +61,7 @@ class Download:
             if folder.exists():
                 self._verify(folder, f"remove {folder}, so that it is fetched again, and see who can write there")
             else:
-                # No fixed name: the Ivy of a killed run may still write to its folder.
+                # The name is not fixed, because the Ivy of a killed run may still write to its folder.
                 with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=cache, ignore_cleanup_errors=True) as partial:
                     self._fetch(Path(partial))
                     # Renamed after the check, so the kept folder is always whole.
@@ -78,7 +78,7 @@ class Download:
             )
 
     def _fetch(self, folder: Path) -> None:
-        """Run Ivy, and wait for it. TransientError if it fails."""
+        """Run Ivy, and wait for it. Raise TransientError if it fails."""
         logger.info("fetching %s into %s", self.title, folder.parent)
         log = folder.parent / "ivy.log"
         with log.open("w") as output:
@@ -97,7 +97,7 @@ class Download:
             )
 
     def _command(self, folder: Path) -> list[str]:
-        """Return the command to fetch the files into a folder with Ivy."""
+        """Return the command that fetches the files into a folder with Ivy."""
         java = [str(find_java()), f"-Divy.default.ivy.user.dir={folder}/ivy", "-cp", f"{find_pyspark_jars()}/*"]
         retrieve = ["-retrieve", f"{folder}/{DOWNLOADS}/[artifact]-[revision].[ext]"]
         return [*java, "org.apache.ivy.Main", *self.ivy_options(folder), "-confs", "default", *retrieve]

@@ -1,4 +1,4 @@
-"""Starts servers as processes independent of the starting command. A pid file finds them again."""
+"""Starts servers as processes that outlive the command that starts them. A pid file finds them again."""
 
 import json
 import logging
@@ -20,9 +20,9 @@ from kafka_s3_platform.operate.local.settings import HOST, name_variable
 logger = logging.getLogger(__name__)
 
 KILL_SECONDS = 10.0
-# How long the ports of a killed server may stay in use: see `_await_free_port`.
+# The longest time the ports of a killed server may stay in use: see `_await_free_port`.
 RELEASE_SECONDS = 2.0
-# How far the wall clock may have been moved since the start: see `Daemon.process`.
+# The most the wall clock may have been moved since the start: see `Daemon.process`.
 CLOCK_STEP_SECONDS = 60.0
 LOG_TAIL_LINES = 15
 
@@ -30,8 +30,8 @@ LOG_TAIL_LINES = 15
 # The umask keeps the server's files from other users.
 DETACH = 'umask 077; log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
 
-# Started by the shell, the server ends with it; and the shell ends with the process at the other end of its input,
-# however that one ends.
+# The shell starts the server and kills it at its own end. The shell ends with the process at the other end of its
+# input, however that process ends.
 BOUND = (
     'umask 077; log=$1; folder=$2; shift 2; "$@" </dev/null >>"$log" 2>&1 & echo $!; '
     'cat >/dev/null; kill -9 $!; wait $! 2>/dev/null; rm -rf "$folder"'
@@ -45,9 +45,9 @@ class Daemon:
     name: str
     folder: Path
     ports: Mapping[str, int]
-    """Field of `StackSettings` -> port."""
+    """The ports, by their field of `StackSettings`."""
     stop_seconds: float
-    """How long the server may take to end after SIGTERM, before it gets SIGKILL."""
+    """The time the server may take to end after SIGTERM, before it gets SIGKILL."""
 
     @property
     def log(self) -> Path:
@@ -71,9 +71,9 @@ class Daemon:
 
     @contextmanager
     def run_bound(self, command: Sequence[str | Path], folder: Path) -> Iterator[None]:
-        """Run `command` until the block ends, or this process, even if it is killed. Then it is killed.
+        """Run `command` until the block ends, or until this process ends, even if this is killed. Then kill `command`.
 
-        `folder` with all its files is deleted then.
+        `folder`, with all of the process's files, is then deleted.
         """
         shell = ["sh", "-c", BOUND, "sh", str(self.log), str(folder), *map(str, command)]
         with subprocess.Popen(
@@ -86,11 +86,11 @@ class Daemon:
 
     @property
     def is_wanted(self) -> bool:
-        """True if it was started and not stopped by `await_end` since. It may have died."""
+        """True if it was started, and has not been stopped by `await_end` since. It may have died."""
         return self._pid_file.exists()
 
     def process(self) -> psutil.Process | None:
-        """Return the running process, or None. Never return a later process with the same pid."""
+        """Return the running process, or None. Never return another process that got the same pid later."""
         try:
             recorded = json.loads(self._pid_file.read_text())
             process = psutil.Process(recorded["pid"])
@@ -100,7 +100,7 @@ class Daemon:
             if ours and same_start and process.status() != psutil.STATUS_ZOMBIE:
                 return process
             return None
-        # Access is denied to another user's process only, which cannot be ours (macOS, or Linux with `hidepid`).
+        # Access is denied only to another user's process, which cannot be ours (macOS, or Linux with `hidepid`).
         except (FileNotFoundError, psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
             return None
 
@@ -131,7 +131,7 @@ class Daemon:
         return process is not None
 
     def await_end(self) -> None:
-        """Wait for the end after `terminate`, and kill the process if it takes too long."""
+        """Wait for the process to end after `terminate`, and kill it if it takes too long."""
         if not self._ended(self.stop_seconds):
             process = self.process()
             if process:
@@ -147,7 +147,7 @@ class Daemon:
             raise PermanentError(f"{self.name} stopped while it was starting; the end of {self.log} is:\n{tail}")
 
     def _ended(self, seconds: float) -> bool:
-        """Wait for the end of the process, at most so many seconds. Return True if it has ended."""
+        """Wait at most `seconds` for the process to end. Return True if it has ended."""
         deadline = time.monotonic() + seconds
         while self.process():
             if time.monotonic() > deadline:
@@ -156,7 +156,7 @@ class Daemon:
         return True
 
     def _remember(self, pid: int) -> None:
-        """Record the process for later commands. Its start time tells it from another one with its pid."""
+        """Record the process for later commands. Its start time distinguishes it from another process with its pid."""
         try:
             create_time = psutil.Process(pid).create_time()
         except psutil.NoSuchProcess:
@@ -166,7 +166,7 @@ class Daemon:
 
 
 def is_port_free(port: int) -> bool:
-    """Return True if a server can listen on this port of the loopback address now."""
+    """Return True if a server can now listen on this port of the loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -178,7 +178,7 @@ def is_port_free(port: int) -> bool:
 
 
 def _await_free_port(port: int) -> bool:
-    """Wait until the port is free. Return True if it is: a killed server holds it until its last thread is gone."""
+    """Wait for the port, which a killed server holds until its last thread is gone. Return True if it is free."""
     deadline = time.monotonic() + RELEASE_SECONDS
     while not is_port_free(port):
         if time.monotonic() > deadline:

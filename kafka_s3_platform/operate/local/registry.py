@@ -1,4 +1,4 @@
-"""Runs one Apicurio Registry, with the API of Confluent's Schema Registry. It keeps schemas in memory only.
+"""Runs one Apicurio Registry, with the API of Confluent's Schema Registry. It keeps schemas only in memory.
 
 The application is fetched once, and checked against a recorded digest.
 """
@@ -22,7 +22,7 @@ ORGANISATION = "io.apicurio"
 MODULE = "apicurio-registry-app"
 # The last release line whose classes Java 17 can load: 3.3 needs Java 21.
 VERSION = "3.0.9"
-# Of the lines that `find -type f | sort | xargs sha256sum` prints of the unpacked application, without `./`.
+# The digest of the lines `find -type f | sort | xargs sha256sum` prints for the unpacked application, without `./`.
 DIGEST = "3a7ddf6944bff83e0d2cfc2b7fcf15f8c57db41759ddba457718253ccc258807"
 
 # A file, because Ivy's command line cannot name a classifier.
@@ -36,7 +36,7 @@ IVY = f"""\
   </dependencies>
 </ivy-module>
 """
-# The archive holds all that it needs. So POMs are ignored: mirrors may lack those of the parents.
+# The archive holds everything it needs. So POMs are ignored, because mirrors may lack the parents' POMs.
 SETTINGS = """\
 <ivysettings>
   <settings defaultResolver="central"/>
@@ -46,12 +46,12 @@ SETTINGS = """\
 
 
 def fetch_registry_app(cache: Path) -> Path:
-    """Return the application's jar below `cache`, fetched if it is missing. IntegrityError if it is another."""
+    """Return the application's jar below `cache`, fetched if missing. Raise IntegrityError if it is another."""
     return _DOWNLOAD.folder(cache) / f"{MODULE}-{VERSION}-runner.jar"
 
 
 def _write_ivy_options(folder: Path) -> list[str]:
-    """Write Ivy's settings and its list of files to fetch. Return the options with both."""
+    """Write Ivy's settings and its list of files to fetch. Return the options that name both files."""
     ivy = folder / "ivy.xml"
     settings = folder / "ivysettings.xml"
     ivy.write_text(IVY)
@@ -117,7 +117,7 @@ class SchemaRegistry:
         self.daemon.start([*java, "-jar", fetch_registry_app(self.settings.cache)], env={})
 
     def check(self) -> None:
-        """Ask for the subjects. RegistryUnavailableError if nothing answers, or something other than a registry."""
+        """Ask for the subjects. Raise RegistryUnavailableError if no registry answers."""
         where = f"Schema Registry at {self.settings.registry_url}"
         try:
             with closing(

@@ -17,14 +17,14 @@ _PAGES = ("/", "/docs", "/prices", "/über-uns")
 def produce_sample(settings: StackSettings, topic: str, count: int, start: datetime, end: datetime) -> None:
     """Send `count` records to a topic of the embedded stack, with times spread evenly over `[start, end)`.
 
-    The key is a user, null for each 17th record. Headers are the version of the value, and a referrer, null twice out
-    of three times.
+    The key is a user, or null for each 17th record. The headers are the version of the value, and a referrer, which is
+    null in two of three records.
 
     Raises:
-        TransientError: the broker did not take all of them in time.
+        TransientError: the broker did not take all records in time.
     """
     errors: list[KafkaError] = []
-    # All that matters in librdkafka's log comes as an error too.
+    # All that matters in librdkafka's log is also reported as an error.
     keys = {"bootstrap.servers": settings.bootstrap_servers, "enable.idempotence": True, "log_level": 2}
     producer = Producer(keys)
     start_ms, end_ms = (int(moment.timestamp() * 1000) for moment in (start, end))

@@ -51,7 +51,7 @@ def write_certificate(folder: Path) -> tuple[Path, Path]:
     return certificate_file, key_file
 
 
-# Its filer waits 15 s for one of its own streams. Acknowledged data is not held in the process, so a kill loses none.
+# Its filer would wait 15 s for one of its own streams. The process holds no acknowledged data, so a kill loses none.
 STOP_SECONDS = 3.0
 REGION = "us-east-1"
 REFUSALS = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
@@ -65,9 +65,9 @@ PORTS = {
     "filer.port": "seaweedfs_filer_port",
     "filer.port.grpc": "seaweedfs_filer_grpc_port",
 }
-"""The options of the server's ports, and the fields of `StackSettings` with the numbers."""
+"""The options for the server's ports, and the fields of `StackSettings` that have the numbers."""
 
-# Each bucket reserves its own volumes: with the default of seven, a dozen buckets use up the server's share of disk.
+# Each bucket reserves its own volumes. With the default of seven, a dozen buckets use up the server's share of disk.
 ENVIRONMENT = {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "2"}
 
 
@@ -87,7 +87,7 @@ class SeaweedFS:
         folder = make_private_folder(self.daemon.folder)
         make_private_folder(folder / "data")
         replace_file(folder / "identities.json", json.dumps(self._identities()))
-        # Else it writes its log to files in the temporary folder, too.
+        # Otherwise it also writes its log to files in the temporary folder.
         command: list[str | Path] = [find_weed(), "-logtostderr=true", "server", *self._options()]
         self.daemon.start(command, ENVIRONMENT | _write_security(folder))
 
@@ -96,7 +96,7 @@ class SeaweedFS:
 
         Raises:
             StoreUnavailableError: there is no answer.
-            AuthorizationError: the server refuses our credentials, or accepts any.
+            AuthorizationError: the server refuses our credentials, or accepts any credentials.
         """
         where = f"S3 at {self.settings.s3_endpoint}"
         if not _may_list(self.client()):
@@ -130,7 +130,7 @@ class SeaweedFS:
             client.create_bucket(Bucket=self.settings.bucket)
 
     def _options(self) -> list[str]:
-        """Return SeaweedFS's options. They set every port (0: none): defaults would collide with a second server's."""
+        """Return SeaweedFS's options. Every port is set (0 for none): defaults would collide with a second server."""
         folder = self.daemon.folder
         ports = {option: getattr(self.settings, name) for option, name in PORTS.items()}
         fixed = {
@@ -141,7 +141,7 @@ class SeaweedFS:
             "s3": "true",
             "s3.config": folder / "identities.json",
             "s3.iam": "false",
-            # HTTP of master and filer: they talk gRPC to each other, and clients use the S3 gateway only.
+            # The HTTP of master and filer, which talk gRPC to each other. Clients use only the S3 gateway.
             "disableHttp": "true",
             "s3.autoCreateBucket": "false",
             "volume.max": 0,
@@ -155,7 +155,7 @@ class SeaweedFS:
         return [f"-{name}={value}" for name, value in {**fixed, **ports}.items()]
 
     def _identities(self) -> dict[str, object]:
-        """Return who may use the S3 server: the one access key of the settings."""
+        """Return the users of the S3 server, which is only the access key in the settings."""
         key = {"accessKey": self.settings.aws_access_key_id, "secretKey": self.settings.aws_secret_access_key}
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         return {"identities": [{"name": "kafka-s3", "credentials": [key], "actions": actions}]}
@@ -168,10 +168,10 @@ def _get_session() -> boto3.session.Session:
 
 
 def _write_security(folder: Path) -> dict[str, str]:
-    """Return the variables to close all ports except S3's to strangers.
+    """Return the variables that close all ports except S3's to strangers.
 
-    gRPC requires our certificate, volumes require our tokens. Source: `weed scaffold -config=security`. A variable's
-    name is the path of a key there, in capitals.
+    gRPC requires our certificate, and volumes require our tokens. Source: `weed scaffold -config=security`. A
+    variable's name is the path of a key in its output, in capitals.
     """
     certificate, key = map(str, write_certificate(folder))
     components = ("MASTER", "VOLUME", "FILER", "S3", "CLIENT")
@@ -195,7 +195,7 @@ def find_weed() -> Path:
 
 
 def _may_list(client: Any) -> bool:
-    """Return False if the server refuses these credentials. StoreUnavailableError if it does not answer."""
+    """Return False if the server refuses these credentials. Raise StoreUnavailableError if it does not answer."""
     try:
         client.list_buckets()
     except ClientError as err:

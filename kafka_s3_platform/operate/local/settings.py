@@ -1,4 +1,4 @@
-"""The settings of the embedded stack: folder, ports, credentials."""
+"""The settings of the embedded stack: its folder, ports and credentials."""
 
 import difflib
 import os
@@ -18,14 +18,14 @@ REGISTRY_PATH = "/apis/ccompat/v7"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackSettings:
-    """The environment variable `KAFKA_S3_LOCAL_<FIELD>`, in capitals, sets each field but `kafka_properties`.
+    """The environment variable `KAFKA_S3_LOCAL_<FIELD>`, in capitals, sets each field except `kafka_properties`.
 
     Default ports lie below Linux's and macOS's ephemeral ranges, so no outgoing connection can hold one.
     """
 
     data_dir: Path = Path(".local")
     cache: Path = field(default_factory=environment.find_stack_folder)
-    """For jars of the servers and class data of their Java: they are code, so not in the working directory."""
+    """For jars of the servers and class data of their Java. They are code, so not in the working directory."""
     kafka_version: str = KAFKA_VERSION
     """The release of Apache Kafka. Digests of its jars are recorded beside `broker.py`."""
     kafka_port: int = int(environment.LOCAL_DEFAULTS[f"{PREFIX}KAFKA_PORT"])
@@ -43,13 +43,13 @@ class StackSettings:
     aws_secret_access_key: str = field(default_factory=environment.read_stack_secret, repr=False)
     bucket: str = environment.LOCAL_DEFAULTS[f"{PREFIX}BUCKET"]
     kafka_properties: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the broker. They are added to those of the stack, or replace them."""
+    """Properties of the broker. They are added to the stack's own properties, or replace them."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "StackSettings":
         """Read the settings from environment variables. Folders become absolute, so a change of directory does no harm.
 
-        Raises ConfigError if a `KAFKA_S3_LOCAL_` variable is unknown, or a port is no port number.
+        Raises ConfigError if a `KAFKA_S3_LOCAL_` variable is unknown, or if a port is not a port number.
         """
         variables = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
         names = {name_variable(f.name): f for f in fields(cls) if f.name != "kafka_properties"}
@@ -86,7 +86,7 @@ def name_variable(field_name: str) -> str:
 
 
 def _parse_value(kind: object, name: str, value: str) -> str | int:
-    """Convert a variable's text to its field's type. ConfigError if a port is none."""
+    """Convert a variable's text to its field's type. Raise ConfigError if a port is not a port number."""
     if kind is not int:
         return value
     if not (value.isascii() and value.isdigit() and 0 < int(value) < 65536):

@@ -14,7 +14,7 @@ from kafka_s3_platform.operate.local.settings import StackSettings
 
 logger = logging.getLogger(__name__)
 
-# Java starts slowly on a busy machine. A server that stops is noticed at once, without this wait.
+# Java starts slowly on a busy machine. If a server stops, this is noticed at once, without this wait.
 START_SECONDS = 120.0
 POLL_SECONDS = 0.2
 PROGRESS_SECONDS = 5.0
@@ -24,7 +24,7 @@ Server = Broker | SeaweedFS | SchemaRegistry
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """One server: its process and its health. `detail` describes the fault."""
+    """One server: its process and its health. `detail` describes the fault, if there is one."""
 
     name: str
     running: bool
@@ -49,12 +49,12 @@ class StackStatus:
 
     @property
     def healthy(self) -> bool:
-        """True if all wanted servers answer correctly."""
+        """True if all servers that should run answer correctly."""
         return all(server.healthy for server in self.servers)
 
 
 def start_stack(settings: StackSettings) -> StackStatus:
-    """Start the stopped servers, and wait until all answer. Keep the data of earlier runs.
+    """Start the servers that do not run, and wait until all answer. Keep the data of earlier runs.
 
     Raises:
         ConfigError: a port is in use, Java or `weed` is missing, or the stack runs with other ports.
@@ -70,9 +70,9 @@ def start_stack(settings: StackSettings) -> StackStatus:
 
 
 def start_registry(settings: StackSettings) -> StackStatus:
-    """Start the Schema Registry, not part of `start_stack`, and wait for its answer. It stores nothing on disk.
+    """Start the Schema Registry, which `start_stack` leaves out, and wait for its answer. It stores nothing on disk.
 
-    Raises as `start_stack`.
+    Raises the same errors as `start_stack`.
     """
     with lock_folder(settings.data_dir):
         start_servers((SchemaRegistry(settings),))
@@ -83,7 +83,7 @@ def stop_stack(settings: StackSettings) -> tuple[str, ...]:
     """Stop the running servers and keep their data. Return their names."""
     with lock_folder(settings.data_dir):
         daemons = list_daemons(settings)
-        # All get SIGTERM before the first wait, so they end at the same time.
+        # All get SIGTERM before the first wait, so that they end at the same time.
         running = [daemon for daemon in daemons if daemon.terminate()]
         for daemon in daemons:
             daemon.await_end()
@@ -106,18 +106,18 @@ def read_stack_status(settings: StackSettings) -> StackStatus:
 
 
 def list_daemons(settings: StackSettings) -> list[Daemon]:
-    """List all possible processes of the stack, the registry's too. Start nothing."""
+    """List all processes the stack may have, including the registry's. Start nothing."""
     return [server.daemon for server in (Broker(settings), SeaweedFS(settings), SchemaRegistry(settings))]
 
 
 def _list_servers(settings: StackSettings) -> tuple[Server, ...]:
-    """List the wanted servers. The registry is one of them if it was started."""
+    """List the servers that should run. The registry is one of them if it was started."""
     registry = SchemaRegistry(settings)
     return Broker(settings), SeaweedFS(settings), *([registry] if registry.daemon.is_wanted else [])
 
 
 def start_servers(servers: tuple[Server, ...]) -> None:
-    """Start the stopped servers, and wait until all answer. Raise the same errors as `start_stack`."""
+    """Start the servers that do not run, and wait until all answer. Raise the same errors as `start_stack`."""
     stopped = [server for server in servers if server.daemon.process() is None]
     for server in servers:
         if server in stopped:
@@ -132,7 +132,7 @@ def start_servers(servers: tuple[Server, ...]) -> None:
 
 
 def await_server(server: Server) -> None:
-    """Wait until the server answers. PermanentError if it has stopped, TransientError if it takes too long."""
+    """Wait until the server answers. Raise PermanentError if it has stopped, TransientError if it takes too long."""
     started = reported = time.monotonic()
     while True:
         try:

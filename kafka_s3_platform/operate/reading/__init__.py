@@ -1,1 +1,1 @@
-"""Reads the archive as tables: Arrow for DuckDB, polars and pandas, and a data source of Spark."""
+"""Reads the archive as tables: with Arrow for DuckDB, polars and pandas, and with a data source for Spark."""

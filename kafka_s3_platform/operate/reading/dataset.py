@@ -1,11 +1,11 @@
 """Opens the records of a topic as an Arrow dataset. The index names the objects, with each record once.
 
 Each *fragment* (Arrow's word for an object of a dataset) has the kafka partition, the offsets and the timestamps of its
-records. So an engine with pushed-down conditions opens only objects with possible matches. If Arrow cannot read an
-object, or values are decoded, a `PulledDataset` answers with batches of our own readers, in the thread of the caller.
+records, so an engine that pushes its conditions down opens only objects with possible matches. If Arrow cannot read an
+object, or values are decoded, a `PulledDataset` answers with batches from our own readers, in the caller's thread.
 
 Arrow decodes a row group as a whole, and by default as many at once as have two million records. So the pages of each
-are checked as their bytes pass, as a restore checks them, and a dataset decodes one row group of an object at a time.
+are checked while their bytes are read, as in a restore, and a dataset decodes one row group of an object at a time.
 """
 
 import io
@@ -63,7 +63,7 @@ from kafka_s3_platform.operate.reading.parts import (
 from kafka_s3_platform.operate.reading.values import ValueDecoder, find_decoder
 
 BATCH_RECORDS = 131_072
-"""Most records of a batch, as in Arrow's own scans."""
+"""The most records of a batch, as in Arrow's own scans."""
 
 ScanColumns = Sequence[str] | Mapping[str, pc.Expression] | None
 
@@ -74,14 +74,14 @@ LAST_NUMBER = 2**63 - 1
 
 
 class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no types
-    """Arrow's dataset, decoding one row group of an object at a time, for any `batch_readahead`."""
+    """Arrow's dataset, except that it decodes one row group of an object at a time, whatever `batch_readahead` is."""
 
     def scanner(self, *columns: Any, **options: Any) -> ds.Scanner:
         return super().scanner(*columns, **{**options, "batch_readahead": 0})
 
 
 class ArrowObject(SizedFile):
-    """A Parquet object, read on Arrow's requests. It keeps the footer until Arrow has it, and nothing else.
+    """A Parquet object, read when Arrow asks. It keeps the footer until Arrow has read it, and nothing else.
 
     Reading raises IntegrityError if the object was replaced, is damaged, or exceeds `limits`.
     """
@@ -92,7 +92,7 @@ class ArrowObject(SizedFile):
         self._stored = archived_object
         self._etag = archived_object.etag
         self._limits = limits
-        # A row group that we write ends with the record that exceeds ROW_GROUP_BYTES. The rest is for short columns.
+        # A row group we write ends with the record that exceeds ROW_GROUP_BYTES. The rest is for short columns.
         self._max_decoded = limits.block_bytes + 2 * ROW_GROUP_BYTES
         self._tail = b""
         self._is_opened = False
@@ -102,7 +102,7 @@ class ArrowObject(SizedFile):
         self._decoded = np.empty(0)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read from the position on, as a file does. The footer is checked first, and pages as their bytes pass."""
+        """Read from the position on, like a file. The footer is checked first, and pages while their bytes are read."""
         start = self._at
         if not self._is_opened:
             self._is_opened = True
@@ -124,11 +124,11 @@ class ArrowObject(SizedFile):
         return data
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        """Read bytes of the object, or of a copy of it with the same content, but another ETag."""
+        """Read bytes of the object, or of a copy with the same content, but another ETag."""
         try:
             return self._store.read_range(self._stored.key, start, end, self._etag) if start < end else b""
         except IntegrityError:
-            # If the content is the index's under another ETag, it is a copy: its ETag is requested from now on.
+            # If another ETag has the content of the index, it is a copy, and its ETag is requested from now on.
             refused = self._etag
             self._etag = self._store.open_stored(self._stored).info.etag
             if self._etag == refused:
@@ -165,7 +165,7 @@ class ArrowObject(SizedFile):
             columns = list(numbers)
             low = min(start, int(self._starts[columns].min()))
             high = max(end, int(self._ends[columns].max()))
-            # A column read in pieces is fetched once more.
+            # A column that is read in pieces is fetched once more.
             column_bytes = data if (low, high) == (start, end) else self._fetch_range(low, high)
             group = self._row_groups[group_number]
             chunks = [group.chunks[place % len(group.chunks)] for place in columns]
@@ -182,7 +182,7 @@ class ArrowObject(SizedFile):
 class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no types
     """The records of `arrow_dataset` and `parts` that meet `conditions`. `decoder` decodes values.
 
-    Being a `FileSystemDataset`, it prunes parts by a condition; the rest of the class does not work on them.
+    As a `FileSystemDataset`, it prunes parts by a condition, but its other methods do not work on them.
     """
 
     def __init__(
@@ -208,13 +208,13 @@ class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no
         self._conditions = tuple(conditions)
 
     def filter(self, expression: pc.Expression) -> "PulledDataset":
-        """Return the dataset with one condition more."""
+        """Return the dataset with one more condition."""
         return PulledDataset(
             self.schema, self._arrow_dataset, self._parts, (*self._conditions, expression), self._decoder
         )
 
     def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
-        """Refuse: the objects determine the schema."""
+        """Refuse, because the objects determine the schema."""
         raise NotImplementedError("the schema of an archive cannot be replaced: cast the table that is read")
 
     def scanner(
@@ -229,7 +229,7 @@ class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no
         return PulledScan(self, columns, conditions, batch_size)
 
     def read(self, names: Sequence[str], conditions: Sequence[pc.Expression]) -> Iterator[pa.RecordBatch]:
-        """Read these columns of all records that meet the conditions, and perhaps of others."""
+        """Read these columns of all records that meet the conditions, and possibly of others."""
         decoder = self._decoder if "value" in names else None
         schema = pa.schema([self.schema.field(name) for name in names])
         arrow_conditions = (
@@ -237,7 +237,7 @@ class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no
             if decoder is None
             else [condition for condition in conditions if not _is_named("value", str(condition))]
         )
-        # An error names the place of a value, a header may name its schema.
+        # An error names the place of a value, and a header may name its schema.
         needed = list(names) if decoder is None else list(dict.fromkeys([*names, "partition", "offset", "headers"]))
         for batch in self._arrow_dataset.to_batches(columns=needed, filter=_join_conditions(arrow_conditions)):
             columns = {name: batch.column(name) for name in names}
@@ -254,7 +254,7 @@ class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no
 
 
 class PulledScan:
-    """Replaces Arrow's `Scanner`. Each of its methods reads the records anew."""
+    """Takes the place of Arrow's `Scanner`. Each of its methods reads the records anew."""
 
     def __init__(
         self, dataset: PulledDataset, columns: ScanColumns, conditions: Sequence[pc.Expression], batch_size: int
@@ -298,30 +298,30 @@ class PulledScan:
 
 
 def _join_conditions(conditions: Sequence[pc.Expression]) -> pc.Expression | None:
-    """Return the conjunction of all conditions, None without any."""
+    """Return a condition that requires all of these, or None if there are none."""
     return reduce(and_, conditions) if conditions else None
 
 
 def _list_needed(schema: pa.Schema, columns: ScanColumns, conditions: Sequence[pc.Expression]) -> list[str]:
-    """List the columns that the scan may need."""
+    """List the columns the scan may need."""
     if columns is None:
         return list(schema.names)
     selected = columns.values() if isinstance(columns, Mapping) else columns
     text = " ".join(map(str, (*selected, *conditions)))
-    # Without a column, a batch would not know how many records it has.
+    # Without a column, a batch would not know its number of records.
     return [name for name in schema.names if _is_named(name, text)] or ["partition"]
 
 
 def _is_named(column: str, text: str) -> bool:
-    """Return True if the text of an expression may name the column. An expression has no other way to ask.
+    """Return True if the text of an expression may name the column. Expressions offer no other way to find out.
 
-    An expression with the number of a column may mean any, and is right only if all columns are there.
+    An expression with a column's number may mean any column, and works only if all columns are present.
     """
     return "FieldPath(" in text or re.search(rf"\b{re.escape(column)}\b", text) is not None
 
 
 def _take_rows(batches: Iterator[pa.RecordBatch], num_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the batches up to so many rows."""
+    """Yield the batches up to this number of rows."""
     while num_rows > 0 and (batch := next(batches, None)) is not None:
         yield batch.slice(0, num_rows)
         num_rows -= batch.num_rows
@@ -329,10 +329,10 @@ def _take_rows(batches: Iterator[pa.RecordBatch], num_rows: int) -> Iterator[pa.
 
 @dataclass(frozen=True)
 class ArchivedObjects:
-    """Objects of a topic: together they hold each record of the selection once, and perhaps others.
+    """Objects of a topic that together hold each record of the selection once, and possibly others.
 
-    `segments` are Parquet objects of whole records, read by Arrow. `parts` are all others. `archived` are the schemas
-    of the index.
+    `segments` are Parquet objects of whole records, which Arrow reads. `parts` are all others. `archived` are the
+    schemas in the index.
     """
 
     config: ConnectorConfig = field(repr=False)
@@ -344,17 +344,17 @@ class ArchivedObjects:
     decoder: ValueDecoder | None = None
 
     def decode_values(self, schema_id: int | None) -> "ArchivedObjects":
-        """Return the objects with their values decoded: to the newest schema, or to the one with this id.
+        """Return the objects with their values decoded to the newest schema, or to the schema with this id.
 
-        Raises ConfigError if values have no schema, or one without columns; or the schema is not archived.
+        Raises ConfigError if values have no schema, or one without columns, or if the schema is not archived.
         """
         decoder = find_decoder(self.config, self.topic, self.archived, self.segments, self.parts, schema_id)
         return replace(self, decoder=decoder)
 
     def open(self) -> ds.Dataset:
-        """Return the records of the selection. Objects are opened when they are read.
+        """Return the records of the selection. Objects are opened only when they are read.
 
-        Reading raises IntegrityError for an object other than the written one, and NotFoundError for a missing one.
+        Reading raises IntegrityError if an object is not the one written, and NotFoundError if it is missing.
         """
         arrow_dataset = self._open_segments()
         schema = VALUES_SCHEMA if any(isinstance(part, ValuesPart) for part in self.parts) else RECORD_SCHEMA
@@ -366,9 +366,9 @@ class ArchivedObjects:
         return arrow_dataset
 
     def _open_segments(self) -> ds.Dataset:
-        """Open the objects of Arrow's formats, each with a condition true for all of its records."""
+        """Open the objects Arrow can read, each with a condition that all of its records meet."""
         store = ObjectStore(self.config.store)
-        # Arrow returns records of pages with a wrong checksum, unless it is asked to verify it.
+        # Arrow returns records from pages with a wrong checksum unless it is asked to verify checksums.
         options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         file_format = ds.ParquetFileFormat(default_fragment_scan_options=options)
         limits = self.config.store.limits
@@ -382,11 +382,11 @@ class ArchivedObjects:
 
     @property
     def size(self) -> int:
-        """Bytes of the objects."""
+        """The number of bytes of the objects."""
         return sum(segment.size for segment in self.segments) + sum(part.size for part in self.parts)
 
     def split(self, task_bytes: int) -> Iterator["ArchivedObjects"]:
-        """Split the objects, in their order, into tasks of about so many bytes. A large one is split by its offsets."""
+        """Split the objects, in order, into tasks of about `task_bytes`. A large object is split by its offsets."""
         items: list[Segment | ReadPart] = []
         for segment in self.segments:
             if (count := segment.size // task_bytes) > 1:
@@ -405,7 +405,7 @@ class ArchivedObjects:
             yield replace(self, segments=segments, parts=parts, archived=())
 
     def _split_offsets(self, segment: Segment, count: int) -> Iterator["ArchivedObjects"]:
-        """Split an object into so many ranges of offsets. Arrow reads the row groups of each."""
+        """Split an object into `count` ranges of offsets. Arrow reads the row groups of each range."""
         low, high = self.selection.offsets or (FIRST_NUMBER, LAST_NUMBER)
         span = segment.end_offset - segment.start_offset
         bounds = [segment.start_offset + span * number // count for number in range(count + 1)]
@@ -423,8 +423,8 @@ def find_objects(
     """Find the objects with the current records of a topic. `topic` may be None if the connector has only one.
 
     Raises:
-        ConfigError: the connector or the topic does not exist, or its file lacks how to read some of the objects.
-        IntegrityError: the name of an object of another tool does not show its content.
+        ConfigError: the connector or the topic does not exist, or its file does not tell how to read some objects.
+        IntegrityError: the name of an object from another tool does not show its content.
         StoreUnavailableError: the store does not answer.
         IndexDamagedError: the index cannot be read.
     """
@@ -450,14 +450,14 @@ def find_objects(
 
 
 def _list_objects(config: ConnectorConfig, topic: str | None, selection: SegmentFilter) -> ArchivedObjects:
-    """Find the objects of a source connector's file in the bucket."""
+    """Find the objects in the bucket described by the file of a source."""
     listing = SourceListing(config, () if topic is None else (topic,))
     objects = list(listing)
     if not objects:
         raise ConfigError(f"connector {config.name}: there is no object to read: {listing.describe_search()}")
     topic_name = _choose_topic(config.name, sorted({o.topic for o in objects}), topic)
     topic_objects = [o for o in objects if o.topic == topic_name]
-    # As in a restore: if records have times of their own, names choose among objects only where they give these times.
+    # As in a restore, if records have times of their own, names choose among objects only if they bound these times.
     by_name = names_bound_times(config) or not has_record_times(config)
     selected = (
         select_objects(topic_objects, (selection.timestamps,)) if selection.timestamps and by_name else topic_objects
@@ -476,7 +476,7 @@ def _list_objects(config: ConnectorConfig, topic: str | None, selection: Segment
 
 
 def make_filter(start: datetime | None, end: datetime | None, kafka_partitions: Iterable[int] | None) -> SegmentFilter:
-    """Make the filter of a selection. None excludes nothing. Raises ConfigError for a time without a timezone."""
+    """Make the filter of a selection. None excludes nothing. Raises ConfigError if a time has no timezone."""
     for name, moment in (("start", start), ("end", end)):
         if moment is not None and moment.tzinfo is None:
             raise ConfigError(f"{name} {moment.isoformat()} has no timezone: give it one, such as timezone.utc")
@@ -493,7 +493,7 @@ def ceil_ms(moment: datetime) -> int:
 
 
 def _choose_topic(connector: str, topics: Sequence[str], topic: str | None) -> str:
-    """Return the topic, or the only one if none is named. ConfigError if it is none of the connector's."""
+    """Return the topic, or the only one if none is named. Raise ConfigError if the connector does not have it."""
     if topic is None and len(topics) == 1:
         return topics[0]
     if topic is None:
@@ -504,7 +504,7 @@ def _choose_topic(connector: str, topics: Sequence[str], topic: str | None) -> s
 
 
 def _list_conditions(selection: SegmentFilter, *, may_be_timeless: bool) -> Iterator[pc.Expression]:
-    """Yield conditions on records for a selection: an object may have others, too."""
+    """Yield the conditions of a selection on records, because its objects may hold other records too."""
     if selection.kafka_partitions is not None:
         yield pc.field("partition").isin(pa.array(sorted(selection.kafka_partitions), pa.int32()))
     if selection.offsets is not None:
@@ -513,5 +513,5 @@ def _list_conditions(selection: SegmentFilter, *, may_be_timeless: bool) -> Iter
     if selection.timestamps is not None:
         begin, finish = (pa.scalar(moment, TIMES) for moment in selection.timestamps)
         is_within = (pc.field("timestamp") >= begin) & (pc.field("timestamp") < finish)
-        # Records without a time were chosen with their object.
+        # Records without a time were selected with their object.
         yield is_within | pc.field("timestamp").is_null() if may_be_timeless else is_within

@@ -1,7 +1,7 @@
-"""Reads objects unreadable for Arrow: whole records in JSON or Avro, values alone, and objects of other sinks.
+"""Reads what Arrow cannot read: whole records in JSON or Avro, values alone, and objects of other sinks.
 
-Restores and verification have the same readers. A *part* is the smallest unit of a task: it can be read alone, on any
-machine.
+Restores and verification use the same readers. A *part* is the smallest unit of a task, and can be read by itself on
+any machine.
 """
 
 import logging
@@ -44,37 +44,37 @@ _TIMELESS = ("timestamp", "timestampType")
 VALUES_SCHEMA = pa.schema(
     [column.with_nullable(column.nullable or column.name in _TIMELESS) for column in RECORD_SCHEMA]
 )
-"""`RECORD_SCHEMA` for objects perhaps without their records' timestamps: these are null then."""
+"""`RECORD_SCHEMA` for objects that may lack the timestamps of their records, which are then null."""
 
 
 class ReadPart(Protocol):
-    """The smallest unit of a task: an object, or objects of a kafka partition to be read together."""
+    """The smallest unit of a task: an object, or objects of one kafka partition that have to be read together."""
 
     @property
     def size(self) -> int:
-        """Bytes of the objects."""
+        """The number of bytes of the objects."""
         ...
 
     @property
     def newest_ms(self) -> int:
-        """Latest known time of a record (epoch ms)."""
+        """The latest known time of a record (epoch ms)."""
         ...
 
     @property
     def last(self) -> "ReadPart":
-        """Its last object alone."""
+        """A part with only the last object, enough to find the schema of the newest value."""
         ...
 
     def split(self, task_bytes: int, /) -> "Iterator[ReadPart]":
-        """Split it into parts of about so many bytes, if reading can begin inside of it."""
+        """Split the part into smaller ones of about this number of bytes, if reading can begin inside it."""
         ...
 
     def describe(self) -> pc.Expression:
-        """Return a condition true for all its records."""
+        """Return a condition that all its records meet."""
         ...
 
     def batches(self, columns: Collection[str], /) -> Iterator[ConnectBatch]:
-        """Read the records. Columns outside of `columns` may hold anything; payloads of keys and values are complete.
+        """Read the records. Columns not in `columns` may hold anything, but payloads of keys and values are complete.
 
         Raises:
             IntegrityError: an object is damaged.
@@ -85,7 +85,7 @@ class ReadPart(Protocol):
 
 @dataclass(frozen=True)
 class EnvelopePart:
-    """One object of whole records, always read to its end and compared with the index."""
+    """One object of whole records. It is always read to its end and compared with the index."""
 
     store: StoreSettings = field(repr=False)
     segment: Segment
@@ -109,7 +109,7 @@ class EnvelopePart:
         return describe_segment(self.segment)
 
     def batches(self, _: Collection[str]) -> Iterator[ConnectBatch]:
-        """Yield the object's records. IntegrityError at the end if their digest is not the index's."""
+        """Yield the object's records. At the end, raise IntegrityError if their digest differs from the index."""
         segment = self.segment
         digest = RecordDigest()
         with ObjectStore(self.store).open_stored(segment.objects[0]) as source:
@@ -126,10 +126,10 @@ class EnvelopePart:
 
 @dataclass(frozen=True)
 class ValuesPart:
-    """Objects of one kafka partition with values, or with whole records of another sink.
+    """Objects of one kafka partition with values, or with whole records from another sink.
 
-    Their records have source offsets in [`start_offset`, `end_offset`); None: no bound. `archived_objects` are those
-    in the index, empty for a listing. `size` is about their bytes. `newest_ms` is the latest known time of a record.
+    Only source offsets in [`start_offset`, `end_offset`) are read, to the end if it is None. `archived_objects` are
+    those in the index, or none for a listing. `size` is about their bytes. `newest_ms` is a record's latest known time.
     """
 
     config: ConnectorConfig = field(repr=False)
@@ -151,9 +151,9 @@ class ValuesPart:
             yield replace(self, size=self.size // len(starts), start_offset=start or 0, end_offset=end)
 
     def _find_cuts(self, task_bytes: int) -> list[int]:
-        """Return the first offsets of blocks for splitting the part into tasks of about `task_bytes`."""
+        """Return the first offsets of the blocks to split the part at, into tasks of about `task_bytes`."""
         settings = self.config.source or SourceSettings()
-        # All blocks are read anyway if keys lie beside values, or bad objects are skipped.
+        # All blocks are read anyway if keys lie beside values, or if bad objects are skipped.
         is_plain = settings.behavior_on_error == "fail" and all(
             len(object_set.objects) == 1 for object_set in self.group.sets
         )
@@ -177,9 +177,9 @@ class ValuesPart:
         return condition if self.end_offset is None else condition & (pc.field("offset") < self.end_offset)
 
     def batches(self, columns: Collection[str]) -> Iterator[ConnectBatch]:
-        """Yield the records with bytes in the columns, and log skipped objects, skipped records and gaps."""
+        """Yield the records with bytes in the columns, and log skipped and missing ones."""
         store = ObjectStore(self.config.store)
-        # A copy of an object has another ETag than the index.
+        # A copy of an object has another ETag than the one in the index.
         etags = {item.key: store.open_stored(item).info.etag for item in self.archived_objects}
         sets = [
             replace(object_set, **{o.part: replace(o, etag=etags.get(o.key, o.etag)) for o in object_set.objects})
@@ -193,7 +193,7 @@ class ValuesPart:
             logger.warning("%s-%d: %s", group.topic, group.kafka_partition, line)
 
     def _complete_records(self, batch: ConnectBatch, columns: Collection[str]) -> pa.RecordBatch:
-        """Return the records with null for missing timestamps, and the bytes of keys and values if needed."""
+        """Return the records with null for missing timestamps, and with the bytes of keys and values if needed."""
         records = batch.records
         has_time = pc.not_equal(records.column("timestamp").cast(pa.int64()), NO_TIMESTAMP)
         arrays = dict(zip(records.schema.names, records.columns, strict=True))
@@ -205,7 +205,7 @@ class ValuesPart:
         return pa.RecordBatch.from_arrays([arrays[name] for name in VALUES_SCHEMA.names], schema=VALUES_SCHEMA)
 
     def _to_bytes(self, side: Side, payload: Payload, batch: ConnectBatch) -> pa.BinaryArray:
-        """Return the bytes in the object. A value with a schema becomes JSON, as JsonFormat writes it."""
+        """Return the bytes in the object. A key or value with a schema becomes JSON, as JsonFormat writes it."""
         if payload.raw is not None and payload.raw_is_value:
             return payload.raw
         encoding = new_encoder(_AS_JSON, self.group.topic, side == "key").encode(payload)
@@ -220,13 +220,13 @@ _AS_JSON = ConverterSettings(format="JSON")
 
 
 def make_listed_part(config: ConnectorConfig, group: ObjectGroup) -> ValuesPart:
-    """Make the part of the listed objects of a kafka partition."""
+    """Make the part for the listed objects of a kafka partition."""
     windows = (object_set.name.window for object_set in group.sets)
     return ValuesPart(config, group, group.size, max((window[1] for window in windows if window), default=NO_TIMESTAMP))
 
 
 def make_values_parts(config: ConnectorConfig, segments: Iterable[Segment]) -> Iterator[ValuesPart]:
-    """Make a part of each of our objects of values. Raise ConfigError if the connector's file does not fit them."""
+    """Make a part from each of our objects of values. Raise ConfigError if the connector's file does not fit them."""
     for settings, same_settings in groupby(segments, key=lambda segment: segment.settings):
         group = list(same_settings)
         reader_config = _make_reader_config(config, group[0].key, settings)
@@ -235,9 +235,9 @@ def make_values_parts(config: ConnectorConfig, segments: Iterable[Segment]) -> I
 
 
 def _make_reader_config(config: ConnectorConfig, key: str, written_layout: str) -> ConnectorConfig:
-    """Return the config to read an object of values back. `written_layout` is the layout, as JSON, of its writing.
+    """Return the config for reading back an object of values. `written_layout` is its writer's layout, as JSON.
 
-    ConfigError if the connector's file does not say how to read that format.
+    Raises ConfigError if the connector's file does not tell how to read the format.
     """
     layout = LayoutSettings.model_validate_json(written_layout)
     reader = config.reader
@@ -248,13 +248,13 @@ def _make_reader_config(config: ConnectorConfig, key: str, written_layout: str) 
             f"file does not say how they are read back{reasons}. Leave it out by start and end, or read it by the "
             f"file of a source connector that has the format, the converters and the folder of that time"
         )
-    # Names of another sink end as its reader's file says, whatever the writer of this object used.
+    # Names of another sink's objects end as its reader's file says, whatever the writer of this object used.
     read_layout = layout.model_copy(update={"extension": reader.layout.extension})
     return reader.model_copy(update={"layout": read_layout})
 
 
 def _make_values_part(config: ConnectorConfig, keys: KeyReader, segment: Segment) -> ValuesPart:
-    """Make the part of a segment with objects of values only. ConfigError if a key cannot be read."""
+    """Make the part of a segment with only objects of values. Raise ConfigError if a key cannot be read."""
     objects: dict[StoredObject, ForeignObject] = {}
     for archived_object in segment.objects:
         parsed = keys.read(archived_object.key)
@@ -278,8 +278,8 @@ def _make_values_part(config: ConnectorConfig, keys: KeyReader, segment: Segment
 
 
 def describe_segment(segment: Segment) -> pc.Expression:
-    """Return a condition, from the index, true for all records of an object of whole records."""
-    # From an equality, Arrow would take the index's value, and not the object's.
+    """Return a condition, taken from the index, that all records of an object of whole records meet."""
+    # If this were an equality, Arrow would take the value from the index, and not from the object.
     kafka_partition = pa.scalar(segment.kafka_partition, pa.int32())
     return (
         (pc.field("partition") >= kafka_partition)

@@ -1,7 +1,7 @@
-"""The batch data source `kafka_archive` of Spark, with the columns of Spark's Kafka source.
+"""Spark's batch data source `kafka_archive`, with the columns of Spark's Kafka source.
 
-Options choose the objects, conditions do not. Spark keeps a Python data source's plan for one query in a table shared
-by all queries of the frame: a plan narrowed by the condition of one would lose records of the next.
+Options choose the objects, but conditions do not. Spark keeps a Python data source's plan for one query in a table
+shared by all queries of the frame, so a plan narrowed by the condition of one would lose records of the next.
 """
 
 import os
@@ -21,13 +21,13 @@ from kafka_s3_platform.operate.reading.dataset import FIRST_NUMBER, LAST_NUMBER,
 from kafka_s3_platform.operate.reading.values import ValueDecoder
 
 TASK_BYTES = 134_217_728
-"""Most bytes of objects for one task of Spark, as `spark.sql.files.maxPartitionBytes` by default."""
+"""The most bytes of objects that one Spark task reads, like the default of `spark.sql.files.maxPartitionBytes`."""
 
 LEAST_TASK_BYTES = 4_194_304
-"""Fewer bytes are not worth a task of their own, as `spark.sql.files.openCostInBytes` by default."""
+"""Fewer bytes are not worth a task of their own, like the default of `spark.sql.files.openCostInBytes`."""
 
 BATCH_RECORDS = 10_000
-"""Records of a batch for the JVM, as `spark.sql.execution.arrow.maxRecordsPerBatch` by default."""
+"""The records of a batch for the JVM, like the default of `spark.sql.execution.arrow.maxRecordsPerBatch`."""
 
 OPTIONS = (
     "connector",
@@ -47,13 +47,13 @@ OPTIONS = (
 class KafkaArchive(DataSource):
     """`spark.dataSource.register(KafkaArchive)`, then `spark.read.format("kafka_archive").option("connector", "c")`.
 
-    The option `topic` may be left out if the connector has only one. `connectors` names the folder of connector files.
-    `startingTimestamp` and `endingTimestamp` are bounds [from, to) in epoch ms; records without a time are always read.
-    `kafkaPartitions` are numbers separated by commas, `startingOffset` and `endingOffset` bounds [start, end) of the
-    offsets of each. Objects without records of these are not opened. `decode`, `true`, makes `value` a typed column, as
-    `kafka_s3_platform.read` does; `schemaId` names the schema. `minPartitions` is the least number of tasks, by default
-    the number of this machine's cores. With `.schema("offset BIGINT, value BINARY")`, no other columns are read. Each
-    record is read once.
+    The option `topic` may be left out if the connector has only one topic. `connectors` names the folder of connector
+    files. `startingTimestamp` and `endingTimestamp` are bounds [from, to) in epoch ms; records without a time are
+    always read. `kafkaPartitions` is a comma-separated list of numbers. `startingOffset` and `endingOffset` are bounds
+    [start, end) of the offsets in each kafka partition. Objects that hold no such records are not opened. If `decode`
+    is `true`, `value` becomes a typed column, as in `kafka_s3_platform.read`, and `schemaId` names the schema.
+    `minPartitions` is the minimum number of tasks, by default the number of this machine's cores. With `.schema("offset
+    BIGINT, value BINARY")`, only these columns are read. Each record is read once.
     """
 
     @classmethod
@@ -64,7 +64,7 @@ class KafkaArchive(DataSource):
         return self._find_schema(_Options(self.options).find_decoder())
 
     def reader(self, schema: StructType) -> "KafkaArchiveReader":
-        """Return the reader of the columns wanted by Spark. ConfigError if there are no such columns."""
+        """Return the reader of the columns Spark asks for. Raise ConfigError if there are no such columns."""
         options = _Options(self.options)
         if not schema:
             raise ConfigError("kafka_archive: .schema() names no column, so its records could not be counted")
@@ -86,7 +86,7 @@ class KafkaArchive(DataSource):
 
 
 class _Options:
-    """The options of `.option`. Raises ConfigError for wrong ones."""
+    """The options set with Spark's `.option`. Raises ConfigError if one is invalid."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         if unknown := sorted(set(options) - set(map(str.lower, OPTIONS))):
@@ -101,13 +101,13 @@ class _Options:
         )
 
     def find_objects(self) -> ArchivedObjects:
-        """Find the objects of the topic that may hold records of the selection."""
+        """Find the topic's objects that may hold records of the selection."""
         folder = self._options.get("connectors")
         env = {**os.environ, FOLDER_VARIABLE: folder} if folder else os.environ
         return find_objects(self._options["connector"], self._options.get("topic"), self._selection, env)
 
     def find_decoder(self) -> ValueDecoder | None:
-        """Find the decoder of values. None if they stay bytes."""
+        """Find the decoder of values. Return None if they stay bytes."""
         schema_id = self._read_number("schemaId")
         decode = self._options.get("decode", "false").lower()
         if decode not in {"true", "false"}:
@@ -117,7 +117,7 @@ class _Options:
         return self.find_objects().decode_values(schema_id).decoder
 
     def choose_task_bytes(self, size: int) -> int:
-        """Choose the bytes of a task, so that each core gets one, as Spark's file sources do."""
+        """Choose the bytes of a task so that each core gets one, as Spark's file sources do."""
         least = self._read_number("minPartitions") or os.cpu_count() or 1
         return min(TASK_BYTES, max(LEAST_TASK_BYTES, size // least))
 
@@ -140,7 +140,7 @@ class _Options:
 
 
 def _parse_number(name: str, text: str, highest: int) -> int:
-    """Parse an option's number, at most `highest` or above its negative. ConfigError if it is none."""
+    """Parse an option's number. Raise ConfigError if it is not one, or is beyond `highest` or its negative."""
     try:
         number = int(text)
     except ValueError as err:
@@ -152,7 +152,7 @@ def _parse_number(name: str, text: str, highest: int) -> int:
 
 @dataclass
 class ObjectsOfTask(InputPartition):
-    """The objects of one task of Spark."""
+    """The objects one Spark task reads."""
 
     objects: ArchivedObjects
 
@@ -171,12 +171,12 @@ class KafkaArchiveReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ObjectsOfTask):
-            return  # Spark's own, where there are no objects
+            return  # Spark's own, if there are no objects
         for batch in partition.objects.open().to_batches(columns=self._schema.names, batch_size=BATCH_RECORDS):
             columns = [_cast(batch.column(field.name), field.type) for field in self._schema]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast a column if necessary: Arrow refuses null structs with non-nullable fields, even to their type."""
+    """Cast a column if needed. Arrow refuses null structs with non-nullable fields, even for the same type."""
     return column if column.type == kind else column.cast(kind)

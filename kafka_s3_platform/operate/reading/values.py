@@ -1,6 +1,6 @@
-"""Decodes values to typed columns: by the archived schema of a value, or by the schema of its object.
+"""Decodes values to typed columns, with the archived schema of a value or with the schema of its object.
 
-All values of one reading become values of one schema, by Avro's schema resolution. Any other value is an error.
+All values read together become values of one schema, by Avro's schema resolution. Any other value is an error.
 """
 
 import logging
@@ -39,10 +39,10 @@ _RAW = "Without decode, the bytes of values are read as they are"
 
 @dataclass(frozen=True)
 class ValueDecoder:
-    """Decodes values to one type. `schema` is its schema, `converter` reads the values of whole records.
+    """Decodes values to one type. `schema` is the type's schema, and `converter` reads the values of whole records.
 
     Raises (when values are decoded):
-        RecordError: a value cannot be decoded, or cannot be made into one of the schema.
+        RecordError: a value cannot be decoded, or cannot be converted to the schema.
         RegistryUnavailableError: a schema is not archived, and the registry does not answer.
     """
 
@@ -56,11 +56,11 @@ class ValueDecoder:
         return _compile_target(self.schema.text).type
 
     def decode_records(self, batch: pa.RecordBatch) -> pa.Array:
-        """Decode the column `value` of whole records, of one kafka partition, as Arrow reads an object."""
+        """Decode the column `value` of whole records of one kafka partition, as Arrow reads it from an object."""
         return self.decode(build_bytes_payload(batch.column("value")), batch)
 
     def decode(self, payload: Payload, records: pa.RecordBatch) -> pa.Array:
-        """Decode values. Bytes without a schema are as in a record in Kafka: the converter reads them."""
+        """Decode values. The converter reads bytes without a schema, since they are as in a record in Kafka."""
         if not records.num_rows:
             return pa.array([], self.type)
         kafka_partition = records.column("partition")[0].as_py()
@@ -83,7 +83,7 @@ class ValueDecoder:
         return _spread_rows(pieces, len(payload), self.type)
 
     def _raise_misfit(self, kafka_partition: int, offset: int, reason: str) -> None:
-        """Raise RecordError for a value outside of the schema."""
+        """Raise RecordError for a value that cannot be a value of the schema."""
         number = self.schema.schema_id
         target_name = "the schema of the newest object" if number is None else f"schema {number}"
         raise RecordError(
@@ -93,7 +93,7 @@ class ValueDecoder:
 
 
 def convert_values(converter: ConverterSettings, topic: str, raw: pa.BinaryArray, records: pa.RecordBatch) -> Payload:
-    """Convert the bytes of records' values. Raise RecordError for one unreadable by the converter."""
+    """Convert the bytes of records' values. Raise RecordError if the converter cannot read one of them."""
     columns = {name: records.column(name) for name in ("partition", "offset", "headers")}
     converted = RecordConverter(converter, topic, "value").convert(pa.record_batch({**columns, "value": raw}))
     for failure in converted.failures:
@@ -111,11 +111,11 @@ def find_decoder(
     parts: Sequence[ReadPart],
     schema_id: int | None,
 ) -> ValueDecoder | None:
-    """Find the schema for all values of these objects: of this id, else the newest. None if there is none yet.
+    """Find the schema for all values of these objects: by its id, or else the newest. Return None if there is none yet.
 
-    The newest of archived Avro schemas is the last version of the topic's subject named by any of the values. For other
+    The newest archived Avro schema is the last version of the topic's subject named by any of the values. For other
     values it is the schema of the newest object, which is opened to read it. Raises ConfigError if values have no
-    schema, or one without columns; or the schema is not archived.
+    schema, or one without columns, or if the schema is not archived.
     """
     converter = config.records.value
     if converter.registry is not None and archived:
@@ -137,7 +137,7 @@ def find_decoder(
             f"and a value may mean any of them. {_RAW}"
         )
     if schema_id is None and converter.format == "AVRO":
-        # Where the selection has no record, its column is still that of the topic.
+        # If the selection has no record, its column still has the topic's schema.
         schema_id = _choose_newest(
             archived, topic, schema_ids_in_use if envelopes or parts else {s.schema_id for s in archived}
         )
@@ -155,7 +155,7 @@ def find_decoder(
 
 
 def _choose_newest(archived: Sequence[ArchivedSchema], topic: str, schema_ids: set[int]) -> int | None:
-    """Choose the last version of the topic's subject among these ids; None if none of its Avro schemas is there."""
+    """Choose the last Avro version of the topic's subject among these ids. Return None if there is none."""
     subject = f"{topic}-value"
     versions = [
         (subject_version.version, schema.schema_id)
@@ -168,7 +168,7 @@ def _choose_newest(archived: Sequence[ArchivedSchema], topic: str, schema_ids: s
 
 
 def _read_archived(config: ConnectorConfig, converter: ConverterSettings, topic: str, schema_id: int) -> Schema:
-    """Return the archived schema with this id. ConfigError if it cannot be read, or the converter is not Avro's."""
+    """Return the archived schema with this id. Raise ConfigError if it is unreadable or the converter is not Avro's."""
     where = f"connector {config.name}, topic {topic}: schema {schema_id}"
     if converter.format != "AVRO" or converter.registry is None:
         raise ConfigError(f"{where} cannot be read: the connector's value.converter is not AvroConverter")
@@ -185,7 +185,7 @@ def _read_newest(
     segments: Sequence[Segment],
     parts: Sequence[ReadPart],
 ) -> Schema:
-    """Read the schema of a value of the newest object with any value."""
+    """Read the schema of a value in the newest object that has any value."""
     candidates = [*(EnvelopePart(config.store, segment) for segment in segments), *(part.last for part in parts)]
     for part in sorted(candidates, key=lambda part: part.newest_ms, reverse=True):
         for batch in part.batches(()):
@@ -204,7 +204,7 @@ def _read_newest(
 
 
 class _MisfitError(Exception):
-    """A value does not fit the target schema. `row` is its place."""
+    """A value does not fit the target schema. `row` is its position."""
 
     def __init__(self, row: int, why: str) -> None:
         super().__init__(why)
@@ -224,12 +224,12 @@ class _Target:
         self.type: pa.DataType = self._columns.type if self._is_record else self._columns.type.field(0).type
 
     def build(self, payload: Payload, schema: Schema) -> pa.Array:
-        """Build the column of values of one schema, none of them null. Raise _MisfitError if one does not fit."""
+        """Build the column from values of one schema, none of them null. Raise _MisfitError if one does not fit."""
         column = self._build_quickly(payload, schema) if self._is_record else None
         return self._build_objects(payload.objects, schema) if column is None else column
 
     def _build_objects(self, objects: Sequence[Any], schema: Schema) -> pa.Array:
-        """Build the column from decoded values, after converting them to the schema. _MisfitError names a value."""
+        """Build the column from decoded values, after converting them to the schema. A _MisfitError names a value."""
         if schema.text != self._schema.text:
             objects = list(project_values(objects, schema, self._schema))
             for row, value in enumerate(objects):
@@ -248,10 +248,10 @@ class _Target:
             raise
 
     def _build_quickly(self, payload: Payload, schema: Schema) -> pa.Array | None:
-        """Build the column without an object for each value. None if this is not possible.
+        """Build the column without making an object for each value. Return None if this is not possible.
 
-        Fields of both schemas must have types with a lossless cast from one to the other. All others have their
-        default, as in the first value.
+        It must be possible to cast the fields of both schemas without loss. All other fields get their default, as in
+        the first value.
         """
         if payload.raw is None or payload.avro_start is None:
             return None
@@ -283,7 +283,7 @@ _LOSSLESS = (("int", "long"), ("int", "double"), ("float", "double"))
 
 
 def _is_castable(source: Any, target: Any) -> bool:
-    """Return True if the types are the same, or the target is nullable or has more digits."""
+    """Return True if the types are the same, or if the target is nullable or has more digits."""
     if source == target or (source, target) in _LOSSLESS:
         return True
     others = [branch for branch in target if branch != "null"] if isinstance(target, list) else []
@@ -292,7 +292,7 @@ def _is_castable(source: Any, target: Any) -> bool:
 
 @lru_cache
 def _compile_target(text: str) -> _Target:
-    """Return the builder of a column of this Avro schema, made once."""
+    """Return the builder of a column of this Avro schema. It is made once."""
     return _Target(Schema(text))
 
 
@@ -306,7 +306,7 @@ class _RecordTypes:
 
 @lru_cache
 def _list_types(schema: Schema) -> _RecordTypes | None:
-    """List the types of a record's fields. None if it is no record, or a field may have another name."""
+    """List the types of a record's fields. Return None if it is not a record, or if a field has aliases."""
     avro = AvroSchema(schema.avro)
     if avro.kind(avro.root) != "record":
         return None
@@ -317,7 +317,7 @@ def _list_types(schema: Schema) -> _RecordTypes | None:
 
 
 def _spread_rows(pieces: Sequence[tuple[Positions, pa.Array]], size: int, kind: pa.DataType) -> pa.Array:
-    """Put arrays at their rows. All other rows are null."""
+    """Put arrays at their rows. All other rows become null."""
     if len(pieces) == 1 and len(pieces[0][1]) == size:
         return pieces[0][1]
     places = np.full(size, -1, np.int64)

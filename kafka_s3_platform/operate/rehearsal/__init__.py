@@ -1,1 +1,1 @@
-"""Rehearsals: a part of each archive is restored, compared, and removed again."""
+"""Rehearsals. A part of each archive is restored, compared, and removed again."""

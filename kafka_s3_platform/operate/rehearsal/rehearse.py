@@ -1,7 +1,7 @@
-"""Rehearses the return of an archive: restores drawn hours of each topic, compares them, and removes them again.
+"""Rehearses the restore of an archive: restores drawn hours of each topic, compares them, and removes them again.
 
-The restore is the one of disasters, of all topics at once. If something does not come back, each incomplete topic is
-restored once more, alone and without its bad objects, to find the lost hours.
+It is the same restore as after a disaster, of all topics at once. If something does not come back, each incomplete
+topic is restored once more, alone and without its bad objects, to find the lost hours.
 """
 
 import logging
@@ -48,25 +48,25 @@ from kafka_s3_platform.operate.local.ephemeral import run_ephemeral_broker
 logger = logging.getLogger(__name__)
 
 DEFAULT_DAYS = 30
-"""The period of a connector without one in its file."""
+"""The period of a connector whose file names none."""
 
 LONGEST_RUN = timedelta(days=1)
-"""A rehearsal with no document younger than this was killed: its remains go."""
+"""If all documents of a rehearsal are older than this, it was killed, and its remains are removed."""
 
 MOST_REASON = 300
-"""Characters of the reason why hours did not come back."""
+"""The most characters of the reason why hours did not come back."""
 
 HourReasons = Mapping[datetime, str]
-"""Drawn hour -> why it did not come back, empty if it did."""
+"""Maps each drawn hour to the reason why it did not come back, or to an empty text if it did."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """The `hours` of one topic drawn for a rehearsal. `counts` is hour -> its records in the index, for all hours.
+    """The `hours` of one topic drawn for a rehearsal. `counts` maps all hours to their numbers of records in the index.
 
-    `record_bytes`, `undated_records` and `values_only_records`, those of hours with objects that hold values alone, are
-    of the whole topic. `erased` has the records that were erased from days and
-    months: their hours are not kept, so `counts` has them still.
+    `record_bytes`, `undated_records` and `values_only_records` are of the whole topic; the last are those of hours
+    whose objects hold values alone. `erased` has the records erased from days and months. Their hours are not kept, so
+    `counts` still includes them.
     """
 
     topic: str
@@ -79,34 +79,34 @@ class Draw:
 
     @property
     def record_count(self) -> int:
-        """The records of the drawn hours."""
+        """The number of records in the drawn hours."""
         return sum(self.counts.get(hour, 0) for hour in self.hours)
 
     @property
     def most_erased(self) -> int:
-        """The greatest number of records of `hours` that may have been erased."""
+        """The greatest number of the drawn hours' records that may have been erased."""
         return sum(segment.record_count for segment in self.erased if overlaps_hours(segment, self.hours))
 
     @property
     def expected_bytes(self) -> int:
-        """About how many bytes the drawn records have."""
+        """The approximate number of bytes of the drawn records."""
         return self.record_bytes * self.record_count // max(1, sum(self.counts.values()))
 
 
 class Rehearsal:
     """Restores drawn hours of a connector's archive to another Kafka, compares them, and stores the result as evidence.
 
-    `draws` has the due hours of each topic.
+    `draws` has the hours of each topic whose turn it is.
 
     Raises:
-        ConfigError: its objects do not hold whole records, or its hours do not follow records' timestamps, or nothing
-            is archived, or the key of evidence cannot sign.
+        ConfigError: its objects do not hold whole records, its hours are not hours of records' timestamps, nothing is
+            archived, or the key for evidence cannot sign.
     """
 
     def __init__(self, config: ConnectorConfig) -> None:
         _check_format(config)
         self._config = config
-        # Not the id of Dagster's run, which may try again: each rehearsal begins anew, on another Kafka.
+        # Not the id of Dagster's run, which may be retried. Each rehearsal begins anew, on another Kafka.
         self._id = str(uuid4())
         self._key = read_evidence_key(os.environ)
         self._period_days = config.archive.rehearsal_days or DEFAULT_DAYS
@@ -121,7 +121,7 @@ class Rehearsal:
         """Restore, compare and remove the drawn hours. Store the evidence, and return it.
 
         Raises:
-            PlatformError: the target or the store does not answer, or a right is missing. This tells nothing of the
+            PlatformError: the target or the store does not answer, or a right is missing. This tells nothing about the
                 archive, and nothing is stored.
         """
         started_at = datetime.now(timezone.utc)
@@ -166,7 +166,7 @@ class Rehearsal:
         return EvidenceFolder(self._config).add(evidence, self._key)
 
     def _draw(self, topic: str) -> Draw:
-        """Draw the topic's hours for this rehearsal, from the index and from the turns of earlier ones."""
+        """Draw the topic's hours for this rehearsal, from the index and from the turns of earlier rehearsals."""
         lateness = timedelta(milliseconds=self._config.archive.allowed_lateness_ms)
         newest = datetime.now(timezone.utc) - lateness - HOUR
         all_counts = {hour: records for hour, (records, _) in self._snapshot.count_hours(topic, EPOCH).items()}
@@ -175,7 +175,7 @@ class Rehearsal:
         live_chunks = self._snapshot.topic(topic).list_chunks(SegmentFilter("hourly"))
         of_values = {chunk.chunk_start for chunk in live_chunks if not is_mergeable(chunk)}
         erased = self._snapshot.topic(topic).erased
-        # an hour keeps the numbers of its archiving
+        # an hour keeps the numbers it was archived with
         erased_counts = Counter[datetime | None]()
         for segment in erased:
             erased_counts[segment.chunk_start] += segment.record_count if segment.chunk == "hourly" else 0
@@ -194,14 +194,14 @@ class Rehearsal:
         )
 
     def _add_turn(self, draw: Draw, reasons: HourReasons, at: datetime) -> TopicTurns:
-        """Return the topic's turns with this rehearsal's: when each hour came back last, or why it did not."""
+        """Return the topic's turns after this rehearsal: when each hour last came back, or why it did not."""
         turns = self._turns.get(draw.topic)
         return add_turn(turns, reasons, at, self._period_days, draw.counts, draw.record_bytes)
 
     def _rehearse(
         self, config: ConnectorConfig, target: KafkaSettings, runner: TaskRunner
     ) -> tuple[list[ComparedTopic], dict[str, HourReasons], float | None]:
-        """Restore all topics together, then incomplete ones alone. Return the rate of the first restore, too."""
+        """Restore all topics together, then incomplete ones alone. Also return the rate of the first restore."""
         draws = [draw for draw in self.draws if draw.hours]
         requests = [self._request(config, target, draw, f"all-{n}", "fail") for n, draw in enumerate(draws)]
         together = replace(requests[0], topic="all topics", to_topic="a topic each", windows=())
@@ -228,11 +228,11 @@ class Rehearsal:
     def _request(
         self, config: ConnectorConfig, target: KafkaSettings, draw: Draw, name: str, on_error: OnError
     ) -> RestoreRequest:
-        """Make the request to restore a topic's drawn hours to a new topic."""
+        """Make the request that restores a topic's drawn hours to a new topic."""
         return RestoreRequest(
             config=config,
             topic=draw.topic,
-            # Not with the name of the source, which may be as long as a name may be.
+            # Without the name of the source, which may already be as long as a name may be.
             to_topic=f"rehearsal-{self._id}-{name}",
             restore_id=name.partition("-")[0] if on_error == "fail" else name,
             run_id=self._id,
@@ -246,7 +246,7 @@ class Rehearsal:
     def _try_alone(
         self, draw: Draw, request: RestoreRequest, runner: TaskRunner
     ) -> tuple[RestoreReport | None, HourReasons]:
-        """Restore one topic without its bad objects. Errors that say nothing of the archive are raised.
+        """Restore one topic without its bad objects. Raise errors that tell nothing about the archive.
 
         Its hours are counted anew: late records may have come since the draw, or some may have been erased.
         """
@@ -259,9 +259,9 @@ class Rehearsal:
         return report, self._judge(draw, report)
 
     def _judge(self, draw: Draw, report: RestoreReport | None) -> HourReasons:
-        """Return why each drawn hour did not come back, empty if it did.
+        """Return why each drawn hour did not come back, or an empty text if it did.
 
-        An hour came back if none of its objects is bad, and as many records came as the index counts.
+        An hour came back if none of its objects is bad, and if as many records came back as the index counts.
         """
         if report is None or report.failure or not report.verified:
             return dict.fromkeys(draw.hours, report.failure if report and report.failure else "not restored")
@@ -269,7 +269,7 @@ class Rehearsal:
         bad_segments = [segment for segment in segments if not set(report.left_out).isdisjoint(segment.keys)]
         unknown_keys = set(report.left_out).difference(*(segment.keys for segment in bad_segments))
         expected = draw.record_count - sum(segment.record_count for segment in bad_segments)
-        # The object of a day has records of other hours too, so what it would have given is not known.
+        # The object of a day also has records of other hours, so its number of lost records is not known.
         is_counted = all(segment.chunk == "hourly" for segment in bad_segments)
         # records out of range may be of these times too, and the index counts them for no hour
         dated_count = report.record_count - report.out_of_range_count
@@ -299,7 +299,7 @@ def _check_format(config: ConnectorConfig) -> None:
 
 
 def _describe(draw: Draw, report: RestoreReport | None, reasons: HourReasons) -> ComparedTopic:
-    """Return the evidence of a topic: the compared records, and the reasons of lost hours."""
+    """Return the evidence about a topic: the compared records, and the reasons for lost hours."""
     nothing = ComparedTopic(
         topic=draw.topic, compared_with="nothing", records=0, record_bytes=0, verdict="", is_complete=False
     )
@@ -326,7 +326,7 @@ def _describe(draw: Draw, report: RestoreReport | None, reasons: HourReasons) ->
 
 
 def _remove_traces(store: ObjectStore, folder: str, rehearsal_id: str, target: KafkaSettings) -> None:
-    """Delete the topics and documents of this rehearsal, and those of killed ones. Log a failure."""
+    """Delete the topics and documents of this rehearsal and of killed ones. If something cannot be deleted, log it."""
     newest_killed = datetime.now(timezone.utc) - LONGEST_RUN
     documents: dict[str, list[ObjectInfo]] = defaultdict(list)
     try:
@@ -341,9 +341,9 @@ def _remove_traces(store: ObjectStore, folder: str, rehearsal_id: str, target: K
 
 
 def _remove_one(store: ObjectStore, admin: ClusterAdmin, objects: Sequence[ObjectInfo]) -> None:
-    """Delete the documents of one rehearsal, and the topics of its plans."""
+    """Delete the documents of one rehearsal, and the topics its plans name."""
     for info in objects:
-        # Most documents are none of a plan. Those of plans name the topics by their ids.
+        # Most documents are not plans. A plan names the topics with their ids.
         with suppress(IntegrityError, PreflightError):
             plan = TopicsPlan.from_json(store.get(info.key), info.key) if info.key.endswith(".json") else None
             for topic, start in ((plan and plan.starts) or {}).items():
@@ -356,14 +356,14 @@ def _remove_one(store: ObjectStore, admin: ClusterAdmin, objects: Sequence[Objec
 def rehearse_archive(
     config: ConnectorConfig, spark: SparkResource, target: KafkaSettings | None = None
 ) -> Evidence | None:
-    """Rehearse the due hours of a connector. None if it has no past hour with records.
+    """Rehearse the due hours of a connector. Return None if it has no past hour with records.
 
-    Without `target` a Kafka is started for it, and ends with this process in any case.
+    Without `target`, a Kafka is started for it. This Kafka ends with the process, however the process ends.
 
     Raises:
-        ConfigError: it cannot be rehearsed, see `Rehearsal` and `run_ephemeral_broker`; or Spark's tasks run on other
-            machines, out of reach of this Kafka.
-        PlatformError: something does not answer. Nothing is told of the archive then.
+        ConfigError: it cannot be rehearsed (see `Rehearsal` and `run_ephemeral_broker`), or Spark's tasks run on other
+            machines, which cannot reach this Kafka.
+        PlatformError: something does not answer. This tells nothing about the archive.
     """
     rehearsal = Rehearsal(config)
     if not any(draw.hours for draw in rehearsal.draws):
@@ -381,7 +381,7 @@ def rehearse_archive(
 
 
 def check_rehearsal(evidence: Evidence) -> None:
-    """Raise IntegrityError if some of the rehearsed hours did not come back, with the topics and the reasons."""
+    """Raise IntegrityError, with the topics and the reasons, if some of the rehearsed hours did not come back."""
     if failed_topics := [topic for topic in evidence.topics if not topic.is_complete]:
         lines = "".join(f"\n{topic.topic}: {'; '.join((topic.verdict, *topic.left_out))}" for topic in failed_topics)
         raise IntegrityError(

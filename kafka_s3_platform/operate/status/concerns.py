@@ -1,6 +1,6 @@
-"""Lists concerns, the nearest loss first, for the page, `kafka-s3 health`, `/health`, mails and alerts.
+"""Lists what needs attention, the nearest loss first, for the page, `kafka-s3 health`, `/health`, mails and alerts.
 
-Topics with the same sentence are one concern, with their number.
+A *concern* is a sentence about a connector or its topics. Topics with the same sentence are one concern.
 """
 
 import math
@@ -18,10 +18,10 @@ ConcernKind = Literal["loss", "broken", "silent", "unknown", "failed", "late", "
 
 @dataclass(frozen=True)
 class AlertCondition:
-    """A kind of concern. `section` is a heading of the documentation.
+    """The properties of a kind of concern. `section` is a heading of the documentation.
 
-    `check` is the health check that fails by it, empty if none does. `advice` is for mails: without it there is none.
-    `alerts` are names of alerts in `deploy/prometheus`.
+    `check` is the health check that fails because of it, or empty. `advice` is for mails: without it, none is sent.
+    `alerts` are the names of its alerts in `deploy/prometheus`.
     """
 
     severity: Literal["critical", "warning"]
@@ -47,7 +47,7 @@ CONDITIONS: Mapping[ConcernKind, AlertCondition] = {
     "broken": AlertCondition(
         "critical", "docs/rehearsal.md#what-did-not-come-back", "rehearsal", alerts=("KafkaS3NotComingBack",)
     ),
-    # it fails no check: that something is not known does
+    # it fails no check, but being unable to know something does
     "silent": AlertCondition("critical", _LATE, "", _WAIT, ("KafkaS3KafkaDown", "KafkaS3StoreDown")),
     "unknown": AlertCondition("critical", _LATE, "reachable", _CORRECT, ("KafkaS3NotKnown",)),
     "failed": AlertCondition(
@@ -59,10 +59,9 @@ CONDITIONS: Mapping[ConcernKind, AlertCondition] = {
     "removed": AlertCondition("warning", "docs/operating.md#what-was-removed"),
     "check": AlertCondition("critical", ""),
 }
-"""The nearest loss comes first, then causes, then late work, as a rule their effect.
+"""The nearest loss comes first, then causes, then late work, which is usually their effect.
 
-Of removals, somebody may not know. `check` is a sentence of a user's own health check, or of the lag's.
-"""
+Somebody may not know of a removal. `check` is a sentence from a user's own health check, or from the lag's."""
 
 _ORDER = [*CONDITIONS]
 
@@ -71,7 +70,7 @@ _ORDER = [*CONDITIONS]
 class Concern:
     """A sentence about `topics` of a connector, and `others` of other connectors. Without topics, about the connector.
 
-    `own_check` is the name of the user's health check behind it. Such a concern is about no connector.
+    `own_check` is the name of the user's health check that says so. Such a concern is about no connector.
     """
 
     kind: ConcernKind
@@ -103,7 +102,7 @@ class Concern:
 
     @property
     def check(self) -> str:
-        """The name of the health check that fails by it, empty if none does."""
+        """The name of the health check that fails because of it, or empty if none does."""
         return self.own_check or self.condition.check
 
     @property
@@ -147,7 +146,7 @@ def _describe_failure(run: FailedRun) -> str:
 
 
 def _list_rehearsals(health: ConnectorHealth) -> Iterator[Concern]:
-    """Yield the concerns of hours lost in a rehearsal, and of overdue rehearsals."""
+    """Yield the concerns about hours that did not come back in a rehearsal, and about overdue rehearsals."""
     groups: dict[tuple[ConcernKind, str], list[str]] = defaultdict(list)
     for topic in health.topics:
         if topic.turns and (failed := topic.turns.failed):

@@ -1,4 +1,4 @@
-"""Finds the health of a connector's topics: Kafka is asked about many topics at once, and the index is read once."""
+"""Finds the health of a connector's topics. Asks Kafka about many topics at once, and reads the index once."""
 
 import logging
 import os
@@ -39,7 +39,7 @@ BROKER_SECONDS = 5.0
 """The longest wait for one answer of the broker."""
 
 AT_ONCE = 8
-"""Number of connectors looked at in parallel."""
+"""The number of connectors looked at in parallel."""
 
 
 FirstLooks = Mapping[tuple[str, str], datetime]
@@ -49,7 +49,7 @@ FirstLooks = Mapping[tuple[str, str], datetime]
 def look_at_connectors(
     configs: Sequence[ConnectorConfig], seconds: float, first_looks: FirstLooks | None = None
 ) -> list[ConnectorHealth]:
-    """Find the health of connectors, AT_ONCE at a time: one with a silent cluster holds up no other."""
+    """Find the health of connectors, AT_ONCE at a time. If one cluster does not answer, no other connector waits."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
         return [*pool.map(lambda config: look_at_connector(config, seconds, first_looks), configs)]
 
@@ -57,10 +57,10 @@ def look_at_connectors(
 def look_at_connector(
     config: ConnectorConfig, seconds: float, first_looks: FirstLooks | None = None
 ) -> ConnectorHealth:
-    """Find the health of all topics of a connector, in about `seconds`. Silence is reported as unknown.
+    """Find the health of all topics of a connector, in about `seconds`.
 
-    A source connector has no topics here. A process with repeated looks passes `first_looks`. Then the archived records
-    are counted, too.
+    Anything that does not answer is reported as unknown. A source connector has no topics here. A process with repeated
+    looks passes `first_looks`. Then the archived records are counted too.
     """
     health = ConnectorHealth(config.name, datetime.now(timezone.utc), is_source=config.source is not None)
     if config.source is not None:
@@ -76,13 +76,13 @@ def look_at_connector(
         is_kafka_up = False if isinstance(err, BrokerUnavailableError) else None
         return replace(health, error=str(err), is_kafka_up=is_kafka_up)
     except Exception as err:
-        # a defect of ours hides this connector only
+        # a defect of ours hides only this connector
         logger.exception("connector %s", config.name)
         return replace(health, error=f"{type(err).__name__}: {err}")
 
 
 def _resolve_topics(config: ConnectorConfig, folder: Path, deadline: Deadline) -> ConnectorConfig:
-    """Return the connector with its present topics, or with the remembered ones if the store is silent or too slow."""
+    """Return the connector with the topics matching now, or with remembered ones if the store is silent or too slow."""
     try:
         return deadline.read_store("the list of topics", partial(resolve_now, config, folder), share=0.5)
     except StoreUnavailableError:
@@ -104,7 +104,7 @@ def _look_at_topics(
 
 
 def _add_evidence(health: ConnectorHealth, config: ConnectorConfig, deadline: Deadline) -> ConnectorHealth:
-    """Add when each topic last came back, and its turns in rehearsals, as the connector's newest evidence tells."""
+    """Add when each topic last came back, and its turns in rehearsals, from the connector's newest evidence."""
     try:
         evidence = deadline.read_store("the newest evidence", EvidenceFolder(config).read_newest)
     except PlatformError as err:
@@ -124,9 +124,9 @@ def _add_evidence(health: ConnectorHealth, config: ConnectorConfig, deadline: De
 
 
 class _TopicsLook:
-    """Finds the health of one topic of a connector after the other.
+    """Finds the health of a connector's topics, one after the other.
 
-    The topics share a cluster and a store: after some in a row without an answer, the others are not asked about.
+    The topics share a cluster and a store, so after several in a row without an answer, the others are not asked about.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class _TopicsLook:
         self._silent_store = ""
 
     def find_health(self, topic: ArchivedTopic) -> TopicHealth:
-        """Return the topic's health. A missing answer is in it as an error."""
+        """Return the topic's health. If something did not answer, the health has this as an error."""
         kafka_error = str(self._silent_kafka or "")
         store_error = ""
         backlog = None
@@ -176,19 +176,19 @@ class _TopicsLook:
         return _add_backlog(health, backlog, first_look)
 
     def _note_silent_store(self, err: StoreUnavailableError) -> str:
-        """Return the first such error of the look for all topics: they share the index, and one reason is enough."""
+        """Return the first such error for all topics, because they share the index, and one reason is enough."""
         self._silent_store = self._silent_store or str(err)
         return self._silent_store
 
     @property
     def is_store_up(self) -> bool | None:
-        """True if the store answers. None if it was not asked."""
+        """True if the store answers, or None if it was not asked."""
         if self._silent_store:
             return False
         return True if self._archived or self._store_errors else None
 
     def _read(self, topic: ArchivedTopic) -> Backlog | None:
-        """Return the topic's backlog. None if the cluster does not answer: then only its index is read."""
+        """Return the topic's backlog, or None if the cluster does not answer. Then only the topic's index is read."""
         if self._silence.error is not None:
             raise self._silence.error
         backlog = None
@@ -204,7 +204,7 @@ class _TopicsLook:
         return backlog
 
     def _read_archived(self, topic: ArchivedTopic) -> Archived:
-        """Read the topic's index, and note its contents, or its error."""
+        """Read the topic's index, and note its contents, or the error."""
         try:
             archived = read_archived(topic, self._index, is_known=True)
             totals = self._index.read(topic, _count_totals) if self._first_looks is not None else None
@@ -236,7 +236,7 @@ def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
 
 
 def _find_silence(admin: ClusterAdmin) -> BrokerUnavailableError | None:
-    """Return the error of a completely silent cluster. Other errors are reported for each topic."""
+    """Return the error of a cluster that does not answer at all. Other errors are reported for each topic."""
     try:
         admin.describe_cluster()
     except BrokerUnavailableError as err:
@@ -247,7 +247,7 @@ def _find_silence(admin: ClusterAdmin) -> BrokerUnavailableError | None:
 
 
 def _add_archived(health: TopicHealth, topic: ArchivedTopic, archived: Archived) -> TopicHealth:
-    """Add the facts of the index alone: the newest complete hour, and the number of unresolved offsets."""
+    """Add the facts the index alone shows: the newest complete hour, and the number of unresolved offsets."""
     first = topic.start_hour
     newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, first)
     complete = None if newest is None else archived.state.judge.find_newest_complete(first, newest, topic.lateness)
@@ -256,7 +256,7 @@ def _add_archived(health: TopicHealth, topic: ArchivedTopic, archived: Archived)
 
 
 def _add_backlog(health: TopicHealth, backlog: Backlog, first_look: datetime | None) -> TopicHealth:
-    """Add lag, risk and the oldest incomplete hour. If something does not answer, leave out what it could change."""
+    """Add lag, risk and the oldest incomplete hour, but leave out anything a missing answer could change."""
     try:
         risk = find_risk(backlog, first_look)
         retention_left = find_retention_left(backlog)
@@ -265,7 +265,7 @@ def _add_backlog(health: TopicHealth, backlog: Backlog, first_look: datetime | N
         return replace(health, kafka_error=str(err))
     lag = None if backlog.undecided else sum(backlog.lag.values())
     if backlog.silent_store is not None:
-        # the index is as it was read last: what was at risk then may be archived by now, and nothing is fine by that
+        # the index is as it was last read: what was at risk then may be archived by now, and cannot be called fine
         return replace(health, lag=lag, risk=risk if risk.level is not Level.FINE else None)
     health = replace(health, risk=risk, oldest_incomplete=oldest, lag=lag)
     health = replace(health, retention_left=None if backlog.undecided else _bound_retention(retention_left))
@@ -275,16 +275,16 @@ def _add_backlog(health: TopicHealth, backlog: Backlog, first_look: datetime | N
 
 
 def _bound_retention(retention_left: RetentionLeft | None) -> float | None:
-    """Return the seconds until Kafka deletes records, 0 if nobody knows their age, None if it deletes none."""
+    """Return the seconds until Kafka deletes records, 0 if their age is not known, or None if it deletes none."""
     if retention_left is None:
         return None
     return max(0.0, retention_left.seconds) if retention_left.is_age_known else 0.0
 
 
 def _find_oldest_incomplete(backlog: Backlog) -> datetime | None:
-    """Return the oldest incomplete hour of the past: a due one, or one with unresolved offsets.
+    """Return the oldest incomplete hour of the past: a due hour, or one with unresolved offsets.
 
-    An hour without records may be due, since nobody asked for it, and complete.
+    An hour without records may be due, because nobody has asked for it, and yet be complete.
     """
     state = backlog.state
     due_hours = (hour for hour in backlog.hours_left if not state.judge.is_complete(hour, backlog.topic.lateness))

@@ -1,1 +1,1 @@
-"""One Spark session for many runs of a user on one machine, in a process of its own (ADR 35)."""
+"""A Spark session in a process of its own, for many runs of one user on one machine (ADR 35)."""

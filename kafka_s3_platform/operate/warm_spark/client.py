@@ -1,4 +1,4 @@
-"""Runs tasks on a warm Spark. Each task is a connection: its end tells either side that the other one is gone."""
+"""Runs tasks on a warm Spark. Each task has a connection. Its end tells either side that the other one is gone."""
 
 import pickle
 import threading
@@ -24,14 +24,14 @@ from kafka_s3_platform.operate.warm_spark.wire import (
 )
 
 GREETING_SECONDS = 10.0
-"""Silence of a server after which a run uses a session of its own. A server answers in milliseconds."""
+"""The silence of a server after which a run uses a session of its own. A server answers in milliseconds."""
 
 START_SECONDS = 120.0
-"""The longest time for the start of a live server's session."""
+"""The longest time a live server may take to start its session."""
 
 
 class NoWarmSparkError(Exception):
-    """There is no warm Spark to use. The text has the reason."""
+    """There is no warm Spark to use. The text gives the reason."""
 
 
 class SparkTaskError(RuntimeError):
@@ -46,13 +46,13 @@ class WarmSpark:
     peer: Peer
     """The connection of the greeting. While it is open, the server has a client."""
     pid: int
-    """The server's process id. The kernel knows only the maker of the socket, a process already ended."""
+    """The server's process id. The kernel knows only the process that made the socket, which has ended."""
     at_once: int
     """The greatest number of a run's tasks at once."""
 
 
 def find_warm_spark(launch: Callable[[], None] | None) -> WarmSpark:
-    """Connect to this process's warm Spark, or start one with `launch`, unless None. Raises NoWarmSparkError."""
+    """Connect to this process's warm Spark, or start one with `launch`, unless it is None. Raises NoWarmSparkError."""
     try:
         return _greet_or_launch(launch)
     except FileNotFoundError as err:
@@ -64,7 +64,7 @@ def find_warm_spark(launch: Callable[[], None] | None) -> WarmSpark:
 
 
 def _greet_or_launch(launch: Callable[[], None] | None) -> WarmSpark:
-    """Return the warm Spark for this process. Without one, `launch` starts it; with None, the error is raised."""
+    """Return the warm Spark for this process, or start one with `launch`. If `launch` is None, raise the error."""
     folder = find_folder()
     path = find_socket(folder, identify_process())
     try:
@@ -78,7 +78,7 @@ def _greet_or_launch(launch: Callable[[], None] | None) -> WarmSpark:
 
 
 def greet_server(path: Path, silence_seconds: float = GREETING_SECONDS) -> WarmSpark:
-    """Connect to the socket of a warm Spark, and wait until its session is there.
+    """Connect to the socket of a warm Spark, and wait until its session has started.
 
     Raises PeerGoneError if nobody answers, and NoWarmSparkError if the session does not start.
     """
@@ -99,13 +99,13 @@ def greet_server(path: Path, silence_seconds: float = GREETING_SECONDS) -> WarmS
 
 
 class WarmRunner(GroupingRunner):
-    """Runs tasks on a warm Spark. If this ends, so do the tasks, with a TransientError."""
+    """Runs tasks on a warm Spark. If it ends, its tasks fail with a TransientError."""
 
     def __init__(self, warm: WarmSpark) -> None:
         self._warm = warm
 
     def start(self) -> None:
-        # The server says nothing before it gets a task. What can be read is the end.
+        # The server sends nothing before it gets a task, so anything to read is the end of the connection.
         if self._warm.peer.is_readable(0):
             raise _make_error(self._warm, "before the first task")
 
@@ -117,7 +117,7 @@ class WarmRunner(GroupingRunner):
         yield from run_in_threads(run_task, tasks, self.at_once(max_concurrent), running_tasks.cancel)
 
     def at_once(self, max_concurrent: int) -> int:
-        """Return this machine's number of cores at most, as in a session of the run's own."""
+        """Return at most this machine's number of cores, as in a session of the run's own."""
         return min(max_concurrent, self._warm.at_once)
 
 
@@ -144,14 +144,14 @@ class _RunningTasks:
         return outcome.unwrap()
 
     def cancel(self) -> None:
-        """Ask the server to cancel the running tasks. It answers each of them when this is done."""
+        """Ask the server to cancel the running tasks. It answers each task once this is done."""
         with self._lock:
             self._is_cancelled = True
             for peer in self._peers:
                 peer.end_sending()
 
     def _await_answer(self, peer: Peer, pickled: bytes) -> tuple[FrameKind, bytes]:
-        """Send the task and return its answer. Beats in between are signs of the server's life."""
+        """Send the task and return its answer. Beats in between show the server is alive."""
         with self._lock:
             self._peers.add(peer)
             if self._is_cancelled:
@@ -168,7 +168,7 @@ class _RunningTasks:
 
 
 def _make_error(warm: WarmSpark, when: str) -> SparkUnavailableError:
-    """Return the error for a run after the end of its warm Spark."""
+    """Return the error for a run whose warm Spark has ended."""
     return SparkUnavailableError(
         f"the warm Spark (process {warm.pid}) ended {when}. Perhaps it was killed, suspended or out of memory: "
         f"{find_log(warm.path)} may explain more. Run again: what was committed stays"

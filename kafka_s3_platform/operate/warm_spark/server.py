@@ -1,8 +1,8 @@
-"""Starts the server of a warm Spark: it holds a session and runs tasks for processes of its user.
+"""Starts the server of a warm Spark. It holds a session, and runs tasks for processes of its user.
 
-It is started once: a process makes the socket, and leaves a child behind to serve it. The server knows a task as bytes
-alone, and a Python worker unpickles them. So it never imports the modules of tasks. A *beat* is a frame sent as a sign
-of life of the server and its JVM.
+It is started once: a process makes the socket, and leaves a child behind to serve it. To the server, a task is only
+bytes. A Python worker unpickles them, so the server never imports what tasks import. A *beat* is a frame to show that
+the server and its JVM are alive.
 """
 
 import logging
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STALE_SECONDS = 5.0
-"""Age of the JVM's last answer from which the JVM counts as not answering."""
+"""The age of the JVM's last answer from which on the JVM counts as not answering."""
 
 END_SECONDS = 10.0
-"""The longest time for the JVM's end."""
+"""The longest time the JVM may take to end."""
 
 FAILED_SERVER_SECONDS = 5.0
-"""Time a server stays after a failed start, to send clients the reason."""
+"""The time a server stays after a failed start, to send clients the reason."""
 
 
 class WarmServer:
@@ -71,7 +71,7 @@ class WarmServer:
         self._used = self._answered = time.monotonic()
 
     def serve(self, start: "Callable[[], tuple[SparkSession, int]]") -> None:
-        """Start the session, and serve it to the end. `start` returns it, and the number of tasks at once."""
+        """Start the session, and serve it to the end. `start` returns the session, and the number of tasks at once."""
         signal.signal(signal.SIGTERM, lambda *_: self._ending.set())
         threading.Thread(target=self._accept, daemon=True).start()
         try:
@@ -102,7 +102,7 @@ class WarmServer:
         logger.info("warm Spark: ends: %s", reason)
 
     def _begin_end(self) -> str | None:
-        """Return why the server has to end now, None to go on. Once it ends, it greets no other client."""
+        """Return why the server has to end now, or None to go on. Once it ends, it greets no other client."""
         with self._lock:
             reason = None if self._clients else self._find_end_reason()
             if reason is not None:
@@ -110,7 +110,7 @@ class WarmServer:
             return reason
 
     def _find_end_reason(self) -> str | None:
-        """Return why a server without clients has to end: another one, no socket, or no use. None to go on."""
+        """Return why a server without clients has to end (another server, no socket, or no use), or None to go on."""
         idle = time.monotonic() - self._used
         if self._retired:
             return "another one takes its place"
@@ -129,7 +129,7 @@ class WarmServer:
             self._path.unlink(missing_ok=True)
 
     def _end_after_jvm(self, jvm: "subprocess.Popen[bytes]") -> None:
-        """Wait for the JVM's end, then end this process: clients notice, and new clients start another server."""
+        """Wait for the JVM's end, then end this process. Clients notice this, and new clients start another server."""
         status = jvm.wait()
         if self._ending.is_set():
             return
@@ -138,7 +138,7 @@ class WarmServer:
         os._exit(1)
 
     def _probe_jvm(self) -> None:
-        """Call the JVM again and again, and note when it answered: while it does not, clients get no sign of life."""
+        """Call the JVM repeatedly, and note the time of its answers. While it does not answer, clients get no beats."""
         while not self._ending.wait(BEAT_SECONDS):
             self._context._jvm.System.nanoTime()  # noqa: SLF001 - any call will do
             self._answered = time.monotonic()
@@ -164,7 +164,7 @@ class WarmServer:
             threading.Thread(target=self._serve_client, args=(peer,), daemon=True).start()
 
     def _serve_client(self, peer: Peer) -> None:
-        """Greet a client, and do the one thing it asks for: a task, or to retire. Count it while it is there."""
+        """Greet a client, and do the one thing it asks for: run a task, or retire. Count it while it is connected."""
         try:
             with peer:
                 self._greet(peer)
@@ -181,7 +181,7 @@ class WarmServer:
                 self._used = time.monotonic()
 
     def _greet(self, peer: Peer) -> None:
-        """Send the client signs of life until the session is there, then this process's id. Else PeerGoneError."""
+        """Send the client beats until the session has started, then this process's id. Else raise PeerGoneError."""
         while not self._started.wait(BEAT_SECONDS):
             peer.send(FrameKind.BEAT)
         if self._failure is not None:
@@ -213,7 +213,7 @@ class WarmServer:
     def _run_job(self, peer: Peer, sending: threading.Lock, group: str, pickled: bytes) -> None:
         """Run the task as a Spark job of its own, and send its result or its error.
 
-        If Spark itself has died, nothing is sent: the end of the connection shows it to the client.
+        If Spark itself has died, nothing is sent. The end of the connection tells the client.
         """
         from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -236,7 +236,7 @@ class WarmServer:
 
 
 def _end_session(session: "SparkSession", jvm: "subprocess.Popen[bytes]") -> None:
-    """End the session, its JVM and with it its Python workers. A suspended JVM does not end by itself."""
+    """End the session and its JVM, and with it the Python workers. A suspended JVM does not end by itself."""
     ending = threading.Thread(target=end_java, args=(session,), daemon=True)
     ending.start()
     ending.join(END_SECONDS)
@@ -244,17 +244,17 @@ def _end_session(session: "SparkSession", jvm: "subprocess.Popen[bytes]") -> Non
 
 
 ALIVE_SECONDS = 5.0
-"""Silence of a server after which another one takes its socket."""
+"""The silence of a server after which another server takes its socket."""
 
 LAUNCH_SECONDS = 60.0
 """The longest time until a new server's socket exists."""
 
-# Python imports from the working directory first, where somebody may have left a module: not from there.
+# Python imports from the working directory first, where somebody may have left a module, so it is removed.
 _MAIN = "import sys; sys.path[:] = [p for p in sys.path if p]; from {} import {} as main; main()"
 
 
 def launch_server(main: Callable[[], None]) -> None:
-    """Start a process that calls `main` to become a server, and wait for its socket. OSError has its output."""
+    """Start a process that calls `main` to become a server, and wait for its socket. An OSError has its output."""
     command = [sys.executable, "-c", _MAIN.format(main.__module__, main.__qualname__)]
     try:
         finished = subprocess.run(
@@ -269,7 +269,7 @@ def launch_server(main: Callable[[], None]) -> None:
 def become_server(start: "Callable[[], tuple[SparkSession, int]]", idle_seconds: float) -> None:
     """Make the socket of this process's identity, and serve it in a child, while this process ends.
 
-    Do nothing if another process serves it. `start` is called in the child; before, no thread may run.
+    Do nothing if another process serves it. `start` is called in the child. Before that, no thread may run.
     """
     os.umask(0o077)
     identity = identify_process()
@@ -291,7 +291,7 @@ def become_server(start: "Callable[[], tuple[SparkSession, int]]", idle_seconds:
 
 
 def retire_servers(folder: Path, place: str, own_path: Path | None = None) -> int:
-    """Have the servers of a place or a home end with their last client, whatever their version. Return their number."""
+    """Make the servers of a place or a home end with their last client, whatever their version. Return their number."""
     count = 0
     for path in folder.glob(f"{place}-*.sock"):
         if path == own_path:
@@ -318,7 +318,7 @@ def _has_live_server(path: Path) -> bool:
 
 
 def _remove_dead(folder: Path) -> None:
-    """Remove the sockets of killed servers, and the logs of all ended ones."""
+    """Remove the sockets of servers that were killed, and the logs of all servers that have ended."""
     for path in folder.glob("*.sock"):
         try:
             connect(path).close()
@@ -341,7 +341,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _detach(log: Path) -> None:
-    """Redirect this process's output to the log: the process that started it waits for the end of the old output."""
+    """Redirect this process's output to the log. The process that started it waits for the end of the old output."""
     log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     null_descriptor = os.open(os.devnull, os.O_RDONLY)
     for source, standard in ((null_descriptor, 0), (log_descriptor, 1), (log_descriptor, 2)):

@@ -1,10 +1,10 @@
 """Finds a warm Spark, and exchanges frames with it, each of a kind and a length.
 
-Its socket is in a folder of the user's, and its name is a digest of everything read by its tasks. A client computes the
-same digest for itself, and uses only the socket of this name.
+The socket of a warm Spark is in a folder of the user, and its name is a digest of everything its tasks read. A client
+computes the same digest for itself, and uses only the socket of this name.
 
-A task comes pickled, and a pickle is code: whoever can connect can run code as this user. So nobody else can. The
-folder is closed to others, and each side asks the kernel for the user of the other process.
+A task comes pickled, and a pickle is code, so whoever can connect can run code as this user. Therefore nobody else can
+connect: the folder is closed to others, and each side asks the kernel for the user of the other process.
 """
 
 import hashlib
@@ -40,13 +40,13 @@ UNREAD = frozenset(
         *(environment.WARM_SPARK, environment.DAGSTER_URL),
     }
 )
-"""Variables unseen by tasks: of terminals, shells, sessions, make, and our own for drivers only."""
+"""Variables tasks do not read: variables of terminals, shells, sessions and make, and our own for drivers only."""
 
 UNREAD_PREFIXES = (
     *("DAGSTER_", environment.LOCAL_PREFIX, "SSH_", "XDG_SESSION_", "PYTEST_"),
     *("TERM_", "TMUX", "VTE_", "ITERM_", "KITTY_", "GNOME_TERMINAL_", "KONSOLE_", "ALACRITTY_", "VSCODE_"),
 )
-"""Prefixes of other variables unseen by tasks. Every other variable counts: libraries and plug-ins may read any."""
+"""Prefixes of other variables tasks do not read. Any other counts, because libraries and plug-ins may read it."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,18 @@ class Identity:
     """Two processes with the same identity would start the same Spark for the same tasks."""
 
     home: str
-    """Digest of the working directory and the Python."""
+    """The digest of the working directory and the Python."""
     place: str
-    """`home`, and a digest of the environment, limits and niceness. It stays when something is installed anew."""
+    """`home`, and a digest of the environment, limits and niceness. It stays the same after a new installation."""
     version: str
-    """Digest of the installed packages, of Spark's properties, and of the inode of the working directory."""
+    """The digest of the installed packages, Spark's properties, and the inode of the working directory."""
 
 
 def identify_process(env: Mapping[str, str] = os.environ) -> Identity:
-    """Return a digest of all inputs of this process's Spark. Processes with the same digest share one Spark."""
+    """Return a digest of all that decides which Spark this process starts. Processes with the same digest share it."""
     read_variables = {name: value for name, value in env.items() if may_be_read(name)}
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
-    # The three parts are the name of a socket, of which the kernel takes about 100 characters with its folder.
+    # The three parts name a socket. The kernel takes about 100 characters of its path.
     home = _digest(str(Path.cwd()).encode(), os.path.normpath(sys.executable).encode())[:8]
     surroundings = [sorted(read_variables.items()), limits, os.nice(0)]
     place = f"{home}-{_digest(json.dumps(surroundings).encode())[:12]}"
@@ -78,16 +78,16 @@ def may_be_read(variable: str) -> bool:
 
 
 def delete_unread_variables() -> None:
-    """Delete from this process's environment the variables that no task sees: they belong to its first client."""
+    """Delete from this process's environment the variables tasks do not read. They are its first client's."""
     for name in [*os.environ]:
         if not may_be_read(name):
             del os.environ[name]
 
 
 def _list_installation(env: Mapping[str, str]) -> Iterator[bytes]:
-    """Yield everything with an effect on a warm Spark: Python, folder, package, settings and Java."""
+    """Yield everything that affects a warm Spark: Python, folder, package, settings and Java."""
     yield sys.version.encode()
-    # a server stays in its folder when that is renamed, and another one gets the name
+    # if a server's folder is renamed, the server stays in it, and another folder may get the name
     folder = Path.cwd().stat()
     yield f"{folder.st_dev} {folder.st_ino}".encode()
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -102,7 +102,7 @@ def _list_installation(env: Mapping[str, str]) -> Iterator[bytes]:
 
 
 def _list_settings(env: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the files of settings for Spark's start, present or not."""
+    """Yield the settings files Spark's start reads, even if they do not exist."""
     if named := env.get(environment.SPARK_CONF):
         yield Path(named).absolute()
     folder = Path(env.get("SPARK_CONF_DIR") or find_pyspark_jars().parent / "conf")
@@ -111,7 +111,7 @@ def _list_settings(env: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _describe_java(env: Mapping[str, str]) -> str:
-    """Describe the Java without starting it: the file, its size and its time."""
+    """Describe the Java without starting it, by its file, size and time."""
     home = env.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin")) if home else env.get("PATH"))
     if java is None:
@@ -121,7 +121,7 @@ def _describe_java(env: Mapping[str, str]) -> str:
 
 
 def _digest(*parts: bytes) -> str:
-    """Digest the parts, each with its length: so two lists of parts with the same bytes have two digests."""
+    """Digest the parts, each with its length, so different lists of parts have different digests."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
         digest.update(len(part).to_bytes(8, "big"))
@@ -130,18 +130,18 @@ def _digest(*parts: bytes) -> str:
 
 
 SILENCE_SECONDS = 30.0
-"""Silence after which the other side counts as gone: it is suspended, or its JVM is."""
+"""The silence after which the other side counts as gone, because it or its JVM is suspended."""
 
 BEAT_SECONDS = 1.0
-"""Time between two heartbeats of a server to a waiting client."""
+"""The time between two beats of a server to a waiting client."""
 
 MAX_FRAME = 1 << 30
-"""The longest body of a frame: Spark's own limit of the results of a job (`spark.driver.maxResultSize`)."""
+"""The longest body of a frame: Spark's own limit for a job's results (`spark.driver.maxResultSize`)."""
 
 _HEAD = struct.Struct(">BQ")
 
 _PEER = struct.Struct("3i")
-"""Process id, user id and group id of the process at the other end, as Linux gives them."""
+"""The ids of the process, user and group at the other end, as Linux gives them."""
 
 
 class FrameKind(IntEnum):
@@ -152,23 +152,23 @@ class FrameKind(IntEnum):
     """The session has started. The body is the server's process id, and the most tasks of a run at once."""
     TASK = 2
     RETIRE = 3
-    """Another server takes this one's place: end with the last client."""
+    """Another server takes this one's place, so this one has to end with its last client."""
     RESULT = 4
     FAILED = 5
     """The body is Spark's error."""
 
 
 class PeerGoneError(Exception):
-    """The other side ended, or shows no sign of life."""
+    """The other side has ended, or shows no sign of life."""
 
 
 class ForeignFolderError(OSError):
-    """The folder of the sockets is not this user's alone."""
+    """The folder of the sockets is not only this user's."""
 
 
 @final
 class Peer:
-    """One end of a connection. Only processes of this user get one."""
+    """One end of a connection. Only this user's processes can connect."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -187,7 +187,7 @@ class Peer:
             raise PeerGoneError(str(err)) from err
 
     def receive(self, seconds: float | None = None) -> tuple[FrameKind, bytes]:
-        """Receive the next frame: wait `seconds` for each part of it, for ever if None. Raises PeerGoneError."""
+        """Receive the next frame. Wait `seconds` for each part of it, or for ever if None. Raises PeerGoneError."""
         self._socket.settimeout(seconds)
         try:
             kind, size = _HEAD.unpack(self._receive_exactly(_HEAD.size))
@@ -212,7 +212,7 @@ class Peer:
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
-            return  # it is gone already
+            return  # it is already gone
 
     def close(self) -> None:
         """End the connection."""
@@ -238,7 +238,7 @@ class Peer:
 
 
 def connect(path: Path) -> Peer:
-    """Connect to a server's socket. Raises PeerGoneError if none listens, or it is another user's."""
+    """Connect to a server's socket. Raises PeerGoneError if no server listens, or if it is another user's."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(SILENCE_SECONDS)
     try:
@@ -250,7 +250,7 @@ def connect(path: Path) -> Peer:
 
 
 def find_folder() -> Path:
-    """Return the folder of the user's sockets: of the login session, or else in the home. It may not exist."""
+    """Return the folder of the user's sockets, in the login session's folder or else in the home. It may not exist."""
     session = os.environ.get("XDG_RUNTIME_DIR")
     return Path(session, "kafka-s3") if session else Path.home() / ".cache" / "kafka-s3"
 

@@ -1,9 +1,9 @@
 """Converter of JSON with a JSON Schema in the Registry.
 
-Types follow Confluent's JsonSchemaData: it reads `connect.type` and `connect.index`, names from `title`, and optional
-types from `oneOf` with null. An object of several parts (`allOf`, `oneOf`, `anyOf`) has the fields of all of them. In
-addition, a field missing in `required` is optional, an object without properties is a map, several types are a union of
-Avro, and a value of any type is a string of JSON.
+Types follow Confluent's JsonSchemaData, which reads `connect.type` and `connect.index`, names from `title`, and
+optional types from `oneOf` with null. An object of several parts (`allOf`, `oneOf`, `anyOf`) has the fields of all of
+them. In addition, a field is optional if it is not in `required`, an object without properties is a map, several types
+become an Avro union, and a value of any type becomes its JSON text.
 """
 
 import json
@@ -42,7 +42,7 @@ from kafka_s3_platform.core.model.limits import MAX_SCHEMA_PLACES
 from kafka_s3_platform.core.model.notes import Notes
 
 MAX_REFERENCES = 100
-"""The longest chain of $refs: a schema may refer to itself only."""
+"""The longest chain of $refs. It must have a limit, because a schema may consist of a reference to itself."""
 
 ROOT = "urn:kafka-s3-platform:root"
 _DRAFTS = {
@@ -57,13 +57,13 @@ _BESIDE_REF = frozenset(
     {"$ref", "$schema", "$id", "$anchor", "$defs", "definitions", "$comment", "title", "description", "examples"}
     | {"deprecated", "readOnly", "writeOnly", "connect.index"}
 )
-"""Keywords without an effect on values. Since draft 2019-09, all others beside a $ref have one."""
+"""Keywords that do not affect values. Since draft 2019-09, all other keywords beside a $ref do."""
 SIMPLE = {"integer": "int64", "number": "double", "boolean": "boolean", "string": "string"}
 
 
 @dataclass(frozen=True)
 class _JsonSchema:
-    """A compiled schema: in Avro, and as a reader of values (`read`). `readers` has the differences."""
+    """A compiled schema: its Avro schema, and a reader of values (`read`). `readers` notes missing fields."""
 
     schema: Schema
     readers: Readers
@@ -81,7 +81,7 @@ class JsonSchemaConverter(FramedConverter):
         self._compile = _compile_with_others if keeps_others else _compile_json_schema
 
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes | None]:
-        """Decode the JSON behind the id by its schema, and note properties missing in one of them."""
+        """Decode the JSON after the id with its schema. Note properties that only the JSON or only the schema has."""
         compiled = registry.compile_once(schema_id, self._origin.subject, self._compile)
         try:
             text = body.removeprefix(BYTE_ORDER_MARK)
@@ -105,7 +105,7 @@ class JsonSchemaConverter(FramedConverter):
 
 
 def _compile_json_schema(registered: RegistrySchema, *, keeps_others: bool = False) -> _JsonSchema:
-    """Compile a registered schema to Avro and to a reader. BadRecordError if it cannot be used."""
+    """Compile a registered schema to Avro and to a reader. Raise BadRecordError if it cannot be used."""
     name = f"has schema {registered.schema_id}"
     if registered.type != "JSON":
         raise BadRecordError(f"{name}, which is not JSON Schema but {registered.type}")
@@ -122,13 +122,13 @@ def _compile_json_schema(registered: RegistrySchema, *, keeps_others: bool = Fal
 
 
 _compile_with_others = partial(_compile_json_schema, keeps_others=True)
-"""One object for all converters: `Registry.compile_once` finds its result by it."""
+"""A single object for all converters, because `Registry.compile_once` caches its results by it."""
 
 
 def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: bool = False) -> Slot:
     """Return the Connect schema of a JSON Schema. `references` maps the names in it to other schemas.
 
-    `keeps_others`: objects have a field for allowed but unlisted properties.
+    If `keeps_others`, objects get a field for allowed but unlisted properties.
     """
     root = json.loads(text, parse_float=Decimal)
     resource = _make_resource(root)
@@ -136,26 +136,26 @@ def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: 
     resources = [(ROOT, resource)]
     for name, referenced_text in references.items():
         referenced = _make_resource(json.loads(referenced_text, parse_float=Decimal))
-        # As Confluent's clients do, a name is also what it is beside the schema's $id.
+        # As in Confluent's clients, a name may also be relative to the schema's $id.
         resources += [(name, referenced), (urljoin(base, name), referenced)]
     registry: Any = Resources(retrieve=_refuse_address).with_resources(  # type: ignore[call-arg] # attrs: unseen by mypy
         resources
     )
-    # Every $id is found once here. Otherwise each $ref to one would read all schemas again. A part that is no schema
-    # cannot be read so: then only a $ref to an $id fails.
+    # Every $id is found once here. Otherwise each $ref to an $id would read all schemas again. If a part is not a
+    # schema, this fails, and then only a $ref to an $id does not work.
     with suppress(AttributeError, LookupError, TypeError, ValueError):
         registry = registry.crawl()
     return _Types(keeps_others, _find_draft(root, DRAFT7)).read_slot(root, registry.resolver(ROOT))
 
 
 def _make_resource(contents: Any) -> Resource[Any]:
-    """Make the resource of a schema of its draft: draft 7 if it names none, as Confluent's clients take it."""
+    """Make the resource of a schema in its draft, or in draft 7 if it names none, as Confluent's clients do."""
     resource: Resource[Any] = _find_draft(contents, DRAFT7).create_resource(contents)
     return resource
 
 
 def _find_draft(contents: Any, default: Any) -> Any:
-    """Return the draft of JSON Schema named in `$schema`, `default` if it names none."""
+    """Return the draft of JSON Schema named in `$schema`, or `default` if there is no `$schema`."""
     uri = contents.get("$schema") if isinstance(contents, Mapping) else None
     if uri is None:
         return default
@@ -166,13 +166,13 @@ def _find_draft(contents: Any, default: Any) -> Any:
 
 
 def _refuse_address(uri: str) -> Resource[Any]:
-    """Refuse to read a schema from an address. Schemas come from the Registry only."""
+    """Refuse to read a schema from an address, because schemas come only from the Registry."""
     raise NoSuchResource(uri)
 
 
 @dataclass(frozen=True, eq=False)
 class _Itself:
-    """A JSON object as a map's key, equal to itself only. The map keeps the object, lest its id be another's."""
+    """A JSON object as a dict key, equal only to itself. The key keeps the object, so no other gets its id."""
 
     schema: Mapping[str, Any]
 
@@ -185,7 +185,7 @@ class _Itself:
 
 @dataclass(frozen=True)
 class _Part:
-    """One part of a combined object schema. `is_sure`: every object fits it (not an alternative)."""
+    """One part of a combined object schema. `is_sure` is True if every object fits it, False for an alternative."""
 
     schema: Mapping[str, Any]
     resolver: Any
@@ -193,9 +193,9 @@ class _Part:
 
 
 class _Types:
-    """Makes Connect types from JSON Schemas. Further references to the same object schema give the same type.
+    """Makes Connect types from JSON Schemas. All references to the same object schema give the same type.
 
-    A `resolver` finds the target of a `$ref` in a schema, by the place of the schema.
+    A `resolver` finds the schema a `$ref` means, which depends on the place of the `$ref`.
     """
 
     def __init__(self, keeps_others: bool, default: Any) -> None:
@@ -207,10 +207,10 @@ class _Types:
         self._made = 0
 
     def read_slot(self, schema: Any, resolver: Any, name: str = "", is_optional: bool = False) -> Slot:
-        """Return the slot for values of this schema."""
+        """Return the slot for the values of this schema."""
         self._count_places(1)
         schema, resolver = self._resolve(schema, resolver)
-        # JSON Schema allows `true` and `false` as schemas: the value may be anything.
+        # JSON Schema allows `true` and `false` as schemas. Both are read as a value of any type.
         if not isinstance(schema, Mapping):
             return Slot(_make_any_type(), optional=True, name=name)
         kind, has_null = self._read_type(schema, resolver)
@@ -220,7 +220,7 @@ class _Types:
         return replace(slot, default=Readers().compile_slot(slot, f"the default of {name}")(schema["default"]))
 
     def _resolve(self, schema: Any, resolver: Any, depth: int = 0) -> tuple[Any, Any]:
-        """Follow a schema's references to their end. Return it and its resolver. BadRecordError if they have no end."""
+        """Follow references to the last schema. Return it and its resolver. Raise BadRecordError if they never end."""
         if not isinstance(schema, Mapping):
             return schema, resolver
         if "$ref" not in schema:
@@ -239,7 +239,7 @@ class _Types:
         return self._targets[itself]
 
     def _follow(self, schema: Mapping[str, Any], resolver: Any, depth: int) -> tuple[Any, Any]:
-        """Follow one `$ref`. In later drafts, the keywords beside it count, too."""
+        """Follow one `$ref`. In drafts 2019-09 and 2020-12, the keywords beside it count too."""
         inner = self._enter_schema(schema, resolver, is_found=depth > 0)
         if not schema.keys() <= _BESIDE_REF and self._find_draft_of(inner) in (DRAFT201909, DRAFT202012):
             siblings = {name: keyword for name, keyword in schema.items() if name != "$ref"}
@@ -255,19 +255,19 @@ class _Types:
             return self._default
 
     def _enter_schema(self, schema: Mapping[str, Any], resolver: Any, *, is_found: bool) -> Any:
-        """Return the resolver of a schema's references, relative to its $id.
+        """Return the resolver of a schema's references. They are relative to its $id.
 
-        `is_found`: a reference led to the schema, so the resolver knows its address already.
+        If `is_found`, a reference led to the schema, so the resolver already knows its address.
         """
         resource = self._find_draft_of(resolver).create_resource(schema)
         schema_id = resource.id()
-        # Where a schema is found, its relative $id is a part of the address already.
+        # If a reference led to the schema, its relative $id is already part of the address.
         if schema_id is None or (is_found and not urlsplit(schema_id).scheme):
             return resolver
         return resolver.in_subresource(resource)
 
     def _count_places(self, count: int) -> None:
-        """Count further places of types. Raise BadRecordError if a schema comes to too many."""
+        """Count further places where types stand. Raise BadRecordError if the schema has too many of them."""
         self._made += count
         if self._made > MAX_SCHEMA_PLACES:
             raise BadRecordError(f"it comes to more than {MAX_SCHEMA_PLACES:,} places where types stand")
@@ -290,23 +290,23 @@ class _Types:
     def _read_several_types(
         self, schema: Mapping[str, Any], types: Sequence[Any], resolver: Any
     ) -> tuple[ConnectType, bool]:
-        """Return the type of a schema with several: it describes the values of each of them."""
+        """Return the type of a schema that names several types, and True if null is one of its values."""
         self._count_places(len(types))
         kinds = [self._read_simple_type(schema, name, resolver) for name in types if name != "null"]
         has_null = len(kinds) < len(types) or any(kind.kind == "json" for kind in kinds)
         return _join_types([Slot(kind) for kind in kinds]), has_null
 
     def _read_one_of(self, branches: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
-        """Return the type of values of any branch, and True if one of them allows null."""
+        """Return a type for the values of all branches, and True if one of the branches allows null."""
         slots = [self.read_slot(branch, resolver) for branch in branches if not _is_null_schema(branch)]
         has_null = len(slots) < len(branches) or any(slot.optional for slot in slots)
         return _join_types(slots), has_null
 
     def _combine_parts(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool] | None:
-        """Return the type of a schema combined of several, and True if it may be null: a struct with the fields of all.
+        """Return the type of a schema made of several parts, and True if it may be null.
 
-        Without fields in a sure part (every value fits it), the first sure one with a type counts. None: no part has
-        one.
+        The type is a struct with the fields of all parts, if a sure part (one that every value fits) has fields.
+        Otherwise it is the type of the first other sure part with a type. Returns None if no part has one.
         """
         itself = _Itself(schema)
         if itself in self._structs:
@@ -324,7 +324,7 @@ class _Types:
     def _list_parts(
         self, schema: Any, resolver: Any, visited: dict[_Itself, None], is_sure: bool = True
     ) -> Iterator[_Part]:
-        """Yield the schema and the parts it is combined of, once each: an alternative may contain the schema again."""
+        """Yield the schema and the parts it combines, each once. An alternative may contain the schema again."""
         self._count_places(1)
         if not isinstance(schema, Mapping):
             return
@@ -340,7 +340,7 @@ class _Types:
                 yield from self._list_parts(*self._resolve(inner, resolver), visited, is_sure and name == "allOf")
 
     def _read_simple_type(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> ConnectType:
-        """Return the Connect type of a JSON Schema's values of the type `kind`. None: the schema names no type."""
+        """Return the Connect type of a JSON Schema's values of the type `kind` (None if the schema names no type)."""
         connect_type = schema.get("connect.type")
         if kind == "array":
             return self._read_array(schema, resolver)
@@ -358,8 +358,8 @@ class _Types:
         )
 
     def _read_array(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
-        """Return the Connect type of a JSON array: a map if its items are entries by `connect.type`."""
-        # The first items have types of their own: all of them may be anything.
+        """Return the Connect type of a JSON array: a map if its items are entries according to `connect.type`."""
+        # With `prefixItems`, the first items have types of their own, so items are read as any type.
         items: Any = True if "prefixItems" in schema else schema.get("items", True)
         if schema.get("connect.type") == "map":
             pair = items["properties"]
@@ -369,7 +369,7 @@ class _Types:
         return ConnectType("array", values=self.read_slot(items, resolver))
 
     def _read_object(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
-        """Return the Connect type of a JSON object: a map without properties, else a struct."""
+        """Return the Connect type of a JSON object: a struct if its schema lists properties, else a map."""
         if schema.get("connect.type") == "map" or not schema.get("properties"):
             key = Slot(ConnectType("string"))
             values = self.read_slot(schema.get("additionalProperties", True), resolver)
@@ -377,7 +377,7 @@ class _Types:
         return self._read_struct(schema, [_Part(schema, resolver)])
 
     def _read_struct(self, schema: Mapping[str, Any], parts: Sequence[_Part]) -> ConnectType:
-        """Return the struct for an object of several parts (`allOf`, `$ref`): the fields of all of them."""
+        """Return the struct for an object of these parts, with the fields of all of them."""
         itself = _Itself(schema)
         if itself in self._structs:
             return self._structs[itself]
@@ -386,7 +386,7 @@ class _Types:
         others: dict[str, list[Slot]] = {}
         for part, slot in self._list_fields(parts):
             if not part.is_sure:
-                # A default would be added to objects that are of other parts.
+                # A default would be added to objects that fit other alternatives.
                 others.setdefault(slot.name, []).append(replace(slot, optional=True, default=MISSING))
             elif (earlier_slot := fields.get(slot.name)) is None:
                 fields[slot.name] = slot
@@ -402,7 +402,7 @@ class _Types:
         return struct
 
     def _list_fields(self, parts: Sequence[_Part]) -> Iterator[tuple[_Part, Slot]]:
-        """Yield the properties of each part as slots, by `connect.index`."""
+        """Yield the properties of each part as slots, in the order of `connect.index`."""
         for part in parts:
             properties = part.schema.get("properties") or {}
             required = part.schema.get("required") or ()
@@ -411,13 +411,13 @@ class _Types:
 
 
 def _is_closed(schema: Mapping[str, Any]) -> bool:
-    """Check if a schema allows no properties but those it lists. Patterns are not read, so they allow any."""
+    """Return True if a schema allows only properties it lists. Patterns are not read, so they allow any property."""
     is_open = schema.get("additionalProperties") is not False and schema.get("unevaluatedProperties") is not False
     return not is_open and not schema.get("patternProperties")
 
 
 def _make_others_slot(property_names: Container[str]) -> Slot:
-    """Return the field of an object for properties missing in its schema: a map of JSON texts."""
+    """Return the field of an object for properties its schema does not list. It is a map of JSON texts."""
     if OTHER_PROPERTIES in property_names:
         raise BadRecordError(f"it lists {OTHER_PROPERTIES}, which {PRESERVE_OTHERS}=true has another use for")
     values = ConnectType("map", key=Slot(ConnectType("string")), values=Slot(_make_any_type()))
@@ -425,7 +425,7 @@ def _make_others_slot(property_names: Container[str]) -> Slot:
 
 
 def _order_by_index(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]], int]:
-    """Return a sort key for fields: `connect.index`, else their order in the schema."""
+    """Return a sort key for fields: their `connect.index`, or else their order in the schema."""
     order = {name: number for number, name in enumerate(properties)}
 
     def place(item: tuple[str, Any]) -> int:
@@ -452,7 +452,7 @@ def _is_null_schema(schema: Any) -> bool:
 def _join_types(slots: Sequence[Slot]) -> ConnectType:
     """Return one type for the values of all slots: a union, unless their types are the same.
 
-    Any type (JSON text), if two types would have one branch in Avro's union.
+    Returns any type (JSON text) if two of the types would be the same branch in an Avro union.
     """
     distinct: dict[object, Slot] = {}
     for slot in slots:
@@ -470,7 +470,7 @@ def _join_types(slots: Sequence[Slot]) -> ConnectType:
 
 
 def _describe_shape(kind: ConnectType) -> object:
-    """Return a key for comparing types: equal for types with values read alike."""
+    """Return a key for comparing types. It is equal for types whose values are read in the same way."""
     if kind.kind == "struct":
         return kind
     parts = [(_describe_shape(slot.type), slot.optional) for slot in (kind.key, kind.values, *kind.branches) if slot]
@@ -482,7 +482,7 @@ def _make_any_type() -> ConnectType:
 
 
 def _check_connect_type(kind: str) -> str:
-    """Return this platform's name of a `connect.type`. Raise BadRecordError if it is unknown."""
+    """Return this platform's name for a `connect.type`. Raise BadRecordError if the type is unknown."""
     names = {"float32": "float", "float64": "double"}
     if names.get(kind, kind) not in AVRO_TYPES:
         raise BadRecordError(f"its connect.type {kind!r} is unknown")

@@ -3,7 +3,7 @@
 Follows Confluent's JsonSchemaData: it writes `connect.type` and `connect.index`, names as `title`, optional types as
 `oneOf` with null, Connect's logical types by their names, decimals as numbers and bytes in base64. In addition, fields
 without null are in `required`, a recursive record is a `$ref`, and an enum lists its symbols. A union is an `anyOf` if
-JSON cannot distinguish its types: `oneOf` would refuse a value of two of them.
+JSON cannot distinguish its types, since `oneOf` would refuse a value that fits two of them.
 """
 
 import json
@@ -50,9 +50,9 @@ _exactly = msgspec.json.Decoder(float_hook=Decimal)
 
 
 def compile_json_schema(avro: Any) -> Serializer:
-    """Return the serializer of values of an Avro schema (parsed JSON) as JSON, with a JSON Schema made of it.
+    """Return the serializer of values of an Avro schema (parsed JSON) as JSON, with a JSON Schema made from it.
 
-    ValueError if this is too long with names expanded.
+    Raises ValueError if the JSON Schema is too long once names are replaced with their types.
     """
     compiler = _Compiler(AvroSchema(avro))
     part = compiler.compile_part(compiler.avro.root)
@@ -70,7 +70,7 @@ class _Part:
 class _Compiler:
     """Compiles each node of an Avro schema to its part of the JSON Schema, and to a converter of values to plain JSON.
 
-    Recursive records become `definitions` with references to them.
+    Recursive records become `definitions`, and references point to them.
     """
 
     def __init__(self, avro: AvroSchema) -> None:
@@ -102,7 +102,7 @@ class _Compiler:
         return _compile_scalar(resolved)
 
     def _compile_union(self, union: Sequence[Any]) -> _Part:
-        """Compile a union: of one type and null, or of several types, with values naming their branch."""
+        """Compile a union, either of one type and null, or of several types, whose values name their branch."""
         members, has_null = self.avro.members(union)
         parts = [self.compile_part(member) for member in members]
         documents = [NULL] * has_null + [part.document for part in parts]
@@ -115,7 +115,7 @@ class _Compiler:
         return _Part(document, lambda value: None if value is None else plain(value))
 
     def _compile_choice(self, members: Sequence[Any], parts: Sequence[_Part]) -> EncodeValue:
-        """Return a converter of values of a union of several types. The values name their branch."""
+        """Return a converter of the values of a union of several types. Each value names its branch."""
         choose = self.avro.compile_choice(members)
 
         def plain(value: Any) -> Any:
@@ -125,7 +125,7 @@ class _Compiler:
         return plain
 
     def _compile_array(self, node: Mapping[str, Any]) -> _Part:
-        """Compile an array, or a map held by Avro as an array of entries."""
+        """Compile an array, or a map held in Avro as an array of entries."""
         items = self.compile_part(node["items"])
         member = self.avro.resolve(node["items"])
         document = {"type": "array", "items": items.document}
@@ -139,7 +139,7 @@ class _Compiler:
         return _Part(document, lambda entries: {key: values.plain(value) for key, value in entries.items()})
 
     def _compile_record(self, node: Mapping[str, Any]) -> _Part:
-        """Compile a record. Inside of itself it is a reference, and its converter is looked up later."""
+        """Compile a record. Inside itself it becomes a reference, and its converter is looked up later."""
         name = node["name"]
         if name in self._open:
             self._recursive.add(name)
@@ -160,7 +160,7 @@ class _Compiler:
     def _compile_struct(self, node: Mapping[str, Any]) -> _Part:
         """Compile a record's properties.
 
-        Those without null are required; unlisted ones come from a field of their own.
+        Properties that cannot be null are required. Unlisted properties come from a field of their own.
         """
         unlisted_field = self._find_unlisted_field(node)
         fields = [(field, self.compile_part(field["type"])) for field in node["fields"] if field is not unlisted_field]
@@ -178,7 +178,7 @@ class _Compiler:
         return _Part(document | ({"required": required} if required else {}), plain)
 
     def _find_unlisted_field(self, node: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Find the field of unlisted properties."""
+        """Find the field that holds unlisted properties."""
         for field in node["fields"]:
             resolved = self.avro.resolve(field["type"])
             members = self.avro.members(resolved)[0] if isinstance(resolved, list) else [resolved]
@@ -200,12 +200,12 @@ def _make_reference(name: str) -> dict[str, str]:
 
 
 def _describe_node(node: Mapping[str, Any]) -> dict[str, str]:
-    """Return the `description` of a type or a field, empty if it has no doc."""
+    """Return the `description` of a type or a field, or an empty dict if it has no doc."""
     return {"description": node["doc"]} if node.get("doc") else {}
 
 
 def _may_be_null(document: Mapping[str, Any]) -> bool:
-    """Return True if null fits a JSON Schema of this module."""
+    """Return True if null fits a JSON Schema made by this module."""
     return document == NULL or NULL in document.get("oneOf", document.get("anyOf", ()))
 
 
@@ -215,7 +215,7 @@ def _find_json_kind(kind: str) -> str:
 
 
 def _compile_enum(node: Mapping[str, Any]) -> _Part:
-    """Compile an enum. Its converter refuses texts other than symbols."""
+    """Compile an enum. Its converter refuses texts that are not symbols."""
     symbols = frozenset(node["symbols"])
 
     def plain(value: str) -> str:
@@ -258,12 +258,12 @@ def _compile_decimal(node: Mapping[str, Any]) -> _Part:
 
 
 def _read_json(text: str) -> Any:
-    """Read the JSON of any value, with all digits of its numbers."""
+    """Read the JSON of any value, and keep all digits of its numbers."""
     return _exactly.decode(text)
 
 
 def _require_type(*kinds: type) -> EncodeValue:
-    """Return a converter that lets values of these Python types pass, and raises TypeError for others."""
+    """Return a converter that passes values of these Python types through, and raises TypeError for others."""
 
     def plain(value: Any) -> Any:
         if type(value) not in kinds:
@@ -274,7 +274,7 @@ def _require_type(*kinds: type) -> EncodeValue:
 
 
 def _check_double(value: Any) -> float:
-    """Return the number as a float. Raise ValueError for NaN and infinities: JSON lacks them."""
+    """Return the number as a float. Raise ValueError for NaN and infinities, which JSON does not have."""
     if not isfinite(value):
         raise ValueError(f"{value} is no number that JSON has")
     return float(value)

@@ -1,13 +1,13 @@
-"""Converter of Protobuf. It needs nothing but the Registry's descriptors.
+"""Converter of Protobuf. It needs only the descriptors from the Registry, and no generated classes.
 
-Types follow Confluent's ProtobufData. Each field is optional. A oneof is a record of its alternatives, named
-`<oneof>_<index>`, with one alternative set. An enum is the name of its value. Timestamp, Date, TimeOfDay and Decimal
-are logical types. Other well-known types are records like any message. In addition, records have their full names, and
-a map with strings as keys is a map of Avro.
+Types follow Confluent's ProtobufData. Each field is optional. A oneof becomes a record of its alternatives, named
+`<oneof>_<index>`, with one alternative set. An enum value becomes its name. Timestamp, Date, TimeOfDay and Decimal
+become logical types. Other well-known types are records like any message. In addition, records have their full names,
+and a map whose keys are strings is an Avro map.
 
-The values of a message are counted before it is parsed, if its bytes may hold too many. An inner message takes only two
-bytes, but all fields of its type in memory: half a million messages of a thousand fields each fit into a megabyte.
-Source: Protocol Buffers documentation, "Encoding".
+If the bytes of a message may hold too many values, the values are counted before the message is parsed. An inner
+message may take only two bytes, but in memory it has all fields of its type, so half a million messages of a thousand
+fields each fit into a megabyte. Source: Protocol Buffers documentation, "Encoding".
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,13 +46,13 @@ from kafka_s3_platform.core.model.limits import MAX_DECIMAL_BYTES, MAX_DECIMAL_D
 from kafka_s3_platform.core.model.notes import Notes
 from kafka_s3_platform.core.model.times import HOUR_MS
 
-# Tag and length of an empty inner message.
+# The tag and the length of an empty inner message.
 _LEAST_BYTES = 2
 _MOST_DEEP = 100
-"""The deepest nesting counted. The parser refuses deeper messages."""
+"""The deepest nesting that is counted. The parser refuses deeper messages."""
 
 _NUMBER_BYTES = 10
-"""The most bytes of a number. The parser refuses messages with longer ones."""
+"""The most bytes of a number. The parser refuses messages with longer numbers."""
 
 
 class MessageSizes:
@@ -72,7 +72,7 @@ class MessageSizes:
             _ValueCounter(self._values, max_values).count_values(memoryview(body), 0, len(body), self._message, 0)
 
     def _find(self, message: Descriptor) -> None:
-        """Collect the number of values of each message type possible in a message: one, and one for each field."""
+        """Collect the number of values of each message type a message may contain: one, and one for each field."""
         todo = [message]
         while todo:
             descriptor = todo.pop()
@@ -82,7 +82,7 @@ class MessageSizes:
 
 
 class _ValueCounter:
-    """One pass over a message's bytes for counting its values, up to a limit."""
+    """One pass over a message's bytes, to count its values up to a limit."""
 
     def __init__(self, values: dict[str, int], max_values: int) -> None:
         self._values = values
@@ -90,7 +90,7 @@ class _ValueCounter:
         self._count = 0
 
     def count_values(self, data: memoryview, pos: int, end: int, message: Descriptor | None, depth: int) -> int:
-        """Count the values from `pos` to `end`, or to the end of a group. Return the position behind them."""
+        """Count the values from `pos` to `end`, or to the end of a group. Return the position after them."""
         self._count += self._values[message.full_name] if message is not None else 0
         if self._count > self._most:
             raise BadRecordError(
@@ -119,7 +119,7 @@ class _ValueCounter:
 
 
 def _read_varint(data: memoryview, pos: int) -> tuple[int, int]:
-    """Return the number at `pos` and the position behind it. A number without end ends behind all data."""
+    """Return the number at `pos` and the position after it: the end of the data, if the number has no end."""
     number = 0
     for place, byte in enumerate(data[pos : pos + _NUMBER_BYTES]):
         number |= (byte & 127) << 7 * place
@@ -131,7 +131,8 @@ def _read_varint(data: memoryview, pos: int) -> tuple[int, int]:
 ReadField = Callable[[Any], Any]
 
 F = FieldDescriptor
-# Unsigned numbers of 32 bits need 64 bits with a sign. Those of 64 bits keep their bits: see `_to_signed`.
+# Unsigned numbers of 32 bits need 64 bits if there is a sign. Unsigned numbers of 64 bits keep their bits: see
+# `_to_signed`.
 KINDS = {
     **dict.fromkeys((F.TYPE_INT32, F.TYPE_SINT32, F.TYPE_SFIXED32), "int32"),
     **dict.fromkeys((F.TYPE_UINT32, F.TYPE_FIXED32), "int64"),
@@ -173,7 +174,7 @@ class ProtobufConverter(FramedConverter):
         )
 
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any, Notes | None]:
-        """Decode the message named by the indexes behind the id, after counting its values."""
+        """Decode the message named by the indexes after the id, once its values are counted."""
         file = registry.compile_once(schema_id, self._origin.subject, self._file)
         indexes, at = read_message_indexes(body)
         message = file.message(indexes)
@@ -193,7 +194,7 @@ class ProtobufConverter(FramedConverter):
 
 
 def _is_enabled(options: Mapping[str, str], name: str, otherwise: str) -> bool:
-    """Return the value of a boolean option."""
+    """Return the value of a boolean option. Its default is `otherwise`."""
     return options.get(name, otherwise).strip().lower() == "true"
 
 
@@ -213,7 +214,7 @@ def read_message_indexes(body: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _read_zigzag(body: bytes, start: int) -> tuple[int, int]:
-    """Read a number of the wire format. Return it and the position behind it."""
+    """Read a number of the wire format. Return it and the position after it."""
     number = shift = 0
     # A number of 64 bits has at most 10 bytes.
     for position in range(start, min(len(body), start + 10)):
@@ -236,10 +237,10 @@ class _Message:
 
 @dataclass(frozen=True)
 class _FileCompiler:
-    """Compiles registered schemas to their messages, by the options of ProtobufConverter.
+    """Compiles registered schemas to their messages, according to the options of ProtobufConverter.
 
-    `flatten`: a oneof's alternatives are fields of the message. `index`: a oneof's name ends with its index. `unwrap`:
-    wrapper messages become their content.
+    If `flatten`, a oneof's alternatives become fields of the message. If `index`, a oneof's name ends with its index.
+    If `unwrap`, a wrapper message becomes its content.
     """
 
     flatten: bool
@@ -260,7 +261,7 @@ class _FileCompiler:
 class _File:
     """The messages of one registered schema.
 
-    Each is compiled for the first value of its type; `str`: why it cannot be.
+    Each message is compiled when the first value of its type is read. In `messages`, a str is why it cannot be.
     """
 
     options: _FileCompiler
@@ -269,7 +270,7 @@ class _File:
     messages: dict[tuple[int, ...], "_Message | str"] = field(default_factory=dict)
 
     def message(self, indexes: tuple[int, ...]) -> _Message:
-        """Return the message at these indexes. BadRecordError if there is none, or it cannot be used."""
+        """Return the message at these indexes. Raise BadRecordError if there is none, or if it cannot be used."""
         if indexes not in self.messages:
             descriptor = self._find_message(indexes)
             try:
@@ -282,11 +283,11 @@ class _File:
         return message
 
     def _find_message(self, indexes: tuple[int, ...]) -> Descriptor:
-        """Return the message type at a record's message indexes, each within the type before it."""
+        """Return the message type at a record's message indexes. Each index counts within the type before it."""
         descriptor: Any = None
         inner_messages: Sequence[Any] = list(self.file.message_types_by_name.values())
         for index in indexes:
-            # Java's client leaves the entries of maps out where it normalizes schemas, all others count them.
+            # If Java's client normalizes schemas, it does not count the entries of maps. All other clients do.
             countings = [
                 list(inner_messages),
                 [inner_message for inner_message in inner_messages if not inner_message.GetOptions().map_entry],
@@ -320,7 +321,7 @@ class _File:
 class _Messages:
     """Compiles message types to Connect types, and to readers: functions from a parsed message to a plain object.
 
-    A recursive message is one type.
+    A recursive message becomes a single type.
     """
 
     def __init__(self, options: _FileCompiler) -> None:
@@ -329,13 +330,13 @@ class _Messages:
         self._reads: dict[str, ReadField] = {}
 
     def root(self, message: Descriptor) -> tuple[ConnectType, ReadField]:
-        """Return type and reader of a whole value's message. For a wrapper, return its content's."""
+        """Return the type and the reader of a whole value's message, or of its content if it is a wrapper."""
         if message.full_name in WRAPPERS:
             return self._compile_wrapper(message)
         return self._compile_logical(message, None) or self._compile_struct(message)
 
     def _compile_struct(self, message: Descriptor) -> tuple[ConnectType, ReadField]:
-        """Return the struct of a message, and its reader. A message may contain itself."""
+        """Return the struct for a message, and its reader. A message may contain itself."""
         name = message.full_name
         if name in self._types:
             return self._types[name], self._reads[name]
@@ -350,7 +351,7 @@ class _Messages:
         return kind, read
 
     def _list_fields(self, message: Descriptor) -> Iterator[tuple[Slot, ReadField]]:
-        """Yield the slot and the reader of each field: oneofs first, as one field or as their alternatives."""
+        """Yield the slot and the reader of each field. Oneofs come first, each as one field or as its alternatives."""
         oneofs = _find_real_oneofs(message)
         for oneof in oneofs:
             if self._options.flatten:
@@ -365,7 +366,7 @@ class _Messages:
         )
 
     def _compile_oneof(self, oneof: OneofDescriptor) -> tuple[Slot, ReadField]:
-        """Make a record with a field for each alternative. All fields are null except the set one."""
+        """Make a record with a field for each alternative. All fields are null except the one that is set."""
         index = oneof.containing_type.oneofs.index(oneof)
         name = f"{oneof.name}_{index}" if self._options.index else oneof.name
         alternatives = [self._compile_field(alternative) for alternative in oneof.fields]
@@ -381,11 +382,11 @@ class _Messages:
         return Slot(kind, optional=True, name=name), read
 
     def _compile_field(self, descriptor: FieldDescriptor) -> tuple[Slot, ReadField]:
-        """Return the optional slot of a field, and its reader from the message. None if the field is absent."""
+        """Return the optional slot of a field, and its reader from the message, which returns None if it is absent."""
         kind, read = self._compile_content(descriptor)
         name = descriptor.name
         slot = Slot(kind, optional=True, name=name)
-        # A field without presence cannot be absent: its default value counts as its value.
+        # A field without presence cannot be absent. Its default counts as its value.
         if descriptor.has_presence:
             return slot, lambda value: read(getattr(value, name)) if value.HasField(name) else None
         if read is _keep_value:
@@ -393,7 +394,7 @@ class _Messages:
         return slot, lambda value: read(getattr(value, name))
 
     def _compile_content(self, descriptor: FieldDescriptor) -> tuple[ConnectType, ReadField]:
-        """Return the type of a field's value, and its reader: of a map, a list, or a single value."""
+        """Return the type and the reader of a field's value: a map, a list, or a single value."""
         message = descriptor.message_type
         if message is not None and message.GetOptions().map_entry:
             return self._compile_map(message)
@@ -408,13 +409,13 @@ class _Messages:
             self._compile_single(entry.fields_by_name[name]) for name in ("key", "value")
         )
         kind = ConnectType("map", _name_record(entry, entry.full_name), key=Slot(key), values=Slot(values))
-        # Protobuf's maps have no order: sorted, equal messages give equal objects.
+        # Protobuf's maps have no order. They are sorted, so that equal messages give equal objects.
         if has_text_keys(kind):
             return kind, lambda entries: {read_key(k): read(entries[k]) for k in sorted(entries)}
         return kind, lambda entries: [{"key": read_key(k), "value": read(entries[k])} for k in sorted(entries)]
 
     def _compile_single(self, descriptor: FieldDescriptor) -> tuple[ConnectType, ReadField]:
-        """Return type and reader of one value of a field. The field may be repeated."""
+        """Return the type and the reader of one value of a field, which may be repeated."""
         message = descriptor.message_type
         enum = descriptor.enum_type
         if enum is not None:
@@ -426,7 +427,7 @@ class _Messages:
         return self._compile_logical(message, descriptor) or self._compile_struct(message)
 
     def _compile_wrapper(self, wrapper: Descriptor) -> tuple[ConnectType, ReadField]:
-        """Return type and reader of the content of one of Google's wrapper messages, such as StringValue."""
+        """Return the type and the reader of the content of one of Google's wrapper messages, such as StringValue."""
         kind, read = self._compile_single(wrapper.fields_by_name["value"])
         return kind, _note_unlisted(wrapper, lambda value: read(value.value))
 
@@ -434,7 +435,7 @@ class _Messages:
     def _compile_logical(
         message: Descriptor, descriptor: FieldDescriptor | None
     ) -> tuple[ConnectType, ReadField] | None:
-        """Return Connect's logical type for a well-known message, and its reader. None for other messages."""
+        """Return Connect's logical type for a well-known message, and its reader, or None for any other message."""
         if message.full_name in _LOGICAL:
             kind, name, read = _LOGICAL[message.full_name]
             return ConnectType(kind, name), _note_unlisted(message, read)
@@ -445,7 +446,7 @@ class _Messages:
 
 
 def _name_record(message: Descriptor, full_name: str) -> str:
-    """Return the record's name. In Avro, types without a package cannot be named from inside of nested ones."""
+    """Return the record's name. In Avro, a type without a package cannot be named from inside a nested type."""
     return full_name if message.file.package else full_name.replace(".", "_")
 
 
@@ -458,7 +459,7 @@ def _find_real_oneofs(message: Descriptor) -> list[OneofDescriptor]:
 
 
 def _read_decimal_parameters(descriptor: FieldDescriptor | None) -> dict[str, str]:
-    """Read scale and precision from Confluent's options of a field."""
+    """Read the scale and the precision from Confluent's options of a field."""
     meta: Any = meta_pb2  # its names are made when it is imported
     params = dict(descriptor.GetOptions().Extensions[meta.field_meta].params) if descriptor is not None else {}
     precision = {PRECISION_PARAMETER: params["precision"]} if "precision" in params else {}
@@ -466,9 +467,10 @@ def _read_decimal_parameters(descriptor: FieldDescriptor | None) -> dict[str, st
 
 
 def _note_unlisted(message: Descriptor, read_value: ReadField) -> ReadField:
-    """Return `read_value` with a note on unlisted fields of the message: nothing reads them.
+    """Return a reader that calls `read_value`, and notes fields of the message its schema does not list.
 
-    Numbers missing in a closed enum count too. So do extensions: they have no place in Connect's types.
+    Nothing reads such fields. Numbers that a closed enum lacks count too. So do extensions, because Connect's types
+    have no place for them.
     """
     name = message.full_name
 
@@ -488,12 +490,12 @@ def _note_unlisted(message: Descriptor, read_value: ReadField) -> ReadField:
 
 
 def _choose_read(descriptor: FieldDescriptor) -> ReadField:
-    """Return the reader of a field's value, other than a message or an enum."""
+    """Return the reader of a field's value that is neither a message nor an enum."""
     if descriptor.type in UNSIGNED_64:
         return _to_signed
     file = FileDescriptorProto()
     descriptor.file.CopyToProto(file)
-    # Of proto3, the parser refuses text that is not UTF-8. Of others, Python then gives bytes.
+    # In proto3, the parser refuses text that is not UTF-8. In other syntaxes, Python returns such text as bytes.
     return _keep_text if descriptor.type == F.TYPE_STRING and file.syntax != "proto3" else _keep_value
 
 
@@ -502,7 +504,7 @@ def _keep_value(value: Any) -> Any:
 
 
 def _keep_text(value: Any) -> Any:
-    """Return a text. Raise BadRecordError for bytes: Protobuf gives these for a text other than UTF-8."""
+    """Return a text. Raise BadRecordError for bytes: Protobuf returns bytes if a text is not UTF-8."""
     if type(value) is bytes:
         raise BadRecordError(f"has text that is not UTF-8: {value[:100]!r}")
     return value
@@ -517,13 +519,13 @@ def _to_signed(value: int) -> int:
 
 
 def _compile_enum(enum: EnumDescriptor) -> ReadField:
-    """Return a reader of an enum: from the number to its name, or to ProtobufData's name for an unknown number."""
+    """Return a reader of an enum. It returns a number's name, or ProtobufData's name for an unknown number."""
     names = {number: value.name for number, value in enum.values_by_number.items()}
     return lambda number: names.get(number) or f"UNKNOWN_ENUM_VALUE_{enum.name}_{number}"
 
 
 def _read_timestamp(value: Any) -> int:
-    """Return a Timestamp message as epoch ms. BadRecordError if it is outside of the years 1 to 9999."""
+    """Return a Timestamp message as epoch ms. Raise BadRecordError if it is outside the years 1 to 9999."""
     seconds: int = value.seconds
     nanos: int = value.nanos
     if not (LEAST_SECONDS <= seconds <= MOST_SECONDS and 0 <= nanos < 1_000_000_000):
@@ -532,7 +534,7 @@ def _read_timestamp(value: Any) -> int:
 
 
 def _read_date(value: Any) -> int:
-    """Return a Date message as days since 1970-01-01. BadRecordError if there is no such day."""
+    """Return a Date message as days since 1970-01-01. Raise BadRecordError if there is no such day."""
     try:
         return date(value.year, value.month, value.day).toordinal() - EPOCH_DAY
     except ValueError as err:
@@ -540,7 +542,7 @@ def _read_date(value: Any) -> int:
 
 
 def _read_time(value: Any) -> int:
-    """Return a TimeOfDay message as ms of the day. BadRecordError if there is no such time."""
+    """Return a TimeOfDay message as ms of the day. Raise BadRecordError if there is no such time."""
     try:
         time(value.hours, value.minutes, value.seconds, value.nanos // 1000)
     except ValueError as err:
@@ -549,14 +551,14 @@ def _read_time(value: Any) -> int:
 
 
 def _cut_nanos(nanos: int) -> int:
-    """Return whole milliseconds of these nanoseconds. Note the record if some are lost."""
+    """Return the whole milliseconds in these nanoseconds. If the rest is not zero, note the loss."""
     if nanos % 1_000_000:
         lost.places.setdefault(CUT_TIMES, f"{nanos} nanoseconds")
     return nanos // 1_000_000
 
 
 def _read_decimal(value: Any, scale: int) -> bytes:
-    """Return a Decimal message as Avro's bytes, with its field's declared scale."""
+    """Return a Decimal message as Avro's bytes, with the scale its field declares."""
     if len(value.value) > MAX_DECIMAL_BYTES:
         raise BadRecordError(f"has a Decimal of {len(value.value)} bytes, read are {MAX_DECIMAL_BYTES}")
     number = int.from_bytes(value.value, "big", signed=True)

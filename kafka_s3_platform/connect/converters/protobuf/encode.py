@@ -1,11 +1,11 @@
 """Encodes values of an Avro schema as Protobuf messages.
 
-Follows Confluent's ProtobufData: a proto3 file has one message, an inner record is a message at its first use, fields
-are numbered in their order, enums are strings, and Connect's logical types are Google's and Confluent's messages. A
-nullable scalar is `optional` (Confluent's `optional.for.nullables`), so null and 0 differ. In addition, a union of
-several types is a message with a oneof. Protobuf has no null arrays or maps: they become empty.
+Follows Confluent's ProtobufData: a proto3 file has one message, an inner record is declared as a message at its first
+use, fields are numbered in their order, enums become strings, and Connect's logical types become Google's and
+Confluent's messages. A nullable scalar is `optional` (Confluent's `optional.for.nullables`), so null and 0 differ. In
+addition, a union of several types is a message with a oneof. Protobuf has no null arrays or maps, so they become empty.
 
-A schema is compiled once, to the lines of the file and to a *filler*: it puts a value into a message.
+A schema is compiled once, to the lines of the file and to a *filler*, a function that puts a value into a message.
 """
 
 import base64
@@ -43,27 +43,28 @@ SCALARS = {
 }
 EMPTIED = "have empty lists or maps where they had a null, which Protobuf has not"
 FIRST_MESSAGE = b"\0"
-"""The wire format's message indexes of the first message of a file."""
+"""The message indexes that mean the first message of a file in the wire format."""
 
 FILE_NAME = "default"
-"""The name given by Confluent's Python client to a file imported by no other."""
+"""The name that Confluent's Python client gives to a file that no other file imports."""
 
 
 @dataclass(frozen=True)
 class ProtobufSerializer(Serializer):
     """Writes values as the first message of a .proto file.
 
-    `text` is the file as Confluent's Python clients register it: serialized, in base64. They read nothing else, and
-    some registries, such as Apicurio's, return exactly the registered text. `proto` is the file for people.
+    `text` is the file as Confluent's Python clients register it: serialized, in base64. These clients read nothing
+    else, and some registries, such as Apicurio's, return exactly the registered text. `proto` is the file in readable
+    form.
     """
 
     proto: str
 
 
 def compile_protobuf(avro: Any) -> ProtobufSerializer:
-    """Return the serializer of values of an Avro schema (parsed JSON), with the .proto file made of it.
+    """Return the serializer of values of an Avro schema (parsed JSON), with the .proto file made from it.
 
-    ValueError if Protobuf cannot hold its values, with the reason.
+    Raises ValueError with the reason if Protobuf cannot hold its values.
     """
     compiler = _Compiler(AvroSchema(avro))
     root = compiler.avro.resolve(compiler.avro.root)
@@ -89,7 +90,7 @@ def compile_protobuf(avro: Any) -> ProtobufSerializer:
 
 
 def _write_descriptor(file: FileDescriptor) -> str:
-    """Write the descriptor without protoc's derived fields: equal files give equal texts with any protoc."""
+    """Write the descriptor without the fields protoc derives, so equal files give equal texts with any protoc."""
     plain = FileDescriptorProto.FromString(file.serialized_pb)
     plain.name = FILE_NAME
     messages = list(plain.message_type)
@@ -105,7 +106,7 @@ def _write_descriptor(file: FileDescriptor) -> str:
 class _Kind:
     """A Protobuf type, by its `name` in the file.
 
-    A value of a scalar is converted by `convert`, a message filled by `fill`.
+    `convert` converts a value of a scalar type. `fill` fills a message.
     """
 
     name: str
@@ -116,7 +117,7 @@ class _Kind:
 
 @dataclass
 class _Scope:
-    """A message under construction: its full name, the names used inside, and the lines of inner messages."""
+    """A message being compiled: its full name, the names used inside, and the lines of its inner messages."""
 
     path: str
     taken: set[str]
@@ -134,7 +135,7 @@ class _Scope:
 
 
 class _Compiler:
-    """Compiles records to the lines of their messages, and to their fillers. `imports` are the files they need."""
+    """Compiles records to the lines of their messages, and to fillers. `imports` are the files the messages need."""
 
     def __init__(self, avro: AvroSchema) -> None:
         self.avro = avro
@@ -142,9 +143,9 @@ class _Compiler:
         self._messages: dict[str, tuple[str, list[Fill]]] = {}
 
     def message(self, record: Mapping[str, Any], name: str, path: str) -> tuple[list[str], Fill]:
-        """Return the lines of a record's message with the full name `path`, and its filler."""
+        """Return the lines of a record's message, whose full name is `path`, and its filler."""
         fillers: list[Fill] = []
-        # Known before its fields are compiled: they may name the record itself.
+        # Stored before the fields are compiled, because they may name the record itself.
         self._messages[record["name"]] = path, fillers
         scope = _Scope(path, {f["name"] for f in record["fields"]})
         fields = [self._compile_field(f, tag, scope) for tag, f in enumerate(record["fields"], 1)]
@@ -183,7 +184,7 @@ class _Compiler:
         return kind, "", _put_single(name, kind)
 
     def _compile_single(self, node: Any, name: str, scope: _Scope) -> _Kind:
-        """Return the Protobuf type of a single value: of a field, or of an item of a list or map."""
+        """Return the Protobuf type of a single value, which is a field's value or an item of a list or map."""
         resolved = self.avro.resolve(node)
         if isinstance(resolved, list):
             members, _ = self.avro.members(resolved)
@@ -197,7 +198,7 @@ class _Compiler:
         return self._compile_logical(resolved) or _compile_scalar(resolved)
 
     def _compile_record(self, record: Mapping[str, Any], scope: _Scope) -> _Kind:
-        """Return the type of an inner record. At the first use, its message is written into the scope."""
+        """Return the type of an inner record. At its first use, its message is added to the scope."""
         if record["name"] not in self._messages:
             name = scope.new(record["name"].rpartition(".")[2])
             lines, _ = self.message(record, name, f"{scope.path}.{name}")
@@ -205,7 +206,7 @@ class _Compiler:
         path, fillers = self._messages[record["name"]]
 
         def fill(message: Any, value: Any) -> None:
-            # Looked up at each use: the message may still be compiled.
+            # Looked up at each use, because the message may not be compiled yet.
             fillers[0](message, value)
 
         return _Kind(path, fill=fill)
@@ -235,7 +236,7 @@ class _Compiler:
         return _Kind(inner_scope.path, fill=fill)
 
     def _compile_logical(self, node: Mapping[str, Any]) -> _Kind | None:
-        """Return Google's or Confluent's message for a logical type, None for any other type."""
+        """Return Google's or Confluent's message for a logical type, or None for any other type."""
         kind = node["type"]
         logical = node.get("logicalType")
         if logical == "decimal":
@@ -254,7 +255,7 @@ def _write_block(word: str, name: str, lines: Sequence[str]) -> list[str]:
 
 
 def _put_single(name: str, kind: _Kind) -> Fill:
-    """Return a function to put a value into the unrepeated field `name`."""
+    """Return a function that puts a single value into the field `name`."""
     convert = kind.convert
     fill = kind.fill
     if convert is not None:
@@ -262,7 +263,7 @@ def _put_single(name: str, kind: _Kind) -> Fill:
 
     def put(message: Any, value: Any) -> None:
         inner = getattr(message, name)
-        # An empty message would be absent otherwise.
+        # Otherwise an empty message would count as absent.
         inner.SetInParent()
         if fill is not None:
             fill(inner, value)
@@ -271,7 +272,7 @@ def _put_single(name: str, kind: _Kind) -> Fill:
 
 
 def _put_repeated(name: str, kind: _Kind) -> Fill:
-    """Return a function to put a list of values into the repeated field `name`."""
+    """Return a function that puts a list of values into the repeated field `name`."""
     convert = kind.convert
     fill = kind.fill
     if convert is not None:
@@ -287,7 +288,7 @@ def _put_repeated(name: str, kind: _Kind) -> Fill:
 
 
 def _put_map(name: str, kind: _Kind) -> Fill:
-    """Return a function to put entries into the map field `name`."""
+    """Return a function that puts entries into the map field `name`."""
 
     def put(message: Any, values: Mapping[str, Any]) -> None:
         entries = getattr(message, name)
@@ -301,14 +302,14 @@ def _put_map(name: str, kind: _Kind) -> Fill:
 
 
 def _require_value(value: Any, name: str) -> Any:
-    """Return the item of a list or a map. Raise ValueError for a null: Protobuf has none there."""
+    """Return the item of a list or a map. Raise ValueError for a null, which Protobuf does not have there."""
     if value is None:
         raise ValueError(f"field {name} holds a null in a list or a map, which Protobuf has not")
     return value
 
 
 def _skip_null(put: Fill, emptied: str) -> Fill:
-    """Return a filler for all but nulls. It notes a null list or map (`emptied`), since this becomes empty."""
+    """Return a filler that leaves nulls out. It notes a null list or map (named by `emptied`), which becomes empty."""
 
     def unless(message: Any, value: Any) -> None:
         if value is not None:
@@ -320,7 +321,7 @@ def _skip_null(put: Fill, emptied: str) -> Fill:
 
 
 def _compile_scalar(node: Mapping[str, Any]) -> _Kind:
-    """Return the type of a scalar. It refuses values that Python's Protobuf would change."""
+    """Return the type of a scalar. Its converter refuses values Python's Protobuf would change."""
     name, python = SCALARS[node["type"]]
     packed = struct.Struct("<f" if name == "float" else "<d")
 
@@ -338,7 +339,7 @@ def _compile_scalar(node: Mapping[str, Any]) -> _Kind:
 
 
 def _compile_decimal(node: Mapping[str, Any]) -> _Kind:
-    """Return Confluent's message for a decimal, with scale and precision in the options of its field."""
+    """Return Confluent's message for a decimal, with the scale and precision in the options of its field."""
     scale = node.get("scale", 0)
     parameters = {"precision": node.get("precision"), "scale": scale}
     params = ", ".join(f'{{key: "{key}", value: "{value}"}}' for key, value in parameters.items() if value is not None)
@@ -361,7 +362,7 @@ def _fill_date(message: Any, value: int) -> None:
 
 
 def _fill_time(message: Any, value: int) -> None:
-    """Put ms of a day into a TimeOfDay message. ValueError if they are more than a day."""
+    """Put the ms of a day into a TimeOfDay message. Raise ValueError if they are outside one day."""
     if not 0 <= value < DAY_MS:
         raise ValueError(f"{value} ms are no time of a day")
     seconds, millis = divmod(value, 1000)
@@ -372,7 +373,7 @@ def _fill_time(message: Any, value: int) -> None:
 
 
 def _fill_timestamp(message: Any, value: int) -> None:
-    """Put epoch ms into a Timestamp message. ValueError outside of the years 1 to 9999."""
+    """Put epoch ms into a Timestamp message. Raise ValueError if they are outside the years 1 to 9999."""
     seconds, millis = divmod(value, 1000)
     if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
         raise ValueError(f"{value} ms are outside of the years 1 to 9999")

@@ -1,9 +1,9 @@
 """Compiles Protobuf schemas from the Registry to descriptors, without generated classes.
 
 Confluent's registry returns serialized descriptors (`format=serialized`). Apicurio's returns the registered text: a
-.proto file, or the serialized descriptor in base64 registered by Python's serializer. protoc compiles a .proto file in
-a separate process with limits of time and memory, because its input comes from anybody with the right to register
-schemas. No part of a schema is on its command line.
+.proto file, or the serialized descriptor in base64 that Python's serializer registers. protoc compiles a .proto file in
+a separate process with limited time and memory, because anybody who may register schemas decides what it reads. No part
+of a schema is on the command line of this process.
 """
 
 import base64
@@ -33,7 +33,7 @@ MAIN = "kafka_s3_platform_main.proto"
 ALL = "kafka_s3_platform_all.proto"
 COMPILE_SECONDS = 60.0
 COMPILE_BYTES = 512 << 20
-"""Limits of protoc. Real schemas take a tenth of a second, and little more memory than protoc itself."""
+"""Limits for protoc. Real schemas take a tenth of a second, and little more memory than protoc itself."""
 
 PROTOC = f"""
 import resource, sys
@@ -43,20 +43,20 @@ sys.exit(protoc.main(sys.argv))
 """
 
 _name = re.compile(r"[^\x00-\x1f\x7f\"'\\]{1,255}")
-"""A name possible in an import and as a path."""
+"""A name that can stand in an import and can be a path."""
 
 _OF_NAMES = frozenset({errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EINVAL, errno.EILSEQ})
-"""Errors of the operating system caused by a file's name. All other errors are the machine's."""
+"""The operating system's errors that a file's name causes. Any other error is the machine's fault."""
 
 _imports = re.compile(r"""\bimport\s+(?:public\s+|weak\s+|option\s+)?["']([^"'\n]+)["']""")
-"""Text in the form of an import, even if it is none. No `\\s*` at the start, so the time is linear in the length."""
+"""Text that looks like an import, even if it is not. With no `\\s*` at the start, the time is linear in the length."""
 
 
 def compile_file(text: str, references: Mapping[str, str]) -> FileDescriptor:
     """Compile the file of a schema. `references` maps the names of its imports to their texts.
 
     Raises:
-        BadRecordError: protoc, or the pool of descriptors, refuses the files.
+        BadRecordError: protoc or the descriptor pool refuses the files.
         TransientError: protoc was killed.
         OSError: this machine has no space for files, or cannot start processes.
     """
@@ -89,7 +89,7 @@ def _parse_descriptor(name: str, text: str) -> FileDescriptorProto | None:
 
 
 def _find_built_in(names: set[str]) -> dict[str, FileDescriptorProto]:
-    """Find Google's and Confluent's own files among `names`, with their imports. These need no reference."""
+    """Find Google's and Confluent's own files among `names`, with their imports. No reference is needed for these."""
     built_in: dict[str, FileDescriptorProto] = {}
     for name in names:
         try:
@@ -102,7 +102,7 @@ def _find_built_in(names: set[str]) -> dict[str, FileDescriptorProto]:
 
 
 def _order_files(name: str, descriptors: Mapping[str, FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
-    """Return the files, each one once and after all files it imports."""
+    """Return the files `name` needs, each one once and after all files it imports."""
     needed: dict[str, FileDescriptorProto] = {}
     names = [name]
     while names:
@@ -123,7 +123,7 @@ def _compile_sources(
         folder.mkdir()
         for name, source in sources.items():
             _write_source(folder, name, source)
-        # The command line names only this file: protoc could take the name of a reference for an option.
+        # The command line names only this file, because protoc could take the name of a reference for an option.
         imports = "".join(f'import "{name}";\n' for name in sources)
         Path(folder, ALL).write_text(f'syntax = "proto3";\n{imports}')
         imports_path.write_bytes(FileDescriptorSet(file=descriptors.values()).SerializeToString())
@@ -131,7 +131,7 @@ def _compile_sources(
         options = [f"--proto_path={folder}", f"--proto_path={google}", f"--descriptor_set_in={imports_path}"]
         ran = _run_protoc([*options, "--include_imports", f"--descriptor_set_out={output_path}", ALL])
         if ran.returncode == -signal.SIGKILL:
-            # The limits that we set end it in other ways.
+            # The limits set for protoc end it in other ways.
             raise TransientError(
                 "protoc was killed while it compiled a Protobuf schema: make sure that this machine has "
                 "memory to spare, and run again"
@@ -144,7 +144,7 @@ def _compile_sources(
 
 
 def _run_protoc(options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    """Run protoc with limits of time and memory. BadRecordError if it takes too long."""
+    """Run protoc with limited time and memory. Raise BadRecordError if it takes too long."""
     command = [sys.executable, "-c", PROTOC, *options]
     try:
         return subprocess.run(
@@ -162,7 +162,7 @@ def _run_protoc(options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
 
 
 def _write_source(folder: Path, name: str, source: str) -> None:
-    """Write a source to the file of its name. Refuse a name that is no file below the folder, on any system."""
+    """Write a source to the file of its name. Refuse a name that, on any system, is not a file below the folder."""
     parts = name.split("/")
     if not _name.fullmatch(name) or not {"", ".", ".."}.isdisjoint(parts) or name == ALL:
         raise BadRecordError(f"its reference {name!r} is no name of a file below a folder")
