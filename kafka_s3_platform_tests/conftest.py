@@ -115,6 +115,21 @@ TOGETHER = {
 }
 
 
+# Of the modules without Kafka and S3, these take 15 to 60 seconds each. By their names they would begin when all others
+# end.
+LONGEST_WITHOUT_SERVERS = tuple(
+    f"kafka_s3_platform_tests/{module}"
+    for module in (
+        "spark/test_warm",
+        "spark/test_deployed",
+        "test_alone",
+        "worlds/test_worlds",
+        "restore/filters/test_filters",
+        "secrets/test_files",
+    )
+)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Deal tests out by module, or by group of modules."""
@@ -150,7 +165,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.integration)
     # Files with servers take long. Last come those that take seconds, so that all processes end at the same time.
     with_servers = {item.path for item in items if item.get_closest_marker("integration")}
-    items.sort(key=lambda item: item.path not in with_servers)
+    items.sort(key=lambda item: (item.path not in with_servers, not item.nodeid.startswith(LONGEST_WITHOUT_SERVERS)))
 
 
 @pytest.hookimpl(tryfirst=True)
