@@ -274,10 +274,12 @@ def _restore_registries(
     """Restore the registries. Refuse to go on if schemas have other ids there, and records keep theirs."""
     reports, lines = restore_registries(connectors, file, dry_run=terms.how.dry_run)
     changed = sum(map(len, chain.from_iterable(report["new_ids"].values() for report in reports)))
-    if changed and not terms.values.map_schema_ids:
+    reasons = [f"{count_noun(changed, 'schema')} got other ids"] if changed else []
+    reasons += (f"schemas would get other ids ({r['obstacle']})" for r in reports if r["obstacle"])
+    if reasons and not terms.values.map_schema_ids:
         raise PreflightError(
-            f"{count_noun(changed, 'schema')} got other ids in the registry of {file}, and records name the archived "
-            f"ones. No record was sent: add --map-schema-ids --outgoing {file}"
+            f"{'; '.join(reasons)} in the registry of {file}, and records name the archived ones. No record was sent: "
+            f"add --map-schema-ids --outgoing {file}"
         )
     return {"registries": reports}, lines
 

@@ -37,7 +37,8 @@ class RegistryReport:
     """The outcome of a restore, compared by reading the target back.
 
     `registered` versions were missing; on a dry run, they would be registered. `new_ids` maps, for each context, ids
-    that are others in the target. `differences` are sentences: what the target does not hold as it was archived.
+    that are others in the target. `differences` are sentences: what the target does not hold as it was archived. On a
+    dry run, `obstacle` is why ids would not stay as they are.
     """
 
     subjects: int
@@ -45,6 +46,7 @@ class RegistryReport:
     registered: int
     new_ids: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
+    obstacle: str | None = None
 
 
 def choose_subjects(contents: RegistryContents, subjects: Collection[str]) -> RegistryContents:
@@ -92,7 +94,9 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
         if place not in present.versions or _describe(present.versions[place]) != _describe(schema)
     ]
     if dry_run:
-        return RegistryReport(len(archived.subjects), len(archived.versions), len(missing))
+        obstacle = _find_clash(archived, present) if missing else None
+        new_ids = _map_ids(archived, present, {})
+        return RegistryReport(len(archived.subjects), len(archived.versions), len(missing), new_ids, obstacle=obstacle)
     places = _register(archived, present, target, missing)
     # A registry deletes no version that one which is not deleted refers to.
     for version in reversed([*_order(archived, archived.deleted)]):
@@ -164,8 +168,8 @@ def _number_schemas(archived: RegistryContents) -> dict[int, ArchivedSchema]:
     return numbered
 
 
-def _find_obstacle(archived: RegistryContents, present: RegistryContents, target: Registry, subject: str) -> str | None:
-    """Return why schemas cannot have the ids that they had. None: they can, and the subject has the mode IMPORT now."""
+def _find_clash(archived: RegistryContents, present: RegistryContents) -> str | None:
+    """Return which id or version of the archived ones is of another schema there: so some get other ids."""
     schemas_by_id = {_name_id(schema): schema for schema in present.schemas}
     for schema in archived.schemas:
         other = schemas_by_id.get(_name_id(schema), schema)
@@ -175,6 +179,13 @@ def _find_obstacle(archived: RegistryContents, present: RegistryContents, target
         # An import would replace it, and its id would lead to the archived schema.
         if _describe(present.versions.get(place, schema)) != _describe(schema):
             return f"there, version {place[1]} of {place[0]} is another schema"
+    return None
+
+
+def _find_obstacle(archived: RegistryContents, present: RegistryContents, target: Registry, subject: str) -> str | None:
+    """Return why schemas cannot have the ids that they had. None: they can, and the subject has the mode IMPORT now."""
+    if clash := _find_clash(archived, present):
+        return clash
     try:
         target.write_mode(subject, IMPORT)
     except ConfigError as err:
@@ -257,17 +268,25 @@ def _compare(
     registered: int,
 ) -> RegistryReport:
     """Compare each archived version and scope with what the target holds now."""
-    new_ids: dict[str, dict[int, int]] = defaultdict(dict)
-    for place, schema in archived.versions.items():
-        there = target.versions.get(places.get(place, place))
-        if there is not None and there.schema_id != schema.schema_id:
-            new_ids[find_context(place[0])][schema.schema_id] = there.schema_id
     differences = (
         *(f"version {version} of {subject} is archived by its name alone" for subject, version in archived.unreadable),
         *_compare_versions(archived, target, places),
         *_compare_settings(archived, target),
     )
-    return RegistryReport(len(archived.subjects), len(archived.versions), registered, dict(new_ids), differences)
+    new_ids = _map_ids(archived, target, places)
+    return RegistryReport(len(archived.subjects), len(archived.versions), registered, new_ids, differences)
+
+
+def _map_ids(
+    archived: RegistryContents, target: RegistryContents, places: Mapping[Version, Version]
+) -> dict[str, dict[int, int]]:
+    """Return, by context, the ids that are others in the target, each with the one there."""
+    new_ids: dict[str, dict[int, int]] = defaultdict(dict)
+    for place, schema in archived.versions.items():
+        there = target.versions.get(places.get(place, place))
+        if there is not None and there.schema_id != schema.schema_id:
+            new_ids[find_context(place[0])][schema.schema_id] = there.schema_id
+    return dict(new_ids)
 
 
 def _compare_versions(

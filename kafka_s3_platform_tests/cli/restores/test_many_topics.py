@@ -158,6 +158,9 @@ def test_no_record_is_sent_where_it_would_name_another_schema(
     kafka_s3: KafkaS3, config: ConnectorConfig, registries: tuple[ImportingRegistry, ImportingRegistry]
 ) -> None:
     registries[1].register("other", json.dumps({"type": "record", "name": "Other", "fields": []}))
+    would_be = restore(kafka_s3, *ONE_COMMAND, "--dry-run", status=FAILED)
+    assert "schemas would get other ids (there, id 1 is of another schema, such as in other)" in would_be.stderr
+    assert {subject for subject, _ in registries[1].versions} == {"other"}
     refused = restore(kafka_s3, *ONE_COMMAND, status=FAILED)
     assert "2 schemas got other ids" in refused.stderr
     assert f"copy.{config.topics[0]}" not in topics_of(config)
