@@ -26,7 +26,7 @@ from kafka_s3_platform.core.upkeep.retain import (
     retain_topic,
 )
 from kafka_s3_platform.core.upkeep.vacuum import vacuum_topic
-from kafka_s3_platform.core.upkeep.verify import verify_archive
+from kafka_s3_platform.core.upkeep.verify import hash_inventory, verify_archive
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.forked import end_apart
@@ -159,6 +159,28 @@ def test_a_kafka_partition_with_late_records_is_not_called_expired_for_another(c
     [_, described] = describe_hours(snapshot(config), HOURS, timedelta(0), datetime.now(UTC), by_kafka_partition=True)
     assert described.state == "expired"
     assert described.kafka_partitions == {0: "expired", 1: "empty"}
+
+
+class LateRunner(InProcessRunner):
+    """Reads the objects when something else was done first, once."""
+
+    def __init__(self, first: Callable[[], object]) -> None:
+        self._todo = [first]
+
+    def run(self, function: Any, tasks: Sequence[Any], max_concurrent: int) -> Any:
+        if self._todo:
+            self._todo.pop()()
+        yield from super().run(function, tasks, max_concurrent)
+
+
+def test_a_deep_verification_reads_what_takes_the_place_of_objects_that_go_meanwhile(config: ConnectorConfig) -> None:
+    def remove() -> None:
+        merged(config)
+        retained(config, merged_ms=(("", 0),))
+
+    report = verify_archive(config, config.topics[0], True, LateRunner(remove))
+    assert (report.damages, report.segment_count, report.record_count) == ((), 2, 3)
+    assert report.inventory == hash_inventory(snapshot(config).segments)
 
 
 def test_the_bytes_of_an_archive_are_told_by_what_they_are_for(merged_config: ConnectorConfig) -> None:

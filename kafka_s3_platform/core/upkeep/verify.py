@@ -33,6 +33,9 @@ from kafka_s3_platform.core.upkeep.compact.days import find_day_end, find_span
 logger = logging.getLogger(__name__)
 
 HEAD_THREADS = 8
+MAX_LOOKS = 3
+"""So often objects are looked at that have taken the place of some that were removed meanwhile."""
+
 TASK_BYTES = 268_435_456
 READ_BYTES = 4_194_304
 
@@ -104,15 +107,21 @@ def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: Task
     snapshot = index.peek()
     if snapshot is None:
         return VerifyReport(topic, deep, 0, 0, 0, (), (), ())
-    segments = snapshot.segments
-    damages = [*_find_count_damages(snapshot), *_compare_objects(ObjectStore(config.store), segments)]
-    if deep:
-        missing = {d.key for d in damages}
-        damages += _read_all(config, topic, [s for s in segments if missing.isdisjoint(s.keys)], runner)
-    if damages:
-        # retention or a merge may have removed objects while they were looked at
-        live_keys = {key for segment in index.open().segments for key in segment.keys}
-        damages = [d for d in damages if d.key is None or d.key in live_keys]
+    damages: list[Damage] = []
+    compared_keys = set[str]()
+    for _ in range(MAX_LOOKS):
+        others = [segment for segment in snapshot.segments if segment.key not in compared_keys]
+        new_damages = _find_damages(config, topic, others, deep, runner)
+        compared_keys.update(segment.key for segment in others)
+        newest = index.open() if new_damages else snapshot
+        live_keys = {key for segment in newest.segments for key in segment.keys}
+        damages += (damage for damage in new_damages if damage.key in live_keys)
+        if all(damage.key in live_keys for damage in new_damages):
+            break
+        # retention or an erasure has removed objects before they were read: what has their records now is looked at
+        snapshot = newest
+    damages += _find_count_damages(snapshot)
+    segments = tuple(segment for segment in snapshot.segments if segment.key in compared_keys)
     return VerifyReport(
         topic=topic,
         deep=deep,
@@ -127,6 +136,17 @@ def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: Task
         record_bytes=sum(s.record_bytes for s in segments),
         inventory=hash_inventory(segments),
     )
+
+
+def _find_damages(
+    config: ConnectorConfig, topic: str, segments: Sequence[Segment], deep: bool, runner: TaskRunner
+) -> list[Damage]:
+    """Compare the objects of the segments with the index, and read them if `deep`. Return the damages."""
+    damages = _compare_objects(ObjectStore(config.store), segments)
+    if deep:
+        missing = {d.key for d in damages}
+        damages += _read_all(config, topic, [s for s in segments if missing.isdisjoint(s.keys)], runner)
+    return damages
 
 
 def hash_inventory(segments: Iterable[Segment]) -> str:
