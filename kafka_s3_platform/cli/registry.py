@@ -250,10 +250,11 @@ def _list_subjects(contents: RegistryContents) -> list[str]:
 def _format_report(report: RegistryReport, dry_run: bool) -> list[str | Verdict]:
     """Return the lines about a restore of a registry."""
     archived = f"{count_noun(report.subjects, 'subject')} with {count_noun(report.versions, 'version')}"
-    if dry_run:
-        ids = f"; ids would be others: {report.obstacle}" if report.obstacle else ""
-        return [f"{count_noun(report.registered, 'version')} would be registered, of {archived}{ids}"]
     changed = sum(map(len, report.new_ids.values()))
+    if dry_run:
+        other_ids = report.obstacle or f"{count_noun(changed, 'schema')} there have others already"
+        ids = f"; ids would be others: {other_ids}" if report.obstacle or changed else ""
+        return [f"{count_noun(report.registered, 'version')} would be registered, of {archived}{ids}"]
     ids = (
         f"{count_noun(changed, 'schema')} got other ids: restore records with --map-schema-ids"
         if changed

@@ -15,6 +15,9 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_TTL_MS = "300000"
 _TTL = re.compile(r"\?ttl=[0-9]+$")
+_THROTTLED = frozenset({"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded"})
+"""AWS's codes, with HTTP status 400, for requests of an account that came too fast."""
+
 _answers: dict[tuple[object, ...], tuple[float, str]] = {}
 """The time and the text of each answer, by service, parameters and name."""
 
@@ -99,8 +102,9 @@ def _request(client: Any, service: str, name: str) -> str:
         answer = client.get_secret_value(SecretId=name)
         return str(answer["SecretString"] if "SecretString" in answer else answer["SecretBinary"].decode())
     except ClientError as err:
-        message = f"{what}: AWS answered {err.response['Error'].get('Code')}"
-        if err.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
+        code = err.response["Error"].get("Code")
+        message = f"{what}: AWS answered {code}"
+        if err.response["ResponseMetadata"]["HTTPStatusCode"] >= 500 or code in _THROTTLED:
             raise OSError(message) from err
         raise ValueError(
             f"{message}; check the name and the region, and that these AWS credentials may read it"

@@ -9,6 +9,7 @@ from urllib.request import urlopen
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from moto.server import ThreadedMotoServer
 
 from kafka_s3_platform.connect.registries.archive import read_registry_file
@@ -212,3 +213,23 @@ def test_a_secret_that_was_rotated_is_read_anew_and_an_aws_that_is_down_costs_no
     worker = worker.replace("eu-central-1", "eu-west-1")
     with pytest.raises(ConfigError, match=r"'prod/kafka' at http.*: no answer"):
         bucket()
+
+
+def test_an_account_that_asks_aws_too_fast_goes_on_with_the_last_answer(
+    load: Load, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = ['{"bucket": "archive"}']
+
+    def get_secret_value(SecretId: str) -> dict[str, str]:  # noqa: N803 - boto3's name
+        if answers:
+            return {"SecretString": answers.pop()}
+        answer = {"Error": {"Code": "ThrottlingException"}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+        raise ClientError(answer, "GetSecretValue")  # type: ignore[arg-type]
+
+    client = SimpleNamespace(get_secret_value=get_secret_value, meta=SimpleNamespace(endpoint_url="http://aws"))
+    monkeypatch.setattr("kafka_s3_platform.core.aws_secrets._open_client", lambda *_: client)
+    monkeypatch.setattr("kafka_s3_platform.core.aws_secrets.DEFAULT_TTL_MS", "0")
+    worker = declare("aws", MANAGER, region="eu-central-1", **LOGIN)
+    for _ in range(2):
+        assert load({"s3.bucket.name": "${aws:asked-too-fast:bucket}"}, worker=worker).config.store.bucket == "archive"
+    assert "AWS answered ThrottlingException; its last answer is used" in caplog.text

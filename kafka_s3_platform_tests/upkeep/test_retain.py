@@ -144,13 +144,15 @@ def test_a_restore_whose_objects_went_says_so_and_is_planned_anew(config: Connec
     assert restored(config, restore_id="r2", to_topic=f"{config.topics[0]}-2").record_count == 3
 
 
-def test_without_the_right_to_delete_nothing_is_committed(merged_config: ConnectorConfig) -> None:
+@pytest.mark.parametrize("topics_dir", ["topics", "elsewhere"], ids=["its folders", "folders of before"])
+def test_without_the_right_to_delete_nothing_is_committed(merged_config: ConnectorConfig, topics_dir: str) -> None:
     before = (objects(merged_config), snapshot(merged_config).version)
     with faulty_proxy(merged_config.store.endpoint_url or "") as proxy:
         proxy.refuse("DELETE", "topics_daily/", 403, "AccessDenied")
         store = merged_config.store.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
+        layout = merged_config.layout.model_copy(update={"topics_dir": topics_dir})
         with pytest.raises(AuthorizationError, match="DeleteObject"):
-            retained(merged_config.model_copy(update={"store": store}), ms=(("", 0),))
+            retained(merged_config.model_copy(update={"store": store, "layout": layout}), ms=(("", 0),))
     assert (objects(merged_config), snapshot(merged_config).version) == before
 
 

@@ -95,7 +95,8 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
     ]
     if dry_run:
         obstacle = _find_clash(archived, present) if missing else None
-        return RegistryReport(len(archived.subjects), len(archived.versions), len(missing), obstacle=obstacle)
+        new_ids = _map_ids(archived, present, {})
+        return RegistryReport(len(archived.subjects), len(archived.versions), len(missing), new_ids, obstacle=obstacle)
     places = _register(archived, present, target, missing)
     # A registry does not delete a version as long as one that is not deleted refers to it.
     for version in reversed([*_order(archived, archived.deleted)]):
@@ -168,9 +169,7 @@ def _number_schemas(archived: RegistryContents) -> dict[int, ArchivedSchema]:
 
 
 def _find_clash(archived: RegistryContents, present: RegistryContents) -> str | None:
-    """Return why schemas cannot have their old ids, as far as the target's contents show it. None: nothing does."""
-    if not any(scope.mode for scope in present.settings):
-        return f"it knows no mode {IMPORT}"
+    """Name an archived id or version that belongs to another schema in the target. Then schemas get other ids."""
     schemas_by_id = {_name_id(schema): schema for schema in present.schemas}
     for schema in archived.schemas:
         other = schemas_by_id.get(_name_id(schema), schema)
@@ -269,17 +268,25 @@ def _compare(
     registered: int,
 ) -> RegistryReport:
     """Compare each archived version and scope with the target's present contents."""
-    new_ids: dict[str, dict[int, int]] = defaultdict(dict)
-    for place, schema in archived.versions.items():
-        there = target.versions.get(places.get(place, place))
-        if there is not None and there.schema_id != schema.schema_id:
-            new_ids[find_context(place[0])][schema.schema_id] = there.schema_id
     differences = (
         *(f"version {version} of {subject} is archived by its name alone" for subject, version in archived.unreadable),
         *_compare_versions(archived, target, places),
         *_compare_settings(archived, target),
     )
-    return RegistryReport(len(archived.subjects), len(archived.versions), registered, dict(new_ids), differences)
+    new_ids = _map_ids(archived, target, places)
+    return RegistryReport(len(archived.subjects), len(archived.versions), registered, new_ids, differences)
+
+
+def _map_ids(
+    archived: RegistryContents, target: RegistryContents, places: Mapping[Version, Version]
+) -> dict[str, dict[int, int]]:
+    """Return the archived ids that differ in the target, by context: archived id -> the id there."""
+    new_ids: dict[str, dict[int, int]] = defaultdict(dict)
+    for place, schema in archived.versions.items():
+        there = target.versions.get(places.get(place, place))
+        if there is not None and there.schema_id != schema.schema_id:
+            new_ids[find_context(place[0])][schema.schema_id] = there.schema_id
+    return dict(new_ids)
 
 
 def _compare_versions(

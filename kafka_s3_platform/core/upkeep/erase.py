@@ -270,7 +270,8 @@ class _Erasure:
         """Rewrite segments without the records to erase, commit them, and delete old objects, even of killed runs."""
         if self._due:
             refuse_wrong_clock(self._config, self._store)
-            refuse_without_right(self._config, self._store)
+            due = self._due.values()
+            refuse_without_right(self._config, self._store, [*(r.segment for r in due), *_list_merged(due)])
             check_promises(self._store, self._config.archive.index_dir, uploads=True)
             self._runner.start()
             lease = retry_commit(self._index, self._reserve)

@@ -22,7 +22,7 @@ from itertools import chain
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.core.archive.clock import refuse_wrong_clock
-from kafka_s3_platform.core.config.settings import ConnectorConfig, PerTopic
+from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings, PerTopic
 from kafka_s3_platform.core.errors import HEAL_OBJECT, IntegrityError, PlatformError
 from kafka_s3_platform.core.model.segment import Segment, StoredObject
 from kafka_s3_platform.core.model.times import shift_time
@@ -147,7 +147,7 @@ def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime
     index = TopicIndex.of(config, topic)
     store = ObjectStore(config.store)
     if plan.removals:
-        refuse_without_right(config, store)
+        refuse_without_right(config, store, chain.from_iterable(removal.segments for removal in plan.removals))
     refused: list[str] = []
     removals: list[DayRemoval] = []
     replaced: list[str] = []
@@ -165,12 +165,15 @@ def retain_topic(config: ConnectorConfig, topic: str, run_id: str, now: datetime
     return report
 
 
-def refuse_without_right(config: ConnectorConfig, store: ObjectStore) -> None:
+def refuse_without_right(config: ConnectorConfig, store: ObjectStore, segments: Iterable[Segment]) -> None:
     """Raise AuthorizationError if the right to delete is missing.
 
-    To find out, delete an object that never exists, in each folder.
+    To find out, delete an object that never exists, in each folder: the connector's, and those of the segments, because
+    its file may have named others before.
     """
-    for folder in (config.layout.topics_dir, config.layout.daily_dir):
+    folders = [config.layout.topics_dir, config.layout.daily_dir]
+    folders += (LayoutSettings.model_validate_json(text).topics_dir for text in {s.settings for s in segments})
+    for folder in dict.fromkeys(folders):
         store.delete(f"{folder}/{DELETE_CHECK}".lstrip("/"), NO_ETAG)
 
 
