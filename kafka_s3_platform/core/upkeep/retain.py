@@ -172,7 +172,8 @@ def refuse_without_right(config: ConnectorConfig, store: ObjectStore, segments: 
     its file may have named others before.
     """
     folders = [config.layout.topics_dir, config.layout.daily_dir]
-    folders += (LayoutSettings.model_validate_json(text).topics_dir for text in {s.settings for s in segments})
+    settings = {segment.settings for segment in segments}
+    folders += (LayoutSettings.model_validate_json(text).topics_dir for text in settings)
     for folder in dict.fromkeys(folders):
         store.delete(f"{folder}/{DELETE_CHECK}".lstrip("/"), NO_ETAG)
 
