@@ -23,7 +23,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "cli": (5_480, 39),
     "connect": (150, 2),
     "connect/avro": (2_780, 13),
-    "connect/config": (7_800, 28),
+    "connect/config": (7_810, 28),
     "connect/converters": (4_490, 19),
     "connect/defs": (640, 6),
     "connect/formats": (2_510, 13),
@@ -62,7 +62,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "operate/monitoring": (1_510, 12),
     "operate/reading": (1_320, 5),
     "operate/rehearsal": (400, 2),
-    "operate/status": (480, 3),
+    "operate/status": (490, 3),
     "operate/warm_spark": (810, 4),
 }
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""

@@ -145,7 +145,11 @@ _PRIMITIVES: Mapping[str, SchemaNode] = {
 
 
 class _Compiler:
-    """Makes the nodes of a schema. `_named` holds the nodes of named types known so far."""
+    """Makes the nodes of a schema. `_named` holds the nodes of named types known so far.
+
+    `depth` is how deep values may nest. `items` limits the list items of one datum, and all of them count. By default
+    only items of few bytes count (*light* ones), up to MAX_RECORD_VALUES.
+    """
 
     def __init__(self, depth: int = MAX_DEPTH, items: int | None = None) -> None:
         self._named: dict[str, SchemaNode] = {}

@@ -149,9 +149,9 @@ class _Pattern:
 
 
 class _LinearPattern:
-    """Reads names by RE2. Its time grows with the name only, however many texts of any length a template has.
+    """Reads names by RE2, in a time that depends on the name's length alone.
 
-    Arrow has RE2. It takes 70 times as long as Python's expressions for a usual name, so it is used only for templates
+    The template may have any number of variables of any length. Arrow has RE2. It takes 70 times as long as Python's expressions for a usual name, so it is used only for templates
     with many such texts. A repeated variable has the same text in both places.
     """
 

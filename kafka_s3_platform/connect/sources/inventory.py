@@ -262,7 +262,10 @@ class Inventory:
         return CountUnderWay(begun=(started_at - EPOCH) // ONE_MS, since=(border - EPOCH) // ONE_MS)
 
     def _add_to_count(self, count: CountUnderWay, info: ObjectInfo, item: ForeignObject) -> None:
-        """Add an object to its topic's older ones (before the border) or open ones (walks list these again)."""
+        """Count an object of a topic as older if its folder ended before the border, else as open.
+
+        Walks list open objects again. Names in folders without a time are kept as tails: walks begin after them.
+        """
         if item.topic not in count.topics and len(count.topics) == MAX_TOPICS:
             count.unnamed += 1
             return

@@ -44,7 +44,7 @@ class Compressor(Protocol):
 
 
 def compress_block(codec: str, level: int | None, data: memoryview) -> bytes:
-    """Compress the bytes of an Avro block, without what Avro adds to them."""
+    """Compress the bytes of an Avro block. The caller adds what Avro appends, such as a checksum."""
     return _BLOCKS[codec](data, level)
 
 

@@ -250,7 +250,7 @@ class ConnectorHealth:
     connector has no topics: it archives nothing. `history` is None, with the reason in `history_error`, if Dagster's
     instance did not answer or there is none. `removed_topics` were archived and are gone: `removal` has the reason and
     advice. `is_removed` is True if the connector itself no longer exists, `is_loaded` if its file was read.
-    `evidence_error` has the reason if nobody knows when topics last came back.
+    `evidence_error` is the reason if it is not known when topics last came back.
     """
 
     connector: str

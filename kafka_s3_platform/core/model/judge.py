@@ -82,7 +82,7 @@ CUTS: tuple[GapReason, ...] = ("truncated", "cut off")
 class HourVerdict:
     """The verdict on an hour.
 
-    `kafka_partitions` are those in the first observation after the hour and its lateness, none without such an
+    `kafka_partitions` are those in the first observation after the hour and its lateness; it is empty without such an
     observation. `open` has, by kafka partition, the unarchived ranges that may hold records of the hour, with their
     fates. `lacking` are lost ranges that may have held some. `taken_over_count` of the offsets that may hold some were
     archived by another sink. Up to `out_of_range_count` of its records are archived as out of range, since the archive

@@ -230,7 +230,7 @@ def _find_flaws(store: ObjectStore, files: Sequence[ObjectInfo]) -> Iterator[tup
 
 
 def _find_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
-    """Return a flaw of a log file (content an index never has) as the end of a sentence, or None if it has none."""
+    """Return what is wrong with a log file (content that no index has), as the end of a sentence, or None."""
     try:
         if info.key.endswith(_CHECKPOINT):
             return _find_checkpoint_flaw(store, info)

@@ -46,7 +46,7 @@ SETTINGS = """\
 
 
 def fetch_registry_app(cache: Path) -> Path:
-    """Return the application's jar below `cache`, fetched if missing. Raise IntegrityError if it is another."""
+    """Return the application's jar below `cache`, fetched if missing. IntegrityError: it is not the expected one."""
     return _DOWNLOAD.folder(cache) / f"{MODULE}-{VERSION}-runner.jar"
 
 

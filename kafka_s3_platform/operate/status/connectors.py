@@ -188,7 +188,11 @@ class _TopicsLook:
         return True if self._archived or self._store_errors else None
 
     def _read(self, topic: ArchivedTopic) -> Backlog | None:
-        """Return the topic's backlog, or None if the cluster does not answer. Then only the topic's index is read."""
+        """Return the topic's backlog, or None if the cluster is known to be silent.
+
+        Its index is read even then, to learn if the store answers. Raises the error of a read without an answer; after
+        several in a row, raises it again without reading.
+        """
         if self._silence.error is not None:
             raise self._silence.error
         backlog = None

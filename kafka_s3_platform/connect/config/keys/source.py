@@ -347,7 +347,11 @@ def _require_converter(file: ConfigFile, side: str, why: str, named: ConverterSe
 
 
 def _read_fields(file: ConfigFile, format_name: str) -> tuple[str, ...]:
-    """Read the fields of Aiven's or Lenses' envelope. For Lenses, these are the fields promised by the file."""
+    """Read the fields of Aiven's or Lenses' envelope; () for a format without one.
+
+    Lenses' files do not list them, so Aiven's key may name those that every object has. By default these are offset and
+    timestamp.
+    """
     envelope = find_format(format_name).envelope
     if envelope == "lenses":
         if AIVEN_FIELDS.name in file:

@@ -87,7 +87,7 @@ def keeps_content(settings: TransformSettings) -> bool:
 
 
 def route_topic(steps: Iterable[TransformSettings], topic: str) -> str:
-    """Return a topic's name after the routers, with `${timestamp}` in it. If records decide it, return `topic`."""
+    """Return a topic's name after the routers, with `${timestamp}` in it, or `topic` if it depends on each record."""
     routed = topic
     for step in steps:
         if is_python_class(step) or step.type.startswith("ExtractTopic"):

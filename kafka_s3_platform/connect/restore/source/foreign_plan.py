@@ -146,7 +146,7 @@ class SentObjects:
         return frozenset(zip(topics, numbers, strict=True))
 
     def find_unsent(self, listed: Sequence[ForeignObject]) -> Unsent:
-        """Return the new objects in `listed`, with notes on any beside, before or in place of sent ones.
+        """Return the objects in `listed` that were not sent, with notes on objects replaced, left out or late.
 
         Keys and headers are left out if their values were sent before, because alone they would be read as records
         without a value.

@@ -104,7 +104,7 @@ def read_target(
 
 
 def await_settled_logs(admin: ClusterAdmin, topic: str, logs: Mapping[int, Frontier]) -> Mapping[int, Frontier]:
-    """Wait until no transaction hides records of `logs`, as they were just seen, or for `STABLE_SECONDS`.
+    """Wait until no transaction hides records below the ends of `logs`, but no longer than `STABLE_SECONDS`.
 
     Return the logs up to the ends they had then.
     """
