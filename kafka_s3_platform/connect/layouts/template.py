@@ -151,8 +151,9 @@ class _Pattern:
 class _LinearPattern:
     """Reads names by RE2, in a time that depends on the name's length alone.
 
-    The template may have any number of variables of any length. Arrow has RE2. It takes 70 times as long as Python's expressions for a usual name, so it is used only for templates
-    with many such texts. A repeated variable has the same text in both places.
+    The template may have any number of variables of any length. Arrow has RE2. It takes 70 times as long as Python's
+    expressions for a usual name, so it is used only for templates with many such texts. A repeated variable has the
+    same text in both places.
     """
 
     def __init__(self, template: NameTemplate) -> None:
