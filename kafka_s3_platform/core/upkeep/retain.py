@@ -171,8 +171,8 @@ def refuse_without_right(config: ConnectorConfig, store: ObjectStore, segments: 
     To find out, delete an object that never exists, in each folder: the connector's, and those of the segments, because
     its file may have named others before.
     """
-    folders = [config.layout.topics_dir, config.layout.daily_dir]
     settings = {segment.settings for segment in segments}
+    folders = [config.layout.topics_dir, config.layout.daily_dir]
     folders += (LayoutSettings.model_validate_json(text).topics_dir for text in settings)
     for folder in dict.fromkeys(folders):
         store.delete(f"{folder}/{DELETE_CHECK}".lstrip("/"), NO_ETAG)
@@ -298,11 +298,15 @@ def _find_fault(snapshot: IndexSnapshot, store: ObjectStore, removal: DayRemoval
 
 def _commit(index: TopicIndex, removals: Sequence[DayRemoval], run_id: str) -> list[DayRemoval]:
     """Commit the removals to the index, except of days changed since the plan. Return the committed removals."""
+    attempts: list[DayRemoval] = []
 
     def plan(connector_snapshot: ConnectorSnapshot) -> tuple[Mapping[str, Change], list[DayRemoval]]:
         snapshot = connector_snapshot.topic(index.topic)
         unchanged = [removal for removal in removals if _is_same(snapshot, removal)]
-        return ({index.topic: _build_change(snapshot, unchanged, run_id)} if unchanged else {}), unchanged
+        # days of a month go without a row that stays, so a commit whose answer was lost is told by what it removed
+        lost = [removal for removal in attempts if removal not in unchanged and _has_lost_merged(snapshot, removal)]
+        attempts[:] = (*unchanged, *lost)
+        return ({index.topic: _build_change(snapshot, unchanged, run_id)} if unchanged else {}), list(attempts)
 
     return index.within_connector.commit_planned(plan)
 
@@ -310,6 +314,11 @@ def _commit(index: TopicIndex, removals: Sequence[DayRemoval], run_id: str) -> l
 def _is_same(snapshot: IndexSnapshot, removal: DayRemoval) -> bool:
     live = read_day_segments(snapshot, removal.span)
     return (live, read_day_segments(snapshot, removal.span, [RETIRED])) == (removal.live, removal.merged)
+
+
+def _has_lost_merged(snapshot: IndexSnapshot, removal: DayRemoval) -> bool:
+    """Return True if the index names none of the merged segments any more that were to go alone."""
+    return not removal.expires and set(read_day_segments(snapshot, removal.span, [RETIRED])).isdisjoint(removal.merged)
 
 
 def _build_change(snapshot: IndexSnapshot, removals: Sequence[DayRemoval], run_id: str) -> Change:
