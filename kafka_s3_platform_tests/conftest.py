@@ -485,6 +485,13 @@ def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+def copy_home(fresh_home: Path, to: Path) -> Path:
+    """Copy `fresh_home` to a folder that is not there yet, and return it."""
+    settings = shutil.copytree(fresh_home, to) / "dagster.yaml"
+    settings.write_text(settings.read_text().replace(str(fresh_home), str(to)))
+    return to
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator["Postgres"]:
     """A Postgres server for Dagster's storage, from the system's package."""

@@ -2,7 +2,6 @@ import io
 import json
 import logging
 import os
-import shutil
 import subprocess
 import sys
 import traceback
@@ -18,7 +17,7 @@ from kafka_s3_platform.cli import main
 from kafka_s3_platform.connect.config.files import load_connector
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.core.defs.resources import SPARK_VARIABLE
-from kafka_s3_platform_tests.conftest import connector_keys
+from kafka_s3_platform_tests.conftest import connector_keys, copy_home
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour
 from kafka_s3_platform_tests.support import Sent, produce
 
@@ -99,8 +98,7 @@ def _without_log_handlers() -> Iterator[None]:
 
 def _in_folder(folder: Path, fresh_home: Path) -> KafkaS3:
     (folder / "connectors").mkdir()
-    settings = shutil.copytree(fresh_home, folder / "dagster") / "dagster.yaml"
-    settings.write_text(settings.read_text().replace(str(fresh_home), str(settings.parent)))
+    copy_home(fresh_home, folder / "dagster")
     return _ThisProcess(folder)
 
 

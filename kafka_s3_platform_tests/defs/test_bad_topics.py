@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -29,10 +28,8 @@ SLACK = 10.0
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """One on disk: a schedule opens its own."""
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as found:
-        yield found
+def instance(instance_on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
+    return instance_on_disk
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ What the `dagster.yaml` of this project says to Dagster.
 """
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from kafka_s3_platform.core.defs.runs import Requests
 from kafka_s3_platform.core.instance.tables import read_alive_until
 from kafka_s3_platform.core.instance.work import make_request_tags
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY
+from kafka_s3_platform_tests.conftest import copy_home
 from kafka_s3_platform_tests.defs.slow import QUICK, SLOW, slow_job
 
 Status = dg.DagsterRunStatus
@@ -34,10 +36,9 @@ def find_unfinished(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.D
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path: Path, fresh_home: Path) -> Path:
     """The folder of an instance that processes share."""
-    (tmp_path / "dagster").mkdir()
-    return tmp_path / "dagster"
+    return copy_home(fresh_home, tmp_path / "dagster")
 
 
 @contextmanager
@@ -70,6 +71,8 @@ def test_a_run_whose_processes_were_killed_ends_as_failed_and_says_so(how: str, 
         for process in executing:
             process.kill()
         psutil.wait_procs(executing[1:], 10)
+        # this process has not fetched its exit status yet, as a launcher may not
+        os.waitid(os.P_PID, executing[0].pid, os.WEXITED | os.WNOWAIT)
         assert find_unfinished(instance, SLOW) == []
         stored = instance.get_run_by_id(run.run_id)
         assert stored is not None

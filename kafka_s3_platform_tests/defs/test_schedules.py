@@ -1,8 +1,6 @@
 """What the schedules ask for, and what they do not ask for twice."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -30,10 +28,8 @@ def config(lab: Lab) -> ConnectorConfig:
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """One on disk: a schedule opens its own."""
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as found:
-        yield found
+def instance(instance_on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
+    return instance_on_disk
 
 
 def broken(config: ConnectorConfig) -> ConnectorConfig:

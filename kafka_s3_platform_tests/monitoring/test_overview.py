@@ -1,7 +1,6 @@
 """What one look finds of restores under way, and of an archive whose hours are merged."""
 
 import re
-import shutil
 import socket
 import time
 from collections.abc import Collection
@@ -35,7 +34,7 @@ from kafka_s3_platform.operate.monitoring.metrics import render_metrics
 from kafka_s3_platform.operate.monitoring.overview import Overviews
 from kafka_s3_platform.operate.monitoring.status_page import StatusPage, render_status_page
 from kafka_s3_platform.operate.status.concerns import CONDITIONS, list_concerns
-from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
+from kafka_s3_platform_tests.conftest import REPOSITORY, Lab, copy_home
 from kafka_s3_platform_tests.defs.running import topic_of
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -51,9 +50,7 @@ from kafka_s3_platform_tests.support import (
 @pytest.fixture
 def home(tmp_path: Path, fresh_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Dagster home of the test's own."""
-    copied = shutil.copytree(fresh_home, tmp_path / "dagster")
-    settings = copied / "dagster.yaml"
-    settings.write_text(settings.read_text().replace(str(fresh_home), str(copied)))
+    copied = copy_home(fresh_home, tmp_path / "dagster")
     monkeypatch.setenv("DAGSTER_HOME", str(copied))
     return copied
 

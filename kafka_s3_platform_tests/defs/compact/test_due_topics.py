@@ -1,8 +1,6 @@
 """Every schedule and sensor with no, one, two and forty due topics, as Dagster itself evaluates its ticks."""
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -31,10 +29,8 @@ NOWHERE = KafkaSettings(bootstrap_servers="127.0.0.1:31699")
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """One on disk: a schedule opens its own."""
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as found:
-        yield found
+def instance(instance_on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
+    return instance_on_disk
 
 
 def asked_by_sensor(config: ConnectorConfig, name: str) -> list[dg.RunRequest]:
