@@ -112,6 +112,7 @@ TOGETHER = {
         "sources/test_round_trip",
     ),
     "TLS": ("tls/",),
+    "three brokers": ("cluster/",),
 }
 
 

@@ -77,6 +77,10 @@ def rehearse(kafka_s3: KafkaS3, *options: str, status: int = 0) -> Any:
     return json.loads(done.stdout)["connectors"]["c"]
 
 
+RUNNING_KAFKA = ("--target-worker", "connectors/worker.properties")
+"""The Kafka that runs already is the target, where the test is about what comes back, and not about where to."""
+
+
 def is_complete(document: Any) -> bool:
     return all(topic["is_complete"] for topic in document["topics"])
 
@@ -104,7 +108,7 @@ def test_all_hours_have_come_back_after_two_rehearsals_and_everything_says_so(
     ]
     assert first["standing"]["bytes_per_second"] > 0
     check_gone(config, own_temporary_folder)
-    second = rehearse(kafka_s3)
+    second = rehearse(kafka_s3, *RUNNING_KAFKA)
     windows = [doc["topics"][0]["windows"] for doc in (first, second)]
     assert windows == [
         [[at(0), at(2)]],
@@ -156,15 +160,20 @@ def delete(lab: Lab, key: str) -> bytes:
     return content
 
 
-@pytest.mark.parametrize("harm", [damage, delete])
+@pytest.mark.parametrize(("harm", "target"), [(damage, ()), (delete, RUNNING_KAFKA)], ids=["damaged", "gone"])
 def test_an_object_that_is_damaged_or_gone_is_found_and_only_its_hour_does_not_come_back(
-    kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab, own_temporary_folder: Path, harm: Callable[[Lab, str], bytes]
+    kafka_s3: KafkaS3,
+    config: ConnectorConfig,
+    lab: Lab,
+    own_temporary_folder: Path,
+    harm: Callable[[Lab, str], bytes],
+    target: tuple[str, ...],
 ) -> None:
     orders, users = config.topics
     segment = find_segment(config, 1, kafka_partition=1)
     content = harm(lab, segment.key)
 
-    found = rehearse(kafka_s3, status=FAILED)
+    found = rehearse(kafka_s3, *target, status=FAILED)
     verdicts = [(t["verdict"], t["is_complete"]) for t in found["topics"]]
     assert verdicts == [("1 of 2 hours came back", False), ("1 of 1 hour came back", True)]
     assert any(segment.key in sentence for sentence in found["topics"][0]["left_out"])
@@ -177,7 +186,7 @@ def test_an_object_that_is_damaged_or_gone_is_found_and_only_its_hour_does_not_c
     assert f"1 hour did not come back when rehearsed, the first of 2026-01-01 13:00 UTC: object {segment.key}" in shown
 
     lab.s3.put_object(Bucket=lab.store.bucket, Key=segment.key, Body=content)
-    assert is_complete(rehearse(kafka_s3)), "it is tried again, with those whose turn it is"
+    assert is_complete(rehearse(kafka_s3, *RUNNING_KAFKA)), "it is tried again, with those whose turn it is"
     assert read_health(kafka_s3)[orders]["rehearsal"]["proven_hours"] == 4
 
 
@@ -188,7 +197,7 @@ def test_of_a_merged_day_all_hours_fail_whose_object_is_damaged(
     compacted(of_topic)
     [segment] = [s for s in snapshot(of_topic).segments if s.kafka_partition == 1]
     delete(lab, segment.key)
-    found = rehearse(kafka_s3, status=FAILED)
+    found = rehearse(kafka_s3, *RUNNING_KAFKA, status=FAILED)
     assert [t["verdict"] for t in found["topics"]] == ["0 of 2 hours came back", "1 of 1 hour came back"]
 
 
@@ -250,7 +259,7 @@ def test_what_was_erased_is_not_missed(kafka_s3: KafkaS3, config: ConnectorConfi
     if is_merged:
         compacted(users)
     assert erased(users, b"tombstone").record_count == 1
-    document = rehearse(kafka_s3)
+    document = rehearse(kafka_s3, *RUNNING_KAFKA)
     assert [(t["verdict"], t["records"]) for t in document["topics"]] == [
         ("2 of 2 hours came back", 20),
         ("1 of 1 hour came back", 1),
@@ -274,7 +283,7 @@ def test_a_killed_rehearsal_leaves_no_kafka_and_the_next_one_goes_on(
     assert keys(config.store, f"{config.archive.restore_dir}/evidence=c/") == []
 
     monkeypatch.setattr(rehearsing, "LONGEST_RUN", timedelta())
-    assert is_complete(rehearse(kafka_s3))
+    assert is_complete(rehearse(kafka_s3, *RUNNING_KAFKA))
     check_gone(config, own_temporary_folder)
 
 
