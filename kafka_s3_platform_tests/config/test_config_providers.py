@@ -227,8 +227,8 @@ def test_an_account_that_asks_aws_too_fast_goes_on_with_the_last_answer(
         raise ClientError(answer, "GetSecretValue")  # type: ignore[arg-type]
 
     client = SimpleNamespace(get_secret_value=get_secret_value, meta=SimpleNamespace(endpoint_url="http://aws"))
-    monkeypatch.setattr("kafka_s3_platform.core.aws_secrets._open_client", lambda *_: client)
-    monkeypatch.setattr("kafka_s3_platform.core.aws_secrets.DEFAULT_TTL_MS", "0")
+    monkeypatch.setattr("kafka_s3_platform.connect.aws_secrets._open_client", lambda *_: client)
+    monkeypatch.setattr("kafka_s3_platform.connect.aws_secrets.DEFAULT_TTL_MS", "0")
     worker = declare("aws", MANAGER, region="eu-central-1", **LOGIN)
     for _ in range(2):
         assert load({"s3.bucket.name": "${aws:asked-too-fast:bucket}"}, worker=worker).config.store.bucket == "archive"
