@@ -69,7 +69,8 @@ def check_gone(config: ConnectorConfig, folder: Path) -> None:
     assert list(folder.glob("kafka-s3-rehearsal-*")) == []
     assert keys(config.store, f"{config.archive.restore_dir}/rehearsal=") == []
     with ClusterAdmin(config.kafka) as admin:
-        assert [topic for topic in admin.list_topics() if topic.startswith("rehearsal-")] == []
+        # the controller has deleted them, and a broker lists them a moment longer
+        await_truth(lambda: not any(topic.startswith("rehearsal-") for topic in admin.list_topics()))
 
 
 def rehearse(kafka_s3: KafkaS3, *options: str, status: int = 0) -> Any:
