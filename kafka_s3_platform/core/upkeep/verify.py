@@ -33,9 +33,6 @@ from kafka_s3_platform.core.upkeep.compact.days import find_day_end, find_span
 logger = logging.getLogger(__name__)
 
 HEAD_THREADS = 8
-MAX_LOOKS = 3
-"""So often objects are looked at that have taken the place of some that were removed meanwhile."""
-
 TASK_BYTES = 268_435_456
 READ_BYTES = 4_194_304
 
@@ -109,7 +106,7 @@ def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: Task
         return VerifyReport(topic, deep, 0, 0, 0, (), (), ())
     damages: list[Damage] = []
     compared_keys = set[str]()
-    for _ in range(MAX_LOOKS):
+    while True:
         others = [segment for segment in snapshot.segments if segment.key not in compared_keys]
         new_damages = _find_damages(config, topic, others, deep, runner)
         compared_keys.update(segment.key for segment in others)
@@ -118,10 +115,10 @@ def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: Task
         damages += (damage for damage in new_damages if damage.key in live_keys)
         if all(damage.key in live_keys for damage in new_damages):
             break
-        # retention or an erasure has removed objects before they were read: what has their records now is looked at
+        # Retention or an erasure removed objects before they were read. Those that hold their records now come next.
         snapshot = newest
     damages += _find_count_damages(snapshot)
-    segments = tuple(segment for segment in snapshot.segments if segment.key in compared_keys)
+    segments = snapshot.segments
     return VerifyReport(
         topic=topic,
         deep=deep,
