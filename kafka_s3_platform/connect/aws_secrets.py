@@ -15,9 +15,6 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_TTL_MS = "300000"
 _TTL = re.compile(r"\?ttl=[0-9]+$")
-_THROTTLED = frozenset({"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded"})
-"""AWS's codes, with HTTP status 400, for requests of an account that came too fast."""
-
 _answers: dict[tuple[object, ...], tuple[float, str]] = {}
 """The time and the text of each answer, by service, parameters and name."""
 
@@ -95,6 +92,8 @@ def _request(client: Any, service: str, name: str) -> str:
     """Return the text of a secret or parameter. Raise OSError if AWS gives no answer now, but may do so later."""
     from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, HTTPClientError
 
+    from kafka_s3_platform.core.store.errors import PASSING_CODES
+
     what = f"{name!r} at {client.meta.endpoint_url}"
     try:
         if service == "ssm":
@@ -104,7 +103,7 @@ def _request(client: Any, service: str, name: str) -> str:
     except ClientError as err:
         code = err.response["Error"].get("Code")
         message = f"{what}: AWS answered {code}"
-        if err.response["ResponseMetadata"]["HTTPStatusCode"] >= 500 or code in _THROTTLED:
+        if err.response["ResponseMetadata"]["HTTPStatusCode"] >= 500 or code in PASSING_CODES:
             raise OSError(message) from err
         raise ValueError(
             f"{message}; check the name and the region, and that these AWS credentials may read it"

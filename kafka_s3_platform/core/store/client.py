@@ -15,7 +15,7 @@ from kafka_s3_platform.core.config.settings import StoreSettings
 from kafka_s3_platform.core.errors import ConfigError, MissingBucketError
 from kafka_s3_platform.core.store.clock import record_answer_times
 from kafka_s3_platform.core.store.credentials import new_client
-from kafka_s3_platform.core.store.errors import BAD_BODY, UNREACHABLE, is_untrusted
+from kafka_s3_platform.core.store.errors import BAD_BODY, PASSING_CODES, UNREACHABLE, is_untrusted
 from kafka_s3_platform.core.text import find_nearest
 
 MAX_BACKOFF_SECONDS = 20.0
@@ -29,23 +29,8 @@ _USER_AGENT = f"Botocore/{botocore.__version__} kafka-s3-platform"
 _SMALL_BODY_BYTES = 1_048_576
 """The size up to which AWS's SDK for Java does not ask first either (its `expectContinueThresholdInBytes`)."""
 
-_PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
-_PASSING_CODES = BAD_BODY | frozenset(
-    {
-        "BandwidthLimitExceeded",
-        "PriorRequestNotComplete",
-        "RequestLimitExceeded",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "RequestTimeout",
-        "RequestTimeoutException",
-        "SlowDown",
-        "ThrottledException",
-        "Throttling",
-        "ThrottlingException",
-        "TooManyRequestsException",
-    }
-)
+_RETRIED_STATUS = frozenset({429, 500, 502, 503, 504})
+_RETRIED_CODES = BAD_BODY | PASSING_CODES
 
 
 def get_s3_client(settings: StoreSettings) -> Any:
@@ -146,7 +131,7 @@ def _may_pass(response: Any, error: Any) -> bool:
     if response is None:
         return isinstance(error, UNREACHABLE) and not is_untrusted(error)
     http_answer, body = response
-    return http_answer.status_code in _PASSING_STATUS or body.get("Error", {}).get("Code") in _PASSING_CODES
+    return http_answer.status_code in _RETRIED_STATUS or body.get("Error", {}).get("Code") in _RETRIED_CODES
 
 
 def suggest_bucket(err: MissingBucketError, settings: StoreSettings) -> MissingBucketError:

@@ -35,7 +35,13 @@ from kafka_s3_platform.core.errors import (
     StoreUnavailableError,
     TransientError,
 )
-from kafka_s3_platform.core.store.errors import UNREACHABLE, build_untrusted_error, find_silence_reason, is_untrusted
+from kafka_s3_platform.core.store.errors import (
+    PASSING_CODES,
+    UNREACHABLE,
+    build_untrusted_error,
+    find_silence_reason,
+    is_untrusted,
+)
 
 ADVISORY_SECONDS = 120
 MANDATORY_SECONDS = 60
@@ -370,7 +376,7 @@ def _translate_refusals(what: str) -> Iterator[None]:
     except ClientError as err:
         status = err.response["ResponseMetadata"]["HTTPStatusCode"]
         code = err.response["Error"].get("Code", "")
-        if status >= 500 or code == "Throttling":
+        if status >= 500 or code in PASSING_CODES:
             raise StoreUnavailableError(f"{what}: answered {status} {code}; run again when it does") from err
         raise AuthorizationError(
             f"{what}: answered {status} {code}. Check the role's trust policy, its external id, and the credentials"

@@ -74,6 +74,24 @@ _RIGHTS: Mapping[str, str] = {
 BAD_BODY = frozenset({"BadDigest", "XAmzContentSHA256Mismatch"})
 """S3's codes for a body that does not have the given checksum or signed digest."""
 
+PASSING_CODES = frozenset(
+    {
+        "BandwidthLimitExceeded",
+        "PriorRequestNotComplete",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "SlowDown",
+        "ThrottledException",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+"""Codes of S3 and other services of AWS for a request that may succeed later, also with a status below 500."""
+
 _MOVED = 301
 _BAD_REQUEST = 400
 _FORBIDDEN = 403
@@ -297,7 +315,7 @@ def _choose_by_status(status: int, code: str, attempted: Attempted) -> RefusedAn
     if status == _NOT_FOUND:
         is_no_store = attempted.operation == "ListObjectsV2" and code in {"", str(status), "Not Found"}
         return _NO_STORE if is_no_store else _NO_OBJECT
-    if status >= _SERVER_ERROR or status in (_CONFLICT, _TOO_MANY) or code in ("RequestTimeout", "SlowDown"):
+    if status >= _SERVER_ERROR or status in (_CONFLICT, _TOO_MANY) or code in PASSING_CODES:
         advice = "The store is overloaded, failing, or its disk is full: make sure it is not, run again"
         return RefusedAnswer(StoreUnavailableError, ErrorCode.STORE_FAILS, advice)
     advice = "The store refused the request itself: its key, or a setting of the store's"

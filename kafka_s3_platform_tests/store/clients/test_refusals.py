@@ -48,6 +48,7 @@ def server() -> Iterator[RefusingStore]:
         (501, "NotImplemented", ConfigError, "does not know this request"),
         (400, "RequestTimeout", StoreUnavailableError, "run again"),
         (429, "SlowDown", StoreUnavailableError, "run again"),
+        (400, "ThrottlingException", StoreUnavailableError, "run again"),
         (503, "SlowDown", StoreUnavailableError, "run again"),
     ],
 )
