@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
 from kafka_s3_platform.cli import main
+from kafka_s3_platform.connect.converters.registry_contents import qualify_subject
 from kafka_s3_platform.core.config.settings import RegistrySettings
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform_tests.conftest import Lab
@@ -159,14 +160,14 @@ def test_where_an_id_is_of_another_schema_all_get_new_ones(
 ) -> None:
     command("archive", url=source.endpoint)
     target.register("others", '"string"')
-    told = command("restore", "--dry-run", url=source.endpoint, to=target.endpoint).output
-    assert "ids would be others: there, id 1 is of another schema, such as in others" in told
+    dry_run = command("restore", "--dry-run", url=source.endpoint, to=target.endpoint).output
+    assert "ids would be others: there, id 1 is of another schema, such as in others" in dry_run
     told = command("restore", "--json", url=source.endpoint, to=target.endpoint, status=3).stdout
     assert json.loads(told)["new_ids"]["."]["1"] != 1
     assert target.versions["others", 1]["schema"] == '"string"'
     del target.versions["others", 1]
-    again = command("restore", "--dry-run", "--json", url=source.endpoint, to=target.endpoint).stdout
-    assert json.loads(again)["new_ids"]["."]["1"] != 1, "no id is taken, and schemas have others already"
+    second_dry_run = command("restore", "--dry-run", "--json", url=source.endpoint, to=target.endpoint).stdout
+    assert json.loads(second_dry_run)["new_ids"]["."]["1"] != 1, "no id is taken, and schemas have others already"
 
 
 def test_a_subject_with_another_schema_is_refused_by_name(
@@ -191,9 +192,9 @@ def test_a_version_of_the_target_is_not_replaced_by_another_schema(
     command("archive", url=source.endpoint)
     target.register("v", LATER_A)
     target.versions["v", 1]["id"] = 50
-    told = command("restore", url=source.endpoint, to=target.endpoint, status=3).output
+    output = command("restore", url=source.endpoint, to=target.endpoint, status=3).output
     assert target.versions["v", 1] == {"schemaType": "AVRO", "references": [], "schema": LATER_A, "id": 50}
-    assert "version 2 of v is version 1 there" in told
+    assert "version 2 of v is version 1 there" in output
 
 
 def test_of_deleted_versions_those_go_first_that_refer_to_others(
@@ -214,9 +215,25 @@ def test_references_without_a_context_are_of_their_own(
     command("restore", "--subject", ":.fleet:c", url=source.endpoint, to=target.endpoint)
     assert {*target.versions} == {(":.fleet:c", 1), (":.fleet:d", 1)}
     with running(ImportingRegistry(modes=False)) as numbering:
-        told = command("restore", "--subject", ":.fleet:c", url=source.endpoint, to=numbering.endpoint).output
-        assert ALL_THERE in told
+        restored = command("restore", "--subject", ":.fleet:c", url=source.endpoint, to=numbering.endpoint)
+        assert ALL_THERE in restored.output
         assert {*numbering.versions} == {(":.fleet:c", 1), (":.fleet:d", 1)}
+
+
+@pytest.mark.parametrize(
+    ("subject", "referrer", "full_name"),
+    [
+        ("a", "b", "a"),
+        (":.:a", "b", "a"),
+        (":.fleet:a", "b", ":.fleet:a"),
+        ("a", ":.fleet:b", ":.fleet:a"),
+        (":.other:a", ":.fleet:b", ":.other:a"),
+    ],
+)
+def test_a_reference_names_its_subject_as_confluents_registry_reads_it(
+    subject: str, referrer: str, full_name: str
+) -> None:
+    assert qualify_subject(subject, referrer) == full_name
 
 
 def test_a_chosen_subject_brings_what_its_schemas_refer_to(

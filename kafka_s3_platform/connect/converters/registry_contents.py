@@ -60,13 +60,15 @@ def name_registry(url: str) -> str:
 
 
 def qualify_subject(subject: str, referrer: str) -> str:
-    """Return the whole name of a subject that a schema of `referrer` refers to: without a context, it is of the same.
+    """Return the full name of a subject to which a schema of the subject `referrer` refers.
 
-    So Confluent's registry reads it. No schema of a context can refer to the default one.
+    A name without a context belongs to the referrer's, so no schema of another context can refer to the default one.
+    Source: `qualifySubjectWithParent` of Confluent's registry.
     """
     context = find_context(referrer)
-    is_whole = context == DEFAULT_CONTEXT or find_context(subject) != DEFAULT_CONTEXT
-    return subject if is_whole else f":{context}:{subject}"
+    if context == DEFAULT_CONTEXT:
+        return subject.removeprefix(f":{DEFAULT_CONTEXT}:")
+    return subject if find_context(subject) != DEFAULT_CONTEXT else f":{context}:{subject}"
 
 
 def find_context(subject: str) -> str:

@@ -169,7 +169,7 @@ def _number_schemas(archived: RegistryContents) -> dict[int, ArchivedSchema]:
 
 
 def _find_clash(archived: RegistryContents, present: RegistryContents) -> str | None:
-    """Name an archived id or version that belongs to another schema in the target. Then schemas get other ids."""
+    """Describe an archived id or version that the target has for another schema, so that ids would differ, or None."""
     schemas_by_id = {_name_id(schema): schema for schema in present.schemas}
     for schema in archived.schemas:
         other = schemas_by_id.get(_name_id(schema), schema)
