@@ -20,7 +20,7 @@ from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.notes import DoubtNote
 from kafka_s3_platform.core.model.silence import try_each
 from kafka_s3_platform.core.restore.evidence import EvidenceFolder, make_restore_evidence
-from kafka_s3_platform.core.restore.preflight.goal import Goal
+from kafka_s3_platform.core.restore.preflight.goal import Goal, map_configs
 from kafka_s3_platform.core.restore.replay import target_log
 from kafka_s3_platform.core.restore.replay.checkpoint import Position, read_positions, save_document
 from kafka_s3_platform.core.restore.replay.spec import ReplayResult, ReplayTask
@@ -262,9 +262,8 @@ class Execution:
 
     def _store_evidence(self, report: RestoreReport, started_at: datetime) -> None:
         """Store evidence about the topics of each connector of the restore."""
-        configs = {goal.plan.request.config.name: goal.plan.request.config for goal in self.goals}
         parts = list(zip(report.parts or (report,), self.goals, strict=bool(self.goals)))
-        for name, config in configs.items():
+        for name, config in map_configs(self.goals).items():
             of_connector = [part for part, goal in parts if goal.plan.request.config.name == name]
             cluster = self.goals[0].target.cluster
             target = f"Kafka cluster {cluster.cluster_id}" if cluster else "a Kafka cluster without an id"

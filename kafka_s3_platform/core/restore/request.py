@@ -76,9 +76,10 @@ class Outgoing:
     @property
     def changes_content(self) -> bool:
         """True if keys, values or headers may differ from the archived ones, apart from schema ids and provenance."""
-        if self.key or self.value or not self.transforms:
-            return bool(self.key or self.value)
-        return not all(map(load_extension("keeps_content"), self.transforms))
+        if self.key or self.value:
+            return True
+        # Without transforms, the part that knows them need not be there.
+        return bool(self.transforms) and not all(map(load_extension("keeps_content"), self.transforms))
 
     @property
     def has_mapper(self) -> bool:

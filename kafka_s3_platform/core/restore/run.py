@@ -28,7 +28,14 @@ from kafka_s3_platform.core.restore.preflight.begin import (
     take_back,
 )
 from kafka_s3_platform.core.restore.preflight.checks import Target, describe_sizes, inspect_target, raise_refusals
-from kafka_s3_platform.core.restore.preflight.goal import TARGETS_AT_ONCE, DryRunCount, Goal, map_goals, observe_goals
+from kafka_s3_platform.core.restore.preflight.goal import (
+    TARGETS_AT_ONCE,
+    DryRunCount,
+    Goal,
+    map_configs,
+    map_goals,
+    observe_goals,
+)
 from kafka_s3_platform.core.restore.preflight.target import (
     MAX_MESSAGE_BYTES,
     PreflightFinding,
@@ -219,7 +226,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
             runner.start()
         # Before the first write: the store's conditional writes protect the plan from a second run, and each connector
         # gets evidence at the end.
-        for config in (request.config, *(goal.plan.request.config for goal in goals)):
+        for config in (request.config, *map_configs(goals).values()):
             check_promises(ObjectStore(config.restore_store), config.archive.restore_dir)
         if begun is None:
             # Before the plan: once it is stored, this restore id has begun, and nothing is claimed again.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.errors import ConfigError, PermanentError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.batches import NO_TIMESTAMP, count_record_bytes
@@ -94,6 +95,11 @@ class Goal:
 def map_goals(goals: Sequence[Goal]) -> dict[tuple[str, str], Goal]:
     """Map each pair of source topic and target topic to its goal."""
     return {(topic, goal.plan.to_topic): goal for goal in goals for topic in goal.plan.topics}
+
+
+def map_configs(goals: Sequence[Goal]) -> dict[str, ConnectorConfig]:
+    """Map the name of each connector of the goals to its configuration."""
+    return {goal.plan.request.config.name: goal.plan.request.config for goal in goals}
 
 
 @dataclass(frozen=True)
