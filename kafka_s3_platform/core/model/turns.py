@@ -35,7 +35,7 @@ class TopicTurns:
     """The turns of a topic's hours, as of its last rehearsal.
 
     `hour_count` and `record_bytes` cover all hours that had records then. From `due_at` on, some hour may not have
-    come back for longer than the period; it is None if nobody knows. `first_at` is the first rehearsal: an older hour
+    come back for longer than the period. `first_at` is the first rehearsal: an older hour
     has its first turn within a period of it.
     """
 
@@ -43,7 +43,7 @@ class TopicTurns:
     period_days: int
     hour_count: int
     record_bytes: int
-    due_at: datetime | None
+    due_at: datetime
     rehearsed: tuple[RehearsedHours, ...] = ()
 
     def count_proven(self, now: datetime) -> int:
