@@ -23,7 +23,6 @@ from kafka_s3_platform.core.errors import (
     AuthorizationError,
     IntegrityError,
     PreflightError,
-    StoreUnavailableError,
     SupersededError,
 )
 from kafka_s3_platform.core.segments.writers import SegmentWriter
@@ -421,17 +420,8 @@ def test_a_later_erasure_of_the_topic_ends_an_earlier_one(config: ConnectorConfi
     assert offsets(config) == {0: [3], 1: [1]}
 
 
-def test_a_lost_answer_to_the_commit_erases_once(config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = ConnectorSnapshot.commit
-    answers = iter(["lease", "lost"])
-
-    def lose(snapshot: ConnectorSnapshot, *args: Any) -> int:
-        version = commit(snapshot, *args)
-        if next(answers, None) == "lost":
-            raise StoreUnavailableError("the answer was lost")
-        return version
-
-    monkeypatch.setattr(ConnectorSnapshot, "commit", lose)
+def test_a_lost_answer_to_the_commit_erases_once(config: ConnectorConfig, lose_answer: Callable[[int], None]) -> None:
+    lose_answer(COMMIT_OF_RESULT)
     assert erased(config).record_count == 3
     assert len(snapshot(config).erased) == 2
     assert holds_key(config) == set()

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig, RetentionSettings
-from kafka_s3_platform.core.errors import AuthorizationError, IntegrityError, PreflightError, StoreUnavailableError
+from kafka_s3_platform.core.errors import AuthorizationError, IntegrityError, PreflightError
 from kafka_s3_platform.core.store.index import ConnectorSnapshot
 from kafka_s3_platform.core.store.index_rows import MERGED_KINDS
 from kafka_s3_platform.core.store.objects import ObjectStore
@@ -416,17 +416,8 @@ def test_a_killed_run_leaves_orphans_and_never_a_row_without_its_object(
 
 
 def test_a_lost_answer_to_the_commit_removes_the_objects_once(
-    merged_config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+    merged_config: ConnectorConfig, lose_answer: Callable[[int], None]
 ) -> None:
-    commit = ConnectorSnapshot.commit
-    answers = iter(["lost"])
-
-    def lose(snapshot: ConnectorSnapshot, *args: Any) -> int:
-        version = commit(snapshot, *args)
-        if next(answers, None):
-            raise StoreUnavailableError("the answer was lost")
-        return version
-
-    monkeypatch.setattr(ConnectorSnapshot, "commit", lose)
+    lose_answer(1)
     assert len(retained(merged_config, ms=(("", 0),)).removals) == 1
     assert objects(merged_config) == set()

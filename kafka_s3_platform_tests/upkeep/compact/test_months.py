@@ -8,8 +8,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig
-from kafka_s3_platform.core.errors import StoreUnavailableError
-from kafka_s3_platform.core.store.index import ConnectorSnapshot
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.compact.days import (
     CompactRequest,
@@ -248,19 +246,10 @@ def test_a_late_record_of_a_month_that_was_erased_as_a_whole_is_erased_and_expir
 
 
 def test_days_go_with_their_row_alone_and_a_lost_answer_leaves_none_of_their_objects(
-    of_days: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+    of_days: ConnectorConfig, lose_answer: Callable[[int], None]
 ) -> None:
     retained(of_days, merged_ms=(("", 0),))
     merge_months(of_days)
-    commit = ConnectorSnapshot.commit
-    answers = iter(["lost"])
-
-    def lose(snapshot: ConnectorSnapshot, *args: Any) -> int:
-        version = commit(snapshot, *args)
-        if next(answers, None):
-            raise StoreUnavailableError("the answer was lost")
-        return version
-
-    monkeypatch.setattr(ConnectorSnapshot, "commit", lose)
+    lose_answer(1)
     assert [str(r.span) for r in retained(of_days, merged_ms=(("", 0),)).removals] == ["2026-01"]
     assert objects(of_days) == live_keys(of_days)
