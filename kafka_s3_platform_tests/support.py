@@ -1,6 +1,8 @@
 """What tests of the use cases share: a runner without Spark, a connector, records in and out."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import count
@@ -227,6 +229,28 @@ def is_spark_worker(process: psutil.Process) -> bool:
         return all(DAEMON_MODULE in p.cmdline() for p in (process, process.parent()) if p is not None)
     except psutil.Error:
         return False
+
+
+def is_gone(pid: int, seconds: float = 20.0) -> bool:
+    """Return whether a process ends in this time. One that nobody has waited for has ended too."""
+    deadline = time.monotonic() + seconds
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        while process.status() != psutil.STATUS_ZOMBIE:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+    return True
+
+
+def find_children(pid: int, name: str) -> list[psutil.Process]:
+    """Return the child processes of this name. Another child may end meanwhile."""
+    children: list[psutil.Process] = []
+    for child in psutil.Process(pid).children():
+        with suppress(psutil.NoSuchProcess):
+            if child.name() == name:
+                children.append(child)
+    return children
 
 
 def watch_s3(monkeypatch: pytest.MonkeyPatch, note: Callable[[str, dict[str, Any]], object]) -> None:

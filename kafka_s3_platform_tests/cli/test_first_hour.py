@@ -32,7 +32,7 @@ from kafka_s3_platform.operate.local.settings import StackSettings
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.support import archived
+from kafka_s3_platform_tests.support import archived, is_gone
 
 NEXT = """\
   kafka-s3 archive pageviews --until-now
@@ -230,7 +230,7 @@ def test_dev_archives_a_topic_by_itself_for_this_user_alone_and_ends_all_it_star
     assert f"Dagster's UI: http://127.0.0.1:{ports[0]}\nstatus page:  http://127.0.0.1:{ports[1]}\n" in shown
     assert "40 records" in shown
     assert process.returncode == 0
-    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert [child for child in children if not is_gone(child.pid, 0)] == []
     written = [path for path in (folder / ".dagster").rglob("*") if path.is_file()]
     assert written
     assert [path for path in written if path.stat().st_mode & 0o077] == []

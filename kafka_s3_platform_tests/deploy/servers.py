@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,8 @@ def end(process: "subprocess.Popen[bytes]") -> None:
         children = psutil.Process(process.pid).children(recursive=True)
         process.kill()
         for child in children:
-            child.kill()
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
         psutil.wait_procs(children, 30)
     process.wait(30)
 

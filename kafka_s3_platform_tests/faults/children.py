@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -97,9 +97,10 @@ def spark_worker_killed(begun: Callable[[], bool]) -> Iterator[None]:
         for _ in range(600):
             workers = [p for p in psutil.Process().children(recursive=True) if is_spark_worker(p)]
             if workers and begun():
-                killed.append(workers[0].pid)
-                workers[0].kill()
-                return
+                with suppress(psutil.NoSuchProcess):
+                    workers[0].kill()
+                    killed.append(workers[0].pid)
+                    return
             time.sleep(0.05)
 
     thread = threading.Thread(target=kill_one)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pydantic import SecretStr
@@ -40,6 +39,7 @@ from kafka_s3_platform_tests.support import (
     Sent,
     archived,
     connector,
+    find_children,
     produce,
 )
 
@@ -259,7 +259,7 @@ def test_a_killed_java_process_ends_a_run_for_now_and_the_next_one_goes_on(
 ) -> None:
     child = start(restore, ArchiveSource(slowly(config)), SparkRunner(start_session))
     target.wait_for(100, child)
-    [java] = [process for process in psutil.Process(child.pid).children() if process.name() == "java"]
+    [java] = find_children(child.pid, "java")
     java.kill()
 
     assert child.wait() != 0

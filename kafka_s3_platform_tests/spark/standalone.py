@@ -15,15 +15,15 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from multiprocessing import parent_process
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import psutil
@@ -31,6 +31,8 @@ import psutil
 from kafka_s3_platform_tests.conftest import QUICK_JAVA, REPOSITORY, free_ports
 from kafka_s3_platform_tests.forked import FORKED
 from kafka_s3_platform_tests.kafka.topics import until
+
+T = TypeVar("T")
 
 MASTER_ADDRESS = "127.0.0.1"
 NO_OBJECTS = b"no stream of Java's objects"
@@ -47,8 +49,7 @@ class Worker:
 
     def kill(self) -> None:
         """SIGKILL all of its processes, as when its machine loses power."""
-        for process in self._all():
-            process.kill()
+        self._do_with_each(psutil.Process.kill)
         self.process.wait()
 
     def kill_alone(self) -> None:
@@ -58,20 +59,23 @@ class Worker:
 
     def suspend(self) -> None:
         """SIGSTOP all of its processes, as when its machine is cut off from the others."""
-        for process in self._all():
-            process.suspend()
+        self._do_with_each(psutil.Process.suspend)
 
     def resume(self) -> None:
-        for process in self._all():
-            process.resume()
+        self._do_with_each(psutil.Process.resume)
 
     def has_tasks(self) -> bool:
         """Whether Python processes are there, which executors start with their first task."""
-        return any(process.name().startswith("python") for process in self._all())
+        return any(name.startswith("python") for name in self._do_with_each(psutil.Process.name))
 
-    def _all(self) -> list[psutil.Process]:
+    def _do_with_each(self, function: Callable[[psutil.Process], T]) -> list[T]:
+        """Call the function with each process. One of them may end meanwhile."""
         root = psutil.Process(self.process.pid)
-        return [root, *root.children(recursive=True)]
+        results: list[T] = []
+        for process in (root, *root.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                results.append(function(process))
+        return results
 
 
 @dataclass

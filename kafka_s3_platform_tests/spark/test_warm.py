@@ -40,7 +40,7 @@ from kafka_s3_platform_tests.spark.test_runner import (  # noqa: F401 - they run
     test_as_many_tasks_run_at_once_as_are_told,
     test_the_last_try_gives_the_error_itself,
 )
-from kafka_s3_platform_tests.support import InProcessRunner
+from kafka_s3_platform_tests.support import InProcessRunner, find_children, is_gone
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,7 +121,7 @@ def find_processes(warm: WarmSpark) -> list[psutil.Process]:
 
 
 def find_jvm(warm: WarmSpark) -> psutil.Process:
-    [jvm] = [p for p in psutil.Process(warm.pid).children() if p.name() == "java"]
+    [jvm] = find_children(warm.pid, "java")
     return jvm
 
 
@@ -132,16 +132,6 @@ def await_file(path: Path) -> str:
         assert time.monotonic() < deadline, f"nobody wrote {path}"
         time.sleep(0.02)
     return text
-
-
-def is_gone(pid: int, seconds: float = 20.0) -> bool:
-    """Whether a process ends in this time. One that nobody has waited for has ended too."""
-    deadline = time.monotonic() + seconds
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 CLIENT = """
