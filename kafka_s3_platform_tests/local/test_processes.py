@@ -13,7 +13,7 @@ import pytest
 from kafka_s3_platform.core.errors import ConfigError, PermanentError
 from kafka_s3_platform.core.folders import lock_folder, replace_file
 from kafka_s3_platform.operate.local.processes import Daemon, is_port_free
-from kafka_s3_platform_tests.conftest import present
+from kafka_s3_platform_tests.conftest import free_ports, present
 from kafka_s3_platform_tests.kafka.topics import until
 
 OBEDIENT = "import time; time.sleep(600)"
@@ -121,12 +121,12 @@ def test_other_ports_than_those_it_runs_with_are_refused(daemon: Daemon) -> None
         moved.refuse_other_ports()
 
 
-def test_a_taken_port_is_refused_by_number_and_variable(tmp_path: Path) -> None:
+def test_a_taken_port_is_named_by_number_and_variable(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert not is_port_free(port)
-        with pytest.raises(ConfigError, match=rf"port {port} of 127.0.0.1 is taken .* KAFKA_S3_LOCAL_S3_PORT"):
-            Daemon("s3", tmp_path, {"s3_port": port}, 1).refuse_taken_ports()
+        daemon = Daemon("s3", tmp_path, {"s3_port": port, "s3_grpc_port": free_ports(1)[0]}, 1)
+        assert daemon.find_taken_ports() == [f"s3 needs port {port} (KAFKA_S3_LOCAL_S3_PORT)"]
     assert is_port_free(port)
 
 

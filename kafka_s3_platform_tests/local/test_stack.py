@@ -240,10 +240,13 @@ def test_a_killed_server_is_told_from_a_running_one_and_data_is_kept_also_on_oth
     assert objects(moved) == {**kept, "later": b"later"}
 
 
-def test_a_taken_port_is_refused_before_anything_starts(own_settings: StackSettings) -> None:
+def test_taken_ports_are_all_named_before_anything_starts(own_settings: StackSettings) -> None:
+    kafka_port, s3_port = own_settings.kafka_port, own_settings.s3_port
+    both = rf"port {kafka_port} \(KAFKA_S3_LOCAL_KAFKA_PORT\), .* port {s3_port} \(KAFKA_S3_LOCAL_S3_PORT\)"
     with (
-        socket.create_server(("127.0.0.1", own_settings.s3_port)),
-        pytest.raises(ConfigError, match=rf"port {own_settings.s3_port} .* taken .* KAFKA_S3_LOCAL_S3_PORT"),
+        socket.create_server(("127.0.0.1", kafka_port)),
+        socket.create_server(("127.0.0.1", s3_port)),
+        pytest.raises(ConfigError, match=both),
     ):
         start_stack(own_settings)
     assert not any(server.running for server in read_stack_status(own_settings).servers)

@@ -104,14 +104,17 @@ class Daemon:
         except (FileNotFoundError, psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
             return None
 
-    def refuse_taken_ports(self) -> None:
-        """Raise ConfigError, with the port and its variable, if another process uses one of the ports."""
-        for name, port in self.ports.items():
-            if not _await_free_port(port):
-                raise ConfigError(
-                    f"cannot start {self.name}: port {port} of {HOST} is taken by another process; "
-                    f"end that one or choose another port with {name_variable(name)}"
-                )
+    def find_taken_ports(self) -> list[str]:
+        """Return the ports that another process uses, each with the variable that chooses another one.
+
+        Waits for a while: a killed server holds its ports until its last thread is gone.
+        """
+        deadline = time.monotonic() + RELEASE_SECONDS
+        while taken_ports := [name for name, port in self.ports.items() if not is_port_free(port)]:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        return [f"{self.name} needs port {self.ports[name]} ({name_variable(name)})" for name in taken_ports]
 
     def refuse_other_ports(self) -> None:
         """Raise ConfigError if the running process was started with other ports."""
@@ -175,13 +178,3 @@ def is_port_free(port: int) -> bool:
         except OSError:
             return False
         return True
-
-
-def _await_free_port(port: int) -> bool:
-    """Wait for the port, which a killed server holds until its last thread is gone. Return True if it is free."""
-    deadline = time.monotonic() + RELEASE_SECONDS
-    while not is_port_free(port):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True

@@ -4,13 +4,13 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from kafka_s3_platform.core.errors import PlatformError, TransientError
+from kafka_s3_platform.core.errors import ConfigError, PlatformError, TransientError
 from kafka_s3_platform.core.folders import lock_folder
 from kafka_s3_platform.operate.local.broker import Broker
 from kafka_s3_platform.operate.local.processes import Daemon
 from kafka_s3_platform.operate.local.registry import SchemaRegistry
 from kafka_s3_platform.operate.local.seaweedfs import SeaweedFS, find_weed
-from kafka_s3_platform.operate.local.settings import StackSettings
+from kafka_s3_platform.operate.local.settings import HOST, StackSettings
 
 logger = logging.getLogger(__name__)
 
@@ -120,10 +120,13 @@ def start_servers(servers: tuple[Server, ...]) -> None:
     """Start the servers that do not run, and wait until all answer. Raise the same errors as `start_stack`."""
     stopped = [server for server in servers if server.daemon.process() is None]
     for server in servers:
-        if server in stopped:
-            server.daemon.refuse_taken_ports()
-        else:
+        if server not in stopped:
             server.daemon.refuse_other_ports()
+    if taken_ports := [port for server in stopped for port in server.daemon.find_taken_ports()]:
+        raise ConfigError(
+            f"cannot start: other processes use ports of {HOST}: {', '.join(taken_ports)}. End them, or choose other "
+            f"ports with these variables; `kafka-s3 doctor` names the processes"
+        )
     for server in stopped:
         logger.info("starting %s in %s", server.daemon.name, server.daemon.folder)
         server.start()
