@@ -92,7 +92,7 @@ def test_a_new_topic_turns_green_and_an_outage_is_told_at_once(
         told = time.monotonic()
         status, _, body = server.get("/health")
         assert (status, json.loads(body)["reasons"][0]["check"]) == (503, "reachable")
-        assert time.monotonic() - told < 1
+        assert time.monotonic() - told < 4
         proxy.clear()
         server.wait(lambda found: found["kafka_s3_look_success", ""] == 1)
 

@@ -127,7 +127,7 @@ def test_a_read_ends_with_the_tick_and_it_is_the_store_that_is_slow(monkeypatch:
 
 
 def test_a_read_that_had_too_little_time_is_the_first_of_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_s3_platform.core.defs.tick.TICK_SECONDS", 0.5)
+    monkeypatch.setattr("kafka_s3_platform.core.defs.tick.TICK_SECONDS", 1.5)
     cursor: dict[str, str] = {}
     begun = []
     for _ in range(4):
@@ -136,7 +136,7 @@ def test_a_read_that_had_too_little_time_is_the_first_of_the_next_tick(monkeypat
 
         def evaluate(topic: TopicAssets, first: list[str] = first, tick: Tick = tick) -> None:
             first.append(topic.topic)
-            tick.read_store("the index", slow(0.3))
+            tick.read_store("the index", slow(0.9))
 
         tick.evaluate_each("lag", TOPICS, evaluate)
         begun.append(first)

@@ -30,7 +30,7 @@ from kafka_s3_platform_tests.hostile.names import ODD
 from kafka_s3_platform_tests.hostile.readers import READERS
 from kafka_s3_platform_tests.support import NOON, SETTINGS, Sent, archived, snapshot
 
-MEGABYTES, SECONDS = 300, 10
+MEGABYTES, SECONDS = 300, 20
 
 
 @pytest.mark.parametrize("name", ATTACKS)

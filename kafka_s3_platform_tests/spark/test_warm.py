@@ -228,7 +228,7 @@ def test_a_killed_server_is_told_at_once_and_leaves_no_process(warm: WarmSpark, 
     await_file(tmp_path / "0")
     processes = find_processes(warm)
     processes[0].kill()
-    thread.join(10)
+    thread.join(30)
     assert isinstance(raised[0], SparkUnavailableError)
     assert isinstance(raised[0], TransientError), "the run is tried again"
     assert str(warm.pid) in str(raised[0])
@@ -245,7 +245,7 @@ def test_a_killed_jvm_is_told_at_once_and_ends_its_server(warm: WarmSpark, tmp_p
     processes = find_processes(warm)
     assert "-XX:+ExitOnOutOfMemoryError" in find_jvm(warm).cmdline()
     find_jvm(warm).kill()
-    thread.join(10)
+    thread.join(30)
     assert isinstance(raised[0], SparkUnavailableError)
     assert [p for p in processes if not is_gone(p.pid)] == []
     assert not warm.path.exists()

@@ -150,20 +150,21 @@ def test_it_can_be_run_by_hand(config: ConnectorConfig, instance: dg.DagsterInst
 def test_an_outage_of_kafka_is_red_after_three_ticks_until_it_is_over(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.core.defs.archive.lag_sensor.BROKER_SECONDS", 0.5)
     cursor = tick(config, "lag__c").cursor
     down = config.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:31699")})
-    for _ in range(2):
-        silent = tick(down, "lag__c", cursor)
-        assert not evaluated(silent)
-        cursor = silent.cursor
-    third = tick(down, "lag__c", cursor)
-    [red] = evaluated(third)
-    assert (red.passed, red.severity) == (False, ERROR)
-    assert "no tick of the last 3 had an answer" in str(red.description)
-    with pytest.raises(Exception, match=r"127\.0\.0\.1:31699") as raised:
-        tick(down, "lag__c", third.cursor)
-    assert isinstance(raised.value, BrokerUnavailableError)
+    with monkeypatch.context() as patched:
+        patched.setattr("kafka_s3_platform.core.defs.archive.lag_sensor.BROKER_SECONDS", 0.5)
+        for _ in range(2):
+            silent = tick(down, "lag__c", cursor)
+            assert not evaluated(silent)
+            cursor = silent.cursor
+        third = tick(down, "lag__c", cursor)
+        [red] = evaluated(third)
+        assert (red.passed, red.severity) == (False, ERROR)
+        assert "no tick of the last 3 had an answer" in str(red.description)
+        with pytest.raises(Exception, match=r"127\.0\.0\.1:31699") as raised:
+            tick(down, "lag__c", third.cursor)
+        assert isinstance(raised.value, BrokerUnavailableError)
     [over] = evaluated(tick(config, "lag__c", third.cursor))
     assert over.passed
 
