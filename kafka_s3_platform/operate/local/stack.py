@@ -119,10 +119,13 @@ def _list_servers(settings: StackSettings) -> tuple[Server, ...]:
 def start_servers(servers: tuple[Server, ...]) -> None:
     """Start the servers that do not run, and wait until all answer. Raise the same errors as `start_stack`."""
     stopped = [server for server in servers if server.daemon.process() is None]
+    taken_ports: list[str] = []
     for server in servers:
-        if server not in stopped:
+        if server in stopped:
+            taken_ports += server.daemon.find_taken_ports()
+        else:
             server.daemon.refuse_other_ports()
-    if taken_ports := [port for server in stopped for port in server.daemon.find_taken_ports()]:
+    if taken_ports:
         raise ConfigError(
             f"cannot start: other processes use ports of {HOST}: {', '.join(taken_ports)}. End them, or choose other "
             f"ports with these variables; `kafka-s3 doctor` names the processes"
