@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import Any, Self
@@ -183,6 +184,8 @@ for longer than `linger.ms`, or during a flush, its thread checks without a paus
 this took three times the CPU of everything else.
 """
 
+CONNECT_SECONDS = 0.5
+
 LIMITED_LINGER_MS = 50
 """The value for records that come at a limited rate: no batch fills, and each is sent soon."""
 
@@ -282,6 +285,14 @@ class ReplayProducer:
     def delivered(self) -> dict[int, Delivered]:
         """The acknowledged deliveries to each kafka partition of the target."""
         return {p: track.summarize() for p, track in sorted(self._tracks.items())}
+
+    def connect(self) -> None:
+        """Connect to a broker, unless that takes longer than CONNECT_SECONDS.
+
+        A client that gets records first asks for its producer id before it has a broker, and not again for 0.5 s.
+        """
+        with suppress(KafkaException):
+            self._producer.list_topics(self._topic, timeout=CONNECT_SECONDS)
 
     def send(self, batch: pa.RecordBatch, target_kafka_partition: int) -> None:
         """Queue the records of `batch` (RECORD_SCHEMA), in order; wait while the queue is full.

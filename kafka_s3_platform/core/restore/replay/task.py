@@ -166,6 +166,7 @@ def _send_rest(task: ReplayTask, checkpoint: Checkpoint, start: Position) -> Rep
     )
     stream = task.read_stream(start.next_source_offset)
     with producer, closing(ReadAhead(stream)) as reading:
+        producer.connect()
         for batch in filter(None, reading.items(lambda: None)):
             for number, part in batch.parts:
                 progress.note(producer.delivered)
