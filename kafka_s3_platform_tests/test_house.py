@@ -43,7 +43,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/formats": (2_990, 20),
     "core/instance": (770, 6),
     "core/java": (600, 5),
-    "core/kafka": (5_460, 20),
+    "core/kafka": (5_470, 20),
     "core/layouts": (460, 3),
     "core/model": (3_000, 18),
     "core/partitioners": (760, 4),
