@@ -50,7 +50,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/restore": (9_230, 46),
     "core/segments": (720, 4),
     "core/spark": (630, 4),
-    "core/status": (1_320, 8),
+    "core/status": (1_323, 8),
     "core/store": (4_660, 17),
     "core/upkeep": (4_030, 14),
     "operate": (10, 1),

@@ -43,6 +43,7 @@ def backlog(
     configs: Mapping[str, str] | None = None,
     password: str = "",
     rotate_schedule_interval_ms: int | None = None,
+    timezone: str = "UTC",
     **archive: Any,
 ) -> Backlog:
     """One kafka partition whose record at offset n has the timestamp `times[n]`; `seen_at`: when it was observed."""
@@ -54,7 +55,7 @@ def backlog(
         return Answers(dict.fromkeys(kafka_partitions, offsets), {})
 
     kafka = KafkaSettings(bootstrap_servers="b:1", common={"sasl.password": SecretStr(password)})
-    layout = {"rotate_schedule_interval_ms": rotate_schedule_interval_ms}
+    layout = {"rotate_schedule_interval_ms": rotate_schedule_interval_ms, "timezone": timezone}
     config = connector(kafka, StoreSettings(bucket="bucket"), "t", layout=layout, **archive)
     seen_start = log_start if seen_log_start is None else seen_log_start
     end = len(times) if seen_end is None else seen_end
@@ -131,6 +132,17 @@ def test_an_hour_that_was_archived_in_passing_but_not_materialized_is_asked_for(
     late = NOON - 5 * HOUR
     found = backlog(ago(1.5, 0.5), scanned=[(0, 2)], asked={NEWEST: (1, 2)}, seen_at=NOW, stored=[late, NEWEST])
     assert found.hours_due([NEWEST]) == [late]
+
+
+def test_after_a_change_of_the_timezone_by_half_an_hour_only_hours_of_the_new_one_are_due() -> None:
+    old = ago(*range(100, 1, -1))
+    half_past = dict.fromkeys(old[:-1], (0, 1)) | {old[-1]: (1, 1)}
+    found = backlog(
+        ago(100.5, 0.3), scanned=[(0, 1)], asked=half_past, stored=old[:1], timezone="Asia/Kolkata", seen_at=NEWEST
+    )
+    assert found.hours_due(()) == ago(1.5, 0.5)
+    unscanned = replace(found.state, hours=(*found.state.hours, HourRange(NOON - 3 * HOUR, 0, 0, 2)))
+    assert replace(found, state=unscanned).hours_due(()) == ago(1.5, 0.5)
 
 
 def test_a_record_far_ahead_asks_for_no_hour_but_the_newest_closed_one() -> None:

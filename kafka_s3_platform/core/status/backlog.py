@@ -245,7 +245,7 @@ class Backlog:
             return []
         resolved = self.state.as_if_resolved
         due = {h for h in self._list_reachable(newest) if not resolved.is_scanned(h)}
-        asked_hours = {row.hour for row in self.state.hours if self.topic.start_hour <= row.hour <= newest}
+        asked_hours = {row.hour for row in self.state.hours if row.hour <= newest and self._is_hour(row.hour)}
         due |= {h for h in asked_hours if not resolved.is_scanned(h)}
         due |= {h for h in self._list_archived() if h not in materialized and h <= newest}
         if not resolved.judge.is_complete(newest, self.topic.lateness):
@@ -329,17 +329,21 @@ class Backlog:
             starts.append(self.oldest_uncovered)
         if last is not None and newest - last <= MAX_HOURS * HOUR:
             starts.append(last + HOUR)
-        count = int((newest - min(starts)) // HOUR) + 1
-        return [min(starts) + n * HOUR for n in range(count)]
+        # the last requested hour may be one of a former timezone
+        count = -((min(starts) - newest) // HOUR) + 1
+        return [newest - n * HOUR for n in reversed(range(count))]
+
+    def _is_hour(self, start: datetime) -> bool:
+        """Return True if an hour of the connector begins then. One of a former timezone may begin at another minute."""
+        return start >= self.topic.start_hour and not (start - self.topic.start_hour) % HOUR
 
     def _list_archived(self) -> set[datetime]:
         """Return the archived hours: those scanned by a run, and complete ones with segments."""
-        first = self.topic.start_hour
         young = {row.hour for row in self.state.hours}
         scanned = (self.state.folded_hours - young) | {h for h in young if self.state.is_scanned(h)}
         other_hours = self.stored_hours - self.state.asked_hours
         complete_hours = {h for h in other_hours if self.state.judge.is_complete(h, self.topic.lateness)}
-        return {h for h in scanned | complete_hours if h >= first}
+        return set(filter(self._is_hour, scanned | complete_hours))
 
     def _look_up_offsets(self, times: Sequence[int]) -> Mapping[int, Mapping[int, OffsetAtTime]]:
         """Return the first offset at or after each time (epoch ms) by kafka partition. Raises UnansweredError."""

@@ -39,6 +39,8 @@ from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import ask_offsets, wait_until_stable
 from kafka_s3_platform_tests.support import Sent, archived, produce, scanned, send, snapshot
 
+HALF_AN_HOUR = timedelta(minutes=30)
+
 
 @pytest.fixture
 def config(lab: Lab) -> ConnectorConfig:
@@ -93,6 +95,20 @@ def test_hours_whose_run_died_between_commit_and_event_are_reported_by_the_next(
     idle = tick(config, "lag__c")
     assert not idle.run_requests
     assert idle.skip_reason
+
+
+def test_hours_of_a_former_timezone_hold_up_no_hour_of_the_new_one(config: ConnectorConfig) -> None:
+    send_hours(config, [60])
+    archive_hours(config, 60, 4)
+    send_hours(config, [3])
+    layout = config.layout.model_copy(update={"timezone": "Asia/Kolkata"})
+    changed = config.model_copy(update={"layout": layout})
+    found = tick(changed, "lag__c")
+    assert found.run_requests is not None
+    [(first, last)] = [asked_keys(r) for r in found.run_requests]
+    hours = topic_of(changed).hours
+    assert first == hours.key(ago(config, 4) + HALF_AN_HOUR)
+    assert last in {hours.key(ago(config, n) - HALF_AN_HOUR) for n in (0, 1)}
 
 
 def test_hours_of_a_run_under_way_are_not_asked_for(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
