@@ -3,6 +3,7 @@
 A terminal, a page and Dagster show the same states.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
@@ -91,9 +92,10 @@ def describe_hours(
         kafka_partitions = {*(topic.kafka_partitions if topic else ()), *snapshot.state.scanned_kafka_partitions}
     described: list[DescribedHour] = []
     expired = group_segments_by_hour(snapshot, hours, [EXPIRED])
+    archived = _list_archived_hours(snapshot, hours, SEGMENT_KINDS)
     for report in report_hours(snapshot, hours, lateness):
         time_state = _find_time_state(report.hour, lateness, now, at_risk)
-        choose = partial(_choose_state, time_state, report.scanned)
+        choose = partial(_choose_state, time_state, report.scanned, not report.segments and report.hour in archived)
         losses = _find_losses(snapshot.state, report.verdict)
         expired_in = {s.kafka_partition for s in expired.get(report.hour, ())}
         counts = _sum_counts(report.segments)
@@ -122,26 +124,35 @@ def find_hour_states(
     It is derived from counts, without reading a segment. The counts are read once for all topics of the index.
     """
     state = snapshot.state
-    counts = snapshot.count_hours(hours[0])
+    counts = snapshot.count_hours(hours[0] - HOUR)
     expired = _list_archived_hours(snapshot, hours, [EXPIRED])
+    archived = _select_overlapped(hours, counts)
     states: list[HourState] = []
     for hour in hours:
         verdict = state.judge.find_verdict(hour, lateness)
         loss = _choose_worst(_find_losses(state, verdict))
         time_state = _find_time_state(hour, lateness, now, at_risk)
-        choose = partial(_choose_state, time_state, state.is_scanned(hour))
+        is_overlapped = hour in archived and hour not in counts
+        choose = partial(_choose_state, time_state, state.is_scanned(hour), is_overlapped)
         states.append(choose(counts.get(hour), loss, verdict.is_complete, hour in expired))
     return states
 
 
-def _list_archived_hours(
-    snapshot: IndexSnapshot, hours: Sequence[datetime], kinds: Collection[str]
-) -> set[datetime | None]:
-    """Return the start of each hour with segments of these kinds, from the first to the last of `hours`."""
+def _list_archived_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], kinds: Collection[str]) -> set[datetime]:
+    """Return those of the ascending `hours` with which an hour that has segments of these kinds overlaps."""
     if not hours:
         return set()
-    bounds = (hours[0], hours[-1] + HOUR)
-    return {chunk.chunk_start for chunk in snapshot.list_chunks(SegmentFilter("hourly", bounds), kinds)}
+    chunks = snapshot.list_chunks(SegmentFilter("hourly", (hours[0] - HOUR, hours[-1] + HOUR)), kinds)
+    return _select_overlapped(hours, (chunk.chunk_start for chunk in chunks if chunk.chunk_start is not None))
+
+
+def _select_overlapped(hours: Iterable[datetime], starts: Iterable[datetime]) -> set[datetime]:
+    """Return those of `hours` with which an hour that begins at one of `starts` overlaps.
+
+    Hours of a former timezone may begin at another minute, and so overlap with two.
+    """
+    starts = sorted(starts)
+    return {hour for hour in hours if bisect_right(starts, hour - HOUR) < bisect_left(starts, hour + HOUR)}
 
 
 def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
@@ -197,6 +208,7 @@ def _sum_counts(segments: Iterable[Segment]) -> tuple[int, int] | None:
 def _choose_state(
     time_state: HourState | None,
     is_scanned: bool,
+    is_overlapped: bool,
     counts: tuple[int, int] | None,
     loss: Loss | None,
     is_complete: bool,
@@ -204,8 +216,9 @@ def _choose_state(
 ) -> HourState:
     """Choose the state of an hour. A gap comes first, even if the hour is complete.
 
-    `counts` are its numbers of records and of late records. `is_expired` is True if a rule of retention removed records
-    of the hour. `time_state` is its state by time alone, see `_find_time_state`.
+    `counts` are its numbers of records and of late records. `is_overlapped` is True if it has none, but an hour of a
+    former timezone that overlaps with it has. `is_expired` is True if a rule of retention removed records of the hour.
+    `time_state` is its state by time alone, see `_find_time_state`.
     """
     if loss == "gap":
         return "gap"
@@ -216,7 +229,7 @@ def _choose_state(
     if loss:
         return loss
     records, late = counts or (0, 0)
-    return "late" if late else "complete" if records else "empty"
+    return "late" if late else "complete" if records or is_overlapped else "empty"
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ import pytest
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.archive import empty_windows
 from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.upkeep.hour_states import describe_hours, find_hour_states
 from kafka_s3_platform.definitions import build_definitions
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, topic_of
 from kafka_s3_platform_tests.kafka.topics import delete_records
-from kafka_s3_platform_tests.support import Sent, archived, produce
+from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot
 
 
 @pytest.fixture
@@ -79,6 +80,24 @@ def test_a_day_without_a_record_is_shown_when_it_is_over(config: ConnectorConfig
     with_records = {ago(config, h).date().isoformat() for h in (60, 40)}
     assert {*sensors.tick("folders__c")} == {day for day in days if day >= min(with_records)} - with_records
     assert sensors.tick("folders__c") == {}
+
+
+def test_hours_whose_records_lie_in_hours_of_a_former_timezone_are_not_called_empty(
+    config: ConnectorConfig, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    produce(config.kafka, config.topics[0], [Sent(timestamp=ago(config, h)) for h in (60, 40)])
+    archived(config)
+    config = config.model_copy(update={"layout": config.layout.model_copy(update={"timezone": "Asia/Kolkata"})})
+    Sensors(config, tmp_path, instance).tick("lag__c")
+    told = Sensors(config, tmp_path, instance).tick("lag__c")
+    overlapped = [ago(config, h) + sign * HOUR / 2 for h in (60, 40) for sign in (-1, 1)]
+    assert told
+    assert {topic_of(config).hours.key(hour) for hour in overlapped}.isdisjoint(told)
+    found = snapshot(config)
+    now = ago(config, 0)
+    states = find_hour_states(found, overlapped, timedelta(), now, None)
+    assert states == [hour.state for hour in describe_hours(found, overlapped, timedelta(), now)]
+    assert states == ["complete"] * 4
 
 
 def test_hours_that_may_have_lost_records_are_not_called_empty(
