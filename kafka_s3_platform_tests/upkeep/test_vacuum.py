@@ -213,6 +213,17 @@ def test_unfinished_uploads_of_segments_are_aborted_and_others_are_left(config: 
     assert {u.key for u in store.list_uploads("")} == others
 
 
+def test_unfinished_uploads_of_keys_and_headers_are_aborted_too(config: ConnectorConfig) -> None:
+    layout = {"format": "json", "codec": "none", "keys_format": "json", "headers_format": "avro"}
+    config = config.model_copy(update={"layout": config.layout.model_copy(update=layout)})
+    store, topic = ObjectStore(config.store), config.topics[0]
+    place = f"topics/{topic}/{HOUR_FOLDER}/{topic}+0+0000000099"
+    uploads = {f"{place}.{ending}" for ending in ("json", "keys.json", "headers.avro")}
+    for key in (*uploads, f"{place}.keys.avro"):
+        store.create_upload(key, {})
+    assert set(vacuumed(config).aborted_uploads) == uploads
+
+
 def test_a_young_run_at_work_is_not_disturbed_and_disturbs_no_vacuum(config: ConnectorConfig) -> None:
     def vacuum() -> None:
         report = vacuumed(config, datetime.now(timezone.utc) - before)

@@ -35,7 +35,7 @@ from kafka_s3_platform.core.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.core.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.core.formats.format_io import find_extension
 from kafka_s3_platform.core.layouts.new_layout import new_segment_layout
-from kafka_s3_platform.core.layouts.segment_key import SegmentLayout, strip_offsets_key
+from kafka_s3_platform.core.layouts.segment_key import SegmentLayout, list_parts, strip_offsets_key
 from kafka_s3_platform.core.model.segment import Compaction, Condemned, Reservation
 from kafka_s3_platform.core.store.errors import PreconditionError
 from kafka_s3_platform.core.store.index import IndexSnapshot, TopicIndex, collect_object_keys
@@ -294,7 +294,8 @@ class _Vacuum:
         parsed = keys.parse(key)
         return (
             parsed is not None
-            and (parsed.topic, parsed.extension) == (self._topic, find_extension(layout, "value"))
+            and parsed.topic == self._topic
+            and parsed.extension in {find_extension(layout, part) for part in list_parts(layout)}
             and self._is_closed(parsed.epoch or 0, self._find_places(key), snapshot)
         )
 
