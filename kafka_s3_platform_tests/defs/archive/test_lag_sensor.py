@@ -18,7 +18,7 @@ from kafka_s3_platform.core.model.frontier import Frontier
 from kafka_s3_platform.core.model.offsets import OffsetRange
 from kafka_s3_platform.core.model.segment import HourRange, Scan
 from kafka_s3_platform.core.model.times import to_epoch_ms
-from kafka_s3_platform.core.status.backlog import Archived
+from kafka_s3_platform.core.status.backlog import MAX_HOURS, Archived
 from kafka_s3_platform.core.status.backlogs import Backlogs
 from kafka_s3_platform.core.status.deadline import Deadline
 from kafka_s3_platform.core.store.index import TopicIndex
@@ -162,6 +162,25 @@ def test_an_open_transaction_neither_completes_the_hour_nor_makes_the_sensor_loo
     producer.commit_transaction(30)
     wait_until_stable(config.kafka, config.topics[0])
     assert tick(config, "lag__c").run_requests
+
+
+def test_a_kafka_partition_that_keeps_many_hours_open_holds_up_no_other(lab: Lab) -> None:
+    lab.create_topic(2)
+    config = connector_of_this_hour(lab.kafka, lab.store, lab.topic)
+    producer = Producer(config.kafka.properties("producer") | {"transactional.id": lab.topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    send(producer, lab.topic, Sent(timestamp=ago(config, MAX_HOURS + 10), kafka_partition=1))
+    assert producer.flush(30) == 0
+    archive_hours(config, MAX_HOURS + 10, 2)
+    send_hours(config, [1])
+    asked = tick(config, "lag__c").run_requests or ()
+    assert (None, None) in [asked_keys(r) for r in asked], "the oldest hours wait for the transaction"
+    archived(config)
+    send_hours(config, [0])
+    asked = tick(config, "lag__c").run_requests or ()
+    assert asked_keys(asked[0])[0] is not None, "the open hour is not asked for, and the oldest ones are tried again"
+    producer.abort_transaction(30)
 
 
 def test_records_older_than_the_first_hour_are_archived_by_a_run_up_to_now(config: ConnectorConfig) -> None:

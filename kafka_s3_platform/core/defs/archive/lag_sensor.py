@@ -59,9 +59,11 @@ def request_hours(
         tick.reasons.append(
             f"{topic.name}: hours before {topic.first_offered} wait: this code location is to be reloaded"
         )
-    for hours in split_contiguous([hour for hour in offered if hour not in lost_hours][:MAX_HOURS]):
-        partition_keys = [topic.hours.key(hour) for hour in hours]
-        _request_or_wait(topic, partition_keys, backlog.fingerprint(hours), requests, tick)
+    candidates = [hour for hour in offered if hour not in lost_hours]
+    if not runs and _hold_up_later(candidates, backlog):
+        _request_until_now(topic, backlog, requests, tick)
+    if not requests.has_asked(key):
+        _request_oldest(topic, candidates, backlog, requests, tick)
     is_idle = not runs and not requests.has_asked(key)
     if _needs_run_until_now(backlog, due_hours, lost_hours, is_idle=is_idle):
         _request_until_now(topic, backlog, requests, tick)
@@ -82,6 +84,19 @@ def _find_due_hours(
     return [hour for hour in due if not any(start <= hour < end for start, end in busy)]
 
 
+def _hold_up_later(candidates: Sequence[datetime], backlog: Backlog) -> bool:
+    """Return True if all that waits in closed hours lies behind the oldest hours, beyond the most that are requested.
+
+    A kafka partition without a leader, or with an open transaction, keeps hours due for as long as that lasts. The
+    others must not wait for it.
+    """
+    oldest = backlog.oldest_uncovered
+    newest = backlog.newest_closed
+    if len(candidates) <= MAX_HOURS or oldest is None or newest is None:
+        return False
+    return candidates[MAX_HOURS - 1] < oldest <= newest
+
+
 def _needs_run_until_now(
     backlog: Backlog, due_hours: Collection[datetime], lost_hours: Collection[datetime], *, is_idle: bool
 ) -> bool:
@@ -95,6 +110,15 @@ def _needs_run_until_now(
     if backlog.precedes_hours or (not due_hours and backlog.has_hole):
         return True
     return is_idle and backlog.is_rotation_due
+
+
+def _request_oldest(
+    topic: TopicAssets, candidates: Sequence[datetime], backlog: Backlog, requests: Requests, tick: Tick
+) -> None:
+    """Request runs of the oldest of these hours, one for each contiguous range."""
+    for hours in split_contiguous(candidates[:MAX_HOURS]):
+        partition_keys = [topic.hours.key(hour) for hour in hours]
+        _request_or_wait(topic, partition_keys, backlog.fingerprint(hours), requests, tick)
 
 
 def _request_or_wait(
