@@ -51,7 +51,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/segments": (720, 4),
     "core/spark": (630, 4),
     "core/status": (1_323, 8),
-    "core/store": (4_660, 17),
+    "core/store": (4_675, 17),
     "core/upkeep": (4_036, 14),
     "operate": (10, 1),
     "operate/alerts": (970, 7),

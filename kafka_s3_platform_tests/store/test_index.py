@@ -26,7 +26,7 @@ from kafka_s3_platform.core.model.gaps import Gap
 from kafka_s3_platform.core.model.offsets import RangeSet, make_span
 from kafka_s3_platform.core.model.segment import HourRange, Reservation, Scan, TopicAcl, TopicGeneration
 from kafka_s3_platform.core.model.times import HOUR, to_epoch_ms
-from kafka_s3_platform.core.store import index_reads
+from kafka_s3_platform.core.store import index_reads, index_rows
 from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.core.store.index_commit import Change, list_topic_rows
 from kafka_s3_platform.core.store.index_reads import _RowCache
@@ -140,6 +140,15 @@ def test_a_segment_is_found_by_the_moment_of_its_commit(index: TopicIndex) -> No
     [found] = index.open().select_segments(SegmentFilter(committed_since=newest))
     assert found.key == "e"
     assert not index.open().select_segments(SegmentFilter(committed_since=newest + timedelta(microseconds=1)))
+
+
+def test_schema_ids_are_listed_without_a_segment_in_python(index: TopicIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = {"a": (1, "guid"), "b": (1, "guid"), "c": (2,), "d": ()}
+    segments = [replace(segment(key), schema_ids=schema_ids) for key, schema_ids in ids.items()]
+    index.open().commit(Change((*segments, replace(segment("e"), schema_ids=(3,)))))
+    index.open().commit(Change(retired=(replace(segment("e"), schema_ids=(3,)),)))
+    monkeypatch.setattr(index_rows, "_decode_segment", None)
+    assert index.open().list_schema_ids() == {1, 2, "guid"}
 
 
 def test_retired_segments_are_not_live_but_known(index: TopicIndex) -> None:

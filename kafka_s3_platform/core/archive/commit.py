@@ -113,12 +113,10 @@ def _fetch_topic_schemas(topic_slice: TopicSlice, snapshot: IndexSnapshot) -> tu
     """Fetch the schemas named by the results' records, and any that an earlier run could not fetch."""
     request = topic_slice.reserved.request
     records = request.config.records
-    segments = [*snapshot.segments]
+    # of single segments, an old archive has hundreds of thousands
+    schema_ids = {*snapshot.list_schema_ids()}
     for result in topic_slice.results:
-        segments += result.segments
-    schema_ids: set[int | str] = set()
-    for segment in segments:
-        schema_ids.update(segment.schema_ids)
+        schema_ids.update(*(segment.schema_ids for segment in result.segments))
     if not schema_ids:
         return ()
     schemas = load_schema_fetcher()(snapshot.state, schema_ids, records)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -53,6 +54,7 @@ from kafka_s3_platform.core.store.index_rows import (
     SEGMENT_KINDS,
     TABLE_SCHEMA,
     build_state,
+    decode_schema_ids,
     decode_segments,
     drop_future_times,
     encode_rows,
@@ -316,6 +318,11 @@ class ConnectorSnapshot:
         rows = self._read("segments", match_values(topic=topic), ("encoded_partition",))
         return frozenset(pc.unique(rows.column(0)).to_pylist())
 
+    def list_schema_ids(self, topic: str) -> frozenset[int | str]:
+        """Return the schema ids of all live segments of the topic. Few lists differ. Raises store errors."""
+        rows = self._read("segments", match_values(topic=topic, kind=LIVE), ("schema_ids",))
+        return frozenset(chain.from_iterable(map(decode_schema_ids, pc.unique(rows.column(0)).to_pylist())))
+
     def has_rows(self, topic: str) -> bool:
         """Return True if the index has any row of the topic. The few state rows are read before segment rows."""
         return bool(self.read_state_rows(topic).num_rows) or bool(self.read_all_rows(topic).num_rows)
@@ -547,6 +554,11 @@ class IndexSnapshot:
     def list_folders(self) -> frozenset[str]:
         """Return the folders of all hourly and daily segments, retired ones too, below the topic's."""
         return self.connector_snapshot.list_folders(self.index.topic)
+
+    def list_schema_ids(self) -> frozenset[int | str]:
+        """Return the schema ids of all live segments."""
+        with self._translate_decode_errors():
+            return self.connector_snapshot.list_schema_ids(self.index.topic)
 
     @contextmanager
     def _translate_decode_errors(self) -> Iterator[None]:

@@ -381,10 +381,16 @@ def _decode_segment(row: Mapping[str, Any]) -> Segment:
     """Build a segment from the columns of its row."""
     values = dict(row)
     values["siblings"] = _decode_json(row["siblings"], tuple[StoredObject, ...])
-    values["schema_ids"] = _decode_json(row["schema_ids"], tuple[int | str, ...])
+    values["schema_ids"] = decode_schema_ids(row["schema_ids"])
     segment = Segment(**values)
     _ = segment.format, segment.zone  # parses the JSON of its settings, to refuse what is no JSON now
     return segment
+
+
+def decode_schema_ids(text: str) -> tuple[int | str, ...]:
+    """Return the schema ids in the column of a segment. Raises DECODE_ERRORS."""
+    ids: tuple[int | str, ...] = _decode_json(text, tuple[int | str, ...])
+    return ids
 
 
 def _decode_kind(kind: str, rows: pa.Table) -> Iterator[IndexRow]:
