@@ -16,7 +16,7 @@ from kafka_s3_platform.core.archive.request import HourReport
 from kafka_s3_platform.core.model.judge import HourVerdict
 from kafka_s3_platform.core.model.segment import Segment
 from kafka_s3_platform.core.model.state import IndexState
-from kafka_s3_platform.core.model.times import HOUR
+from kafka_s3_platform.core.model.times import EPOCH, HOUR, HOUR_MS, to_epoch_ms
 from kafka_s3_platform.core.store.index import IndexSnapshot
 from kafka_s3_platform.core.store.index_rows import EXPIRED, SEGMENT_KINDS
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
@@ -92,10 +92,11 @@ def describe_hours(
         kafka_partitions = {*(topic.kafka_partitions if topic else ()), *snapshot.state.scanned_kafka_partitions}
     described: list[DescribedHour] = []
     expired = group_segments_by_hour(snapshot, hours, [EXPIRED])
-    archived = _list_archived_hours(snapshot, hours, SEGMENT_KINDS)
+    archived = _list_archived_hours(snapshot, hours, SEGMENT_KINDS) | _select_apart(snapshot.state, hours)
     for report in report_hours(snapshot, hours, lateness):
         time_state = _find_time_state(report.hour, lateness, now, at_risk)
-        choose = partial(_choose_state, time_state, report.scanned, not report.segments and report.hour in archived)
+        is_elsewhere = report.hour in archived and not report.segments
+        choose = partial(_choose_state, time_state, report.scanned, is_elsewhere)
         losses = _find_losses(snapshot.state, report.verdict)
         expired_in = {s.kafka_partition for s in expired.get(report.hour, ())}
         counts = _sum_counts(report.segments)
@@ -126,14 +127,14 @@ def find_hour_states(
     state = snapshot.state
     counts = snapshot.count_hours(hours[0] - HOUR)
     expired = _list_archived_hours(snapshot, hours, [EXPIRED])
-    archived = _select_overlapped(hours, counts)
+    archived = _select_overlapped(hours, counts) | _select_apart(state, hours)
     states: list[HourState] = []
     for hour in hours:
         verdict = state.judge.find_verdict(hour, lateness)
         loss = _choose_worst(_find_losses(state, verdict))
         time_state = _find_time_state(hour, lateness, now, at_risk)
-        is_overlapped = hour in archived and hour not in counts
-        choose = partial(_choose_state, time_state, state.is_scanned(hour), is_overlapped)
+        is_elsewhere = hour in archived and hour not in counts
+        choose = partial(_choose_state, time_state, state.is_scanned(hour), is_elsewhere)
         states.append(choose(counts.get(hour), loss, verdict.is_complete, hour in expired))
     return states
 
@@ -162,8 +163,22 @@ def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], latenes
     """
     judge = snapshot.state.judge
     complete = [hour for hour in hours if judge.is_complete(hour, lateness) and not judge.may_lack(hour, lateness)]
-    archived = _list_archived_hours(snapshot, complete, SEGMENT_KINDS)
+    archived = _list_archived_hours(snapshot, complete, SEGMENT_KINDS) | _select_apart(snapshot.state, complete)
     return [hour for hour in complete if hour not in archived]
+
+
+def _select_apart(state: IndexState, hours: Iterable[datetime]) -> set[datetime]:
+    """Return those of `hours` of which records may be archived as out of range.
+
+    They were a day ahead, or more, when they were archived.
+    """
+    segments = tuple(state.list_out_of_range(EPOCH))
+    return {hour for hour in hours if _may_hold(segments, to_epoch_ms(hour))}
+
+
+def _may_hold(segments: Iterable[Segment], hour_ms: int) -> bool:
+    """Return True if a segment may hold records of this hour, by its timestamps."""
+    return any(s.min_timestamp < hour_ms + HOUR_MS and hour_ms <= s.max_timestamp for s in segments)
 
 
 def _find_losses(state: IndexState, verdict: HourVerdict) -> dict[int, Loss]:
@@ -208,7 +223,7 @@ def _sum_counts(segments: Iterable[Segment]) -> tuple[int, int] | None:
 def _choose_state(
     time_state: HourState | None,
     is_scanned: bool,
-    is_overlapped: bool,
+    is_elsewhere: bool,
     counts: tuple[int, int] | None,
     loss: Loss | None,
     is_complete: bool,
@@ -216,9 +231,9 @@ def _choose_state(
 ) -> HourState:
     """Choose the state of an hour. A gap comes first, even if the hour is complete.
 
-    `counts` are its numbers of records and of late records. `is_overlapped` is True if it has none, but an hour of a
-    former timezone that overlaps with it has. `is_expired` is True if a rule of retention removed records of the hour.
-    `time_state` is its state by time alone, see `_find_time_state`.
+    `counts` are its numbers of records and of late records. `is_elsewhere` is True if it has none, but some may lie in
+    an hour of a former timezone, or as out of range. `is_expired` is True if a rule of retention removed records of the
+    hour. `time_state` is its state by time alone, see `_find_time_state`.
     """
     if loss == "gap":
         return "gap"
@@ -229,7 +244,7 @@ def _choose_state(
     if loss:
         return loss
     records, late = counts or (0, 0)
-    return "late" if late else "complete" if records or is_overlapped else "empty"
+    return "late" if late else "complete" if records or is_elsewhere else "empty"
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Hours and days that are complete and hold no record: the sensors report them, since no run has anything to do."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -9,13 +10,14 @@ import pytest
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.defs.archive import empty_windows
-from kafka_s3_platform.core.model.times import HOUR
-from kafka_s3_platform.core.upkeep.hour_states import describe_hours, find_hour_states
+from kafka_s3_platform.core.model.times import HOUR, to_epoch_ms
+from kafka_s3_platform.core.store.index_commit import Change
+from kafka_s3_platform.core.upkeep.hour_states import describe_hours, find_empty_hours, find_hour_states
 from kafka_s3_platform.definitions import build_definitions
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, topic_of
 from kafka_s3_platform_tests.kafka.topics import delete_records
-from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot
+from kafka_s3_platform_tests.support import NOON, Sent, archived, produce, snapshot
 
 
 @pytest.fixture
@@ -98,6 +100,20 @@ def test_hours_whose_records_lie_in_hours_of_a_former_timezone_are_not_called_em
     states = find_hour_states(found, overlapped, timedelta(), now, None)
     assert states == [hour.state for hour in describe_hours(found, overlapped, timedelta(), now)]
     assert states == ["complete"] * 4
+
+
+def test_an_hour_whose_records_were_days_ahead_when_they_were_archived_is_not_called_empty(lab: Lab) -> None:
+    config = lab.archive([Sent(timestamp=NOON - timedelta(days=40)), Sent(timestamp=NOON + 5 * HOUR)])
+    before = snapshot(config)
+    [apart] = (segment for segment in before.segments if segment.chunk_start is None)
+    ms = to_epoch_ms(NOON + HOUR)
+    before.commit(Change((replace(apart, key="ahead", min_timestamp=ms, max_timestamp=ms),)))
+    found = snapshot(config)
+    hours = [NOON, NOON + HOUR, NOON + 2 * HOUR]
+    assert find_empty_hours(found, hours, timedelta()) == [NOON, NOON + 2 * HOUR]
+    states = find_hour_states(found, hours, timedelta(), NOON + 9 * HOUR, None)
+    assert states == [hour.state for hour in describe_hours(found, hours, timedelta(), NOON + 9 * HOUR)]
+    assert states == ["empty", "complete", "empty"]
 
 
 def test_hours_that_may_have_lost_records_are_not_called_empty(
