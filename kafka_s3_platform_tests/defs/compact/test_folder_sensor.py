@@ -7,13 +7,14 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig
+from kafka_s3_platform.core.defs.compact import folder_sensor
 from kafka_s3_platform.core.defs.compact.folder_sensor import fingerprint_days
 from kafka_s3_platform.core.store.objects import ObjectStore
 from kafka_s3_platform.core.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.core.upkeep.compact.run import compact_due_months
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import asked_keys, launch, tick, topic_of
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, compact_day, produce
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, compact_day, produce, snapshot
 
 DAY = timedelta(days=1)
 
@@ -81,6 +82,21 @@ def test_a_compaction_that_failed_is_asked_for_again_with_a_new_password(
     snapshot = topic_of(config).index.open()
     days = [date(2026, 1, 1)]
     assert fingerprint_days(topic_of(wrong), days, snapshot) != fingerprint_days(topic_of(config), days, snapshot)
+
+
+def test_many_days_that_cannot_be_merged_hold_up_no_later_one(
+    config: ConnectorConfig, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_sensor, "MAX_DAYS", 2)
+    send_days(config, 0, 1, 5)
+    archived(config)
+    for segment in snapshot(config).segments[:4]:
+        lab.s3.delete_object(Bucket=config.store.bucket, Key=segment.key)
+    [oldest] = tick(config, "folders__c").run_requests or ()
+    assert asked_keys(oldest) == ("2026-01-01", "2026-01-02")
+    assert not launch(config, oldest).success
+    [later] = tick(config, "folders__c").run_requests or ()
+    assert asked_keys(later) == ("2026-01-06", "2026-01-06")
 
 
 def test_folders_that_the_index_does_not_know_are_counted_and_told_once(

@@ -112,7 +112,7 @@ def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.Defau
 def request_days(
     shown_days: Container[str], topic: TopicAssets, index: IndexLook, requests: Requests, tick: Tick
 ) -> None:
-    """Request runs of the due days, the oldest first, one run for each contiguous range.
+    """Request runs of the due days, one run for each contiguous range: of the oldest, or if all wait, of the newest.
 
     A day is due if it holds live hourly segments. A day with daily ones is due too if it is not in `shown_days`, the
     days Dagster shows, because a run crashed between its commit and its event.
@@ -123,9 +123,19 @@ def request_days(
     if due_days and requests.is_requested(key):
         tick.reasons.append(f"{topic.name}: a run asked for earlier is queued or under way")
         return
-    for days in split_contiguous(due_days[:MAX_DAYS], timedelta(days=1)):
-        fingerprint = tick.read_index(topic, index, partial(fingerprint_days, topic, days)) or ""
-        if reason := requests.ask(key, [d.isoformat() for d in days], fingerprint):
+    _request_windows(due_days[:MAX_DAYS], topic, index, requests, tick)
+    if not requests.has_asked(key):
+        # days that cannot be merged stay due, and must not hold up later ones
+        _request_windows(due_days[MAX_DAYS:][-MAX_DAYS:], topic, index, requests, tick)
+
+
+def _request_windows(
+    days: Sequence[date], topic: TopicAssets, index: IndexLook, requests: Requests, tick: Tick
+) -> None:
+    """Request a run of each contiguous range of days, or note in the tick why it has to wait."""
+    for window in split_contiguous(days, timedelta(days=1)):
+        fingerprint = tick.read_index(topic, index, partial(fingerprint_days, topic, window)) or ""
+        if reason := requests.ask(topic.key("daily"), [day.isoformat() for day in window], fingerprint):
             tick.reasons.append(f"{topic.name}: {reason}")
 
 
