@@ -52,7 +52,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/spark": (630, 4),
     "core/status": (1_323, 8),
     "core/store": (4_675, 17),
-    "core/upkeep": (4_051, 14),
+    "core/upkeep": (4_053, 14),
     "operate": (10, 1),
     "operate/alerts": (970, 7),
     "operate/defs": (330, 4),

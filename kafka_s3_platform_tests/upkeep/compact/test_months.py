@@ -9,6 +9,7 @@ import pytest
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.store.objects import ObjectStore
+from kafka_s3_platform.core.upkeep.compact import run
 from kafka_s3_platform.core.upkeep.compact.days import (
     CompactRequest,
     Month,
@@ -120,6 +121,16 @@ def test_large_days_stay_and_a_day_alone_is_not_rewritten(of_days: ConnectorConf
     sizes = sorted(s.size for s in snapshot(of_days).segments)
     assert due(of_days, size=2 * sizes[0]) == []
     assert due(of_days, size=2 * sizes[-1] + 1) == ["2026-01"], "February has one day"
+
+
+def test_months_that_cannot_be_merged_hold_up_no_later_one(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "MAX_MONTHS", 2)
+    config = monthly(lab.archive([Sent(b"v", None, NOON + day * ONE_DAY) for day in (0, 1, 31, 32, 59, 60)]))
+    merge_days(config)
+    for segment in snapshot(config).segments[:4]:
+        lab.s3.delete_object(Bucket=config.store.bucket, Key=segment.key)
+    merge_months(config)
+    assert [chunk for chunk in chunks(config) if chunk[0] == "monthly"] == [("monthly", 0, "03-01")]
 
 
 def test_an_hour_of_a_merged_month_is_restored_alone(of_months: ConnectorConfig) -> None:

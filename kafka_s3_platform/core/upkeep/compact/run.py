@@ -92,7 +92,7 @@ def compact_days(
 def compact_due_months(
     configs: Mapping[str, ConnectorConfig], run_id: str, runner: TaskRunner
 ) -> Mapping[TopicDay, CompactReport | PlatformError]:
-    """Compact due months of topics of one connector, the oldest first. Return the report or the error of each month."""
+    """Compact the oldest due months of topics of one connector, and the newest. Return each one's report or error."""
     if not any(config.archive.monthly_segment_bytes for config in configs.values()):
         return {}
     snapshot = ConnectorIndex.of(next(iter(configs.values()))).open()
@@ -103,7 +103,9 @@ def compact_due_months(
         lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
         size = config.archive.monthly_segment_bytes
         months = list_due_months(snapshot.topic(topic), zone, lateness, now, size)
-        requests += (CompactRequest(config, topic, month, run_id) for month in months[:MAX_MONTHS])
+        # months that cannot be merged stay due, and must not hold up all later ones
+        selected = [*months[: MAX_MONTHS - 1], *months[MAX_MONTHS - 1 :][-1:]]
+        requests += (CompactRequest(config, topic, month, run_id) for month in selected)
     return compact_days(requests, runner) if requests else {}
 
 
