@@ -24,7 +24,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "connect": (150, 2),
     "connect/avro": (2_780, 13),
     "connect/config": (7_810, 28),
-    "connect/converters": (4_490, 19),
+    "connect/converters": (4_510, 19),
     "connect/defs": (640, 6),
     "connect/formats": (2_510, 13),
     "connect/java": (380, 3),

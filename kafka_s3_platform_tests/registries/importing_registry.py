@@ -28,6 +28,7 @@ class ImportingRegistry(HttpServer):
         self.versions: dict[Place, Json] = {}
         self.deleted: set[Place] = set()
         self.most_imports = most_imports
+        self.most_listed = 20_000
         self.writes: list[str] = []
 
     def register(self, subject: str, text: str, **others: Any) -> int:
@@ -53,7 +54,8 @@ class ImportingRegistry(HttpServer):
         is_deleted_shown = query.get("deleted", "").lower() == "true"
         match method, *steps:
             case "GET", "subjects":
-                return sorted({subject for subject, _ in self._list_places(is_deleted_shown)})
+                names = sorted({subject for subject, _ in self._list_places(is_deleted_shown)})
+                return names[int(query.get("offset", 0)) :][: self.most_listed]
             case "GET", "subjects", subject, "versions":
                 numbers = [number for name, number in self._list_places(is_deleted_shown) if name == subject]
                 return numbers or _refuse(404, 40401)

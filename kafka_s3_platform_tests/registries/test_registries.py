@@ -289,6 +289,13 @@ def test_a_registry_that_is_elsewhere_now_is_restored_from_what_was_archived_bef
     assert target.versions == source.versions
 
 
+def test_subjects_that_are_listed_on_several_pages_are_archived_all(
+    command: Command, source: ImportingRegistry
+) -> None:
+    source.most_listed = 3
+    assert "7 subjects, 8 versions" in command("archive", url=source.endpoint).output
+
+
 def test_a_document_that_somebody_has_changed_is_refused(
     command: Command, source: ImportingRegistry, lab: Lab, s3_client: Any
 ) -> None:

@@ -270,9 +270,21 @@ class Registry:
             self._rest.put(path, body={**json.loads(other_settings), "compatibility": mode})
 
     def list_subjects(self) -> list[str]:
-        """Return the subjects of all contexts, including the soft-deleted ones."""
+        """Return the subjects of all contexts, including the soft-deleted ones.
+
+        Confluent's registry lists at most 20,000 at a time. Registries without pages list all each time.
+        """
+        names: dict[str, None] = {}
+        size = 0
         with self._translate_errors("its subjects"):
-            return [str(name) for name in self._rest.get("subjects", {"deleted": True, "subjectPrefix": ":*:"})]
+            while True:
+                query = {"deleted": True, "subjectPrefix": ":*:", "offset": len(names)}
+                page = dict.fromkeys(map(str, self._rest.get("subjects", query)))
+                size = size or len(page)
+                is_last = len(page) < size or page.keys() <= names.keys()
+                names |= page
+                if is_last:
+                    return list(names)
 
     def list_versions(self, subject: str, *, deleted: bool = False) -> list[int]:
         """Return the versions of a subject, with the soft-deleted ones if `deleted`, or none if it does not exist."""
