@@ -30,7 +30,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "connect/java": (380, 3),
     "connect/layouts": (470, 5),
     "connect/partitioners": (320, 2),
-    "connect/registries": (630, 4),
+    "connect/registries": (660, 4),
     "connect/restore": (2_190, 11),
     "connect/segments": (350, 4),
     "connect/sources": (2_690, 10),

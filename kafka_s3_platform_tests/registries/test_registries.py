@@ -241,11 +241,20 @@ def test_a_chosen_subject_brings_what_its_schemas_refer_to(
 ) -> None:
     command("archive", url=source.endpoint)
     command("restore", "--subject", "b", url=source.endpoint, to=target.endpoint)
-    assert {*target.versions} == {("b", 1), ("a", 3)}
+    assert {*target.versions} == {("b", 1), ("a", 1), ("a", 3)}
     assert (
         "no subject c is archived"
         in command("restore", "--subject", "c", url=source.endpoint, to=target.endpoint, status=1).output
     )
+
+
+def test_a_chosen_subject_comes_back_beside_other_archived_versions_of_what_it_refers_to(
+    command: Command, source: ImportingRegistry
+) -> None:
+    command("archive", url=source.endpoint)
+    lost = source.versions.pop(("b", 1))
+    assert ALL_THERE in command("restore", "--subject", "b", url=source.endpoint).output
+    assert source.versions["b", 1] == lost
 
 
 def test_a_document_is_written_when_something_has_changed(

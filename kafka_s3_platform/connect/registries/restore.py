@@ -50,25 +50,28 @@ class RegistryReport:
 
 
 def choose_subjects(contents: RegistryContents, subjects: Collection[str]) -> RegistryContents:
-    """Return the contents of these subjects and of the versions their schemas refer to, without wider settings."""
-    versions = contents.versions
-    chosen_places = {place for place in versions if place[0] in subjects}
-    pending = list(chosen_places)
+    """Return the contents of these subjects and of those that their schemas refer to, without wider settings.
+
+    They are whole subjects: a target may hold other versions of them, and the archive has to know these.
+    """
+    referenced: dict[str, set[str]] = defaultdict(set)
+    for (subject, _), schema in contents.versions.items():
+        referenced[subject].update(name for name, _ in _list_references(schema))
+    chosen_subjects: set[str] = set()
+    pending = [*subjects]
     while pending:
-        references = {*_list_references(versions[pending.pop()])} & versions.keys()
-        pending += references - chosen_places
-        chosen_places |= references
+        chosen_subjects.add(subject := pending.pop())
+        pending += referenced[subject] - chosen_subjects
     schemas = []
     for schema in contents.schemas:
-        places = tuple(place for place in schema.subjects if (place.subject, place.version) in chosen_places)
+        places = tuple(place for place in schema.subjects if place.subject in chosen_subjects)
         schemas += [replace(schema, subjects=places)] if places else []
-    names = {subject for subject, _ in chosen_places}
     return replace(
         contents,
         schemas=tuple(schemas),
-        deleted=tuple(place for place in contents.deleted if place in chosen_places),
-        settings=tuple(scope for scope in contents.settings if scope.subject in names),
-        unreadable=tuple(place for place in contents.unreadable if place[0] in subjects),
+        deleted=tuple(place for place in contents.deleted if place[0] in chosen_subjects),
+        settings=tuple(scope for scope in contents.settings if scope.subject in chosen_subjects),
+        unreadable=tuple(place for place in contents.unreadable if place[0] in chosen_subjects),
     )
 
 
