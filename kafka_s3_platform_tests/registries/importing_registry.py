@@ -109,6 +109,7 @@ class ImportingRegistry(HttpServer):
             number = content.pop("version")
             # What has this version already is replaced. Its id leads to the new schema then.
             self.versions.pop((subject, number), None)
+            self.deleted.discard((subject, number))
         else:
             number = max([0, *(number for name, number in self.versions if name == subject)]) + 1
             content["id"] = self._find_id(subject, content)

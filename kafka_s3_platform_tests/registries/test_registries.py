@@ -257,6 +257,18 @@ def test_a_chosen_subject_comes_back_beside_other_archived_versions_of_what_it_r
     assert source.versions["b", 1] == lost
 
 
+def test_a_version_that_somebody_has_soft_deleted_since_is_live_again(
+    command: Command, source: ImportingRegistry
+) -> None:
+    command("archive", url=source.endpoint)
+    deleted = {*source.deleted}
+    source.deleted |= {("ruled", 1), ("a", 3)}
+    told = command("restore", url=source.endpoint).output
+    assert "2 versions registered" in told
+    assert ALL_THERE in told
+    assert source.deleted == deleted
+
+
 def test_a_document_is_written_when_something_has_changed(
     command: Command, source: ImportingRegistry, lab: Lab, s3_client: Any
 ) -> None:

@@ -91,10 +91,12 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
             f" {shown}{more}. Delete these subjects there, permanently, or choose"
             " others by --subject"
         )
+    # A version that somebody has soft-deleted there since is as good as missing.
+    live_there = present.versions.keys() - ({*present.deleted} - {*archived.deleted})
     missing = [
         place
         for place, schema in archived.versions.items()
-        if place not in present.versions or _describe(present.versions[place]) != _describe(schema)
+        if place not in live_there or _describe(present.versions[place]) != _describe(schema)
     ]
     if dry_run:
         obstacle = _find_clash(archived, present) if missing else None
@@ -109,7 +111,7 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
     # The subjects decide this, not emptiness, because a killed restore has already registered some.
     is_alone = {*present.subjects} <= {*archived.subjects}
     _write_settings(archived, read_contents(target), target, is_alone=is_alone)
-    registered = {*places.values()} - present.versions.keys()
+    registered = {*places.values()} - live_there
     return _compare(archived, read_contents(target), places, len(registered))
 
 
