@@ -80,7 +80,8 @@ class ImportingRegistry(HttpServer):
 
     def _configure(self, method: str, scope: str, body: Json) -> Json:
         if method == "PUT":
-            self.configs[scope] = {"compatibilityLevel": body.pop("compatibility"), **body}
+            level = {"compatibilityLevel": body.pop("compatibility")} if "compatibility" in body else {}
+            self.configs[scope] = self.configs.get(scope, {}) | level | body
         if scope not in self.configs:
             raise RefusalError(404, 40408)
         return self.configs[scope]

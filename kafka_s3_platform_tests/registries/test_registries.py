@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
 from kafka_s3_platform.cli import main
+from kafka_s3_platform.connect.converters.registry import open_registry
 from kafka_s3_platform.connect.converters.registry_contents import qualify_subject
 from kafka_s3_platform.core.config.settings import RegistrySettings
 from kafka_s3_platform.definitions import defs
@@ -269,6 +270,16 @@ def test_a_version_that_somebody_has_soft_deleted_since_is_live_again(
     assert source.deleted == deleted
 
 
+def test_settings_without_a_compatibility_come_back_and_nothing_stays_beside_them(
+    command: Command, source: ImportingRegistry, target: ImportingRegistry
+) -> None:
+    source.configs |= {"a-again": {"normalize": True}}
+    command("archive", url=source.endpoint)
+    target.configs |= {"a": {"compatibilityLevel": "FULL", "alias": "x"}, "b": {"compatibilityLevel": "NONE"}}
+    assert ALL_THERE in command("restore", url=source.endpoint, to=target.endpoint).output
+    assert target.configs == source.configs
+
+
 def test_a_document_is_written_when_something_has_changed(
     command: Command, source: ImportingRegistry, lab: Lab, s3_client: Any
 ) -> None:
@@ -351,6 +362,27 @@ def test_dagster_archives_it_each_night(source: ImportingRegistry, lab: Lab, fol
     assert shown.asset_key.path[:2] == ["c", "registry"]
     assert shown.metadata["versions"].value == 8
     assert len(list_documents(lab, s3_client)) == 1
+
+
+def test_a_subject_without_a_mode_has_none_after_its_versions_were_let_through(
+    command: Command, registry: RegistrySettings
+) -> None:
+    """Where a registry refuses an archived version, its subject takes any schema for a while."""
+    subject = f"s-{uuid.uuid4().hex}"
+    client = SchemaRegistryClient({"url": registry.url})
+    target = open_registry(registry)
+    for text in (A, json.dumps({"type": "record", "name": "A", "fields": [{"name": "x", "type": "string"}]})):
+        client.register_schema(subject, Schema(text))
+    command("archive", url=registry.url)
+    client.delete_subject(subject)
+    client.delete_subject(subject, permanent=True)
+    target.write_settings("", "BACKWARD")
+    try:
+        assert ALL_THERE in command("restore", "--subject", subject, url=registry.url).output
+        assert len(target.list_versions(subject)) == 2
+        assert target.read_scope(subject).compatibility is None
+    finally:
+        target.write_settings("", "NONE")
 
 
 def test_a_deleted_subject_of_a_real_registry_comes_back(command: Command, registry: RegistrySettings) -> None:

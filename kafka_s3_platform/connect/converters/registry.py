@@ -263,11 +263,19 @@ class Registry:
                 continue
         return SubjectVersion(subject, 0, None)
 
-    def write_settings(self, subject: str, mode: str, other_settings: str = "{}") -> None:
+    def write_settings(self, subject: str, mode: str | None, other_settings: str = "{}") -> None:
         """Set compatibility mode and other settings of a subject, or of the whole registry if `subject` is empty."""
+        settings = json.loads(other_settings) | ({"compatibility": mode} if mode else {})
+        if not settings:
+            return
         path = f"config/{_quote(subject)}" if subject else "config"
         with self._translate_errors(f"the compatibility mode of {subject or 'all subjects'} to be {mode}"):
-            self._rest.put(path, body={**json.loads(other_settings), "compatibility": mode})
+            self._rest.put(path, body=settings)
+
+    def remove_settings(self, subject: str) -> None:
+        """Remove a subject's own compatibility mode and other settings, if it has any."""
+        with suppress(BadRecordError), self._translate_errors(f"the settings of {subject} to be removed"):
+            self._rest.delete(f"config/{_quote(subject)}")
 
     def list_subjects(self) -> list[str]:
         """Return the subjects of all contexts, including the soft-deleted ones.

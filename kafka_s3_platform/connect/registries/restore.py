@@ -245,13 +245,21 @@ def _write_settings(archived: RegistryContents, now: RegistryContents, target: R
     wider = _list_wider_scopes(archived) if is_alone else []
     for scope in [*_list_subject_scopes(archived), *wider]:
         scope_there = _find_scope(there, scope.subject)
-        if scope.compatibility is not None and (scope_there.compatibility, scope_there.others) != (
-            scope.compatibility,
-            scope.others,
-        ):
+        if _list_settings(scope_there) != _list_settings(scope) and (scope.subject or scope.compatibility):
+            if scope.subject and _list_settings(scope_there) != _NONE:
+                # Registries keep what a request does not name.
+                target.remove_settings(scope.subject)
             target.write_settings(scope.subject, scope.compatibility, scope.others)
         if has_modes and scope_there.mode != scope.mode and (scope.subject or scope.mode):
             target.write_mode(scope.subject, scope.mode)
+
+
+_NONE = (None, "{}")
+
+
+def _list_settings(scope: ScopeSettings) -> tuple[str | None, str]:
+    """Return the compatibility and the other settings of a scope."""
+    return scope.compatibility, scope.others
 
 
 def _list_subject_scopes(archived: RegistryContents) -> list[ScopeSettings]:
@@ -321,7 +329,7 @@ def _compare_settings(archived: RegistryContents, target: RegistryContents) -> I
     for was in [*_list_subject_scopes(archived), *_list_wider_scopes(archived)]:
         now = _find_scope(there, was.subject)
         name = was.subject or "the registry as a whole"
-        if was.compatibility is not None and (was.compatibility, was.others) != (now.compatibility, now.others):
+        if _list_settings(was) != _list_settings(now) and (was.subject or was.compatibility):
             yield f"{name} has the compatibility {now.compatibility} {now.others}, not {was.compatibility} {was.others}"
         if was.mode != now.mode and (has_modes or was.mode not in {None, "READWRITE"}):
             yield f"{name} has the mode {now.mode}, not {was.mode}"
