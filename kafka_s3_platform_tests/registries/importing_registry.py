@@ -84,7 +84,7 @@ class ImportingRegistry(HttpServer):
             self.configs[scope] = self.configs.get(scope, {}) | level | body
         if scope not in self.configs:
             raise RefusalError(404, 40408)
-        return self.configs[scope]
+        return self.configs.pop(scope) if method == "DELETE" else self.configs[scope]
 
     def _change_mode(self, modes: dict[str, str], method: str, scope: str, body: Json) -> Json:
         if method == "PUT":
@@ -131,7 +131,8 @@ class ImportingRegistry(HttpServer):
     def _look_up(self, subject: str, body: Json) -> Json:
         content = {"schemaType": "AVRO", "references": [], **body}
         for (name, number), schema in self.versions.items():
-            if name == subject and {**schema, "id": 0} == {**content, "id": 0}:
+            is_live = (name, number) not in self.deleted
+            if name == subject and is_live and {**schema, "id": 0} == {**content, "id": 0}:
                 return {"subject": name, "version": number, **schema}
         raise RefusalError(404, 40403)
 

@@ -154,6 +154,10 @@ def test_a_registry_without_import_gives_its_own_ids_and_what_differs_is_said(
         assert "ruled has the mode None, not READONLY" in told
         assert target.versions["b", 1]["references"][0]["version"] == 2
         assert target.versions["a", 1]["schema"] == A
+        versions = {*target.versions}
+        again = command("restore", url=source.endpoint, to=target.endpoint, status=3).output
+        assert "0 versions registered" in again
+        assert {*target.versions} == versions
 
 
 def test_where_an_id_is_of_another_schema_all_get_new_ones(

@@ -18,7 +18,7 @@ from kafka_s3_platform.connect.converters.registry_contents import (
     qualify_subject,
 )
 from kafka_s3_platform.connect.registries.read import read_contents
-from kafka_s3_platform.connect.restore.outgoing.schemas import SchemaRegistrar
+from kafka_s3_platform.connect.restore.outgoing.schemas import MappedVersion, SchemaRegistrar
 from kafka_s3_platform.core.errors import ConfigError, ErrorCode, IntegrityError, PreflightError
 from kafka_s3_platform.core.model.schema import ArchivedSchema, find_references_flaw
 
@@ -154,8 +154,22 @@ def _register(
         return {place: place for place in archived.versions}
     logger.info("the registry at %s gives its own ids and versions: %s", target.url, obstacle)
     registrar = SchemaRegistrar(target, _number_schemas(archived))
+    registrar.versions |= _map_deleted(archived, present)
     registrar.register()
     return {place: (mapped.subject, mapped.version) for place, mapped in registrar.versions.items()}
+
+
+def _map_deleted(archived: RegistryContents, present: RegistryContents) -> dict[Version, MappedVersion]:
+    """Map archived deleted versions to those of the target. A registry does not find these by their schemas."""
+    deleted_there: dict[str, list[Version]] = defaultdict(list)
+    for place in {*present.deleted} & present.versions.keys():
+        deleted_there[place[0]].append(place)
+    mapped: dict[Version, MappedVersion] = {}
+    for version in {*archived.deleted} & archived.versions.keys():
+        for place in deleted_there[version[0]]:
+            if _describe(present.versions[place]) == _describe(archived.versions[version]):
+                mapped[version] = MappedVersion(*place, present.versions[place].schema_id)
+    return mapped
 
 
 def _number_schemas(archived: RegistryContents) -> dict[int, ArchivedSchema]:
