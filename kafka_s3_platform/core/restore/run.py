@@ -36,6 +36,7 @@ from kafka_s3_platform.core.restore.preflight.goal import (
     map_goals,
     observe_goals,
 )
+from kafka_s3_platform.core.restore.preflight.keeping import bound_seconds
 from kafka_s3_platform.core.restore.preflight.target import (
     MAX_MESSAGE_BYTES,
     PreflightFinding,
@@ -198,7 +199,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
     begun = _read_stored_plan(source, store)
     if begun is not None:
         plan = begun
-        targets = source.plan_targets(plan)
+        targets = _plan_targets(source, plan)
         if (finished := read_finished_report(request, _collect_starts(targets), store)) is not None:
             logger.info("restore %s is finished already; nothing is sent", request.restore_id)
             return finished
@@ -208,7 +209,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         new_plan = source.make_plan(runner)
         plan = new_plan.plan
         findings += new_plan.findings
-        targets = source.plan_targets(plan)
+        targets = _plan_targets(source, plan)
     with ClusterAdmin(request.target_kafka, begins=True) as admin:
         goals = observe_goals(targets, admin)
         findings += _inspect_targets(goals)
@@ -239,6 +240,13 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
     tasks = _make_tasks(source, plan, goals, values, resumed=begun is not None)
     report = add_schema_ids(make_planned_report(request, plan, goals, findings), goals, values)
     return Execution(request, tasks, goals, store, runner, evidence_key).run(report)
+
+
+def _plan_targets(source: RestoreSource[P], plan: P) -> list[TargetPlan]:
+    """Return the part of the plan for each target topic, with the time that all of them take together."""
+    targets = source.plan_targets(plan)
+    seconds = math.fsum(map(bound_seconds, targets))
+    return [replace(target, restore_seconds=seconds) for target in targets]
 
 
 def _inspect_targets(goals: Sequence[Goal]) -> Iterator[PreflightFinding]:

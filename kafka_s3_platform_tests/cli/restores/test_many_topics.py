@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
@@ -333,6 +333,24 @@ def test_what_is_wanted_first_is_sent_first(config: ConnectorConfig) -> None:
     asked = replace(requests[0], topic=".*", to_topic="copy.{topic}", first_topics=(last, others[1]))
     restore_source(ArchiveSource(asked, tuple(requests)), runner)
     assert list(dict.fromkeys(runner.topics)) == [last, others[1], others[0]]
+
+
+def test_records_of_one_topic_stay_until_all_topics_are_restored(lab: Lab) -> None:
+    """A topic that is sent first must not lose its records while the others take hours."""
+    given: dict[str, Any] = {"restore_id": "r1", "run_id": "x", "dry_run": True, "records_per_second": 0.01}
+    requests: list[RestoreRequest] = []
+    for name, count, hours in (("small", 1, 4), ("large", 100, 24)):
+        topic = lab.create(f"{lab.topic}-{name}")
+        produce(lab.kafka, topic, [Sent(b"x", timestamp=datetime.now(timezone.utc))] * count)
+        config = lab.connector().model_copy(update={"topics": (topic,)})
+        archived(config)
+        target = lab.create(f"copy.{topic}", 1, retention_ms=hours * 3_600_000)
+        requests.append(RestoreRequest(config, topic, target, **given))
+    assert restore_source(ArchiveSource(requests[0]), InProcessRunner()).refusals == ()
+    together = replace(requests[0], topic=".*", to_topic="copy.{topic}")
+    report = restore_source(ArchiveSource(together, tuple(requests)), InProcessRunner())
+    [refusal] = report.refusals
+    assert "retention.ms=14400000" in refusal
 
 
 class NotingRunner(InProcessRunner):

@@ -58,12 +58,20 @@ def average_record_bytes(item: ObjectFacts) -> int:
     return 0
 
 
-def bound_restore_ms(plan: TargetPlan) -> int:
-    """Return a generous bound of the restore's time: sending, verifying, and waiting for cold objects."""
+def bound_seconds(plan: TargetPlan) -> float:
+    """Return a bound of the time of sending and verifying one target's records, without `SLOWER`."""
     # If nobody knows how many records there are, one for each byte is a safe upper bound.
     record_count = plan.largest_bytes if plan.record_count is None else plan.record_count
     limited = record_count / plan.request.records_per_second if plan.request.records_per_second else 0.0
-    seconds = SLOWER * max(estimate_seconds(plan.request, plan), limited) + plan.request.thawing.wait_seconds
+    return max(estimate_seconds(plan.request, plan), limited)
+
+
+def bound_restore_ms(plan: TargetPlan) -> int:
+    """Return a generous bound of the restore's time: sending, verifying, and waiting for cold objects.
+
+    A record has to stay until the whole restore has ended, whatever other targets it has.
+    """
+    seconds = SLOWER * max(bound_seconds(plan), plan.restore_seconds) + plan.request.thawing.wait_seconds
     return round(seconds * 1000) + MARGIN_MS
 
 

@@ -90,6 +90,7 @@ class TargetPlan:
     `start` is None before the restore has begun. `source_kafka_partitions` belong to the source's topics. `topic_id`,
     `configs` and `acls` are the source topic's, if known. `gaps` are requested records that the source lacks. Without
     `has_timestamps` the objects hold no timestamps of their records, so the records get the time of sending.
+    `restore_seconds` bounds the time of the whole restore, if it has several targets.
     """
 
     request: RestoreRequest
@@ -104,6 +105,7 @@ class TargetPlan:
     acls: tuple[TopicAcl, ...] | None = None
     has_timestamps: bool = True
     gaps: tuple[MissingRecords, ...] = ()
+    restore_seconds: float = 0.0
 
     @property
     def to_topic(self) -> str:
