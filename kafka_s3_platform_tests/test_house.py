@@ -20,7 +20,7 @@ MIN_LINES = 180
 PARTS = ("core", "connect", "operate")
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (490, 4),
-    "cli": (5_480, 39),
+    "cli": (5_490, 39),
     "connect": (150, 2),
     "connect/avro": (2_780, 13),
     "connect/config": (7_810, 28),
@@ -61,7 +61,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "operate/local": (1_260, 10),
     "operate/monitoring": (1_510, 12),
     "operate/reading": (1_320, 5),
-    "operate/rehearsal": (400, 2),
+    "operate/rehearsal": (410, 2),
     "operate/status": (490, 3),
     "operate/warm_spark": (810, 4),
 }

@@ -1,5 +1,6 @@
 """`kafka-s3 evidence check`: it needs the file, its signature and the public key, and nothing of the archive."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,8 @@ def _format(document: Evidence, key_name: str) -> Iterator[str | Verdict]:
     yield head
     for line, topic in zip(lines, document.topics, strict=True):
         yield Verdict(line, topic.is_complete)
+        if topic.terms:
+            yield f"  asked for: {json.dumps(topic.terms)}"
         yield from (f"  {sentence}" for sentence in topic.left_out)
     records = count_noun(sum(topic.records for topic in document.topics), "record")
     verdict = "all that was to be compared was there, and equal" if document.is_complete else "NOT all came back"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.metadata import version
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -32,14 +32,18 @@ EVIDENCE_FORMAT = 1
 
 SIGNATURE_SUFFIX = ".sig"
 
+_NAMES = frozenset({"connector", "topic", "topics", "to_topic", "topics_regex"})
+"""The terms of a restore that only name what it was of."""
+
 _NAME = re.compile(r"(\d{6,})\.json")
 
 EvidenceKind = Literal["restore", "rehearsal", "verification"]
 
 _RESTORED = (
     "Every record that was sent was looked for in the target: equal key, value, headers and timestamp, in "
-    "the order of its kafka partition, as often as it was sent. `digest` is the record digest (XXH3, 128 bits) of what "
-    "was sent, in order. `plan_digest` is the SHA-256 of the plan, which has the SHA-256 of each object."
+    "the order of its kafka partition, as often as it was sent. `terms` is what was asked for, if not all records as "
+    "they were. `digest` is the record digest (XXH3, 128 bits) of what was sent, in order. `plan_digest` is the SHA-256"
+    " of the plan, which has the SHA-256 of each object."
 )
 METHODS: Mapping[EvidenceKind, str] = {
     "restore": _RESTORED,
@@ -68,7 +72,8 @@ class ComparedTopic:
     """The comparison of a topic's archived records with `compared_with`. `left_out` are sentences with numbers.
 
     `is_complete` is True if every record to be compared was there, and equal. `digest`, if there is one, is of the
-    whole topic. `windows` are the time windows `[start, end)` of the records, empty for all times.
+    whole topic. `windows` are the time windows `[start, end)` of a rehearsal. `terms` is what was asked of a restore
+    besides names: windows, filters, changes.
     """
 
     topic: str
@@ -81,6 +86,7 @@ class ComparedTopic:
     kafka_partitions: tuple[ComparedOffsets, ...] = ()
     digest: str = ""
     windows: tuple[tuple[datetime, datetime], ...] = ()
+    terms: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -177,6 +183,7 @@ def describe_restored(report: RestoreReport) -> ComparedTopic:
             )
             for part in report.kafka_partitions
         ),
+        terms={name: value for name, value in report.terms.items() if value and name not in _NAMES},
     )
 
 

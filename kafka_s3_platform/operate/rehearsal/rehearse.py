@@ -322,6 +322,7 @@ def _describe(draw: Draw, report: RestoreReport | None, reasons: HourReasons) ->
             *([erased] if draw.most_erased else []),
         ),
         windows=tuple(join_hours(draw.hours)),
+        terms={},
     )
 
 

@@ -121,6 +121,18 @@ def test_a_restore_is_evidenced_and_checked_without_the_archive(
     subprocess.run([*by_openssl, *files], check=True)
 
 
+def test_evidence_of_a_part_of_the_records_says_so(
+    kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab, key_pair: KeyPair, tmp_path: Path
+) -> None:
+    target = ["--to-topic", "part.{topic}", "--create-topic", "--restore-id", "r1"]
+    kafka_s3("restore", "c", "--topic", config.topics[0], "--to-offset", "3", "--sql", "value IS NOT NULL", *target)
+    path = fetch(lab, config, tmp_path, 1)
+    check = ["evidence", "check", str(path), "--public-key", str(key_pair.public)]
+    [topic] = parsed(kafka_s3(*check, "--json"))["evidence"]["topics"]
+    assert (topic["records"], topic["terms"]) == (3, {"to_offset": 3, "records": {"sql": "value IS NOT NULL"}})
+    assert 'asked for: {"to_offset": 3' in kafka_s3(*check, status=0).stdout
+
+
 def change_count(path: Path) -> None:
     path.write_text(path.read_text().replace('"records": 30', '"records": 31'))
 
