@@ -36,6 +36,8 @@ from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.core.upkeep.verify import Hole, VerifyReport, verify_archive
 from kafka_s3_platform.operate.defs.warm_spark import choose_runner
 
+_NOTHING = "nothing is archived, so nothing was compared"
+
 
 @click.command
 @connector_argument
@@ -182,11 +184,19 @@ def _describe_verified(report: VerifyReport) -> ComparedTopic:
         compared_with="its index",
         records=report.record_count,
         record_bytes=report.record_bytes,
-        verdict="every object is as the index says" if report.ok else "not as the index says",
-        is_complete=report.ok,
+        verdict=_judge_objects(report),
+        # An index that is lost names no object either.
+        is_complete=report.ok and bool(report.segment_count),
         left_out=tuple(f"{count} x {what}" for count, what in lacking if count),
         digest=report.inventory,
     )
+
+
+def _judge_objects(report: VerifyReport) -> str:
+    """Return the verdict on a topic's objects in words."""
+    if not report.ok:
+        return "not as the index says"
+    return "every object is as the index says" if report.segment_count else _NOTHING
 
 
 def _compare_topic(
@@ -262,9 +272,7 @@ def _format_kafka_partition(part: KafkaPartitionComparison) -> str:
 
 def _format_report(report: VerifyReport) -> Iterator[str | Verdict]:
     """Yield the lines about a verified topic: the verdict, then each fault."""
-    state = (
-        "ok" if report.segment_count or report.holes or report.gaps else "nothing is archived, so nothing was compared"
-    )
+    state = "ok" if report.segment_count or report.holes or report.gaps else _NOTHING
     if not report.ok:
         state = f"not as the index says: {count_noun(len(report.damages), 'thing')}"
     yield Verdict(

@@ -246,6 +246,17 @@ def test_a_deep_verification_says_what_is_damaged_and_when_topics_came_back_outl
     assert {proof["how"] for proof in proofs.values()} == {"verification"}
 
 
+def test_evidence_of_an_index_that_is_lost_is_not_complete(
+    kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab, key_pair: KeyPair, tmp_path: Path
+) -> None:
+    for key in keys(config.store, f"{config.archive.index_dir}/"):
+        lab.s3.delete_object(Bucket=config.store.bucket, Key=key)
+    kafka_s3("verify", "c", "--deep")
+    path = fetch(lab, config, tmp_path, 1)
+    told = kafka_s3("evidence", "check", str(path), "--public-key", str(key_pair.public), status=INCOMPLETE).stdout
+    assert "nothing is archived, so nothing was compared" in told
+
+
 def test_evidence_that_somebody_broke_proves_nothing_and_stops_no_restore(
     kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
