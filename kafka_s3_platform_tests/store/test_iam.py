@@ -171,7 +171,7 @@ def test_a_rehearsal_does_what_a_restore_may_and_deletes_its_own_documents(
     config: ConnectorConfig, recorder: Recorder
 ) -> None:
     archived(config)
-    requests = requests_of(recorder, lambda: Rehearsal(config).run(config.kafka, InProcessRunner()))
+    requests = requests_of(recorder, lambda: Rehearsal(config).run(config.kafka, InProcessRunner(), is_ephemeral=False))
     done = actions(requests)
     assert beyond(done, policy("restore") | policy("rehearse")) == set()
     assert unused(done, policy("rehearse")) == set()

@@ -53,6 +53,9 @@ DEFAULT_DAYS = 30
 LONGEST_RUN = timedelta(days=1)
 """If all documents of a rehearsal are older than this, it was killed, and its remains are removed."""
 
+EPHEMERAL = "ephemeral"
+"""Stands for the cluster of a rehearsal that started a Kafka of its own, which ends with it."""
+
 MOST_REASON = 300
 """The most characters of the reason why hours did not come back."""
 
@@ -117,8 +120,10 @@ class Rehearsal:
         self._turns = EvidenceFolder(config).read_standing().turns
         self.draws = [self._draw(topic) for topic in config.topics]
 
-    def run(self, target: KafkaSettings, runner: TaskRunner) -> Evidence:
+    def run(self, target: KafkaSettings, runner: TaskRunner, *, is_ephemeral: bool) -> Evidence:
         """Restore, compare and remove the drawn hours. Store the evidence, and return it.
+
+        An `is_ephemeral` target ends with this rehearsal. Of another one, the documents name the cluster.
 
         Raises:
             PlatformError: the target or the store does not answer, or a right is missing. This tells nothing about the
@@ -127,12 +132,13 @@ class Rehearsal:
         started_at = datetime.now(timezone.utc)
         archive = self._config.archive
         folder = f"{archive.restore_dir}/rehearsal={self._config.name}/"
-        documents = archive.model_copy(update={"restore_dir": f"{folder}{self._id}"})
+        name = f"{EPHEMERAL if is_ephemeral else _read_cluster_id(target)}.{self._id}"
+        documents = archive.model_copy(update={"restore_dir": f"{folder}{name}"})
         config = self._config.model_copy(update={"archive": documents})
         try:
             compared_topics, reasons, bytes_per_second = self._rehearse(config, target, runner)
         finally:
-            _remove_traces(ObjectStore(config.restore_store), folder, self._id, target)
+            _remove_traces(ObjectStore(config.restore_store), folder, name, target)
         rate = Standing(bytes_per_second=bytes_per_second)
         return self._store(started_at, compared_topics, reasons, f"Kafka at {target.bootstrap_servers}", rate)
 
@@ -326,16 +332,26 @@ def _describe(draw: Draw, report: RestoreReport | None, reasons: HourReasons) ->
     )
 
 
-def _remove_traces(store: ObjectStore, folder: str, rehearsal_id: str, target: KafkaSettings) -> None:
-    """Delete the topics and documents of this rehearsal and of killed ones. If something cannot be deleted, log it."""
+def _read_cluster_id(target: KafkaSettings) -> str:
+    with ClusterAdmin(target) as admin:
+        return admin.describe_cluster().cluster_id
+
+
+def _remove_traces(store: ObjectStore, folder: str, rehearsal: str, target: KafkaSettings) -> None:
+    """Delete the topics and documents of this rehearsal and of killed ones. If something cannot be deleted, log it.
+
+    Documents that name topics of another cluster stay for a rehearsal there.
+    """
     newest_killed = datetime.now(timezone.utc) - LONGEST_RUN
+    here = {EPHEMERAL, rehearsal.partition(".")[0]}
     documents: dict[str, list[ObjectInfo]] = defaultdict(list)
     try:
         for info in store.list(folder):
             documents[info.key.removeprefix(folder).partition("/")[0]].append(info)
         with ClusterAdmin(target) as admin:
             for name, objects in documents.items():
-                if name == rehearsal_id or all(info.last_modified < newest_killed for info in objects):
+                is_killed = all(info.last_modified < newest_killed for info in objects)
+                if name == rehearsal or (is_killed and name.partition(".")[0] in here):
                     _remove_one(store, admin, objects)
     except PlatformError as err:
         logger.warning("topics rehearsal-* or documents of rehearsals in %s stay: %s", store.uri(folder), err)
@@ -378,7 +394,7 @@ def rehearse_archive(
         )
     expected_bytes = sum(draw.expected_bytes for draw in rehearsal.draws)
     with nullcontext(target) if target else run_ephemeral_broker(expected_bytes) as kafka:
-        return rehearsal.run(kafka, spark.make_runner())
+        return rehearsal.run(kafka, spark.make_runner(), is_ephemeral=target is None)
 
 
 def check_rehearsal(evidence: Evidence) -> None:

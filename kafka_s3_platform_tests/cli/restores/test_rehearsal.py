@@ -288,6 +288,20 @@ def test_a_killed_rehearsal_leaves_no_kafka_and_the_next_one_goes_on(
     check_gone(config, own_temporary_folder)
 
 
+def test_topics_of_a_rehearsal_that_was_killed_are_deleted_by_the_next_one_of_their_cluster(
+    kafka_s3: KafkaS3, config: ConnectorConfig, own_temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(rehearsing, "_remove_traces", lambda *_: None)
+        assert is_complete(rehearse(kafka_s3, *RUNNING_KAFKA))
+    left = keys(config.store, f"{config.archive.restore_dir}/rehearsal=c/")
+    monkeypatch.setattr(rehearsing, "LONGEST_RUN", timedelta())
+    assert is_complete(rehearse(kafka_s3)), "at a Kafka of its own"
+    assert keys(config.store, f"{config.archive.restore_dir}/rehearsal=c/") == left
+    assert is_complete(rehearse(kafka_s3, *RUNNING_KAFKA))
+    check_gone(config, own_temporary_folder)
+
+
 def alive(folder: Path) -> Iterator[psutil.Process]:
     yield from (process for process in find_brokers(folder) if process.is_running())
 
