@@ -238,6 +238,7 @@ class Execution:
         started_at = datetime.now(timezone.utc)
         started = time.monotonic()
         replayed, failures = self._replay(tasks)
+        failures |= {goal.plan.to_topic: goal.failure for goal in self.goals if goal.failure is not None}
         verified, later_failures = self._verify(tasks, replayed, failures)
         failures |= later_failures
         if failures and len(self.goals) == 1:

@@ -211,7 +211,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         findings += new_plan.findings
         targets = _plan_targets(source, plan)
     with ClusterAdmin(request.target_kafka, begins=True) as admin:
-        goals = observe_goals(targets, admin)
+        goals = observe_goals(targets, admin, isolates=not request.dry_run)
         findings += _inspect_targets(goals)
         checked = source.check(plan, goals, runner)
         findings += checked.findings
@@ -234,7 +234,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
             new_plan.claim()
             plan, goals = _begin_restore(request, plan, goals, admin, store)
         # Observe again: the targets may have been created above, and the goals now have their start offsets.
-        goals = observe_goals([goal.plan for goal in goals], admin)
+        goals = observe_goals([goal.plan for goal in goals], admin, isolates=True)
     thaw_objects(request, checked.cold_objects)
     values = {pair: source.make_value_settings(goal, pair[0]) for pair, goal in map_goals(goals).items()}
     tasks = _make_tasks(source, plan, goals, values, resumed=begun is not None)
@@ -253,7 +253,8 @@ def _inspect_targets(goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
     """Check the targets as far as their clusters show them, whatever the source of the records is."""
     sources = {*chain.from_iterable(goal.plan.topics for goal in goals)}
     for goal in goals:
-        yield from goal.name_findings(inspect_target(goal.plan, goal.target, sources))
+        if goal.failure is None:
+            yield from goal.name_findings(inspect_target(goal.plan, goal.target, sources))
     yield from describe_sizes([goal.plan for goal in goals])
 
 
@@ -328,6 +329,8 @@ def _make_tasks(
     for stream in source.make_streams(plan):
         facts = stream.facts
         goal = goal_of[facts.topic, facts.to_topic]
+        if goal.failure is not None:
+            continue
         limit = goal.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES)
         task = ReplayTask(
             restore_id=request.restore_id,

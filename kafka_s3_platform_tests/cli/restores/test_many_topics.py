@@ -26,7 +26,7 @@ from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, pars
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, values
 from kafka_s3_platform_tests.registries.importing_registry import ImportingRegistry
-from kafka_s3_platform_tests.restore.own import numbered, set_configs
+from kafka_s3_platform_tests.restore.own import delete_topic, numbered, set_configs
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, produce
 
@@ -237,6 +237,26 @@ def test_a_topic_that_fails_leaves_the_others_restored(kafka_s3: KafkaS3, config
     grown = f"copy.{orders}: kafka partitions 1 grew since the restore began"
     assert [any(grown in note for note in row["notes"]) for row in found["topics"]] == [True, False, False]
     check_copies(config, "copy.")
+
+
+def test_a_target_that_is_deleted_meanwhile_leaves_the_others_to_go_on(
+    kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab
+) -> None:
+    orders, stock, users = config.topics
+    produce(lab.kafka, stock, [*numbered(50), Sent(b"x" * 5000, timestamp=NOON)])
+    archived(config.model_copy(update={"topics": (stock,)}))
+    lab.create(f"copy.{stock}", 2, max_message_bytes=2000)
+    everything = ["--all-topics", "--to-topic", "copy.{topic}"]
+    restore(kafka_s3, *everything, status=FAILED)
+    delete_topic(lab.kafka, f"copy.{users}")
+    set_configs(lab.kafka, f"copy.{stock}", {"max.message.bytes": "100000"})
+
+    failed = restore(kafka_s3, *everything, status=FAILED)
+    assert f"its target topic copy.{users} was deleted since it began" in failed.stderr
+    assert re.search(rf"{users}\s.*not restored", failed.stdout)
+    for topic in (orders, stock):
+        assert re.search(rf"{topic}\s.*yes\s+yes", failed.stdout)
+        assert values(lab.kafka, f"copy.{topic}") == values(lab.kafka, topic)
 
 
 def test_each_topic_has_its_own_error_where_all_fail(kafka_s3: KafkaS3, config: ConnectorConfig, lab: Lab) -> None:

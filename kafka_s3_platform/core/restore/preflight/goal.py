@@ -72,6 +72,8 @@ class Goal:
     target: Target
     is_alone: bool = True
     """True if the restore has no other target."""
+    failure: PermanentError | None = None
+    """The reason why this target, of several, cannot go on: it has changed since the restore began."""
 
     def name_findings(self, findings: Iterable[PreflightFinding]) -> list[PreflightFinding]:
         """Return the findings, each with its topic if the restore has several."""
@@ -149,8 +151,11 @@ class DryRunCount:
     findings: tuple[PreflightFinding, ...] = ()
 
 
-def observe_goals(plans: Sequence[TargetPlan], admin: ClusterAdmin) -> list[Goal]:
+def observe_goals(plans: Sequence[TargetPlan], admin: ClusterAdmin, *, isolates: bool = False) -> list[Goal]:
     """Observe the target topics, and check them if the restore has begun.
+
+    If it `isolates`, and there are several topics, one that has changed does not stop the others: its goal has the
+    error as its `failure`.
 
     Raises:
         MissingTopicError, TopicRecreatedError, PreflightError: a topic has changed since the restore began.
@@ -163,9 +168,15 @@ def observe_goals(plans: Sequence[TargetPlan], admin: ClusterAdmin) -> list[Goal
 
     def observe(plan: TargetPlan, target: Target) -> Goal:
         """Check one target or, if it is missing, its creation."""
+        is_alone = len(plans) == 1
         if plan.start is not None:
-            check_target(plan.request, plan.start, target.description)
-        return Goal(plan, check_creation(plan, target, admin), is_alone=len(plans) == 1)
+            try:
+                check_target(plan.request, plan.start, target.description)
+            except PermanentError as err:
+                if is_alone or not isolates:
+                    raise
+                return Goal(plan, target, is_alone=False, failure=err)
+        return Goal(plan, check_creation(plan, target, admin), is_alone=is_alone)
 
     with ThreadPoolExecutor(TARGETS_AT_ONCE, thread_name_prefix="restore-target") as pool:
         return list(pool.map(observe, plans, observed))
