@@ -19,7 +19,10 @@ class RefusalError(Exception):
 
 
 class ImportingRegistry(HttpServer):
-    """`most_imports` versions are imported, then it fails once: as if somebody had killed the client."""
+    """`most_imports` versions are imported, then it fails once: as if somebody had killed the client.
+
+    Schemas in `incompatible` are registered only where the compatibility is NONE.
+    """
 
     def __init__(self, *, modes: bool = True, most_imports: int | None = None) -> None:
         super().__init__()
@@ -29,6 +32,7 @@ class ImportingRegistry(HttpServer):
         self.deleted: set[Place] = set()
         self.most_imports = most_imports
         self.most_listed = 20_000
+        self.incompatible: set[str] = set()
         self.writes: list[str] = []
 
     def register(self, subject: str, text: str, **others: Any) -> int:
@@ -112,6 +116,9 @@ class ImportingRegistry(HttpServer):
             self.versions.pop((subject, number), None)
             self.deleted.discard((subject, number))
         else:
+            level = self.configs.get(subject, self.configs[""])["compatibilityLevel"]
+            if content["schema"] in self.incompatible and level != "NONE":
+                raise RefusalError(409, 409)
             number = max([0, *(number for name, number in self.versions if name == subject)]) + 1
             content["id"] = self._find_id(subject, content)
         return self.versions.setdefault((subject, number), content)
