@@ -103,6 +103,26 @@ def test_the_pods_of_runs_have_the_variables_that_spark_asks_for() -> None:
     assert of_verify == of_runs, "it reads what others wrote, and needs no password of Dagster"
 
 
+@pytest.mark.parametrize(("job", "commands"), [("erase", ["retain", "upkeep", "vacuum"]), ("verify", ["verify"])])
+def test_a_connector_that_fails_in_a_nightly_job_stops_no_other(tmp_path: Path, job: str, commands: list[str]) -> None:
+    [items] = [document["items"] for document in yaml.safe_load_all((KUBERNETES / "commands.yaml").read_text())]
+    [spec] = [each["spec"] for each in items if (each["kind"], each["metadata"]["name"]) == ("CronJob", job)]
+    [container] = spec["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    [script] = container["args"]
+    program, log = tmp_path / "kafka-s3", tmp_path / "log"
+    program.write_text(f'#!/bin/sh\necho "$1 $2" >>{log}\n[ "$2" != bad ]\n')
+    program.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def run_for(names: str) -> tuple[int, list[str]]:
+        log.unlink(missing_ok=True)
+        shell = [*container["command"], script.replace("flights", names)]
+        return subprocess.run(shell, env=env, check=False).returncode, log.read_text().splitlines()
+
+    assert run_for("good") == (0, [f"{command} good" for command in commands])
+    assert run_for("bad good") == (1, [f"{command} {name}" for name in ("bad", "good") for command in commands])
+
+
 @pytest.fixture
 def launcher(tmp_path: Path) -> K8sRunLauncher:
     """The launcher as Dagster makes it of the values, but for the place of the API server."""
