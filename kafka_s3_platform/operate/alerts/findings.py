@@ -211,7 +211,7 @@ def add_ended_runs(
     jobs = name_work_jobs({connector for connector, _ in subjects})
     records = instance.get_run_records(dg.RunsFilter(statuses=_ENDED, updated_after=since))
     ended = {r.dagster_run.run_id: (_find_end(r), r.dagster_run) for r in records if _find_end(r) >= since}
-    failures = [_drop_undefined(failure, subjects) for failure in previous.failures]
+    failures = [_drop_undefined(failure, subjects) for failure in _drop_deleted(previous.failures, instance)]
     for ended_at, run in sorted((ended[id_] for id_ in ended.keys() - set(previous.recent_ids)), key=itemgetter(0)):
         for work in find_work(run, jobs):
             if work[1] == "restore" and run.status != dg.DagsterRunStatus.SUCCESS and RETRIES_TAG in run.tags:
@@ -232,6 +232,7 @@ def make_run_findings(instance: dg.DagsterInstance, ended: EndedRuns, subjects: 
         last = max(failures, key=lambda failure: failure.ended_at)
         names = subjects[connector, kind]
         is_healing = all(failure.is_healing for failure in failures)
+        asked_once = kind not in REPEATED_WORK
         yield Finding(
             name_run_finding(connector, kind),
             "run",
@@ -242,11 +243,13 @@ def make_run_findings(instance: dg.DagsterInstance, ended: EndedRuns, subjects: 
                     filter(None, (names[digest] for failure in failures for digest in split_digests(failure.failing)))
                 )
             ),
-            min(failure.ended_at for failure in failures),
+            # a further topic of work that was asked for once is an incident of its own
+            last.ended_at if asked_once else min(failure.ended_at for failure in failures),
             read_run_error(instance, last.run_id),
-            _HEALING if is_healing else (_NOBODY_ASKS if kind not in REPEATED_WORK else _PERMANENT),
+            _HEALING if is_healing else (_NOBODY_ASKS if asked_once else _PERMANENT),
             is_healing,
             last.run_id,
+            asked_once=asked_once,
         )
 
 
@@ -292,6 +295,13 @@ def _add_run(
     failed_once = "".join(sorted(counted_digests - failed_before))
     failing = "".join(sorted(permanent | (counted_digests & failed_before)))
     return [*remaining, OpenFailure(connector, kind, run.run_id, ended_at, not permanent, failed_once, failing)]
+
+
+def _drop_deleted(failures: Sequence[OpenFailure], instance: dg.DagsterInstance) -> list[OpenFailure]:
+    """Return the failures whose runs were not deleted. Nobody needs a deleted one, as in `kafka-s3 health`."""
+    run_ids = [failure.run_id for failure in failures]
+    present = {*instance.get_run_ids(dg.RunsFilter(run_ids=run_ids))} if run_ids else set()
+    return [failure for failure in failures if failure.run_id in present]
 
 
 def _drop_undefined(failure: OpenFailure, subjects: Subjects) -> OpenFailure:

@@ -38,7 +38,7 @@ class Finding:
     `key` identifies it: there is one for a server, for a check of a connector, and for a kind of a connector's runs.
     `names` are the affected topics or connectors. If `is_healing`, nobody has to act, because the platform tries again.
     From `lost_at` on, in seconds since the epoch, Kafka may delete unarchived records. It is None if no such time is
-    near.
+    near. If it is `asked_once`, nobody asks for the work again, so a further topic is news.
     """
 
     key: str
@@ -52,6 +52,7 @@ class Finding:
     is_healing: bool
     run_id: str | None = None
     lost_at: float | None = None
+    asked_once: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,11 @@ def _continue_incident(incident: Incident, finding: Finding, now: float) -> Inci
     if incident.finding.is_healing and not finding.is_healing:
         # receivers were told to do nothing, so they need a new message
         return _start_incident(finding, now)
+    is_wider = len(finding.names) > incident.name_count
+    if is_wider and finding.asked_once:
+        return _start_incident(finding, now)
     incident = _note_time_left(incident, finding, now)
-    if len(finding.names) > incident.name_count:
+    if is_wider or finding.asked_once:
         # for the message at the end
         widest = replace(incident.finding, names=finding.names[:MOST_NAMES])
         incident = replace(incident, finding=widest, name_count=len(finding.names))

@@ -94,9 +94,11 @@ def evaluate(deployment: Deployment, topic: str, passed: bool, says: str = "why"
     )
 
 
-def end_run(deployment: Deployment, job: str, kind: DagsterEventType, *topics: str, **tags: str) -> str:
+def end_run(
+    deployment: Deployment, job: str, kind: DagsterEventType, *topics: str, group: str = "hourly", **tags: str
+) -> str:
     """A run that began and ended so, of these topics' hours, or of its whole job."""
-    selection = frozenset(dg.AssetKey(["c", "hourly", topic]) for topic in topics) or None
+    selection = frozenset(dg.AssetKey(["c", group, topic]) for topic in topics) or None
     run = dg.DagsterRun(job_name=job, status=dg.DagsterRunStatus.STARTED, asset_selection=selection, tags=tags)
     deployment.instance.add_run(run)
     for each in (DagsterEventType.RUN_START, kind):
@@ -254,6 +256,39 @@ def test_what_begins_and_ends_while_nobody_can_be_told_is_one_message(deployment
         deployment.tick()
     hook.answers_with = 200
     assert told(deployment, hook) == [("over", CHECK, ["t0"])]
+    assert told(deployment, hook) == []
+
+
+def end_restore(deployment: Deployment, kind: DagsterEventType, topic: str) -> str:
+    """A restore of a topic that ended so. Nobody waits for it."""
+    return end_run(deployment, "restore__c", kind, topic, group="restored", **(PERMANENT if kind is FAILED else {}))
+
+
+def test_a_restore_of_another_topic_that_fails_too_is_told(deployment: Deployment, hook: Webhook) -> None:
+    """Nobody asks for it again, so it is no part of what was told before."""
+    title = "connector c: restore fails"
+    end_restore(deployment, FAILED, "t0")
+    assert told(deployment, hook) == [("began", title, ["t0"])]
+    end_restore(deployment, FAILED, "t0")
+    assert told(deployment, hook) == [], "it was tried again, and whoever did knows"
+    end_restore(deployment, FAILED, "t1")
+    assert told(deployment, hook) == [("began", title, ["t0", "t1"])]
+    assert hook.taken[0]["id"] != hook.taken[1]["id"]
+    end_restore(deployment, SUCCEEDED, "t0")
+    assert told(deployment, hook) == []
+    end_restore(deployment, FAILED, "t2")
+    assert told(deployment, hook) == [("began", title, ["t1", "t2"])]
+    for topic in ("t1", "t2"):
+        end_restore(deployment, SUCCEEDED, topic)
+    assert told(deployment, hook) == [("over", title, ["t1", "t2"])]
+
+
+def test_a_failed_run_that_is_deleted_is_over(deployment: Deployment, hook: Webhook) -> None:
+    """As `kafka-s3 health` says: of a restore that nobody needs any more, nobody would ever hear that it is over."""
+    mistyped = end_restore(deployment, FAILED, "t0")
+    assert told(deployment, hook) == [("began", "connector c: restore fails", ["t0"])]
+    deployment.instance.delete_run(mistyped)
+    assert told(deployment, hook) == [("over", "connector c: restore fails", ["t0"])]
     assert told(deployment, hook) == []
 
 
