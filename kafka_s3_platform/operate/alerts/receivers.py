@@ -11,7 +11,7 @@ import smtplib
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.message import EmailMessage
 from email.utils import localtime
@@ -25,6 +25,10 @@ from kafka_s3_platform.operate.alerts.settings import AlertSettings
 
 SEND_SECONDS = 10.0
 """The longest wait for an answer. If there is none by then, the message counts as not delivered."""
+
+
+class PartlyDeliveredError(TransientError):
+    """Some addresses were refused, and the others took the message. They would get it twice if it was sent again."""
 
 
 @dataclass(frozen=True)
@@ -85,21 +89,31 @@ def _post(url: str, message: Message) -> None:
 
 
 def _mail(settings: AlertSettings, message: Message) -> None:
-    """Send the message by SMTP. Raise TransientError, without the login, if it may be lost."""
+    """Send the message by SMTP. Raise TransientError, without the login, if it may be lost.
+
+    If only some of the addresses are refused, raise PartlyDeliveredError.
+    """
     server_name = f"SMTP server {settings.smtp_host}:{settings.choose_port()}"
     try:
         with _connect(settings) as server:
             if settings.smtp_user is not None and settings.smtp_password is not None:
                 server.login(settings.smtp_user, settings.smtp_password.get_secret_value())
-            server.send_message(_make_email(settings, message))
+            refused = server.send_message(_make_email(settings, message))
     except smtplib.SMTPRecipientsRefused as err:
-        refusals = "; ".join(f"{address} ({_read_status(*answer)})" for address, answer in err.recipients.items())
-        raise TransientError(f"{server_name}: takes no mail for {refusals}; its own log says why") from None
+        raise TransientError(f"{server_name}: {_describe_refusals(err.recipients)}") from None
     except smtplib.SMTPResponseException as err:
         status = f"{_read_status(err.smtp_code, err.smtp_error)} ({type(err).__name__})"
         raise TransientError(f"{server_name}: answered {status}; its own log says why") from None
     except OSError as err:
         raise TransientError(f"{server_name}: {str(err) or type(err).__name__}") from None
+    if refused:
+        raise PartlyDeliveredError(f"{server_name}: {_describe_refusals(refused)}. The other addresses got it")
+
+
+def _describe_refusals(refused: Mapping[str, tuple[int, bytes | str]]) -> str:
+    """Return the end of a sentence about the addresses that a server refused."""
+    refusals = "; ".join(f"{address} ({_read_status(*answer)})" for address, answer in refused.items())
+    return f"takes no mail for {refusals}; its own log says why"
 
 
 def _connect(settings: AlertSettings) -> smtplib.SMTP:

@@ -28,7 +28,7 @@ from kafka_s3_platform.operate.alerts.findings import (
 )
 from kafka_s3_platform.operate.alerts.incidents import Incident, Incidents, drop_notified, update_incidents
 from kafka_s3_platform.operate.alerts.message import make_message
-from kafka_s3_platform.operate.alerts.receivers import Receiver, make_receivers
+from kafka_s3_platform.operate.alerts.receivers import PartlyDeliveredError, Receiver, make_receivers
 from kafka_s3_platform.operate.alerts.settings import read_alert_settings, select_alert_variables
 
 INTERVAL_SECONDS = 30
@@ -116,7 +116,7 @@ def _notify_receivers(
     Return the incidents as `drop_notified` leaves them, and the receivers' errors.
     """
     updated = dict(incidents)
-    errors = []
+    errors: list[TransientError] = []
     deadline = time.monotonic() + SENDING_SECONDS
     for receiver in receivers:
         due = [key for key, incident in updated.items() if not incident.is_notified(receiver.name)]
@@ -125,6 +125,8 @@ def _notify_receivers(
                 break
             try:
                 receiver.send(make_message(updated[key], dagster_url))
+            except PartlyDeliveredError as err:
+                errors.append(err)
             except TransientError as err:
                 errors.append(err)
                 break
@@ -147,4 +149,10 @@ def _describe(incidents: Incidents, errors: Sequence[TransientError]) -> str:
     """Return the sensor's text for its tick, about the open incidents and undelivered messages."""
     titles = [incident.finding.title for incident in incidents.values() if incident.ended_at is None]
     summary = f"{count_noun(len(titles), 'open incident')}: {'; '.join(titles)}" if titles else "no open incident"
-    return "; ".join([summary, *(f"not delivered, and tried again: {error}" for error in errors)])
+    return "; ".join([summary, *map(_describe_error, errors)])
+
+
+def _describe_error(error: TransientError) -> str:
+    """Return the error of a receiver, with what is done about it."""
+    is_retried = not isinstance(error, PartlyDeliveredError)
+    return f"not delivered{', and tried again' if is_retried else ' to all'}: {error}"

@@ -45,13 +45,22 @@ class Webhook(HttpServer):
 
 
 class Mailbox:
-    """Takes mails unless it `refuses`."""
+    """Takes mails unless it `refuses`, but for the addresses that are `unknown`."""
 
     def __init__(self) -> None:
         self.refuses = ""
+        self.unknown = ""
         self.mails: list[EmailMessage] = []
         self.logins: list[tuple[bytes, bytes]] = []
         self.was_secret: list[bool] = []
+
+    async def handle_RCPT(  # noqa: N802 - aiosmtpd's name
+        self, _: SMTP, __: Session, envelope: Envelope, address: str, ___: list[str]
+    ) -> str:
+        if address == self.unknown:
+            return "550 5.1.1 no such mailbox"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
 
     async def handle_DATA(self, _: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 - aiosmtpd's name
         if self.refuses:

@@ -249,6 +249,19 @@ def test_a_receiver_that_is_down_hears_each_thing_once_when_it_is_back(
     assert json.loads(deployment.cursors["alerts"])["incidents"] == {}
 
 
+def test_an_address_that_is_refused_is_told_and_the_others_get_each_mail_once(
+    deployment: Deployment, mailed: Mailbox
+) -> None:
+    mailed.unknown = "two@example.com"
+    evaluate(deployment, "t0", passed=False)
+    refusal = "takes no mail for two@example.com (550 5.1.1)"
+    assert refusal in str(deployment.tick().skip_reason)
+    deployment.tick()
+    assert len(mailed.mails) == 1
+    tested = CliRunner().invoke(main, ["test-alert"])
+    assert (tested.exit_code, refusal in tested.output) == (1, True)
+
+
 def test_what_begins_and_ends_while_nobody_can_be_told_is_one_message(deployment: Deployment, hook: Webhook) -> None:
     hook.answers_with = 503
     for passed in (False, True, False, True):
