@@ -113,6 +113,9 @@ def test_a_connector_is_as_what_requests_its_runs(
     assert states(folder) == ("RUNNING", "UNASSIGNED"), "the daemon has gone since"
     daemon.instance.start_sensor(lag)
     assert states(folder) == ("UNASSIGNED", "UNASSIGNED")
+    concerns = look(folder, monkeypatch).concerns
+    assert [concern.place for concern in concerns if concern.check == "dagster"] == ["c", "s"]
+    assert "nothing requests runs of 2 connectors" in folder("health", status=1).stdout
 
 
 def look(kafka_s3: KafkaS3, monkeypatch: pytest.MonkeyPatch) -> HealthReport:

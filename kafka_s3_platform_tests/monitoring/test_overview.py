@@ -105,6 +105,18 @@ def test_a_store_that_hangs_holds_up_no_other(home: Path, lab: Lab) -> None:
         assert found.is_known
 
 
+def test_a_storage_of_dagster_that_does_not_answer_is_no_health(home: Path, lab: Lab) -> None:
+    config = lab.archive([Sent()])
+    for database in home.rglob("*.db"):
+        database.write_bytes(b"no database")
+    [found] = Overviews(20.0).take([config])
+    assert (found.is_known, found.is_well) == (True, False)
+    report = HealthReport((found,), looked_at=NOON)
+    [reason] = [concern.text for concern in report.concerns if concern.check == "dagster"]
+    assert reason.startswith("c: nothing requests its runs, and which of them failed is not known: [KS-DAGSTER]")
+    assert b'kafka_s3_dagster_up{connector="c"} 0.0' in render_metrics(report, "")[0]
+
+
 def test_a_look_ends_in_time_though_topics_are_not_listed(home: Path, lab: Lab) -> None:
     config = lab.archive([Sent()])
     [topic] = config.topics

@@ -177,7 +177,7 @@ def _explain_problems(health: ConnectorHealth) -> Iterator[str]:
             command = f"kafka-s3 resolve {health.connector} --topic {topic.topic}"
             count = count_noun(topic.unresolved_offsets, "offset")
             yield f"{health.connector}/{topic.topic}: {count} could not be archived; to see them: {command}"
-    if health.history is None and health.history_error:
+    if health.is_dagster_up is None and health.history_error:
         yield f"{health.connector}: which runs failed is not known: {health.history_error}"
     for failed_run in health.history.failures if health.history else ():
         if not failed_run.is_over:
@@ -199,6 +199,8 @@ def _judge(connectors: Sequence[ConnectorHealth]) -> Verdict:
     text += f"; of {count_noun(broken_count, 'connector')} nothing is known" if broken_count else ""
     unproven_count = sum(bool(health.evidence_error) for health in connectors)
     text += f"; of {count_noun(unproven_count, 'connector')} it is not known what came back" if unproven_count else ""
+    stalled_count = sum(health.is_dagster_up is False for health in connectors)
+    text += f"; nothing requests runs of {count_noun(stalled_count, 'connector')}" if stalled_count else ""
     text += f"; {count_noun(failed_count, 'failed run')}" if failed_count else ""
     lacking = sum(bool(topic.turns and topic.turns.failed) for topic in topics)
     text += f"; of {count_noun(lacking, 'topic')} not all came back" if lacking else ""

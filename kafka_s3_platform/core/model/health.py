@@ -250,6 +250,7 @@ class ConnectorHealth:
     connector has no topics: it archives nothing. `history` is None, with the reason in `history_error`, if Dagster's
     instance did not answer or there is none. `removed_topics` were archived and are gone: `removal` has the reason and
     advice. `is_removed` is True if the connector itself no longer exists, `is_loaded` if its file was read.
+    `is_dagster_silent` is True if there is an instance of Dagster, and its storage does not answer.
     `evidence_error` is the reason if it is not known when topics last came back.
     """
 
@@ -261,6 +262,7 @@ class ConnectorHealth:
     is_store_up: bool | None = None
     history: RunHistory | None = None
     history_error: str = ""
+    is_dagster_silent: bool = False
     removed_topics: tuple[str, ...] = ()
     removal: str = ""
     is_removed: bool = False
@@ -275,9 +277,16 @@ class ConnectorHealth:
 
     @property
     def is_well(self) -> bool:
-        """True if everything is known, nothing is at risk, and no failed run needs somebody."""
-        is_known = not self.error and not self.evidence_error
+        """True if everything is known, nothing is at risk, Dagster is up, and no failed run needs somebody."""
+        is_known = not self.error and not self.evidence_error and self.is_dagster_up is not False
         return is_known and not self.failures and all(topic.is_well for topic in self.topics)
+
+    @property
+    def is_dagster_up(self) -> bool | None:
+        """False if Dagster does not answer, or is late to evaluate what is to request its runs. None if unknown."""
+        if self.history is None:
+            return False if self.is_dagster_silent else None
+        return not any(trigger.is_late for trigger in self._run_triggers)
 
     @property
     def failures(self) -> list[FailedRun]:
@@ -289,13 +298,12 @@ class ConnectorHealth:
         """The state of its own work, or None if it is not known."""
         if self.history is None:
             return None
-        work = "restore" if self.is_source else "archive"
-        failed_at = [run.ended_at for run in self._open_failures if run.kind == work]
+        failed_at = [run.ended_at for run in self._open_failures if run.kind == self._work]
         if failed_at:
             return ConnectorState("FAILED", min(failed_at))
-        triggers = [trigger for trigger in self.history.triggers if trigger.name in RUN_TRIGGERS[work]]
+        triggers = self._run_triggers
         running = [trigger for trigger in triggers if trigger.is_on]
-        if running and not any(trigger.is_late for trigger in running):
+        if running and self.is_dagster_up:
             return ConnectorState("RUNNING", min(filter(None, (t.started_at for t in running)), default=None))
         last_evaluated_at = max(filter(None, (t.evaluated_at for t in triggers)), default=None)
         return ConnectorState("UNASSIGNED" if running else "PAUSED", last_evaluated_at)
@@ -315,6 +323,17 @@ class ConnectorHealth:
     def turned_off(self) -> list[str]:
         """The names of its sensors and schedules known to be off."""
         return [trigger.name for trigger in (self.history.triggers if self.history else ()) if not trigger.is_on]
+
+    @property
+    def _work(self) -> str:
+        """The kind of the connector's own work."""
+        return "restore" if self.is_source else "archive"
+
+    @property
+    def _run_triggers(self) -> list[Trigger]:
+        """The triggers that request runs of the connector's own work."""
+        triggers = self.history.triggers if self.history else ()
+        return [trigger for trigger in triggers if trigger.name in RUN_TRIGGERS[self._work]]
 
     @property
     def _open_failures(self) -> list[FailedRun]:

@@ -92,8 +92,11 @@ class _Run:
     is_healing: bool
 
 
+NO_INSTANCE = "there is no instance of Dagster: set DAGSTER_HOME, or go to a dagster.yaml's folder"
+
+
 class NoInstanceError(Exception):
-    """There is no Dagster instance here, or it cannot be opened."""
+    """There is no Dagster instance here (`NO_INSTANCE`), or it cannot be opened."""
 
 
 class RunHistories:
@@ -237,7 +240,7 @@ class RunHistories:
             # the text of a database's error may contain its address, and so a password
             raise NoInstanceError(f"Dagster's instance cannot be opened: {type(err).__name__}") from err
         if instance is None:
-            raise NoInstanceError("there is no instance of Dagster: set DAGSTER_HOME, or go to a dagster.yaml's folder")
+            raise NoInstanceError(NO_INSTANCE)
         return instance
 
 

@@ -144,6 +144,12 @@ CONNECTOR_METRICS: Sequence[MetricOf[ConnectorHealth]] = (
     MetricOf("kafka_up", "Whether the connector's cluster answers.", lambda c: c.is_kafka_up),
     MetricOf("store_up", "Whether the connector's store answers.", lambda c: c.is_store_up),
     MetricOf(
+        "dagster_up",
+        "Whether Dagster answers, and evaluates in time what is on to request the connector's runs. Absent if there is "
+        "no Dagster here.",
+        lambda c: c.is_dagster_up,
+    ),
+    MetricOf(
         "failed_runs",
         "Failed runs that no later one has made good, and that nothing requests again.",
         lambda c: len(c.failures) if c.history else None,

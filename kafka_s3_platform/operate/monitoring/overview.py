@@ -14,7 +14,7 @@ from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.model.health import ConnectorHealth, RunHistory
 from kafka_s3_platform.core.text import escape_unprintable
 from kafka_s3_platform.core.waits import Waiting
-from kafka_s3_platform.operate.instance.history import NoInstanceError, RunHistories
+from kafka_s3_platform.operate.instance.history import NO_INSTANCE, NoInstanceError, RunHistories
 from kafka_s3_platform.operate.monitoring.restores import RestoreProgress
 from kafka_s3_platform.operate.status.connectors import look_at_connectors
 
@@ -138,7 +138,9 @@ def _find_why_unread(reading: _Reading, seconds: float) -> str:
 def _add_history(health: ConnectorHealth, histories: Mapping[str, RunHistory], why: str) -> ConnectorHealth:
     """Add to a connector's health its runs, or why they are unknown, and the topics that it no longer archives."""
     if why or health.connector not in histories:
-        return replace(health, history_error=why or "it was read before this connector was there")
+        is_silent = why not in ("", NO_INSTANCE)
+        why = why or "it was read before this connector was there"
+        return replace(health, history_error=why, is_dagster_silent=is_silent)
     history = histories[health.connector]
     removed = () if health.error else tuple(sorted(history.topics - {topic.topic for topic in health.topics}))
     return replace(health, history=history, removed_topics=removed, removal=_REMOVED.format(_NO_TOPIC))

@@ -13,7 +13,9 @@ from kafka_s3_platform.core.errors import ErrorCode, find_code
 from kafka_s3_platform.core.model.health import ConnectorHealth, FailedRun, Level, format_place, group_errors
 from kafka_s3_platform.core.text import count_noun
 
-ConcernKind = Literal["loss", "broken", "silent", "unknown", "failed", "late", "soon", "unproven", "removed", "check"]
+ConcernKind = Literal[
+    "loss", "broken", "silent", "stalled", "unknown", "failed", "late", "soon", "unproven", "removed", "check"
+]
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,9 @@ CONDITIONS: Mapping[ConcernKind, AlertCondition] = {
     ),
     # it fails no check, but being unable to know something does
     "silent": AlertCondition("critical", _LATE, "", _WAIT, ("KafkaS3KafkaDown", "KafkaS3StoreDown")),
+    "stalled": AlertCondition(
+        "critical", "docs/operating.md#does-each-connector-run", "dagster", alerts=("KafkaS3DagsterDown",)
+    ),
     "unknown": AlertCondition("critical", _LATE, "reachable", _CORRECT, ("KafkaS3NotKnown",)),
     "failed": AlertCondition(
         "warning", "docs/operating.md#why-did-it-fail", "runs", alerts=("KafkaS3RunNeedsSomebody",)
@@ -122,6 +127,8 @@ def list_concerns(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
                 concerns.append(
                     Concern("silent", health.connector, (), f"its {what} does not answer, so nothing is archived.")
                 )
+        if health.is_dagster_up is False:
+            concerns.append(Concern("stalled", health.connector, (), _describe_stall(health)))
         if health.removed_topics:
             concerns.append(Concern("removed", health.connector, health.removed_topics, health.removal))
         if health.error:
@@ -133,6 +140,13 @@ def list_concerns(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
         errors = group_errors(health.topics).items()
         concerns += [Concern("unknown", health.connector, tuple(topics), error) for error, topics in errors]
     return sorted(concerns, key=lambda c: (_ORDER.index(c.kind), c.seconds_left, c.connector, c.topics))
+
+
+def _describe_stall(health: ConnectorHealth) -> str:
+    """Return the sentence about runs that nothing requests, though something should."""
+    if health.history is None:
+        return f"nothing requests its runs, and which of them failed is not known: {health.history_error}."
+    return "nothing requests its runs: Dagster evaluates no sensor of it. See whether daemon and code location run."
 
 
 def _describe_failure(run: FailedRun) -> str:
