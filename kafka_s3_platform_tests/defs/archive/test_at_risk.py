@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.core.defs.archive.checks import RISK_CHECK
+from kafka_s3_platform.core.defs.archive.checks import RISK_CHECK, SILENT_METADATA
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import (
     BrokerUnavailableError,
@@ -167,6 +167,29 @@ def test_an_outage_of_kafka_is_red_after_three_ticks_until_it_is_over(
         assert isinstance(raised.value, BrokerUnavailableError)
     [over] = evaluated(tick(config, "lag__c", third.cursor))
     assert over.passed
+
+
+@pytest.mark.parametrize("is_found", [True, False], ids=["of a pattern", "named"])
+def test_an_outage_is_over_for_a_topic_that_is_gone(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, is_found: bool
+) -> None:
+    """Otherwise the incident of a server that answers again would never end, and would hide what fails later."""
+    monkeypatch.setattr("kafka_s3_platform.core.defs.archive.lag_sensor.BROKER_SECONDS", 0.5)
+    there, gone = config.topics[0], f"{config.topics[0]}-gone"
+    pattern = f"{there}.*" if is_found else None
+    config = config.model_copy(update={"topics": (there, gone), "topics_regex": pattern})
+    cursor = tick(config, "lag__c").cursor
+    down = config.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:31699")})
+    for _ in range(3):
+        silent = tick(down, "lag__c", cursor)
+        cursor = silent.cursor
+    assert [red.metadata.keys() for red in evaluated(silent)] == [{SILENT_METADATA}] * 2
+    up = tick(config, "lag__c", cursor)
+    over = {found.asset_key.path[-1]: found for found in evaluated(up)}
+    assert over.keys() == {there, gone}
+    assert over[there].passed
+    assert over[gone].passed == is_found, "a topic of a pattern may be meant to go, and a named one may not"
+    assert not over[gone].metadata
 
 
 def test_the_lag_is_still_told_while_the_store_does_not_answer(

@@ -29,6 +29,7 @@ from kafka_s3_platform_tests.defs.running import (
     ago,
     asked_keys,
     connector_of_this_hour,
+    evaluated,
     launch,
     observed,
     tags_of,
@@ -375,6 +376,10 @@ def test_a_missing_topic_fails_the_tick_but_not_the_other_topics(
     assert "not-there" in str(waiting.skip_reason)
     assert waiting.cursor == found.cursor
     assert len(observed(waiting)) == 1
+    alone = config.model_copy(update={"topics": ("not-there",)})
+    first = tick(alone, "lag__c")
+    [red] = evaluated(first)
+    assert (red.passed, "not-there" in str(red.description)) == (False, True), "green would be what nobody knows"
     with pytest.raises(Exception, match="not-there") as raised:
-        tick(config.model_copy(update={"topics": ("not-there",)}), "lag__c")
+        tick(alone, "lag__c", first.cursor)
     assert isinstance(raised.value, MissingTopicError) or isinstance(raised.value.__cause__, MissingTopicError)

@@ -21,7 +21,13 @@ from kafka_s3_platform.core.defs.metadata import Metadata, make_metadata_table
 from kafka_s3_platform.core.defs.runs import Requests, ShownHours, list_windows
 from kafka_s3_platform.core.defs.tick import Tick
 from kafka_s3_platform.core.defs.topic import TopicAssets
-from kafka_s3_platform.core.errors import MissingTopicError, PlatformError
+from kafka_s3_platform.core.errors import (
+    BrokerUnavailableError,
+    MissingTopicError,
+    PlatformError,
+    StoreUnavailableError,
+    TransientError,
+)
 from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.health import Level, Risk
@@ -269,6 +275,9 @@ RED_TICKS = 3
 SILENT = "/silent"
 """The cursor's name for the number of these ticks. No topic has such a name."""
 
+NO_BACKLOG = "/no_backlog"
+"""After a topic's name, the cursor's name for the reported reason why the topic's backlog cannot be read."""
+
 
 def make_lag_sensor(
     topics: Sequence[TopicAssets], job: Job, status: dg.DefaultSensorStatus, hours_folder: Path | None = None
@@ -332,12 +341,8 @@ def evaluate_topic(
 
     Return None if the topic is gone from Kafka.
     """
-    try:
-        backlog = backlogs.read(topic)
-    except MissingTopicError:
-        if topic.config.topics_regex is None:
-            raise
-        tick.reasons.append(f"{topic.name}: the topic is not at Kafka any more; what is archived of it stays")
+    backlog = _read_backlog(topic, backlogs, tick)
+    if backlog is None:
         return None
     for failure in backlog.failures.values():
         tick.warn(f"{topic.name}: {failure}")
@@ -349,6 +354,25 @@ def evaluate_topic(
     else:
         # it is not known what is due, and a run could not write
         tick.miss(topic, backlog.silent_store)
+    return backlog
+
+
+def _read_backlog(topic: TopicAssets, backlogs: Backlogs, tick: Tick) -> Backlog | None:
+    """Return the topic's backlog, or None if the topic is gone from Kafka. Report the risk of one without a backlog."""
+    try:
+        backlog = backlogs.read(topic)
+    except TransientError:
+        raise
+    except PlatformError as err:
+        if not isinstance(err, MissingTopicError) or topic.config.topics_regex is None:
+            risk = Risk(Level.FAIL, f"What is archived, and what is at risk, is not known: {err}")
+            report_no_backlog(topic, risk, type(err).__name__, tick)
+            raise
+        text = "the topic is not at Kafka any more; what is archived of it stays"
+        tick.reasons.append(f"{topic.name}: {text}")
+        report_no_backlog(topic, Risk(Level.FINE, f"Nothing is at risk: {text}, and the rest is lost."), "gone", tick)
+        return None
+    tick.cursor.pop(f"{topic.topic}{NO_BACKLOG}", None)
     return backlog
 
 
@@ -379,10 +403,29 @@ def report_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
     if count == RED_TICKS:
         text = f"Nothing is archived: no tick of the last {count} had an answer: {tick.unavailable[0]}"
         for topic in topics:
-            # a topic that no tick has evaluated yet is evaluated by its first tick
-            if topic.topic in tick.cursor:
-                tick.cursor[topic.topic] = str(replace(read_observed(tick.cursor[topic.topic]), risk=int(Level.FAIL)))
-            tick.observations.append(make_evaluation(topic, Risk(Level.FAIL, text), tick.unavailable[0]))
+            tick.cursor.pop(f"{topic.topic}{NO_BACKLOG}", None)
+            _report_risk(topic, Risk(Level.FAIL, text), tick, tick.unavailable[0])
+
+
+def report_no_backlog(topic: TopicAssets, risk: Risk, reason: str, tick: Tick) -> None:
+    """Report the risk of a topic whose backlog cannot be read, once for each reason.
+
+    Otherwise the check's last result would stand, which may be green, or blame a server that answers again.
+    """
+    name = f"{topic.topic}{NO_BACKLOG}"
+    if tick.cursor.get(name) != reason:
+        tick.cursor[name] = reason
+        _report_risk(topic, risk, tick)
+
+
+def _report_risk(
+    topic: TopicAssets, risk: Risk, tick: Tick, silence: BrokerUnavailableError | StoreUnavailableError | None = None
+) -> None:
+    """Report the risk of a topic, and note its level for the topic's next observation."""
+    # a topic that no tick has evaluated yet is evaluated by its first tick
+    if topic.topic in tick.cursor:
+        tick.cursor[topic.topic] = str(replace(read_observed(tick.cursor[topic.topic]), risk=int(risk.level)))
+    tick.observations.append(make_evaluation(topic, risk, silence))
 
 
 def observe_lag(topic: TopicAssets, backlog: Backlog, tick: Tick) -> int:
