@@ -54,7 +54,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/store": (4_680, 17),
     "core/upkeep": (4_060, 14),
     "operate": (10, 1),
-    "operate/alerts": (1_010, 7),
+    "operate/alerts": (1_030, 7),
     "operate/defs": (330, 4),
     "operate/groups": (670, 3),
     "operate/instance": (720, 7),

@@ -243,8 +243,7 @@ def make_run_findings(instance: dg.DagsterInstance, ended: EndedRuns, subjects: 
                     filter(None, (names[digest] for failure in failures for digest in split_digests(failure.failing)))
                 )
             ),
-            # a further topic of work that was asked for once is an incident of its own
-            last.ended_at if asked_once else min(failure.ended_at for failure in failures),
+            min(failure.ended_at for failure in failures),
             read_run_error(instance, last.run_id),
             _HEALING if is_healing else (_NOBODY_ASKS if asked_once else _PERMANENT),
             is_healing,

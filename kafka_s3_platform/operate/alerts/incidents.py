@@ -28,7 +28,10 @@ NEAREST_SECONDS = 900.0
 """If less time than this is left until the loss, the next message comes only when no time is left."""
 
 CALM_SECONDS = 3_600.0
-"""The time after a message in which a longer time left is ignored, so ups and downs are no news."""
+"""The time after a message in which a longer time left is ignored, so ups and downs are no news.
+
+In the same time after an incident has begun, further topics are part of it. Later ones begin it again.
+"""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ class Incident:
 
     `notified_of_start` are the receivers that got the message of its start, or of the `approaches`-th halving of its
     time left; `notified_of_end` got the message of its end. `seconds_left` is the time until the loss as noted at
-    `noted_at`, for comparison.
+    `noted_at`, for comparison. It began, or began again, at `began_at`, with `told_count` topics, up to MOST_NAMES of
+    them in `told_names`.
     """
 
     id: str
@@ -74,6 +78,9 @@ class Incident:
     seconds_left: float | None = None
     noted_at: float = 0.0
     approaches: int = 0
+    began_at: float = 0.0
+    told_names: tuple[str, ...] = ()
+    told_count: int = 0
 
     @property
     def stage(self) -> IncidentStage:
@@ -150,11 +157,11 @@ def _continue_incident(incident: Incident, finding: Finding, now: float) -> Inci
     if incident.finding.is_healing and not finding.is_healing:
         # receivers were told to do nothing, so they need a new message
         return _start_incident(finding, now)
-    is_wider = len(finding.names) > incident.name_count
-    if is_wider and finding.asked_once:
+    is_calm = finding.kind != "outage" and not finding.is_healing and now - incident.began_at >= CALM_SECONDS
+    if (is_calm or finding.asked_once) and _has_further_name(incident, finding):
         return _start_incident(finding, now)
     incident = _note_time_left(incident, finding, now)
-    if is_wider or finding.asked_once:
+    if len(finding.names) > incident.name_count:
         # for the message at the end
         widest = replace(incident.finding, names=finding.names[:MOST_NAMES])
         incident = replace(incident, finding=widest, name_count=len(finding.names))
@@ -164,12 +171,28 @@ def _continue_incident(incident: Incident, finding: Finding, now: float) -> Inci
     return replace(incident, notified_of_start=receivers, notified_of_end=(), ended_at=None, is_gone=False)
 
 
+def _has_further_name(incident: Incident, finding: Finding) -> bool:
+    """Return True if a topic of the finding was not told when the incident began. Of many topics, only count them."""
+    if len(finding.names) > incident.told_count or incident.told_count > MOST_NAMES:
+        return len(finding.names) > incident.told_count
+    return not set(finding.names) <= set(incident.told_names)
+
+
 def _start_incident(finding: Finding, now: float) -> Incident:
     """Make the incident of a new finding. If a tick is repeated, the same finding gets the same id."""
-    identity = f"{finding.key} {finding.since.isoformat()} {finding.is_healing}"
+    identity = f"{finding.key} {finding.since.isoformat()} {finding.is_healing} {finding.names}"
     digest = hashlib.sha256(identity.encode()).hexdigest()
     seconds = None if finding.lost_at is None else max(0.0, finding.lost_at - now)
-    return Incident(digest[:16], _shorten(finding), len(finding.names), seconds_left=seconds, noted_at=now)
+    return Incident(
+        digest[:16],
+        _shorten(finding),
+        len(finding.names),
+        seconds_left=seconds,
+        noted_at=now,
+        began_at=now,
+        told_names=finding.names[:MOST_NAMES],
+        told_count=len(finding.names),
+    )
 
 
 def _shorten(finding: Finding) -> Finding:

@@ -296,6 +296,26 @@ def test_a_restore_of_another_topic_that_fails_too_is_told(deployment: Deploymen
     assert told(deployment, hook) == [("over", title, ["t1", "t2"])]
 
 
+def test_a_topic_that_joins_an_incident_of_long_ago_is_told(
+    deployment: Deployment, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What somebody left open for days must not hide what fails now."""
+    for topic in ("t0", "t1"):
+        evaluate(deployment, topic, passed=False)
+        found = told(deployment, hook)
+    assert found == [], "both at once are one incident"
+    monkeypatch.setattr("kafka_s3_platform.operate.alerts.incidents.CALM_SECONDS", 0.0)
+    assert told(deployment, hook) == [("began", CHECK, ["t0", "t1"])]
+    evaluate(deployment, "t0", passed=True)
+    assert told(deployment, hook) == []
+    evaluate(deployment, "t0", passed=False)
+    assert told(deployment, hook) == [], "it was told already"
+    evaluate(deployment, "t0", passed=True)
+    evaluate(deployment, "t2", passed=False)
+    assert told(deployment, hook) == [("began", CHECK, ["t1", "t2"])]
+    assert len({document["id"] for document in hook.taken}) == len(hook.taken)
+
+
 def test_a_failed_run_that_is_deleted_is_over(deployment: Deployment, hook: Webhook) -> None:
     """As `kafka-s3 health` says: of a restore that nobody needs any more, nobody would ever hear that it is over."""
     mistyped = end_restore(deployment, FAILED, "t0")
