@@ -37,8 +37,8 @@ class Tick(Deadline):
         self.observations: list[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = []
         self.reasons: list[str] = []
         self.errors: list[Exception] = []
-        self.unavailable: list[BrokerUnavailableError | StoreUnavailableError] = []
-        """Errors of topics whose cluster or store did not answer."""
+        self.unavailable: list[tuple[TopicAssets, BrokerUnavailableError | StoreUnavailableError]] = []
+        """The topics whose cluster or store did not answer, with the error."""
         self.answered = 0
         """Number of topics that got an answer, or had another error."""
         self._before = dict(cursor)
@@ -125,5 +125,5 @@ class Tick(Deadline):
 
     def miss(self, topic: TopicAssets, err: BrokerUnavailableError | StoreUnavailableError) -> None:
         """Note that the topic's cluster or store did not answer, and warn of it."""
-        self.unavailable.append(err)
+        self.unavailable.append((topic, err))
         self.warn(f"{topic.name}: {err}")

@@ -13,12 +13,14 @@ from kafka_s3_platform.core.config.settings import ConnectorConfig, KafkaSetting
 from kafka_s3_platform.core.defs.archive.checks import RISK_CHECK, SILENT_METADATA
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import (
+    AuthorizationError,
     BrokerUnavailableError,
     IndexDamagedError,
     PlatformError,
     StoreUnavailableError,
 )
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
+from kafka_s3_platform.core.kafka.answers import Answers
 from kafka_s3_platform.core.model.health import Level
 from kafka_s3_platform.core.status.backlog import Archived
 from kafka_s3_platform.core.status.backlogs import Backlogs
@@ -37,6 +39,7 @@ from kafka_s3_platform_tests.defs.running import (
     topic_of,
 )
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
+from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot
 
 DAY_MS = 86_400_000
@@ -190,6 +193,43 @@ def test_an_outage_is_over_for_a_topic_that_is_gone(
     assert over[there].passed
     assert over[gone].passed == is_found, "a topic of a pattern may be meant to go, and a named one may not"
     assert not over[gone].metadata
+
+
+def test_a_right_that_is_missing_to_tell_the_risk_is_red(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_hour(config, 2)
+    refusal = AuthorizationError("DESCRIBE_CONFIGS is missing")
+
+    def refuse(*_: object) -> None:
+        raise refusal
+
+    monkeypatch.setattr(ClusterAdmin, "read_topic_configs", refuse)
+    monkeypatch.setattr(ClusterAdmin, "read_topic_configs_of", lambda *_: Answers({}, {}))
+    first = tick(config, "lag__c")
+    [red] = evaluated(first)
+    assert (red.passed, red.severity) == (False, ERROR)
+    assert str(refusal) in str(red.description)
+    assert tick(config, "lag__c", first.cursor).run_requests, "it is archived all the same"
+
+
+def test_a_topic_that_alone_gets_no_answer_is_not_green(config: ConnectorConfig, lab: Lab) -> None:
+    there, silent = config.topics[0], lab.create(f"{config.topics[0]}-silent")
+    config = config.model_copy(update={"topics": (there, silent)})
+    cursor = tick(config, "lag__c").cursor
+    told: list[list[tuple[str, bool, str]]] = []
+
+    def tick_and_note() -> None:
+        nonlocal cursor
+        found = tick(config, "lag__c", cursor)
+        cursor = found.cursor
+        told.append([(e.asset_key.path[-1], bool(e.passed), e.severity.value) for e in evaluated(found)])
+
+    with answering(lambda topic, _, __, true: NOTHING if topic == silent else true):
+        for _ in range(5):
+            tick_and_note()
+    tick_and_note()
+    assert told == [[], [], [(silent, False, "WARN")], [], [], [(silent, True, "WARN")]]
 
 
 def test_the_lag_is_still_told_while_the_store_does_not_answer(

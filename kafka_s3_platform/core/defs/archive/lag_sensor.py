@@ -32,7 +32,7 @@ from kafka_s3_platform.core.instance.names import make_op_name
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.health import Level, Risk
 from kafka_s3_platform.core.model.times import HOUR
-from kafka_s3_platform.core.status.backlog import MAX_HOURS, Backlog, split_contiguous
+from kafka_s3_platform.core.status.backlog import MAX_HOURS, Backlog, UnansweredError, split_contiguous
 from kafka_s3_platform.core.status.backlogs import Backlogs, read_archived
 from kafka_s3_platform.core.status.index_look import IndexLook
 from kafka_s3_platform.core.status.risk import find_risk
@@ -276,7 +276,10 @@ SILENT = "/silent"
 """The cursor's name for the number of these ticks. No topic has such a name."""
 
 NO_BACKLOG = "/no_backlog"
-"""After a topic's name, the cursor's name for the reported reason why the topic's backlog cannot be read."""
+"""After a topic's name, the cursor's name for the reported reason why the topic's backlog cannot be read.
+
+Before that, it is the number of ticks in a row in which the topic alone got no answer.
+"""
 
 
 def make_lag_sensor(
@@ -365,8 +368,7 @@ def _read_backlog(topic: TopicAssets, backlogs: Backlogs, tick: Tick) -> Backlog
         raise
     except PlatformError as err:
         if not isinstance(err, MissingTopicError) or topic.config.topics_regex is None:
-            risk = Risk(Level.FAIL, f"What is archived, and what is at risk, is not known: {err}")
-            report_no_backlog(topic, risk, type(err).__name__, tick)
+            report_no_backlog(topic, _make_unknown_risk(err), type(err).__name__, tick)
             raise
         text = "the topic is not at Kafka any more; what is archived of it stays"
         tick.reasons.append(f"{topic.name}: {text}")
@@ -374,6 +376,11 @@ def _read_backlog(topic: TopicAssets, backlogs: Backlogs, tick: Tick) -> Backlog
         return None
     tick.cursor.pop(f"{topic.topic}{NO_BACKLOG}", None)
     return backlog
+
+
+def _make_unknown_risk(err: PlatformError) -> Risk:
+    """Return the risk of a topic about which an error that does not pass tells too little."""
+    return Risk(Level.FAIL, f"What is at risk is not known: {err}")
 
 
 def list_idle_hours(topic: TopicAssets, backlog: Backlog, shown: ShownHours) -> Iterator[Window]:
@@ -395,16 +402,29 @@ def report_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
     """
     if tick.answered or not tick.unavailable:
         tick.cursor.pop(SILENT, None)
+        _report_silent_topics(tick)
         return
+    _, error = tick.unavailable[0]
     count = tick.cursor.get(SILENT, 0) + 1
     if count > RED_TICKS and not tick.observations:
-        raise tick.unavailable[0]
+        raise error
     tick.cursor[SILENT] = min(count, RED_TICKS)
     if count == RED_TICKS:
-        text = f"Nothing is archived: no tick of the last {count} had an answer: {tick.unavailable[0]}"
+        text = f"Nothing is archived: no tick of the last {count} had an answer: {error}"
         for topic in topics:
             tick.cursor.pop(f"{topic.topic}{NO_BACKLOG}", None)
-            _report_risk(topic, Risk(Level.FAIL, text), tick, tick.unavailable[0])
+            _report_risk(topic, Risk(Level.FAIL, text), tick, error)
+
+
+def _report_silent_topics(tick: Tick) -> None:
+    """Warn of each topic that alone got no answer, in RED_TICKS ticks in a row, unless its last result is red."""
+    for topic, err in tick.unavailable:
+        name = f"{topic.topic}{NO_BACKLOG}"
+        last = tick.cursor.get(name, 0)
+        if last in range(RED_TICKS - 1):
+            tick.cursor[name] = last + 1
+        elif read_observed(tick.cursor.get(topic.topic)).risk <= Level.FINE:
+            report_no_backlog(topic, Risk(Level.WARN, f"What waits is not known: {err}"), "silent", tick)
 
 
 def report_no_backlog(topic: TopicAssets, risk: Risk, reason: str, tick: Tick) -> None:
@@ -462,8 +482,10 @@ def _find_risk(backlog: Backlog, last: Level, first_tick: datetime) -> Risk | No
     """Return the current risk, or None if Kafka does not answer, so that the last result of the check stands."""
     try:
         risk = find_risk(backlog, first_tick)
-    except PlatformError:
+    except (TransientError, UnansweredError):
         return None
+    except PlatformError as err:
+        return _make_unknown_risk(err)
     if backlog.silent_store is not None and last > risk.level:
         # the index as it was last read is no reason for a better level
         return Risk(last, f"What is archived is not known: {backlog.silent_store}")
