@@ -22,7 +22,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (490, 4),
     "cli": (5_490, 39),
     "connect": (150, 2),
-    "connect/avro": (2_780, 13),
+    "connect/avro": (2_790, 13),
     "connect/config": (7_810, 28),
     "connect/converters": (4_510, 19),
     "connect/defs": (640, 6),

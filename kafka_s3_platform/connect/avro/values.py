@@ -96,6 +96,11 @@ def decode_decimal(unscaled: bytes, scale: int) -> Decimal:
     return _EXACT.scaleb(Decimal(int.from_bytes(unscaled, "big", signed=True)), -scale)
 
 
+def unscale_decimal(number: Decimal, scale: int) -> int:
+    """Return a decimal number of `scale` decimal places as the whole number that Avro stores, with all its digits."""
+    return int(_EXACT.scaleb(number, scale))
+
+
 def encode_unscaled(number: int, size: int | None = None) -> bytes:
     """Return the unscaled number of a decimal as Avro stores it: two's complement, big-endian.
 

@@ -25,7 +25,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from kafka_s3_platform.connect.avro.objects import AvroObjects
 from kafka_s3_platform.connect.avro.schema import get_branch_name
-from kafka_s3_platform.connect.avro.values import AvroSchema, encode_unscaled
+from kafka_s3_platform.connect.avro.values import AvroSchema, encode_unscaled, unscale_decimal
 from kafka_s3_platform.connect.formats.avro import AvroFields
 from kafka_s3_platform.connect.formats.avro_records import BATCH_OBJECTS, build_datum_payload
 from kafka_s3_platform.connect.formats.parquet.value_columns import KEPT_SCHEMA, WRAPPER, ParquetWriter
@@ -146,7 +146,9 @@ def _convert_scalars(column: pa.Array, kind: str, size: int | None) -> list[Any]
     """Convert a column without inner columns to values of Avro's type `kind`, of `size` bytes if it is fixed."""
     arrow = column.type
     if pa.types.is_decimal(arrow):
-        return [None if v is None else encode_unscaled(int(v.scaleb(arrow.scale)), size) for v in column.to_pylist()]
+        return [
+            None if v is None else encode_unscaled(unscale_decimal(v, arrow.scale), size) for v in column.to_pylist()
+        ]
     if kind in {"string", "enum"} and _is_bytes(arrow):
         is_uuid = pa.types.is_fixed_size_binary(arrow) and arrow.byte_width == _UUID_BYTES
         if is_uuid:
