@@ -123,7 +123,7 @@ def decode_json(text: bytes) -> Any:
         pass  # a number that is too large
     try:
         return json.loads(
-            text.decode(), parse_int=_read_integer, parse_float=read_number, object_pairs_hook=_read_members
+            text.decode(), parse_int=_read_integer, parse_float=read_number, object_pairs_hook=build_object
         )
     except (ValueError, DecimalException) as err:
         return InexactJson(f"cannot be decoded without a change of its value: {str(err) or type(err).__name__}")
@@ -138,7 +138,7 @@ def decode_exact_json(text: bytes) -> Any:
 
 def require_unique_keys(text: bytes) -> None:
     """Raise ValueError if an object of a valid JSON text has a key twice."""
-    json.loads(text, parse_int=float, object_pairs_hook=_read_members)
+    json.loads(text, parse_int=float, object_pairs_hook=build_object)
 
 
 def _have_same_members(text: bytes, written_text: bytes) -> bool:
@@ -155,8 +155,8 @@ def _read_integer(text: str) -> int | Decimal:
     return Decimal(text) if text == "-0" or len(text) > MAX_DIGITS else int(text)
 
 
-def _read_members(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Build the object of these members. Raises ValueError if two have the same key."""
+def build_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an object of its members. Raises ValueError if two have the same key."""
     members = dict(pairs)
     if len(members) < len(pairs):
         counts = Counter(name for name, _ in pairs)

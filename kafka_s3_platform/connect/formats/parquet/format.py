@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fastavro.schema import SchemaParseException, UnknownType
 
+from kafka_s3_platform.connect.avro.json_values import build_object
 from kafka_s3_platform.connect.avro.objects import AvroObjects
 from kafka_s3_platform.connect.avro.schema import get_branch_name
 from kafka_s3_platform.connect.avro.values import AvroSchema, encode_unscaled, unscale_decimal
@@ -102,8 +103,7 @@ class ParquetValues:
             raise ValueError(f"a column of type {column.type} is no union of {len(others)} types")
         names = [get_branch_name(self._avro.resolve(branch)) for branch in others]
         columns = [self._convert(members[f"member{at}"], branch) for at, branch in enumerate(others)]
-        rows = zip(*columns, strict=True)
-        picked = [next(((name, v) for name, v in zip(names, row, strict=True) if v is not None), None) for row in rows]
+        picked = [_pick_member(names, row) for row in zip(*columns, strict=True)]
         return [None if null else value for null, value in zip(column.is_null().to_pylist(), picked, strict=True)]
 
     def _convert_records(self, column: pa.StructArray, fields: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -128,7 +128,15 @@ class ParquetValues:
         """Convert a column of maps to dicts."""
         keys = _convert_scalars(column.keys, "string", None)
         items = self._convert(column.items, values)
-        return [dict(pairs) for pairs in _slice_rows(column, list(zip(keys, items, strict=True)))]
+        return [build_object(pairs) for pairs in _slice_rows(column, list(zip(keys, items, strict=True)))]
+
+
+def _pick_member(names: Sequence[str], row: Sequence[Any]) -> tuple[str, Any] | None:
+    """Return the branch and the value of a union's only member, or None if all are null."""
+    members = [(at, value) for at, value in enumerate(row) if value is not None]
+    if len(members) > 1:
+        raise ValueError(f"a union has values in {' and '.join(f'member{at}' for at, _ in members)}")
+    return (names[members[0][0]], members[0][1]) if members else None
 
 
 def _is_struct(column: pa.Array) -> bool:
@@ -331,6 +339,10 @@ class _SchemaMaker:
 
     def make_type(self, kind: pa.DataType, name: str) -> Any:
         """Return the schema of an Arrow type."""
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
         if pa.types.is_struct(kind):
             return self._make_record(kind, name)
         if pa.types.is_map(kind):

@@ -131,6 +131,8 @@ _CHECKED: Mapping[str, Any] = {
     "page_checksum_verification": True,
     "pre_buffer": False,
     "thrift_container_size_limit": 100_000,
+    # Nanoseconds, Arrow's default for INT96, hold the years 1677 to 2262, and other years become some of these.
+    "coerce_int96_timestamp_unit": "us",
 }
 _BATCH_BYTES = 8_388_608
 _SMALL_BYTES = 37_748_736
