@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.connect.partitioners.fields import MIXED_TYPES, find_logical_type
+from kafka_s3_platform.connect.avro.times import MIXED_TYPES, find_logical_type
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.model.connect import ConnectBatch, Schema

@@ -132,3 +132,10 @@ def test_times_of_1970_are_no_milliseconds(tmp_path: Path, times: list[int], is_
     assert ["the field at (archive.source.timestamp.field) holds seconds" in doubt for doubt in found] == (
         [True] * is_doubted
     )
+
+
+@pytest.mark.parametrize("unit", [1_000, 1_000_000])
+def test_times_of_far_years_are_no_milliseconds(tmp_path: Path, unit: int) -> None:
+    body = b'{"at":%d}\n' % (1_767_225_600_000 * unit)
+    [doubt] = doubts_of(tmp_path, VALUES | {"archive.source.timestamp.field": "at"}, {CONNECTS: body})
+    assert "the field at (archive.source.timestamp.field) holds microseconds or nanoseconds" in doubt

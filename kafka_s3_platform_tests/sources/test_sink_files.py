@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.connect.sources.report import explain_missing
-from kafka_s3_platform.core.errors import IntegrityError
+from kafka_s3_platform.core.errors import ConfigError, IntegrityError
 from kafka_s3_platform.core.model.notes import DoubtNote
 from kafka_s3_platform_tests.formats.records import rows_of
 from kafka_s3_platform_tests.sources.memory import MemoryStore, sent, stream
@@ -378,19 +378,39 @@ def test_fields_of_values_alone_tell_offsets_and_timestamps(tmp_path: Path, kind
         restored(tmp_path, absent, objects)
 
 
-@pytest.mark.parametrize(("unit", "logical"), [(1, "timestamp-millis"), (1000, "timestamp-micros")])
-def test_a_timestamp_in_a_field_is_of_the_fields_unit(tmp_path: Path, unit: int, logical: str) -> None:
-    inner = {
-        "type": "record",
-        "name": "I",
-        "fields": [{"name": "at", "type": {"type": "long", "logicalType": logical}}],
-    }
+@pytest.mark.parametrize(
+    ("number", "type_", "expected"),
+    [
+        (TIMES[0], "long timestamp-millis", TIMES[0]),
+        (TIMES[0] * 1000, "long timestamp-micros", TIMES[0]),
+        (TIMES[0] * 1_000_000, "long timestamp-nanos", TIMES[0]),
+        (TIMES[0] + 3_600_000, "long local-timestamp-millis", TIMES[0]),
+        ((TIMES[0] + 3_600_000) * 1000, "long local-timestamp-micros", TIMES[0]),
+        (18_262, "int date", 1_577_836_800_000 - 3_600_000),
+    ],
+)
+def test_a_timestamp_in_a_field_is_what_the_fields_type_says(
+    tmp_path: Path, number: int, type_: str, expected: int
+) -> None:
+    ((_, time, *_),), _ = restored(tmp_path, *timed(number, type_))
+    assert time == expected
+
+
+def timed(number: int, type_: str) -> tuple[dict[str, str], dict[str, bytes]]:
+    """The keys and the object of a record whose timestamp is a number of an Avro type."""
+    kind, logical = type_.split()
+    at = {"name": "at", "type": {"type": kind, "logicalType": logical}}
+    inner = {"type": "record", "name": "I", "fields": [at]}
     schema = {"type": "record", "name": "R", "fields": [{"name": "in", "type": ["null", inner]}]}
     sink = io.BytesIO()
-    fastavro.writer(sink, schema, [{"in": {"at": TIMES[0] * unit}}])
-    keys = confluent("avro", STRING, AVRO) | {"archive.source.timestamp.field": "in.at"}
-    ((_, time, *_),), _ = restored(tmp_path, keys, {"topics/t/partition=0/t+0+0000000010.avro": sink.getvalue()})
-    assert time == TIMES[0]
+    fastavro.writer(sink, schema, [{"in": {"at": number}}])
+    keys = confluent("avro", STRING, AVRO) | {"archive.source.timestamp.field": "in.at", "timezone": "Europe/Paris"}
+    return keys, {"topics/t/partition=0/t+0+0000000010.avro": sink.getvalue()}
+
+
+def test_a_time_of_day_is_no_timestamp(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the field in\.at holds time-millis"):
+        restored(tmp_path, *timed(5, "int time-millis"))
 
 
 def test_objects_whose_values_tell_offsets_are_merged_by_them(tmp_path: Path) -> None:

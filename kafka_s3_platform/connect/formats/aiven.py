@@ -19,7 +19,7 @@ import pyarrow as pa
 from kafka_s3_platform.connect.avro.json_values import read_number
 from kafka_s3_platform.connect.formats.avro import AvroFields, decode_column
 from kafka_s3_platform.connect.formats.avro_records import build_datum_payload
-from kafka_s3_platform.connect.formats.field_reader import convert_to_ms, find_time_unit
+from kafka_s3_platform.connect.formats.field_reader import ReadTime, compile_time_reader, convert_to_ms
 from kafka_s3_platform.connect.formats.json import build_json_payload
 from kafka_s3_platform.connect.formats.sink_lines import (
     EnvelopeRow,
@@ -233,11 +233,13 @@ class AivenReader:
             columns = fields.split_records(pa.array(batch.value.raw))
             names = [name for name in self._members if name not in {"key", "value"}]
             decoded = [decode_column(columns[name], schemas[name]) for name in names]
-            unit = 1
+            read_time: ReadTime = convert_to_ms
             if "timestamp" in self._paths:
                 root, *path = self._paths["timestamp"]
-                unit = find_time_unit(schemas[root], path)
-            rows = [self._decode_row(dict(zip(names, row, strict=True)), unit) for row in zip(*decoded, strict=True)]
+                read_time = compile_time_reader(schemas[root], path, self._request.layout.timezone)
+            rows = [
+                self._decode_row(dict(zip(names, row, strict=True)), read_time) for row in zip(*decoded, strict=True)
+            ]
         except VALUE_ERRORS as err:
             raise build_damage_error(
                 self._request.key, f"holds no records of {', '.join(self._fields)}: {err}"
@@ -250,11 +252,11 @@ class AivenReader:
         )
         return build_envelope_batch(rows or [EnvelopeRow()] * len(batch), value, key, {})
 
-    def _decode_row(self, fields: dict[str, Any], unit: int) -> EnvelopeRow:
-        """Make a record of its decoded fields. `unit` is how many units of a timestamp in a path make a millisecond."""
+    def _decode_row(self, fields: dict[str, Any], read_time: ReadTime) -> EnvelopeRow:
+        """Make a record of its decoded fields. `read_time` returns the epoch ms of a timestamp in a path."""
         values = {name: self._follow_path(name, fields[path[0]]) for name, path in self._paths.items()}
         if "timestamp" in values:
-            values["timestamp"] = convert_to_ms(values["timestamp"], unit)
+            values["timestamp"] = read_time(values["timestamp"])
         return _make_row({**fields, **values})
 
     def _check_fields(self, names: Mapping[str, Any]) -> None:

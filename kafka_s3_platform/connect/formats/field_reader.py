@@ -5,11 +5,12 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
 
-from kafka_s3_platform.connect.avro.values import AvroSchema
+from kafka_s3_platform.connect.avro.times import TIMELESS, convert_logical_times, find_logical_type
 from kafka_s3_platform.core.config.settings import SourceSettings
 from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.formats.reading import ReadBatch
@@ -17,50 +18,43 @@ from kafka_s3_platform.core.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.core.model.connect import MISSING, VALUE_ERRORS, Int64s, Schema
 from kafka_s3_platform.core.model.times import EPOCH, ONE_MS
 
-# All other logical types, and numbers without one, are milliseconds.
-_IN_A_MILLISECOND = {"timestamp-micros": 1_000, "timestamp-nanos": 1_000_000}
+ReadTime = Callable[[Any], int | None]
 
 
-def convert_to_ms(value: Any, unit: int = 1) -> int | None:
-    """Return the epoch milliseconds of an ISO 8601 text, or of a number since the epoch.
-
-    `unit` is the number of units in a millisecond. Raise ValueError for any other value.
-    """
+def convert_to_ms(value: Any) -> int | None:
+    """Return the epoch milliseconds of an ISO 8601 text, or of a number of them. Raise ValueError for other values."""
     if value is None or isinstance(value, int):
-        return None if value is None else value // unit
+        return value
     if isinstance(value, str) and value.lstrip("-").isdecimal():
         return int(value)
     moment = msgspec.convert(value, datetime)
     return (moment - EPOCH) // ONE_MS
 
 
-def find_time_unit(schema: Schema, path: Sequence[str]) -> int:
-    """Return how many units of an Avro field make a millisecond, or 1 if it has no smaller logical type.
+def compile_time_reader(schema: Schema, path: Sequence[str], timezone: str) -> ReadTime:
+    """Return a function like `convert_to_ms` for the values of an Avro field, whose logical type says what they are.
 
-    Raise ConfigError if the field's values may have different units.
+    Dates and local timestamps are in `timezone`. Raises ConfigError if the field's values are no times.
     """
-    avro = AvroSchema(schema.avro)
-    node: Any = avro.root
-    for step in (*path, None):
-        definition = avro.resolve(node)
-        if isinstance(definition, list):
-            members = [avro.resolve(member) for member in avro.members(definition)[0]]
-            if len({_IN_A_MILLISECOND.get(member.get("logicalType", "")) for member in members}) > 1:
-                raise ConfigError(f"the field {'.'.join(path)} holds times in several units: name another field")
-            definition = members[0] if members else {}
-        if step is None:
-            return _IN_A_MILLISECOND.get(definition.get("logicalType", ""), 1)
-        node = next((f["type"] for f in definition.get("fields", ()) if f["name"] == step), "null")
-    return 1
+    logical = find_logical_type(schema, path)
+    if logical in TIMELESS:
+        raise ConfigError(f"the field {'.'.join(path)} holds {logical}: name a field of times")
+    zone = ZoneInfo(timezone)
+
+    def read_time(value: Any) -> int | None:
+        times = convert_logical_times(np.array([value], np.int64), logical, zone) if type(value) is int else None
+        return convert_to_ms(value) if times is None else int(times[0])
+
+    return read_time
 
 
 _MOST = 2**63 - 1
 
 
-def read_offset_fields(batches: Iterator[ReadBatch], settings: SourceSettings) -> Iterator[ReadBatch]:
+def read_offset_fields(batches: Iterator[ReadBatch], settings: SourceSettings, timezone: str) -> Iterator[ReadBatch]:
     """Add to records the offsets and timestamps that fields of their values hold, as the settings name them.
 
-    Records without such a field become `bad`.
+    Records without such a field become `bad`. Times without a timezone are in `timezone`.
     """
     offset = settings.offset_field
     timestamp = settings.timestamp_field
@@ -69,8 +63,10 @@ def read_offset_fields(batches: Iterator[ReadBatch], settings: SourceSettings) -
         offsets = batch.offsets if offset is None else _read_numbers(batch, "offset", offset, int, bad)
         times = batch.timestamps
         if timestamp is not None:
-            unit = find_time_unit(batch.value.schemas[0], timestamp.split(".")) if batch.value.schemas else 1
-            times = _read_numbers(batch, "timestamp", timestamp, partial(_read_time, unit), bad)
+            read_time: ReadTime = convert_to_ms
+            if batch.value.schemas:
+                read_time = compile_time_reader(batch.value.schemas[0], timestamp.split("."), timezone)
+            times = _read_numbers(batch, "timestamp", timestamp, partial(_read_time, read_time), bad)
         yield replace(batch, bad=bad, offsets=offsets, timestamps=times)
 
 
@@ -90,7 +86,7 @@ def _read_numbers(batch: ReadBatch, name: str, path: str, read: Callable[[Any], 
     return numbers
 
 
-def _read_time(unit: int, value: Any) -> int:
-    """Return a time in epoch ms, or NO_TIMESTAMP for a null. `unit` is the number of units in a millisecond."""
-    time = convert_to_ms(value, unit)
+def _read_time(read_time: ReadTime, value: Any) -> int:
+    """Return a time in epoch ms, or NO_TIMESTAMP for a null."""
+    time = read_time(value)
     return NO_TIMESTAMP if time is None else time

@@ -3,12 +3,10 @@
 The logical type of its field decides whether a decoded number is a date, a timestamp or a plain number.
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -17,13 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.connect.avro.schema import is_record
-from kafka_s3_platform.connect.avro.values import AvroSchema
+from kafka_s3_platform.connect.avro.times import TIMELESS, convert_logical_times, find_logical_type
 from kafka_s3_platform.core.config.settings import LayoutSettings
 from kafka_s3_platform.core.errors import ConfigError
-from kafka_s3_platform.core.java.joda import convert_local_times, parse_texts
-from kafka_s3_platform.core.model.connect import MISSING, NO_SCHEMA, ConnectBatch, Int32s, Int64s, Positions, Schema
-from kafka_s3_platform.core.model.times import DAY_MS
+from kafka_s3_platform.core.java.joda import parse_texts
+from kafka_s3_platform.core.model.connect import MISSING, NO_SCHEMA, ConnectBatch, Int32s, Int64s, Positions
 from kafka_s3_platform.core.partitioners.extractors import ExtractedTimes
 from kafka_s3_platform.core.partitioners.partitioners import (
     EncodedPartitions,
@@ -32,57 +28,8 @@ from kafka_s3_platform.core.partitioners.partitioners import (
     joined,
 )
 
-MIXED_TYPES = "a number of one of several logical types"
-"""Stands for several logical types of a field, in which a number's meaning depends on the record."""
-
-
-def find_logical_type(schema: Schema, path: Sequence[str]) -> str | None:
-    """Return the logical type of the field at `path` (outermost name first), or MIXED_TYPES, or None if it has none."""
-    return _look_up_logical_type(schema.text, tuple(path))
-
-
-@lru_cache(maxsize=1_000)
-def _look_up_logical_type(text: str, path: tuple[str, ...]) -> str | None:
-    """Find the logical type in a schema's text. Equal texts are parsed once."""
-    avro = AvroSchema(json.loads(text))
-    types = _list_branches(avro, avro.root)
-    for name in path:
-        members = [member for node in types for member in _list_members(node, name)]
-        types = [branch for member in members for branch in _list_branches(avro, member)]
-    numbers = {node.get("logicalType") for node in types if node["type"] in {"int", "long"}}
-    if len(numbers) > 1:
-        return MIXED_TYPES
-    return next((node["logicalType"] for node in types if "logicalType" in node), None)
-
-
-def _list_branches(avro: AvroSchema, node: Any) -> list[Mapping[str, Any]]:
-    """List the types of a value: the branches of a union, or the one type."""
-    definition = avro.resolve(node)
-    if isinstance(definition, list):
-        return [branch for member in definition for branch in _list_branches(avro, member)]
-    return [definition]
-
-
-def _list_members(node: Mapping[str, Any], name: str) -> Iterator[Any]:
-    """Yield the types at `name` in a record or a map."""
-    if node["type"] == "map":
-        yield node["values"]
-    if is_record(node):
-        for member in node["fields"]:
-            if member["name"] == name:
-                yield member["type"]
-
-
 SECONDS_BELOW = 100_000_000_000
 """Numbers nearer to 0 are seconds, others milliseconds. It means 5138-11-16 in seconds, 1973-03-03 in milliseconds."""
-
-# A number of days outside the calendar, which still fits into 64 bits as milliseconds.
-_MANY_DAYS = 10**8
-
-_UNITS_PER_MS = {"millis": 1, "micros": 1_000, "nanos": 1_000_000}
-
-# Times of day are not instants, because they have no date.
-_TIMELESS = ("time-millis", "time-micros", MIXED_TYPES)
 
 MaskedTimes = tuple[Int64s, npt.NDArray[np.bool_], str]
 """Times (epoch ms), a mask of the known ones, and the reason why the others are unknown."""
@@ -128,7 +75,7 @@ class RecordFieldTimestampExtractor:
 
     def _convert_values(self, kind: type, values: Sequence[Any], logical: str | None) -> MaskedTimes:
         """Convert values of one Python type, and one logical type of Avro, to times."""
-        if kind is int and logical not in _TIMELESS:
+        if kind is int and logical not in TIMELESS:
             return self._convert_numbers(values, logical)
         if kind in {float, Decimal}:
             return _convert_floats(np.array(values, np.float64))
@@ -150,15 +97,8 @@ class RecordFieldTimestampExtractor:
 
     def _convert_to_ms(self, numbers: Int64s, logical: str | None) -> Int64s:
         """Convert numbers of a logical type to epoch ms. A number without one is in seconds or in ms, by its size."""
-        if logical == "date":
-            return convert_local_times(np.clip(numbers, -_MANY_DAYS, _MANY_DAYS) * DAY_MS, self._zone)
-        name, _, unit = (logical or "").rpartition("-")
-        if name not in {"timestamp", "local-timestamp"} or unit not in _UNITS_PER_MS:
-            return np.where(_find_seconds(numbers), numbers * 1000, numbers)
-        ms: Int64s = numbers // _UNITS_PER_MS[unit]
-        if name == "local-timestamp":
-            return convert_local_times(ms, self._zone)
-        return ms
+        times = convert_logical_times(numbers, logical, self._zone)
+        return np.where(_find_seconds(numbers), numbers * 1000, numbers) if times is None else times
 
     def _convert_texts(self, texts: pa.StringArray) -> MaskedTimes:
         """Convert texts that are ISO 8601 times or numbers to times."""

@@ -175,7 +175,7 @@ class Contents:
         if item.part == "value":
             batches = self._parse_values(batches)
         if item.part == "value" and (source.offset_field or source.timestamp_field):
-            batches = read_offset_fields(batches, source)
+            batches = read_offset_fields(batches, source, layout.timezone)
         if item.part == "headers":
             # Our own sink, whose objects have metadata, writes headers in its own way, whatever converter is named.
             decode_foreign = decode_base64_header if "headers" in source.base64 else encode_foreign_header

@@ -35,6 +35,8 @@ _MOST_BYTES = 1_048_576
 # The most objects or records in one sentence. Nobody can read a longer list.
 _NAMED = 10
 _YEAR_MS = 365 * 24 * HOUR_MS
+_FAR_MS = 10**13
+"""The year 2286. As microseconds, it is April of 1970."""
 
 logger = logging.getLogger(__name__)
 
@@ -233,12 +235,18 @@ class ReadReport:
             )
 
     def _describe_times(self, config: ConnectorConfig) -> Iterator[DoubtNote]:
-        """Yield a doubt if the newest timestamp is so early that the field may hold seconds."""
+        """Yield a doubt if the newest timestamp is so early or so late that the field may hold another unit."""
         name = (config.source or SourceSettings()).timestamp_field
         if name and NO_TIMESTAMP < self.newest < _YEAR_MS:
             yield DoubtNote(
                 f"the newest timestamp is {self.newest} ms after 1970 began, so the field {name}"
                 f" (archive.source.timestamp.field) holds seconds, or no time: it has to hold milliseconds"
+            )
+        if name and self.newest >= _FAR_MS:
+            yield DoubtNote(
+                f"the newest timestamp is {self.newest} ms after 1970 began, in the year 2286 or later, so the field"
+                f" {name} (archive.source.timestamp.field) holds microseconds or nanoseconds, or no time: it has to"
+                " hold milliseconds"
             )
 
     def _describe_counts(self) -> Iterator[str]:
