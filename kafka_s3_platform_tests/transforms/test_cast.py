@@ -120,6 +120,26 @@ def test_logical_types_are_numbers_or_their_iso_text() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("logical", "value", "text"),
+    [
+        ("int date", 0, "1970-01-01"),
+        ("int date", -1, "1969-12-31"),
+        ("int date", -719_162, "0001-01-01"),
+        ("long timestamp-millis", 1, "1970-01-01T00:00:00.001Z"),
+        ("long timestamp-millis", -86_400_000, "1969-12-31T00:00:00.000Z"),
+        ("long timestamp-millis", 86_400_000, "1970-01-02"),
+        ("int time-millis", 0, "00:00:00.000Z"),
+    ],
+)
+def test_dates_and_timestamps_keep_their_day_also_before_1970(logical: str, value: int, text: str) -> None:
+    """Kafka's class makes a time of each that is before 1970-01-02."""
+    type_, name = logical.split()
+    record = schema("R", ("a", {"type": type_, "logicalType": name}))
+    done = apply(batch(payload([{"a": value}], record)), a={"type": "Cast$Value", "spec": "a:string"})
+    assert values(done) == [{"a": text}]
+
+
 def test_the_whole_value_is_cast_with_its_schema() -> None:
     text = schema("Unused", ("a", "int"))
     done = apply(

@@ -110,11 +110,15 @@ def format_double(value: float, *, single: bool = False) -> str:
     return f"{minus}{mantissa[0]}.{mantissa[1:] or '0'}E{number.adjusted()}"
 
 
-def format_date(epoch_ms: int) -> str:
-    """Format a `java.util.Date` as Connect does: a time if below one day, a date if at midnight, else a timestamp."""
-    if epoch_ms < DAY_MS:
+def format_date(epoch_ms: int, logical: str) -> str:
+    """Format a Time, a Date or a Timestamp (`logical`) as Connect does: a Timestamp at midnight as a date.
+
+    Connect's `java.util.Date` does not know its type. It formats each one before 1970-01-02 as a time, without its day.
+    """
+    if logical == "Time":
         return _TIME.format(epoch_ms)
-    return (_TIMESTAMP if epoch_ms % DAY_MS else _DATE).format(epoch_ms)
+    is_date = logical == "Date" or (epoch_ms >= DAY_MS and epoch_ms % DAY_MS == 0)
+    return (_DATE if is_date else _TIMESTAMP).format(epoch_ms)
 
 
 def format_text(value: Any) -> str:

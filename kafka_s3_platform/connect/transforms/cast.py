@@ -106,9 +106,9 @@ def compile_cast(avro: EditableSchema, node: Any, target: str) -> Caster:
         cast = _compile_plain("decimal", target)
         return _keep_null(lambda unscaled: cast(decode_decimal(unscaled, scale)))
     if logical and target == "string":
-        # Connect formats Date, Time and Timestamp as java.util.Date. Avro's dates are days.
+        # Avro's dates are days.
         unit = DAY_MS if logical == "Date" else 1
-        return _keep_null(lambda value: format_date(value * unit))
+        return _keep_null(lambda value: format_date(value * unit, logical))
     return _keep_null(_compile_plain(source, target))
 
 
