@@ -138,8 +138,12 @@ class TestReplaceField:
             self.replaced(blacklist="age")
 
     def test_a_rename_onto_another_field_is_a_failure(self) -> None:
-        done = apply(batch(payload([ANN], PERSON)), a={"type": "ReplaceField$Value", "renames": "name:nick"})
-        assert messages(done) == ["Cannot create field because of field name duplication nick"]
+        step = {"type": "ReplaceField$Value", "renames": "name:nick"}
+        for value in (payload([ANN], PERSON), payload([ANN])):
+            assert messages(apply(batch(value), a=step)) == [
+                "Cannot create field because of field name duplication nick"
+            ]
+        assert self.replaced(renames="name:nick", exclude="nick") == {"nick": "Ann", "age": 5}
 
     def test_a_type_whose_definition_is_dropped_is_defined_where_it_is_used_next(self) -> None:
         place = {"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string"}]}
@@ -303,6 +307,12 @@ class TestFlatten:
         assert messages(apply(batch(payload([{"m": {}}], with_map)), a=step)) == [
             "Flatten transformation does not support MAP for record with schemas (for field m)."
         ]
+
+    def test_fields_that_would_get_one_name_are_a_failure(self) -> None:
+        for value in ({"a": {"b": 1}, "a.b": 2}, {"a.b": 2, "a": {"b": 1}}):
+            assert messages(apply(batch(payload([value])), a={"type": "Flatten$Value"})) == [
+                "Cannot create field because of field name duplication a.b"
+            ]
 
     def test_a_record_that_holds_itself_is_a_failure(self) -> None:
         tree = {"type": "record", "name": "Tree", "fields": [optional("left", "Tree")]}

@@ -5,7 +5,8 @@ writes each definition at the first use of its name. Source of the mapping from 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -132,7 +133,7 @@ class EditableSchema:
     def replace_record(self, name: str, definition: Mapping[str, Any]) -> "EditableSchema":
         """Return the schema with another definition of the root's named type, which may get another name."""
         fields = definition.get("fields", [])
-        _check_fields(fields)
+        refuse_repeated([field["name"] for field in fields])
         old_name, optional = self.split_optional(self.root)
         names = {other: node for other, node in self.names.items() if other != old_name}
         if name in names:
@@ -145,7 +146,7 @@ class EditableSchema:
     def make_nameless_record(self, fields: Iterable[Mapping[str, Any]]) -> "EditableSchema":
         """Return a new record with some fields of this schema, and with AvroData's name for records without a name."""
         field_list = list(fields)
-        _check_fields(field_list)
+        refuse_repeated([field["name"] for field in field_list])
         used_names = set(_find_references(field_list, self.names, set()))
         names = (NAMELESS if count == 1 else f"{NAMELESS}{count}" for count in range(1, len(used_names) + 2))
         name = next(free for free in names if free not in used_names)
@@ -176,13 +177,11 @@ def declare_field(name: str, node: Any, *, optional: bool) -> dict[str, Any]:
     return {"name": name, "type": node}
 
 
-def _check_fields(fields: Iterable[Mapping[str, Any]]) -> None:
-    """Raise DataError if two fields have the same name."""
-    names: set[str] = set()
-    for field in fields:
-        if field["name"] in names:
-            raise DataError(f"Cannot create field because of field name duplication {field['name']}")
-        names.add(field["name"])
+def refuse_repeated(field_names: Sequence[str]) -> None:
+    """Raise DataError if two fields of a record have the same name."""
+    if len(set(field_names)) < len(field_names):
+        twice = next(name for name, count in Counter(field_names).items() if count > 1)
+        raise DataError(f"Cannot create field because of field name duplication {twice}")
 
 
 def _replace_definitions(node: Any, namespace: str, names: dict[str, Mapping[str, Any]]) -> Any:

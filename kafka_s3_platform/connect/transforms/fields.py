@@ -13,7 +13,14 @@ from decimal import Decimal
 from typing import Any
 
 from kafka_s3_platform.connect.avro.json_values import require_exact
-from kafka_s3_platform.connect.avro.structs import TIMESTAMP, EditableSchema, Field, declare_field, make_optional
+from kafka_s3_platform.connect.avro.structs import (
+    TIMESTAMP,
+    EditableSchema,
+    Field,
+    declare_field,
+    make_optional,
+    refuse_repeated,
+)
 from kafka_s3_platform.connect.config.keys.transform_catalogue import Inserted, split_field_path
 from kafka_s3_platform.connect.java.numbers import (
     INTEGER_BITS,
@@ -113,8 +120,10 @@ class ReplaceField(Edit):
         renamed = self._renames.get
 
         def change(value: Any) -> dict[str, Any]:
-            fields = require_map(value, self.PURPOSE).items()
-            return {renamed(name, name): field_value for name, field_value in fields if self._keeps_field(name)}
+            fields = [name for name in require_map(value, self.PURPOSE) if self._keeps_field(name)]
+            new_names = [renamed(name, name) for name in fields]
+            refuse_repeated(new_names)
+            return {new_name: value[name] for name, new_name in zip(fields, new_names, strict=True)}
 
         return Plan(change)
 
@@ -389,6 +398,8 @@ def _flatten_map(value: Mapping[str, Any], prefix: str, delimiter: str, out: dic
         flat_name = f"{prefix}{delimiter}{name}" if prefix else name
         if isinstance(inner, dict):
             _flatten_map(inner, flat_name, delimiter, out)
+        elif flat_name in out:
+            refuse_repeated([flat_name, flat_name])
         else:
             out[flat_name] = inner
     return out
