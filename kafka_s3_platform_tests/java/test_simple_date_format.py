@@ -17,7 +17,7 @@ MS = 1_709_210_096_007
         ("yyyy-MM-dd'T'HH:mm:ss.SSSXXX", "2024-02-29T12:34:56.007Z"),
         ("EEE, d MMM yyyy hh:mm a", "Thu, 29 Feb 2024 12:34 PM"),
         ("EEEE MMMM dd yy", "Thursday February 29 24"),
-        ("D kk KK u S SSSS", "60 12 00 4 7 0007"),
+        ("D kk KK u S SSS", "60 12 00 4 7 007"),
         ("yyyy Z z zzzz G", "2024 +0000 UTC Coordinated Universal Time AD"),
         ("''yy'x'", "'24x"),
         ("y yyyyy", "2024 02024"),
@@ -41,6 +41,7 @@ def test_years_beyond_9999_are_formatted() -> None:
         ("yyyy-MM-dd'T'HH:mm:ssXXX", "2020-01-05T06:07:08+02:00", 1_578_197_228_000),
         ("EEE, d MMM yyyy hh:mm a", "sunday, 5 january 2020 12:07 pm", 1_578_226_020_000),
         ("HH:mm:ss.SSS", "25:61:61.5", 93_721_005),
+        ("HH:mm:ss.SSS", "00:00:01.000000", 1_000),
         ("D yyyy", "60 2020", 1_582_934_400_000),
     ],
 )
@@ -54,9 +55,17 @@ def test_text_that_does_not_match_is_refused(text: str) -> None:
         SimpleDateFormat("yyyy-MM-dd").parse(text)
 
 
+@pytest.mark.parametrize("fraction", ["123456", "000123", "1000"])
+def test_a_finer_fraction_is_not_read_as_milliseconds(fraction: str) -> None:
+    """Java adds 123,456 ms to a time that ends with .123456."""
+    with pytest.raises(ValueError, match=f"would read {fraction} .* as a number of milliseconds"):
+        SimpleDateFormat("HH:mm:ss.SSS").parse(f"12:00:00.{fraction}")
+
+
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
+        ("ss.SSSSSS", "'SSSSSS' in 'ss.SSSSSS' would be a number of milliseconds"),
         ("YYYY-ww", "'Y' in 'YYYY-ww' is not honoured"),
         ("yyyy'T", "a quote at position 4 is not closed"),
         ("b", "'b' in"),

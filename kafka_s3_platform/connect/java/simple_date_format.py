@@ -2,7 +2,8 @@
 
 Source of the rules: the Java SE documentation of `java.text.SimpleDateFormat`, and observation of its lenient parsing.
 A number takes all digits, unless another number follows directly. A value beyond its range carries over to the next
-unit. Text after the end of the pattern is ignored.
+unit. Text after the end of the pattern is ignored. Unlike in Java, milliseconds of more than three digits are refused:
+they are a finer fraction of the second.
 """
 
 import calendar
@@ -47,6 +48,7 @@ _UNITS_MS = {
     "s": 1000,
     "S": 1,
 }
+_MS_DIGITS = 3
 _ZONE = re.compile(r"(?:GMT|UTC|UT|Z)?(?:([+-])(\d{1,2}):?(\d\d)?)?", re.IGNORECASE)
 
 
@@ -116,8 +118,14 @@ class SimpleDateFormat:
                 f"'{self.pattern}' reads '{text}' with a two-digit year, whose century Java takes from today's date; "
                 "use yyyy"
             )
+        number = int(digits["sign"] + digits["number"])
+        if letter == "S" and number and len(digits["number"]) > _MS_DIGITS:
+            raise ValueError(
+                f"'{self.pattern}' would read {digits['number']} in '{text}' as a number of milliseconds, which is a "
+                "fraction of a second"
+            )
         fields.pop(letter, None)
-        return int(digits["sign"] + digits["number"]), digits.end()
+        return number, digits.end()
 
     def _abuts(self, index: int) -> bool:
         """Return True if another number follows directly, so this one takes only the digits of its width."""
@@ -142,6 +150,8 @@ def _split_pattern(pattern: str) -> list[tuple[str, str]]:
             raise ValueError(
                 f"'{letter}' in '{pattern}' is not honoured; letters: {' '.join(sorted([*_NUMBERS, *'yLEaGzZX']))}"
             )
+        if letter == "S" and len(token[0]) > _MS_DIGITS:
+            raise ValueError(f"'{token[0]}' in '{pattern}' would be a number of milliseconds, no fraction; use SSS")
         literal = "'" if token[0] == "''" else token[0] if quoted is None else quoted.replace("''", "'")
         tokens.append((letter.replace("L", "M"), token[0]) if letter else ("", literal))
     return tokens
