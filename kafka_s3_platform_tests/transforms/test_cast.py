@@ -221,6 +221,19 @@ def test_unix_time_has_the_precision_asked_for_in_both_directions(
     assert converted(value, "unix", unix_precision=precision) == back
 
 
+@pytest.mark.parametrize(("short", "unit"), [("micros", "microseconds"), ("nanos", "nanoseconds")])
+@pytest.mark.parametrize("local", ["", "local-"])
+def test_timestamps_of_another_unit_than_the_precision_are_a_failure(local: str, short: str, unit: str) -> None:
+    """To Connect they are numbers, whose unit it takes from `unix.precision`."""
+    record = schema("R", optional("f", {"type": "long", "logicalType": f"{local}timestamp-{short}"}))
+    value = {"f": MS * {"micros": 1_000, "nanos": 1_000_000}[short]}
+    step = {"type": "TimestampConverter$Value", "target.type": "Timestamp", "field": "f"}
+    assert messages(apply(batch(payload([value], record)), a=step)) == [
+        f"the field holds {unit}; set unix.precision={unit}"
+    ]
+    assert converted(value, "Timestamp", record, field="f", unix_precision=unit) == {"f": MS}
+
+
 def test_nulls_stay_and_a_missing_field_stays_missing_without_a_schema() -> None:
     assert converted(None, "unix") is None
     assert converted({"a": 1}, "unix", field="f") == {"a": 1}

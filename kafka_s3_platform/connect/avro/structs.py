@@ -101,10 +101,12 @@ class EditableSchema:
 
     def find_logical_type(self, node: Any) -> str | None:
         """Return Date, Time, Timestamp, Decimal or None. AvroData treats other logical types as plain numbers."""
+        return _LOGICAL.get(self.read_logical_type(node))
+
+    def read_logical_type(self, node: Any) -> str:
+        """Return a node's logical type by its name in Avro, or an empty text if it has none, or is one of several."""
         inner, _ = self.split_optional(node)
-        if isinstance(inner, list):
-            return None
-        return _LOGICAL.get(self.find_definition(inner).get("logicalType", ""))
+        return "" if isinstance(inner, list) else str(self.find_definition(inner).get("logicalType", ""))
 
     def find_definition(self, node: Any) -> Mapping[str, Any]:
         """Return the definition of a node: the named type for a reference, {"type": "string"} for `string`."""

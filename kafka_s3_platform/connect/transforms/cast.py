@@ -205,6 +205,11 @@ ConvertTime = Callable[[Any], Any]
 
 TIMES_PURPOSE = "converting timestamp formats"
 TIME_NODES: Mapping[str, Any] = {"string": "string", "unix": "long", "Date": DATE, "Time": TIME, "Timestamp": TIMESTAMP}
+_UNITS = {
+    **dict.fromkeys(("timestamp-micros", "local-timestamp-micros"), "microseconds"),
+    **dict.fromkeys(("timestamp-nanos", "local-timestamp-nanos"), "nanoseconds"),
+}
+"""The units of Avro's timestamps that are plain numbers to Connect."""
 UNITS_PER_MS = {"nanoseconds": 1_000_000, "microseconds": 1000, "milliseconds": 1}
 
 
@@ -268,6 +273,9 @@ class TimestampConverter(Edit):
 
     def _compile_converter(self, avro: EditableSchema, node: Any) -> ConvertTime:
         """Compile a converter from times of a node's type to the target type. Null stays null."""
+        unit = _UNITS.get(avro.read_logical_type(node), self._precision)
+        if unit != self._precision:
+            raise DataError(f"the field holds {unit}; set unix.precision={unit}")
         reader = self._compile_reader(avro.find_logical_type(node) or avro.find_type(node))
         writer = self._compile_writer()
         return lambda value: None if value is None else writer(reader(value))
