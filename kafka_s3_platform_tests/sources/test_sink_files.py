@@ -413,6 +413,13 @@ def test_a_time_of_day_is_no_timestamp(tmp_path: Path) -> None:
         restored(tmp_path, *timed(5, "int time-millis"))
 
 
+def test_values_end_where_the_separator_of_their_file_begins(tmp_path: Path) -> None:
+    """A line break in the file itself, not its escape: Connect takes it as it is."""
+    keys = confluent("bytes", BYTES, BYTES) | {"format.bytearray.separator": "\r\n"}
+    found, _ = restored(tmp_path, keys, {"topics/t/partition=0/t+0+0000000010.bin": b"a\r\nb\nc\r\n"})
+    assert [row[3] for row in found] == [b"a", b"b\nc"]
+
+
 def test_objects_whose_values_tell_offsets_are_merged_by_them(tmp_path: Path) -> None:
     keys = confluent("json", STRING, JSON) | {"archive.source.offset.field": "id"}
     objects = {

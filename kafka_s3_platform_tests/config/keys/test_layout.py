@@ -131,6 +131,26 @@ def test_the_keys_of_a_format_are_honoured(load: Load) -> None:
     assert load({**JSON, "json.decimal.format": "numeric"}).config.layout.decimal_format == "NUMERIC"
 
 
+@pytest.mark.parametrize(
+    ("text", "separator"),
+    [("\r\n", "\r\n"), ("\n", "\n"), ("\t", "\t"), (" | ", " | "), (" ", " "), ("${env:TWO}", "\r\n"), ("", "\n")],
+)
+def test_blanks_of_a_separator_count_as_in_connect(load: Load, text: str, separator: str) -> None:
+    layout = load({**BYTES, "format.bytearray.separator": text}, {"TWO": "\r\n"}).config.layout
+    assert layout.bytes_separator == separator
+
+
+@pytest.mark.parametrize("text", ["", ".", " "])
+def test_objects_of_bytes_without_an_extension_are_asked_for_by_another_key(check: Check, text: str) -> None:
+    found = finding(check({**BYTES, "format.bytearray.extension": text}).findings, "format.bytearray.extension")
+    assert (found.support, "archive.key.extension=." in found.effect) == (Support.REFUSED, True)
+
+
+def test_an_empty_folder_is_the_buckets_root_as_in_connect(check: Check) -> None:
+    found = finding(check({**BYTES, "topics.dir": ""}).findings, "topics.dir")
+    assert (found.support, found.effect) == (Support.REFUSED, "the bucket's root is not usable; name a folder")
+
+
 def test_keys_and_headers_go_to_objects_of_their_own_with_their_formats_codecs(load: Load) -> None:
     keys = {**AVRO, "store.kafka.keys": True, "store.kafka.headers": True, "key.converter": "StringConverter"}
     layout = load(keys).config.layout

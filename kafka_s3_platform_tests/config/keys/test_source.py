@@ -201,6 +201,12 @@ def test_keys_of_writing_mean_nothing_to_a_source(check: Check) -> None:
     assert without == {"flush.size", "schema.compatibility", "s3.part.size"}
 
 
+def test_an_empty_folder_is_the_buckets_root_as_in_connect(load: Load) -> None:
+    keys = {**CLASS, "format.class": "ByteArrayFormat", **ASSUMED}
+    assert load({**keys, "topics.dir": ""}).config.layout.topics_dir == ""
+    assert load(keys).config.layout.topics_dir == "topics"
+
+
 def test_its_own_keys_are_honoured(load: Load) -> None:
     own = {
         "topics": "",

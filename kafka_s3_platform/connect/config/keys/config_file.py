@@ -77,7 +77,8 @@ class ConfigFile:
         else:
             self._aliases.setdefault(key.alias_of or name, name)
             try:
-                value = providers.replace(written).strip()
+                value = providers.replace(written)
+                value = value if key.keeps_blanks else value.strip() or key.blank
                 self._resolved[name] = SecretStr(value)
                 self._judge_value(key, name, value)
             except ValueError as err:

@@ -330,7 +330,9 @@ TOPICS_DIR = declare_setting(
     "topics_dir",
     "topics.dir",
     values.parse_folder_or_root,
-    "Folder of all objects. Slashes at both ends are removed. For a source connector, `/` is the root of the bucket.",
+    "Folder of all objects. Slashes at both ends are removed. For a source connector, `/` is the root of the bucket,"
+    " and so is an empty value, as in Connect.",
+    blank="/",
 )
 PREFIX = declare_key(
     "aws.s3.prefix",

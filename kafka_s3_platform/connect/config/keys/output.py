@@ -204,24 +204,36 @@ AIVEN_ENCODING: TypedKey[Encoding] = declare_setting(
     values.expect_one_of(get_args(Encoding)),
     "Aiven's key: `csv` needs `none` here.",
 )
+
+
+def _parse_bytes_extension(text: str) -> str:
+    """Parse the extension of objects of bytes. Raise ValueError if it is empty."""
+    if extension := values.parse_extension(text):
+        return extension
+    raise ValueError("is empty: for names without an extension, say archive.key.extension=. instead")
+
+
 BYTES_EXTENSION = declare_setting(
     LayoutSettings,
     "bytes_extension",
     "format.bytearray.extension",
-    values.parse_extension,
-    "Extension of `ByteArrayFormat`'s objects.",
+    _parse_bytes_extension,
+    "Extension of `ByteArrayFormat`'s objects. For none, set `archive.key.extension=.`.",
     shown=".bin",
+    blank=".",
 )
 BYTES_SEPARATOR = declare_setting(
     LayoutSettings,
     "bytes_separator",
     "format.bytearray.separator",
     values.unescape_java,
-    "Separator after each record of `ByteArrayFormat`. It may contain `\\n`, `\\r`, `\\t`, `\\\\` and `\\uXXXX`."
+    "Separator after each record of `ByteArrayFormat`. Blanks and line breaks around it count, as in Connect. It may"
+    " contain `\\n`, `\\r`, `\\t`, `\\\\` and `\\uXXXX`."
     " A record that contains the separator fails, because it would read back as two. `length`: four bytes before"
     " each record hold its length, instead of a separator. In a source's file, the key also allows raw bytes to"
     " be split at the separator.",
     shown="`\\n`",
+    keeps_blanks=True,
 )
 JSON_DECIMAL_FORMAT: TypedKey[Decimals] = declare_setting(
     LayoutSettings,

@@ -32,7 +32,8 @@ class Key:
 
     `neutral` are the values of an unsupported key that have no effect. They are accepted, so a file with Connect's
     defaults loads. `alias_of` is the key an alias stands for; the alias's value is read under this key's name. If
-    `for_sinks`, the key concerns the writing of objects, and means nothing to a source connector.
+    `for_sinks`, the key concerns the writing of objects, and means nothing to a source connector. If `keeps_blanks`,
+    the blanks around a value belong to it. An empty value means `blank`, which is empty for keys that are not set then.
     """
 
     name: str
@@ -42,6 +43,8 @@ class Key:
     neutral: tuple[str, ...] = ()
     alias_of: str | None = None
     for_sinks: bool = False
+    keeps_blanks: bool = False
+    blank: str = ""
 
     @property
     def is_family(self) -> bool:
@@ -97,14 +100,23 @@ class KeyTable:
 
 
 def declare_key(
-    name: str, parse: Callable[[str], T], doc: str, *, default: T, shown: str | None = None, for_sinks: bool = False
+    name: str,
+    parse: Callable[[str], T],
+    doc: str,
+    *,
+    default: T,
+    shown: str | None = None,
+    for_sinks: bool = False,
+    keeps_blanks: bool = False,
+    blank: str = "",
 ) -> TypedKey[T]:
     """Declare a key with its parser and its meaning. `shown` describes its default in the docs, in place of the value.
 
-    If `for_sinks`, the key concerns the writing of objects, and means nothing to a source connector.
+    The other arguments are those of `Key`.
     """
     text = _render_default(default) if shown is None else shown
-    return TypedKey(name, Support.HONOURED, doc, text, for_sinks=for_sinks, parse=parse, unset=default)
+    facts: dict[str, Any] = {"for_sinks": for_sinks, "keeps_blanks": keeps_blanks, "blank": blank}
+    return TypedKey(name, Support.HONOURED, doc, text, parse=parse, unset=default, **facts)
 
 
 def declare_setting(
@@ -116,10 +128,13 @@ def declare_setting(
     *,
     shown: str | None = None,
     for_sinks: bool = False,
+    keeps_blanks: bool = False,
+    blank: str = "",
 ) -> TypedKey[T]:
     """Declare the key of a field of settings. It has the field's default. `ConfigFile.fill` reads it."""
     default = settings.model_fields[field].default
-    key = declare_key(name, parse, doc, default=default, shown=shown, for_sinks=for_sinks)
+    facts: dict[str, Any] = {"for_sinks": for_sinks, "keeps_blanks": keeps_blanks, "blank": blank}
+    key = declare_key(name, parse, doc, default=default, shown=shown, **facts)
     _KEYS_OF.setdefault(settings, {})[field] = key
     return key
 
