@@ -199,6 +199,15 @@ def test_types_of_avro_are_written_as_connect_writes_them(value: Any, type_: Any
     assert line(value, type_) == expected
 
 
+@pytest.mark.parametrize("keys", [("null", None), ("a", "a")])
+def test_entries_of_a_map_that_would_get_one_name_fail(keys: tuple[str | None, ...]) -> None:
+    entry = {**MAP_ENTRY, "fields": [{"name": "key", "type": ["null", "string"]}, {"name": "value", "type": "int"}]}
+    entries = {"type": "array", "items": entry}
+    assert line([{"key": "a", "value": 1}, {"key": None, "value": 2}], entries) == '{"a":1,"null":2}'
+    with pytest.raises(UnwritableRecordsError, match="more than once"):
+        line([{"key": key, "value": 1} for key in keys], entries)
+
+
 @pytest.mark.parametrize(
     ("unscaled", "expected"), [(b"\x04\xd2", "12.34"), (b"\xfb\x2e", "-12.34"), (b"", "0.00"), (b"\x00\x01", "0.01")]
 )

@@ -12,7 +12,7 @@ from math import isfinite, isinf
 from typing import Any, Literal
 
 from kafka_s3_platform.connect.avro.connect_schema import ENTRY_NAME, NAMESPACE
-from kafka_s3_platform.connect.avro.json_values import require_exact
+from kafka_s3_platform.connect.avro.json_values import build_object, require_exact
 from kafka_s3_platform.connect.avro.schema import get_branch_name
 from kafka_s3_platform.connect.avro.values import AvroSchema, decode_decimal, shorten_float
 from kafka_s3_platform.core.model.connect import Schema
@@ -109,7 +109,9 @@ class PlainJson:
         key = self.compile(key_type) or _keep_value
         value = self.compile(value_type) or _keep_value
         if self._is_string(key_type):
-            return lambda entries: {e["key"] if e["key"] is not None else "null": value(e["value"]) for e in entries}
+            return lambda entries: build_object(
+                [("null" if e["key"] is None else e["key"], value(e["value"])) for e in entries]
+            )
         return lambda entries: [[key(e["key"]), value(e["value"])] for e in entries]
 
     def _is_string(self, node: Any) -> bool:
