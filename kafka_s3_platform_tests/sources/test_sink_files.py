@@ -413,6 +413,17 @@ def test_a_time_of_day_is_no_timestamp(tmp_path: Path) -> None:
         restored(tmp_path, *timed(5, "int time-millis"))
 
 
+def test_a_text_among_other_json_is_not_taken_for_base64(tmp_path: Path) -> None:
+    keys = confluent("json", STRING, BYTES) | {"behavior.on.error": "ignore"}
+    name = "topics/t/partition=0/t+0+0000000010.json"
+    for body, expected in (
+        (b'"AQI="\nnull\n{"a":1}\n', [b"\1\2", None]),
+        (b'{"a":1}\n"AQI="\n5\n', [b'{"a":1}', b"5"]),
+    ):
+        found, _ = restored(tmp_path, keys, {name: body})
+        assert [row[3] for row in found] == expected
+
+
 def test_values_end_where_the_separator_of_their_file_begins(tmp_path: Path) -> None:
     """A line break in the file itself, not its escape: Connect takes it as it is."""
     keys = confluent("bytes", BYTES, BYTES) | {"format.bytearray.separator": "\r\n"}

@@ -82,18 +82,30 @@ def parse_json_values(batches: Iterator[ReadBatch], depth: int) -> Iterator[Read
 
 
 def decode_base64_lines(batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
-    """Decode lines from base64, in which sinks write bytes in JSON. Lines that are not base64 are `bad`."""
+    """Decode lines from base64, in which sinks write bytes in JSON. Lines that are not base64 are `bad`.
+
+    An object of other JSON is returned unchanged. It is no sink's of bytes, so texts in it are not base64: a line of
+    the other kind than the first one is `bad`.
+    """
     at = 0
+    are_texts: bool | None = None
     for batch in batches:
         values = list[bytes | None]()
         bad = dict(batch.bad)
         for row, line in enumerate(pa.array(batch.value.raw).to_pylist()):
             values.append(None)
-            if row not in bad:
-                try:
-                    values[row] = decode_text_bytes(line)
-                except ValueError as err:
-                    bad[row] = f"line {at + row + 1}: is {err}"
+            if row in bad or line == _NULL:
+                continue
+            is_text = line.lstrip().startswith(b'"')
+            are_texts = is_text if are_texts is None else are_texts
+            try:
+                if is_text is not are_texts:
+                    raise ValueError(
+                        "a text of base64 or other JSON, but the first value is not: name the sink's converter"
+                    )
+                values[row] = decode_text_bytes(line)
+            except ValueError as err:
+                bad[row] = f"line {at + row + 1}: is {err}"
         yield replace(batch, value=build_bytes_payload(pa.array(values, pa.binary())), bad=bad)
         at += len(batch)
 
