@@ -74,6 +74,12 @@ def test_what_aivens_sink_does_and_this_does_not_is_refused_by_name(
         load({**AIVEN, **keys})
 
 
+def test_aivens_files_of_any_number_of_records_have_no_flush_size(load: Load) -> None:
+    assert load({**AIVEN, "file.max.records": 0}).config.layout.flush_size is None
+    with pytest.raises(ConfigError, match=r"flush\.size: 0 is not between 1 and"):
+        load({"flush.size": 0})
+
+
 def test_aivens_csv_of_values_alone_is_lines_of_bytes(load: Load) -> None:
     keys = {**AIVEN, "format.output.type": "csv", "format.output.fields.value.encoding": "none"}
     layout = load({**keys, "value.converter": "ByteArrayConverter", "value.converter.schemas.enable": ""}).config.layout

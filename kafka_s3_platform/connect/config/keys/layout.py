@@ -372,8 +372,10 @@ def _read_rotation(file: ConfigFile, dialect: Dialect, partitioner: str) -> dict
     if interval_ms and partitioner in {"Default", "Field"}:
         file.ignore(ROTATION.name, f"{partitioner}Partitioner has no times, as in Connect.")
         interval_ms = None
+    # To Aiven's sink, 0 means any number of records.
+    is_unbounded = dialect.name == "aiven" and file.text(FLUSH_SIZE.name) == "0"
     return {
-        "flush_size": file.value_or(FLUSH_SIZE, dialect.flush_size),
+        "flush_size": None if is_unbounded else file.value_or(FLUSH_SIZE, dialect.flush_size),
         "rotate_interval_ms": interval_ms,
         "rotate_schedule_interval_ms": _read_rotation_key(file, dialect, SCHEDULE),
     }
