@@ -134,6 +134,22 @@ def test_times_of_1970_are_no_milliseconds(tmp_path: Path, times: list[int], is_
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "keys", "is_doubted"),
+    [
+        (b"a\r\nb\r\n", {}, True),
+        (b"a\r\nb\n", {}, False),
+        (b"a\r\nb\r\n", {"format.bytearray.separator": "\\n"}, False),
+        (b"a\r\nb\r\n", {"format.bytearray.separator": "\\r\\n"}, False),
+    ],
+)
+def test_values_that_all_end_with_a_carriage_return_are_a_doubt(
+    tmp_path: Path, body: bytes, keys: Keys, is_doubted: bool
+) -> None:
+    found = doubts_of(tmp_path, confluent("bytes", BYTES, BYTES) | keys, {"topics/t/partition=0/t+0+10.bin": body})
+    assert ["every value ends with a carriage return" in doubt for doubt in found] == [True] * is_doubted
+
+
 @pytest.mark.parametrize("unit", [1_000, 1_000_000])
 def test_times_of_far_years_are_no_milliseconds(tmp_path: Path, unit: int) -> None:
     body = b'{"at":%d}\n' % (1_767_225_600_000 * unit)

@@ -439,6 +439,9 @@ class ForeignStream:
             self.report.position_count += positions
             self.report.unnamed_count += positions if item.place is None else 0
             self.report.tombstone_count += batch.num_rows if item.is_tombstone else 0
+            if self._config.layout.format == "bytes":
+                ends_in_return = pc.ends_with(batch.records.column("value"), pattern=b"\r")
+                self.report.return_count += pc.sum(ends_in_return).as_py() or 0
             yield self._count_records(batch)
 
     def _select_records(self, item: ForeignObject, read_batch: ReadBatch) -> ConnectBatch:

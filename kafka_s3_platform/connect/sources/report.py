@@ -140,7 +140,8 @@ class ReadReport:
     `position_count` records have no proven offset. For `unnamed_count` of these, not even the object's name has one.
     `gaps` are holes between objects; the list may be cut, but `gap_count` is complete. `disordered` are sentences about
     overlapping objects, whose records are in an unknown order; this list may be cut too. Before `unordered_count`
-    objects, some offsets are missing, or are in another folder's object, after records that come later.
+    objects, some offsets are missing, or are in another folder's object, after records that come later. `return_count`
+    values of bytes end with a carriage return.
     """
 
     record_count: int = 0
@@ -156,6 +157,7 @@ class ReadReport:
     unnamed_object_count: int = 0
     newest: int = NO_TIMESTAMP
     empty_count: int = 0
+    return_count: int = 0
     ends_open: Mapping[str, bool] = field(default_factory=dict)
     skipped_objects: list[str] = field(default_factory=list)
     skipped_records: list[str] = field(default_factory=list)
@@ -220,12 +222,18 @@ class ReadReport:
         """Yield doubts about records that were split at separators."""
         if config.layout.format != "bytes" or config.layout.bytes_separator == "length":
             return
-        is_sure = not self.unnamed_count or (config.source or SourceSettings()).separator_is_named
+        is_named = (config.source or SourceSettings()).separator_is_named
+        is_sure = not self.unnamed_count or is_named
         yield (str if is_sure else DoubtNote)(
             "records were split at their separator: that none held it itself, and that the last one of an object"
             " without one at its end is complete, cannot be proven; if no value holds one, set"
             " format.bytearray.separator"
         )
+        if not is_named and 0 < self.return_count == self.record_count - self.tombstone_count:
+            yield DoubtNote(
+                "every value ends with a carriage return, as if the separator were one and a line feed: set"
+                " format.bytearray.separator to \\r\\n if it was, and to \\n if it was not"
+            )
         closed_count = sum(not is_open for is_open in self.ends_open.values())
         if 0 < closed_count < len(self.ends_open):
             yield DoubtNote(
