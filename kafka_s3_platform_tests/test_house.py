@@ -23,7 +23,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "cli": (5_490, 39),
     "connect": (150, 2),
     "connect/avro": (2_870, 14),
-    "connect/config": (7_840, 28),
+    "connect/config": (7_850, 28),
     "connect/converters": (4_510, 19),
     "connect/defs": (640, 6),
     "connect/formats": (2_540, 13),

@@ -133,7 +133,16 @@ def test_the_keys_of_a_format_are_honoured(load: Load) -> None:
 
 @pytest.mark.parametrize(
     ("text", "separator"),
-    [("\r\n", "\r\n"), ("\n", "\n"), ("\t", "\t"), (" | ", " | "), (" ", " "), ("${env:TWO}", "\r\n"), ("", "\n")],
+    [
+        ("\r\n", "\r\n"),
+        ("\n", "\n"),
+        ("\t", "\t"),
+        (" | ", " | "),
+        (" ", " "),
+        (" length ", "length"),
+        ("${env:TWO}", "\r\n"),
+        ("", "\n"),
+    ],
 )
 def test_blanks_of_a_separator_count_as_in_connect(load: Load, text: str, separator: str) -> None:
     layout = load({**BYTES, "format.bytearray.separator": text}, {"TWO": "\r\n"}).config.layout

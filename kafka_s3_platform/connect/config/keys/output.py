@@ -222,11 +222,18 @@ BYTES_EXTENSION = declare_setting(
     shown=".bin",
     blank=".",
 )
+
+
+def _parse_separator(text: str) -> str:
+    """Parse a separator, or the word `length`, around which blanks do not count."""
+    return "length" if text.strip() == "length" else values.unescape_java(text)
+
+
 BYTES_SEPARATOR = declare_setting(
     LayoutSettings,
     "bytes_separator",
     "format.bytearray.separator",
-    values.unescape_java,
+    _parse_separator,
     "Separator after each record of `ByteArrayFormat`. Blanks and line breaks around it count, as in Connect. It may"
     " contain `\\n`, `\\r`, `\\t`, `\\\\` and `\\uXXXX`."
     " A record that contains the separator fails, because it would read back as two. `length`: four bytes before"
