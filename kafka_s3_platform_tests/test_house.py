@@ -33,7 +33,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "connect/registries": (660, 4),
     "connect/restore": (2_190, 11),
     "connect/segments": (350, 4),
-    "connect/sources": (2_710, 10),
+    "connect/sources": (2_720, 10),
     "connect/transforms": (1_790, 8),
     "core": (990, 14),
     "core/archive": (3_330, 14),

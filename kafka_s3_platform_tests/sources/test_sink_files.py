@@ -424,6 +424,22 @@ def test_a_text_among_other_json_is_not_taken_for_base64(tmp_path: Path) -> None
         assert [row[3] for row in found] == expected
 
 
+@pytest.mark.parametrize("encoding", ["none", "base64"])
+def test_the_report_says_that_line_breaks_divide_values_of_csv(tmp_path: Path, encoding: str) -> None:
+    keys = aiven("csv", BYTES, BYTES, format_output_fields="key,value", format_output_fields_value_encoding=encoding)
+    found, notes = restored(tmp_path, keys, {"topics/t-0-10": b"aw==,YQ==\nYWJj,eHl6"})
+    assert [row[2] for row in found] == [b"k", b"abc"]
+    assert any("that held a line break was read as several" in note for note in notes) == (encoding == "none")
+
+
+@pytest.mark.parametrize("value", [b'{"a":1}', b"5", b"true"])
+def test_json_is_no_bytes_of_aivens_sink(tmp_path: Path, value: bytes) -> None:
+    keys = aiven("jsonl", BYTES, BYTES, format_output_fields="value,offset")
+    lines = b'{"offset":10,"value":%s}\n{"offset":11,"value":"AQI="}' % value
+    with pytest.raises(IntegrityError, match=r"its value is no text of base64: name the value\.converter"):
+        restored(tmp_path, keys, {"topics/t-0-10": lines})
+
+
 def test_values_end_where_the_separator_of_their_file_begins(tmp_path: Path) -> None:
     """A line break in the file itself, not its escape: Connect takes it as it is."""
     keys = confluent("bytes", BYTES, BYTES) | {"format.bytearray.separator": "\r\n"}

@@ -171,6 +171,8 @@ class AivenReader:
         if text == b"null":
             return None
         if name in self._settings.base64:
+            if not text.lstrip().startswith(b'"'):
+                raise ValueError(f"its {name} is no text of base64: name the {name}.converter that the sink had")
             return decode_text_bytes(text)
         return text
 

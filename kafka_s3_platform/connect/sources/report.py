@@ -220,9 +220,12 @@ class ReadReport:
 
     def _describe_pieces(self, config: ConnectorConfig) -> Iterator[str]:
         """Yield doubts about records that were split at separators."""
+        source = config.source or SourceSettings()
+        if config.layout.format == "aiven.csv" and source.value_encoding == "none" and "value" in source.fields:
+            yield "values were read as they are, and not from base64: one that held a line break was read as several"
         if config.layout.format != "bytes" or config.layout.bytes_separator == "length":
             return
-        is_named = (config.source or SourceSettings()).separator_is_named
+        is_named = source.separator_is_named
         is_sure = not self.unnamed_count or is_named
         yield (str if is_sure else DoubtNote)(
             "records were split at their separator: that none held it itself, and that the last one of an object"
