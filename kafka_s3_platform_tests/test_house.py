@@ -34,7 +34,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "connect/restore": (2_190, 11),
     "connect/segments": (350, 4),
     "connect/sources": (2_720, 10),
-    "connect/transforms": (1_790, 8),
+    "connect/transforms": (1_800, 8),
     "core": (990, 14),
     "core/archive": (3_330, 14),
     "core/codecs": (680, 4),

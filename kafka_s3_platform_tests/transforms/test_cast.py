@@ -50,6 +50,7 @@ def cast(value: Any, type_: str) -> Any:
         ("TRUE", "boolean", True),
         ("yes", "boolean", False),
         (12, "string", "12"),
+        (2**64, "string", "18446744073709551616"),
         (True, "string", "true"),
         (1.0, "string", "1.0"),
         (1e7, "string", "1.0E7"),
@@ -67,6 +68,8 @@ def test_values_without_a_schema_are_cast_as_java_casts_them(value: Any, type_: 
     ("value", "type_", "said"),
     [
         ("128", "int8", "Value (128) was out of range for requested data type"),
+        (2**63, "int64", "9223372036854775808 has more than 64 bits"),
+        (-(2**63) - 1, "int8", "-9223372036854775809 has more than 64 bits"),
         ("1.5", "int32", "Value (1.5) was out of range for requested data type"),
         (" 5 ", "int64", "Value ( 5 ) was out of range for requested data type"),
         ("x", "float64", "Value (x) was out of range for requested data type"),

@@ -132,8 +132,15 @@ def _keep_null(cast: Caster) -> Caster:
     return lambda value: None if value is None else cast(value)
 
 
+def _narrow_int(value: int, bits: int) -> int:
+    """Keep the low bits of a whole number. Raise DataError if it has more than 64 bits, as JSON's numbers may have."""
+    if not -(2**63) <= value < 2**63:
+        raise DataError(f"{value!s:.100} has more than 64 bits")
+    return wrap_int(value, bits)
+
+
 _INTEGER_CASTS: Mapping[str, Callable[[Any, int], int]] = {
-    "integer": wrap_int,
+    "integer": _narrow_int,
     "float": truncate_float,
     "boolean": lambda value, _bits: int(value),
     "string": parse_java_int,
