@@ -26,7 +26,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "connect/config": (7_850, 28),
     "connect/converters": (4_510, 19),
     "connect/defs": (640, 6),
-    "connect/formats": (2_540, 13),
+    "connect/formats": (2_550, 13),
     "connect/java": (390, 3),
     "connect/layouts": (470, 5),
     "connect/partitioners": (260, 2),

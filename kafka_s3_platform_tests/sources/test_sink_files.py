@@ -408,6 +408,13 @@ def timed(number: int, type_: str) -> tuple[dict[str, str], dict[str, bytes]]:
     return keys, {"topics/t/partition=0/t+0+0000000010.avro": sink.getvalue()}
 
 
+def test_a_text_without_an_offset_is_a_time_of_the_files_timezone(tmp_path: Path) -> None:
+    keys = confluent("json", STRING, JSON) | {"archive.source.timestamp.field": "at", "timezone": "Europe/Paris"}
+    lines = b'{"at":"2020-07-01T02:00:00"}\n{"at":"2020-07-01T00:00:00Z"}\n'
+    found, _ = restored(tmp_path, keys, {"topics/t/partition=0/t+0+0000000010.json": lines})
+    assert [row[1] for row in found] == [1_593_561_600_000] * 2
+
+
 def test_a_time_of_day_is_no_timestamp(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the field in\.at holds time-millis"):
         restored(tmp_path, *timed(5, "int time-millis"))

@@ -21,13 +21,20 @@ from kafka_s3_platform.core.model.times import EPOCH, ONE_MS
 ReadTime = Callable[[Any], int | None]
 
 
-def convert_to_ms(value: Any) -> int | None:
-    """Return the epoch milliseconds of an ISO 8601 text, or of a number of them. Raise ValueError for other values."""
+def convert_to_ms(value: Any, zone: ZoneInfo | None = None) -> int | None:
+    """Return the epoch milliseconds of an ISO 8601 text, or of a number of them. A text without an offset is in `zone`.
+
+    Raises ValueError for other values, and for a text without an offset if there is no zone.
+    """
     if value is None or isinstance(value, int):
         return value
     if isinstance(value, str) and value.lstrip("-").isdecimal():
         return int(value)
     moment = msgspec.convert(value, datetime)
+    if moment.tzinfo is None:
+        if zone is None:
+            raise ValueError(f"has the time {value!s:.40} without an offset from UTC")
+        moment = moment.replace(tzinfo=zone)
     return (moment - EPOCH) // ONE_MS
 
 
@@ -43,7 +50,7 @@ def compile_time_reader(schema: Schema, path: Sequence[str], timezone: str) -> R
 
     def read_time(value: Any) -> int | None:
         times = convert_logical_times(np.array([value], np.int64), logical, zone) if type(value) is int else None
-        return convert_to_ms(value) if times is None else int(times[0])
+        return convert_to_ms(value, zone) if times is None else int(times[0])
 
     return read_time
 
@@ -63,7 +70,7 @@ def read_offset_fields(batches: Iterator[ReadBatch], settings: SourceSettings, t
         offsets = batch.offsets if offset is None else _read_numbers(batch, "offset", offset, int, bad)
         times = batch.timestamps
         if timestamp is not None:
-            read_time: ReadTime = convert_to_ms
+            read_time: ReadTime = partial(convert_to_ms, zone=ZoneInfo(timezone))
             if batch.value.schemas:
                 read_time = compile_time_reader(batch.value.schemas[0], timestamp.split("."), timezone)
             times = _read_numbers(batch, "timestamp", timestamp, partial(_read_time, read_time), bad)

@@ -141,7 +141,7 @@ SOURCE_TIMESTAMP_FIELD = declare_setting(
     "archive.source.timestamp.field",
     _parse_path,
     "Field that holds the timestamp, as epoch ms or ISO 8601: `metadata.timestamp` in Lenses' envelope. Avro and"
-    " Parquet tell other units, dates and local times, which are those of `timezone`.",
+    " Parquet tell other units, dates and local times. These, and texts without an offset, are of `timezone`.",
 )
 THAW_TIER: TypedKey[ThawTier] = declare_setting(
     SourceSettings,
