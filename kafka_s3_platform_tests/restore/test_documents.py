@@ -33,7 +33,7 @@ from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 from kafka_s3_platform.core.restore.verify.read_back import MAPPING_SCHEMA
 from kafka_s3_platform.core.store.objects import ObjectStore
-from kafka_s3_platform.operate.groups.group_offsets import read_runs
+from kafka_s3_platform.operate.groups.group_offsets import read_finished_restore, read_runs
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.hostile.containers import footer_of
 from kafka_s3_platform_tests.kafka.topics import values
@@ -77,6 +77,24 @@ def test_each_document_has_a_key_of_its_own() -> None:
     }
     assert documents.stream(3, "a.json").checkpoint == "topics/_restore/incident.7/a.json/3.json"
     assert RestoreDocuments.of_plan(documents.plan) == documents
+
+
+def test_an_id_is_reserved_in_the_buckets_of_all_connectors_of_its_restore(archive: ConnectorConfig) -> None:
+    first, second, third = (own_restores(archive).model_copy(update={"name": name}) for name in ("c", "d", "e"))
+
+    def together(*configs: ConnectorConfig) -> ArchiveSource:
+        given: dict[str, Any] = {"to_topic": "copy", "restore_id": "r", "run_id": "x"}
+        requests = [RestoreRequest(config, config.topics[0], **given) for config in configs]
+        return ArchiveSource(requests[0], tuple(requests))
+
+    for _ in range(2):  # a run that is killed before it stores its plan claims again
+        together(first, second).make_plan(InProcessRunner()).claim()
+    refusal = "restore id r was begun with connector c first .* Name that connector first"
+    with pytest.raises(PreflightError, match=refusal):
+        restored(second)
+    with pytest.raises(PreflightError, match=refusal):
+        together(third, second).make_plan(InProcessRunner())
+    assert read_finished_restore(second, "r") is None, "groups looks for the first connector's"
 
 
 @pytest.mark.parametrize(("said", "found"), [(2, "format 2"), (None, "no format")])

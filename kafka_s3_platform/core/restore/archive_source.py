@@ -1,10 +1,11 @@
 """Our own archive as the source of a restore: planned from its index, and checked before the first record is sent."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kafka_s3_platform.core.errors import MissingTopicError, PermanentError, PlatformError, PreflightError
+from kafka_s3_platform.core.errors import MissingTopicError, PermanentError, PlatformError
 from kafka_s3_platform.core.extensions import load_extension, load_extensions
 from kafka_s3_platform.core.kafka.producer import count_timestamp_zero
 from kafka_s3_platform.core.restore.filters.stage import FilteredStream, check_filter
@@ -22,9 +23,11 @@ from kafka_s3_platform.core.restore.request import RecordFilter, RestoreRequest
 from kafka_s3_platform.core.restore.restore_source import NewPlan
 from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
 from kafka_s3_platform.core.restore.source.archive_stream import StreamTask, describe_differences, make_archive_stream
-from kafka_s3_platform.core.restore.source.base import UNSENDABLE_TIMESTAMP, StreamFacts, TargetPlan
+from kafka_s3_platform.core.restore.source.base import UNSENDABLE_TIMESTAMP, PlanPointer, StreamFacts, TargetPlan
+from kafka_s3_platform.core.restore.source.terms import hash_place
 from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan, join_plans
 from kafka_s3_platform.core.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.core.store.errors import NotFoundError, PreconditionError
 from kafka_s3_platform.core.store.index import ConnectorIndex, TopicIndex, collect_object_keys
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.core.text import count_noun
@@ -220,18 +223,40 @@ class ArchiveSource:
             raise errors[0]
         skipped = [err for err in errors if isinstance(err, MissingTopicError) and self.request.topics_regex]
         refusals = tuple(make_refusal(err.text) for err in errors if err not in skipped)
-        return NewPlan(join_plans(self.request, plans, [err.text for err in skipped]), findings=refusals)
+        plan = join_plans(self.request, plans, [err.text for err in skipped])
+        return NewPlan(plan, claim=self._claim_other_places, findings=refusals)
 
     def _refuse_begun_elsewhere(self) -> None:
         """Refuse an id that was begun with another connector first: all would be sent again beside what it has sent."""
-        for request in {request.config.name: request for request in self.topics}.values():
-            store = ObjectStore(request.config.restore_store)
-            if store.head(request.documents.plan) is not None:
-                raise PreflightError(
-                    f"restore id {request.restore_id} was begun with connector {request.config.name} first "
-                    f"({store.uri(request.documents.plan)}). Name that connector first to go on, or take another "
-                    f"restore id"
-                )
+        for connector, (store, key) in self._list_other_places().items():
+            try:
+                content = store.get(key)
+            except NotFoundError:
+                continue
+            # An earlier run of this restore may have been killed between its claim and its plan.
+            if content != self._pointer.to_json():
+                pointer = PlanPointer.from_json(content, key) or PlanPointer(connector, store.uri(key))
+                raise pointer.make_refusal(self.request.restore_id)
+
+    def _claim_other_places(self) -> None:
+        """Reserve the restore id in the buckets of the other connectors, where none but this restore may use it."""
+        for store, key in self._list_other_places().values():
+            with suppress(PreconditionError):
+                store.put_new(key, self._pointer.to_json())
+        self._refuse_begun_elsewhere()
+
+    @property
+    def _pointer(self) -> PlanPointer:
+        """The pointer to the plan of this restore."""
+        config = self.request.config
+        uri = ObjectStore(config.restore_store).uri(self.request.documents.plan)
+        return PlanPointer(config.name, uri, hash_place(config))
+
+    def _list_other_places(self) -> dict[str, tuple[ObjectStore, str]]:
+        """Map each connector with other restore documents than the first one to the key that its plan would have."""
+        place = hash_place(self.request.config)
+        requests = {r.config.name: r for r in self.topics if hash_place(r.config) != place}
+        return {name: (ObjectStore(r.config.restore_store), r.documents.plan) for name, r in requests.items()}
 
     def plan_targets(self, plan: TopicsPlan) -> tuple[TargetPlan, ...]:
         """Return the target of each topic."""

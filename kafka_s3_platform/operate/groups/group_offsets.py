@@ -24,6 +24,7 @@ from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.restore.documents import RestoreDocuments, parse_table
 from kafka_s3_platform.core.restore.request import RestoreReport
 from kafka_s3_platform.core.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.core.restore.source.base import BegunElsewhereError
 from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 from kafka_s3_platform.core.restore.verify.read_back import MAPPING_SCHEMA, Runs
 from kafka_s3_platform.core.store.errors import NotFoundError
@@ -272,7 +273,7 @@ def read_finished_restore(config: ConnectorConfig, restore_id: str) -> tuple[Top
     documents = RestoreDocuments(config.archive.restore_dir, restore_id)
     try:
         plan = TopicsPlan.from_json(store.get(documents.plan), documents.plan)
-    except NotFoundError:
+    except (NotFoundError, BegunElsewhereError):
         return None
     except PreflightError as err:
         raise ConfigError(

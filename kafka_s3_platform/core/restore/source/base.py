@@ -18,7 +18,13 @@ from kafka_s3_platform.core.errors import IntegrityError, PreflightError
 from kafka_s3_platform.core.model.connect import ConnectBatch
 from kafka_s3_platform.core.model.gaps import MissingRecords
 from kafka_s3_platform.core.model.segment import BadObject, TopicAcl
-from kafka_s3_platform.core.restore.documents import PLAN_FORMAT, hash_document, parse_document, read_header
+from kafka_s3_platform.core.restore.documents import (
+    PLAN_FORMAT,
+    RestoreDocuments,
+    hash_document,
+    parse_document,
+    read_header,
+)
 from kafka_s3_platform.core.restore.request import ReadFacts, RestoreRequest
 from kafka_s3_platform.core.restore.source.terms import RequestFacts, check_plan_field, check_plan_place, check_terms
 from kafka_s3_platform.core.store.objects import ObjectStore
@@ -257,6 +263,42 @@ class RecordStream(ABC):
         """Read everything to find the bad objects. Each `why` includes the restore's treatment of the object."""
 
 
+class BegunElsewhereError(PreflightError):
+    """A restore with this id was begun with another connector first, and its plan is in that connector's bucket."""
+
+
+@dataclass(frozen=True)
+class PlanPointer:
+    """The document at the key of a plan in the buckets of a restore's other connectors, to reserve its id there.
+
+    `connector` is the first one. Its plan is the object `plan`, and `place` is the `hash_place` of its documents.
+    """
+
+    kind: ClassVar[str] = "a restore begun with another connector"
+
+    connector: str
+    plan: str
+    place: str = ""
+
+    def to_json(self) -> bytes:
+        """Write the pointer, its format and its kind."""
+        return json.dumps({"format": PLAN_FORMAT, "kind": self.kind} | asdict(self), indent=1).encode()
+
+    def make_refusal(self, restore_id: str) -> BegunElsewhereError:
+        """Make the error for a request whose first connector is another one."""
+        return BegunElsewhereError(
+            f"restore id {restore_id} was begun with connector {self.connector} first ({self.plan}). Name that "
+            f"connector first, and the same others, to go on, or take another restore id"
+        )
+
+    @classmethod
+    def from_json(cls, content: bytes, key: str) -> Self | None:
+        """Read a pointer. Return None if the document is a plan. Raises IntegrityError if it is neither."""
+        if read_header(content, key, "restore plan", PLAN_FORMAT).kind != cls.kind:
+            return None
+        return parse_document(content, cls, key)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RestorePlan:
     """The plan of a restore as the bucket stores it. A subclass has the objects of one kind of source.
@@ -298,8 +340,11 @@ class RestorePlan:
 
         Raises:
             IntegrityError: the plan has another format, or somebody changed it.
+            BegunElsewhereError: it is no plan, but a pointer to one.
             PreflightError: the plan is of another kind.
         """
+        if (pointer := PlanPointer.from_json(content, key)) is not None:
+            raise pointer.make_refusal(RestoreDocuments.of_plan(key).restore_id)
         header = read_header(content, key, "restore plan", PLAN_FORMAT)
         if header.kind != cls.kind:
             raise PreflightError(
