@@ -31,7 +31,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "connect/layouts": (470, 5),
     "connect/partitioners": (260, 2),
     "connect/registries": (660, 4),
-    "connect/restore": (2_190, 11),
+    "connect/restore": (2_220, 11),
     "connect/segments": (350, 4),
     "connect/sources": (2_720, 10),
     "connect/transforms": (1_800, 8),

@@ -28,7 +28,8 @@ from kafka_s3_platform.connect.restore.outgoing.values import Rewritten, Values
 from kafka_s3_platform.connect.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
 from kafka_s3_platform.core.config.settings import ConverterSettings, RecordSettings, RegistrySettings
 from kafka_s3_platform.core.errors import IntegrityError, PreflightError
-from kafka_s3_platform.core.model.schema import ArchivedSchema
+from kafka_s3_platform.core.model.schema import ArchivedSchema, SubjectVersion
+from kafka_s3_platform.core.model.schema import SchemaReference as ArchivedReference
 from kafka_s3_platform.core.model.state import IndexState
 from kafka_s3_platform.core.restore.outgoing.sent import SchemaMapping, ValueSettings
 from kafka_s3_platform.core.restore.preflight.checks import Target
@@ -42,6 +43,7 @@ from kafka_s3_platform.operate.local.stack import start_registry
 from kafka_s3_platform_tests.archive.values import avro
 from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.converters.small_registry import SmallRegistry
+from kafka_s3_platform_tests.registries.importing_registry import ImportingRegistry
 from kafka_s3_platform_tests.restore.example_schemas import AN_ORDER, ORDER_SCHEMA
 from kafka_s3_platform_tests.restore.plans import plan, report, request
 from kafka_s3_platform_tests.restore.records import applied, records
@@ -219,6 +221,33 @@ def test_a_reference_that_was_not_archived_is_refused(both: Registries) -> None:
     rows = [s for s in given.archived([old]) if s.schema_id == old]
     with pytest.raises(IntegrityError, match=f"refers to shop.User .*user-of-{both.topic}"):
         map_schemas(given.target, rows, given.source, given.topic, given.to_topic)
+
+
+def of_context(*references: ArchivedReference) -> tuple[RecordSettings, list[ArchivedSchema]]:
+    """An order and a user as a registry's context `.x` gives them: with full names, and references as sent to it."""
+    url = "http://127.0.0.1:1/contexts/.x"
+    user = ArchivedSchema(url, 1, "AVRO", USER, (SubjectVersion(":.x:user", 1, None),))
+    order = ArchivedSchema(url, 2, "AVRO", ORDER, (SubjectVersion(":.x:orders-value", 1, None),), references)
+    return RecordSettings(value=ConverterSettings(format="AVRO", registry=RegistrySettings(url=url))), [user, order]
+
+
+@pytest.mark.parametrize("subject", ["user", ":.x:user"])
+def test_subjects_of_a_context_go_to_the_context_that_the_target_s_url_names(subject: str) -> None:
+    source, archived_schemas = of_context(ArchivedReference("shop.User", subject, 1, 1))
+    with running(ImportingRegistry()) as registry:
+        target = RegistrySettings(url=registry.endpoint)
+        found = map_schemas(target, archived_schemas, source, "orders", "copy")
+        assert registry.versions.keys() == {("user", 1), ("copy-value", 1)}
+        ids = {1: registry.versions["user", 1]["id"], 2: registry.versions["copy-value", 1]["id"]}
+        assert found.value_ids == ids
+
+
+def test_a_reference_to_another_context_is_refused_before_anything_is_registered() -> None:
+    source, archived_schemas = of_context(ArchivedReference("shop.User", ":.shared:user", 1, 1))
+    with running(ImportingRegistry()) as registry:
+        with pytest.raises(PreflightError, match=r"refers to shop.User .*:.shared:user\), which .* another context"):
+            map_schemas(RegistrySettings(url=registry.endpoint), archived_schemas, source, "orders", "copy")
+        assert registry.writes == []
 
 
 def test_a_subject_with_schemas_keeps_its_mode_and_refuses_what_does_not_fit(both: Registries) -> None:

@@ -12,6 +12,7 @@ from kafka_s3_platform.connect.converters.registry import (
     Registry,
     open_registry,
 )
+from kafka_s3_platform.connect.converters.registry_contents import find_context, qualify_subject
 from kafka_s3_platform.core.config.settings import RecordSettings, RegistrySettings
 from kafka_s3_platform.core.errors import IntegrityError, PreflightError
 from kafka_s3_platform.core.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
@@ -51,7 +52,8 @@ def map_schemas(
         to_topic: the topic to restore the records to.
 
     Raises:
-        PreflightError: a subject of the target does not allow an archived schema.
+        PreflightError: a subject of the target does not allow an archived schema, or a schema refers to one of another
+            context.
         IntegrityError: a schema refers to one that was not archived.
         RegistryUnavailableError, AuthorizationError: the registry does not answer, or refuses.
     """
@@ -75,7 +77,34 @@ def map_schemas(
 def _index_schemas(archived: Sequence[ArchivedSchema], url: str) -> dict[int, ArchivedSchema]:
     """Index schemas by id. Those of the registry at `url` win. Others count too, since a registry may move."""
     others = {s.schema_id: s for s in archived if s.registry_url != url}
-    return others | {s.schema_id: s for s in archived if s.registry_url == url}
+    schemas = others | {s.schema_id: s for s in archived if s.registry_url == url}
+    return {schema_id: _strip_context(schema) for schema_id, schema in schemas.items()}
+
+
+def _strip_context(schema: ArchivedSchema) -> ArchivedSchema:
+    """Return the schema with its subjects' names inside of their context, which the URL of its registry has named.
+
+    The URL of the target's registry names the context there, if any.
+
+    Raises:
+        PreflightError: it refers to a schema of another context. The archive has none of these, as each context has ids
+            of its own.
+    """
+    referrer = schema.subjects[0].subject if schema.subjects else ""
+    context = find_context(referrer)
+    prefix = f":{context}:"
+    references: list[SchemaReference] = []
+    for reference in schema.schema_references:
+        subject = qualify_subject(reference.subject, referrer)
+        if find_context(subject) != context:
+            raise PreflightError(
+                f"schema {schema.schema_id} of {schema.registry_url} refers to {reference.name} (version "
+                f"{reference.version} of {subject}), which belongs to another context of that registry. "
+                f"The archive of a topic has the schemas of one context only: restore without mapping schema ids"
+            )
+        references.append(replace(reference, subject=subject.removeprefix(prefix)))
+    subjects = tuple(replace(place, subject=place.subject.removeprefix(prefix)) for place in schema.subjects)
+    return replace(schema, subjects=subjects, schema_references=tuple(references))
 
 
 @dataclass
