@@ -35,7 +35,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "connect/segments": (350, 4),
     "connect/sources": (2_720, 10),
     "connect/transforms": (1_800, 8),
-    "core": (990, 14),
+    "core": (1_000, 14),
     "core/archive": (3_330, 14),
     "core/codecs": (680, 4),
     "core/config": (1_320, 8),

@@ -5,6 +5,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -155,3 +156,20 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
         replace_file(file, text)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert file.read_text() == "new"
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_killed_process_has_written_of_a_file_is_taken_away(tmp_path: Path) -> None:
+    (tmp_path / "file.tmp").write_text("a longer text than the new one")
+    replace_file(tmp_path / "file", "new")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "new")]
+
+
+def test_of_several_writers_of_a_file_each_writes_it_whole(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    texts = [str(n) * 100_000 for n in range(8)]
+    with ThreadPoolExecutor(len(texts)) as pool:
+        for _ in range(20):
+            list(pool.map(lambda text: replace_file(file, text), texts))
+            assert file.read_text() in texts
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
