@@ -573,6 +573,11 @@ def test_what_an_honest_broker_tells_of_a_time_may_be_an_aborted_record_or_a_mar
             told = ask_offsets(admin, topic, [0], [time_ms]).all_or_raise()[0][time_ms]
             assert isinstance(told, RecordOffset)
             assert reader.find_timestamp(0, told) == told.timestamp_ms
+    with ConfluentReader(lab.kafka, topic) as reader:
+        assert [reader.find_timestamp(0, offset) for offset in range(3)] == [
+            *(times[:2] if committed else [None, None]),
+            None,
+        ], "librdkafka shows committed records only"
 
 
 def test_a_throttle_slows_the_reader(reader_class: type[Reader], lab: Lab, topic: str) -> None:

@@ -120,9 +120,10 @@ def compare_starts(
     """Check the reported start of `hour` against the log, by the timestamps of the records there.
 
     `starts` are the answers of ListOffsets for the hour. For each kafka partition that needs this check, return True if
-    its start is right. A broker does not check the offsets of a batch, so a record may claim an offset far beyond its
-    place. The start is wrong if the record there has a timestamp other than the reported one, if the record before it
-    is not earlier than the hour, or if either cannot be read.
+    its start is confirmed. A broker does not check the offsets of a batch, so a record may claim an offset far beyond
+    its place. The start is not confirmed if the reader sees no record there, or one with a timestamp other than the
+    reported one, if the record before it is not earlier than the hour, or if either cannot be read. An honest broker
+    may report an aborted record or a marker, and librdkafka shows neither (see `RecordReader.find_timestamp`).
 
     No check is needed if the archive reaches up to the start, or if reading begins before it. So a run of the hour
     after an archived one asks nothing.

@@ -250,7 +250,7 @@ def _doubt_starts(
 ) -> Mapping[int, PlatformError]:
     """Check the start of the first hour, as ListOffsets gives it, against the log.
 
-    If the log contradicts the start, mark it as unknown. Return the errors of the check.
+    If the log does not confirm the start, mark it as unknown. Return the errors of the check.
     """
     if not request.hours:
         return {}
@@ -263,8 +263,8 @@ def _doubt_starts(
         if not is_confirmed:
             offsets.doubt(request.topic, kafka_partition, start)
             logger.warning(
-                "%s-%d: the broker answers that the hour %s begins at offset %s, and the log does not hold the record "
-                "that it speaks of there. The hour is read from the log's start on",
+                "%s-%d: the broker answers that the hour %s begins at offset %s, and the reader does not see such a "
+                "record there. The hour is read from the log's start on",
                 request.topic,
                 kafka_partition,
                 f"{hour:%Y-%m-%dT%H:%M%z}",

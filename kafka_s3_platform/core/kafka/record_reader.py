@@ -135,9 +135,10 @@ class RecordReader(ABC):
 
     @abstractmethod
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
-        """Return the timestamp in epoch ms at this offset, aborted or not, or None if the log has nothing there.
+        """Return the timestamp in epoch ms at this offset, or None if the reader sees nothing there.
 
-        Raises IntegrityError if the record cannot be read.
+        librdkafka shows committed records only. Our own reader also sees aborted records and the markers that end
+        transactions. Raises IntegrityError if the record cannot be read.
         """
 
     @abstractmethod
