@@ -36,7 +36,7 @@ from kafka_s3_platform.core.restore.signing import read_evidence_key
 from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
 from kafka_s3_platform.core.spark.runner import TaskRunner
 from kafka_s3_platform.core.spark.session import build_spark_conf
-from kafka_s3_platform.core.store.index import ConnectorIndex
+from kafka_s3_platform.core.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.core.store.index_rows import EXPIRED
 from kafka_s3_platform.core.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
@@ -116,9 +116,9 @@ class Rehearsal:
         snapshot = ConnectorIndex.of(config).peek()
         if snapshot is None:
             raise ConfigError(f"nothing is archived of connector {config.name}, so nothing can come back")
-        self._snapshot = snapshot
+        self._snapshots = {snapshot.version: snapshot}
         self._turns = EvidenceFolder(config).read_standing().turns
-        self.draws = [self._draw(topic) for topic in config.topics]
+        self.draws = [self._draw(topic, snapshot) for topic in config.topics]
 
     def run(self, target: KafkaSettings, runner: TaskRunner, *, is_ephemeral: bool) -> Evidence:
         """Restore, compare and remove the drawn hours. Store the evidence, and return it.
@@ -171,23 +171,23 @@ class Rehearsal:
         )
         return EvidenceFolder(self._config).add(evidence, self._key)
 
-    def _draw(self, topic: str) -> Draw:
+    def _draw(self, topic: str, snapshot: ConnectorSnapshot) -> Draw:
         """Draw the topic's hours for this rehearsal, from the index and from the turns of earlier rehearsals."""
         lateness = timedelta(milliseconds=self._config.archive.allowed_lateness_ms)
         newest = datetime.now(timezone.utc) - lateness - HOUR
-        all_counts = {hour: records for hour, (records, _) in self._snapshot.count_hours(topic, EPOCH).items()}
-        expired = self._snapshot.topic(topic).list_chunks(SegmentFilter("hourly"), [EXPIRED])
+        all_counts = {hour: records for hour, (records, _) in snapshot.count_hours(topic, EPOCH).items()}
+        expired = snapshot.topic(topic).list_chunks(SegmentFilter("hourly"), [EXPIRED])
         gone = {chunk.chunk_start for chunk in expired}
-        live_chunks = self._snapshot.topic(topic).list_chunks(SegmentFilter("hourly"))
+        live_chunks = snapshot.topic(topic).list_chunks(SegmentFilter("hourly"))
         of_values = {chunk.chunk_start for chunk in live_chunks if not is_mergeable(chunk)}
-        erased = self._snapshot.topic(topic).erased
+        erased = snapshot.topic(topic).erased
         # an hour keeps the numbers it was archived with
         erased_counts = Counter[datetime | None]()
         for segment in erased:
             erased_counts[segment.chunk_start] += segment.record_count if segment.chunk == "hourly" else 0
         present = {hour: n - erased_counts[hour] for hour, n in all_counts.items()}
         counts = {hour: n for hour, n in present.items() if n and hour <= newest and hour not in gone | of_values}
-        sums = self._snapshot.segment_sums.get(topic)
+        sums = snapshot.segment_sums.get(topic)
         records, record_bytes = (sums.records, sums.record_bytes) if sums else (0, 0)
         return Draw(
             topic=topic,
@@ -224,7 +224,7 @@ class Rehearsal:
         reasons: dict[str, HourReasons] = {}
         for number, draw in enumerate(draws):
             part = reports.get(draw.topic)
-            reasons[draw.topic] = self._judge(draw, part)
+            reasons[draw.topic] = self._judge(draw, part, requests[number])
             if any(reasons[draw.topic].values()):
                 alone = self._request(config, target, draw, f"topic-{number}", "log")
                 part, reasons[draw.topic] = self._try_alone(draw, alone, runner)
@@ -252,26 +252,24 @@ class Rehearsal:
     def _try_alone(
         self, draw: Draw, request: RestoreRequest, runner: TaskRunner
     ) -> tuple[RestoreReport | None, HourReasons]:
-        """Restore one topic without its bad objects. Raise errors that tell nothing about the archive.
-
-        Its hours are counted anew: late records may have come since the draw, or some may have been erased.
-        """
-        self._snapshot = ConnectorIndex.of(self._config).open()
-        draw = replace(self._draw(draw.topic), hours=draw.hours)
+        """Restore one topic without its bad objects. Raise errors that tell nothing about the archive."""
         try:
             report = restore(ArchiveSource(request), runner)
         except (IntegrityError, PreflightError) as err:
             return None, dict.fromkeys(draw.hours, textwrap.shorten(err.text, MOST_REASON))
-        return report, self._judge(draw, report)
+        return report, self._judge(draw, report, request)
 
-    def _judge(self, draw: Draw, report: RestoreReport | None) -> HourReasons:
+    def _judge(self, draw: Draw, report: RestoreReport | None, request: RestoreRequest) -> HourReasons:
         """Return why each drawn hour did not come back, or an empty text if it did.
 
-        An hour came back if none of its objects is bad, and if as many records came back as the index counts.
+        An hour came back if none of its objects is bad, and if as many records came back as the index counts. It is the
+        index that the restore was planned from: late records may come after the draw, and records may be erased.
         """
         if report is None or report.failure or not report.verified:
             return dict.fromkeys(draw.hours, report.failure if report and report.failure else "not restored")
-        segments = read_hour_segments(self._snapshot.topic(draw.topic), draw.hours) if report.left_out else []
+        snapshot = self._open_planned(draw.topic, request)
+        draw = replace(self._draw(draw.topic, snapshot), hours=draw.hours)
+        segments = read_hour_segments(snapshot.topic(draw.topic), draw.hours) if report.left_out else []
         bad_segments = [segment for segment in segments if not set(report.left_out).isdisjoint(segment.keys)]
         unknown_keys = set(report.left_out).difference(*(segment.keys for segment in bad_segments))
         expected = draw.record_count - sum(segment.record_count for segment in bad_segments)
@@ -288,6 +286,16 @@ class Rehearsal:
             reason = f"object {segment.key} is damaged, missing or replaced"
             reasons |= {hour: reasons[hour] or reason for hour in draw.hours if overlaps_hours(segment, [hour])}
         return reasons
+
+    def _open_planned(self, topic: str, request: RestoreRequest) -> ConnectorSnapshot:
+        """Open the version of the index that the stored plan of the topic's restore was made from."""
+        key = request.documents.plan
+        plan = TopicsPlan.from_json(ObjectStore(request.config.restore_store).get(key), key)
+        version = next(part.index_version for part in plan.topics if part.source.topic == topic)
+        if version not in self._snapshots:
+            index = ConnectorIndex.of(self._config)
+            self._snapshots[version] = ConnectorSnapshot(index, index.table.open(version))
+        return self._snapshots[version]
 
 
 def _check_format(config: ConnectorConfig) -> None:

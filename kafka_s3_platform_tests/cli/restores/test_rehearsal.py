@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from kafka_s3_platform.core.config.settings import ConnectorConfig
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.model.segment import Segment
+from kafka_s3_platform.core.restore.request import RestoreReport
 from kafka_s3_platform.core.restore.run import restore
 from kafka_s3_platform.operate.rehearsal import rehearse as rehearsing
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, parsed, write_reachable_connector
@@ -202,23 +204,27 @@ def test_of_a_merged_day_all_hours_fail_whose_object_is_damaged(
     assert [t["verdict"] for t in found["topics"]] == ["0 of 2 hours came back", "1 of 1 hour came back"]
 
 
-def test_a_late_record_that_comes_after_the_draw_is_no_fault(
-    kafka_s3: KafkaS3, config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lost", [0, 1])
+def test_late_records_after_the_draw_are_no_fault_and_hide_none(
+    kafka_s3: KafkaS3, config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
     users = config.model_copy(update={"topics": config.topics[1:]})
-    late = [Sent(b"late")]
 
-    def restore_later(*arguments: Any) -> Any:
-        produce(config.kafka, users.topics[0], [late.pop()] if late else [])
+    def lose(report: RestoreReport) -> RestoreReport:
+        return replace(report, record_count=report.record_count - lost * (report.topic == users.topics[0]))
+
+    def restore_later(*arguments: Any) -> RestoreReport:
+        """Restore after a late record has come. As many records as were drawn come back if one is lost."""
+        produce(config.kafka, users.topics[0], [Sent(b"late")])
         archived(users)
-        return restore(*arguments)
+        report = restore(*arguments)
+        return replace(lose(report), parts=tuple(map(lose, report.parts)))
 
     monkeypatch.setattr(rehearsing, "restore", restore_later)
-    document = rehearse(kafka_s3)
-    assert [(t["verdict"], t["records"]) for t in document["topics"]] == [
-        ("2 of 2 hours came back", 20),
-        ("1 of 1 hour came back", 3),
-    ]
+    topics = rehearse(kafka_s3, *RUNNING_KAFKA, status=FAILED if lost else 0)["topics"]
+    assert topics[0]["verdict"] == "2 of 2 hours came back"
+    assert topics[1]["verdict"] == f"{1 - lost} of 1 hour came back"
+    assert topics[1]["records"] == 3, "where one is lost, that of the second restore, before which another has come"
 
 
 def test_records_out_of_range_with_times_of_a_drawn_hour_are_no_fault(
