@@ -61,7 +61,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "operate/local": (1_260, 10),
     "operate/monitoring": (1_520, 12),
     "operate/reading": (1_320, 5),
-    "operate/rehearsal": (410, 2),
+    "operate/rehearsal": (420, 2),
     "operate/status": (500, 3),
     "operate/warm_spark": (810, 4),
 }

@@ -174,6 +174,26 @@ def test_where_an_id_is_of_another_schema_all_get_new_ones(
     assert json.loads(second_dry_run)["new_ids"]["."]["1"] != 1, "no id is taken, and schemas have others already"
 
 
+def test_a_registry_that_numbers_anew_gets_nothing_twice(
+    command: Command, source: ImportingRegistry, target: ImportingRegistry
+) -> None:
+    source.register("z", A)
+    source.register("v", B, references=[{"name": "A", "subject": "z", "version": 1}])
+    source.register("back", A)
+    source.deleted |= {("v", 1), ("z", 1), ("back", 1)}
+    source.register("back", A)
+    command("archive", url=source.endpoint)
+    target.register("others", '"string"')
+    told = command("restore", url=source.endpoint, to=target.endpoint, status=3).output
+    assert "version 1 of back is not deleted there" in told, "its version 2 is the same one there, and lives"
+    assert target.deleted == {("a", 1), ("gone", 1), ("v", 1), ("z", 1)}
+    versions, deleted = dict(target.versions), set(target.deleted)
+    target.writes.clear()
+    again = command("restore", url=source.endpoint, to=target.endpoint, status=3).output
+    assert "0 versions registered" in again
+    assert (target.versions, target.deleted, target.writes) == (versions, deleted, [])
+
+
 def test_a_subject_with_another_schema_is_refused_by_name(
     command: Command, source: ImportingRegistry, target: ImportingRegistry
 ) -> None:

@@ -106,7 +106,9 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
     # A registry does not delete a version as long as one that is not deleted refers to it.
     for version in reversed([*_order(archived, archived.deleted)]):
         place = places.get(version)
-        if place is not None and place not in present.deleted:
+        # Where a registry numbers anew, a version that was registered again later, and lives, may be the same one.
+        is_live = any(places[other] == place for other in places.keys() - {*archived.deleted})
+        if place is not None and place not in present.deleted and not is_live:
             target.delete_version(*place)
     # The subjects decide this, not emptiness, because a killed restore has already registered some.
     is_alone = {*present.subjects} <= {*archived.subjects}
