@@ -430,6 +430,22 @@ def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(lab: 
     assert (report.to_topic, numbers(lab.kafka, lab.topic)) == (lab.topic, [0, 1, 2])
 
 
+def test_topics_that_change_places_on_their_own_cluster_are_refused(lab: SourceLab) -> None:
+    other = f"{lab.topic}-other"
+    for topic in (lab.topic, other):
+        lab.create(topic)
+        lab.put(topic, 0, numbered(0, 3))
+    swap = {lab.topic: other, other: lab.topic}
+    refusals = restored(lab.load(LINES, JSON), (), swap, dry_run=True).refusals
+    assert len(refusals) == len(swap)
+    for topic, to_topic in swap.items():
+        [refusal] = [refusal for refusal in refusals if refusal.startswith(f"{topic}: ")]
+        assert f"{to_topic} is a source topic of this restore, and would hold the records of {topic} too" in refusal
+    assert not restored(lab.load(LINES, JSON), (), swap, dry_run=True, allow_source_topic=True).refusals
+    elsewhere = lab.load(LINES, f"{JSON}archive.source.cluster=elsewhere:9092\n")
+    assert not restored(elsewhere, (), swap, dry_run=True).refusals
+
+
 def test_another_clusters_objects_go_to_the_same_name_unless_it_is_archived(lab: SourceLab) -> None:
     lab.create_topic()
     lab.put(lab.topic, 0, numbered(0, 3))

@@ -97,7 +97,7 @@ def inspect_target(plan: TargetPlan, target: Target, sources: Collection[str]) -
             target.cluster.operations if target.cluster else None,
         ),
         *check_acls(plan, target.acls),
-        *_check_source(plan, target),
+        *_check_source(plan, target, sources),
         *_find_loops(plan.request, target, sources),
     ]
 
@@ -215,15 +215,19 @@ def describe_sizes(plans: Sequence[TargetPlan]) -> Iterator[PreflightFinding]:
         yield make_remark(f"{names} {size} for each replica, before compression{others}")
 
 
-def _check_source(plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
-    """Refuse the source topic as target, unless the request allows it. Remark on times set by its brokers."""
+def _check_source(plan: TargetPlan, target: Target, sources: Collection[str]) -> Iterator[PreflightFinding]:
+    """Refuse a source topic as target, unless the request allows it. Remark on times set by its brokers."""
     # The id finds the same topic at another address. The name finds a topic that was deleted and created again.
+    is_itself = plan.to_topic == plan.request.topic
     same_id = target.description is not None and target.description.topic_id == plan.topic_id
-    same_name = plan.to_topic == plan.request.topic and _is_source_cluster(plan.request, target)
-    if same_id or same_name:
+    # `_find_loops` finds other topics of our own archives, which may be of several clusters.
+    same_name = is_itself or (plan.request.config.source is not None and plan.to_topic in sources)
+    if same_id or (same_name and _is_source_cluster(plan.request, target)):
         what = (
             f"{plan.to_topic} is the source topic itself: what is restored to it is archived again, and its readers "
             f"see those records twice"
+            if same_id or is_itself
+            else f"{plan.to_topic} is a source topic of this restore, and would hold the records of {plan.name} too"
         )
         yield (
             make_remark(what)
