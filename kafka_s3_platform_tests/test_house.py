@@ -47,7 +47,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "core/layouts": (460, 3),
     "core/model": (3_010, 18),
     "core/partitioners": (760, 4),
-    "core/restore": (9_350, 46),
+    "core/restore": (9_370, 46),
     "core/segments": (720, 4),
     "core/spark": (630, 4),
     "core/status": (1_330, 8),

@@ -75,7 +75,7 @@ def test_a_dry_run_sees_that_brokers_take_no_transactions_so_long(
     worker = kafka_s3.folder / "connectors" / "worker.properties"
     worker.write_text(f"{worker.read_text()}producer.transaction.timeout.ms={timeout}\n")
     planned = kafka_s3("restore", "c", "--topic", topic, "--to-topic", "x", "--create-topic", "--dry-run")
-    told = f"the transaction timeout is {timeout} ms, and transaction.max.timeout.ms of a broker is 900000."
+    told = f"the transaction timeout is {timeout} ms, but a broker has transaction.max.timeout.ms=900000."
     assert (planned.returncode, told in planned.stdout + planned.stderr) == (status, status == 1)
 
 

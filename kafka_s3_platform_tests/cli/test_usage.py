@@ -68,11 +68,14 @@ def test_what_cannot_be_meant_is_a_usage_error(kafka_s3: KafkaS3, arguments: lis
         (["--hour", "15:20"], "--hour '15:20' is no ISO 8601 time"),
         (["--from", "2026"], "--from '2026' is no ISO 8601 time"),
         (["--key", "hex:z"], "--key 'hex:z': "),
-        (["--key-regex", "("], "--key-regex '(' is no Python regular expression"),
+        (["--key-regex", "("], "--key-regex '(' is not a valid Python regular expression"),
         (["--predicate", "os.system"], "'os.system', named by --predicate, is no plug-in"),
         (["--first", "u"], "--first: u: no topic of this restore; name one of t\n"),
         (["--first", "move.to.topic"], "--first: move.to.topic: no topic of this restore; name one of t\n"),
-        (["--key-regex", "(", "--to-registry", "connectors/worker.properties"], "--key-regex '(' is no Python regular"),
+        (
+            ["--key-regex", "(", "--to-registry", "connectors/worker.properties"],
+            "--key-regex '(' is not a valid Python regular",
+        ),
     ],
 )
 def test_a_value_that_no_restore_can_use_is_refused_by_its_option_before_any_run_or_request(

@@ -131,7 +131,7 @@ def test_a_restore_goes_on_where_a_transactions_end_was_lost(mortal: StackSettin
         assert restored(config, case).verified
         check_restored_once(config, case)
 
-    with pytest.raises(PreflightError, match=r"not all of them are there.* Restore to another topic"):
+    with pytest.raises(PreflightError, match=r"not all of them are in the target.* Restore to another topic"):
         restored(config, "keyed")
     create(kafka, "elsewhere")
     assert restored(config, "keyed", to_topic="elsewhere", restore_id="another").verified

@@ -181,7 +181,7 @@ def test_an_older_run_that_resumes_after_a_newer_one_sends_nothing_more(
 
     assert older.wait() != 0
     assert "SupersededError" in older.said, older.said
-    assert re.search(r"another run of this restore id (has taken over|is at work)", older.said), older.said
+    assert re.search(r"another run of this restore id (has taken over|is active)", older.said), older.said
     assert report.verified
     check_restored_once(config, kafka_partitions=2)
 

@@ -112,7 +112,7 @@ def test_such_an_object_is_refused_or_left_out_and_a_deep_verify_names_it(config
     row = told(config, lie)
     # of other offsets, records of a window that ends earlier are all where they are due
     window = {"from_offset": 3} if lie is of_other_offsets else {"from_offset": 3, "to_offset": 15}
-    said = rf"object {re.escape(row.key)} (is not the one of the index|was written)"
+    said = rf"object {re.escape(row.key)} (is not the object in the index|was written)"
     for restore_id, bounds in (("whole", {}), ("window", window)):
         with pytest.raises(IntegrityError, match=said):
             restored(config, restore_id=restore_id, **bounds)

@@ -101,7 +101,7 @@ def test_a_compacted_target_loses_nothing_while_it_is_set_as_the_refusal_says(
 ) -> None:
     target = lab.create(target_of(config), cleanup_policy="compact", retention_ms=3_600_000)
     produce(config.kafka, target, [Sent(b"theirs", b"k")])
-    with pytest.raises(PreflightError, match=r"\n1\. .*and all of them back after it$") as refused:
+    with pytest.raises(PreflightError, match=r"\n1\. .*and reset all of them afterwards$") as refused:
         restored(config)
     asked = re.findall(r"(?:Set|and|then) ([a-z.]+)=([\w-]+)", str(refused.value))
     assert [name for name, _ in asked] == ["retention.ms", "retention.bytes", "cleanup.policy"]
@@ -117,7 +117,7 @@ def test_records_that_are_too_large_fit_once_the_limit_is_raised_or_are_left_out
     config = shared_archive([*THREE_HOURS, Sent(b"x" * 5000, timestamp=NOON + 4 * HOUR)])
     target = lab.create(target_of(config), max_message_bytes=2000)
     with pytest.raises(
-        PreflightError, match=r"(max\.message\.bytes)=2000: object .* Raise it, or leave them out by time"
+        PreflightError, match=r"(max\.message\.bytes)=2000: object .* Raise the limit, or exclude these records by time"
     ):
         restored(config)
     assert restored(config, to_time=NOON + 4 * HOUR, restore_id="by-time").record_count == 30
@@ -172,7 +172,9 @@ def test_a_target_that_was_deleted_is_restored_to_under_another_restore_id(confi
     with pytest.raises(InterruptedError):
         restored(config, StoppingRunner(verify_stream))
     delete_topic(config.kafka, target_of(config))
-    with pytest.raises(MissingTopicError, match=r"was deleted since it began.*Restore under another restore id"):
+    with pytest.raises(
+        MissingTopicError, match=r"was deleted after the restore began.*Restore under another restore id"
+    ):
         restored(config)
     assert restored(config, restore_id="r2").verified
     with pytest.raises(TopicRecreatedError, match="Restore under another restore id"):
@@ -183,7 +185,9 @@ def test_a_target_that_was_deleted_is_restored_to_under_another_restore_id(confi
 def test_a_restore_id_that_is_taken_resumes_what_it_was_for_and_another_begins_anew(config: ConnectorConfig) -> None:
     with pytest.raises(InterruptedError):
         restored(config, StoppingRunner(replay_streams), from_offset=5)
-    with pytest.raises(PreflightError, match=r"from_offset was 5, is now None.*Ask for the same to resume that one"):
+    with pytest.raises(
+        PreflightError, match=r"from_offset was 5, is now None.*Make the same request to resume that restore"
+    ):
         restored(config)
     assert restored(config, from_offset=5).record_count == 25
     assert restored(config, restore_id="r2", to_topic=f"{target_of(config)}-2").record_count == 30
@@ -197,7 +201,7 @@ def test_a_plan_that_somebody_changed_is_left_for_another_topic_and_restore_id(
     key = request(config).documents.plan
     body = ObjectStore(config.restore_store).get(key).replace(b'"end_offset": 10', b'"end_offset": 11')
     lab.s3.put_object(Bucket=config.restore_store.bucket, Key=key, Body=body)
-    with pytest.raises(IntegrityError, match="Restore to another topic, under another restore id"):
+    with pytest.raises(IntegrityError, match="Restore to another topic under another restore id"):
         restored(config)
     another = restored(config, restore_id="r2", to_topic=f"{target_of(config)}-2")
     assert values(config.kafka, another.to_topic) == expected()
@@ -205,7 +209,7 @@ def test_a_plan_that_somebody_changed_is_left_for_another_topic_and_restore_id(
 
 @pytest.mark.parametrize(
     ("metadata", "said"),
-    [(Marker("feed", 7, 7).committed.metadata, "that of another plan, feed"), ("", "is no progress marker")],
+    [(Marker("feed", 7, 7).committed.metadata, "belongs to plan feed"), ("", "is not a progress marker")],
 )
 def test_a_progress_marker_of_something_else_is_left_alone_by_another_restore_id(
     config: ConnectorConfig, lab: Lab, metadata: str, said: str
@@ -214,7 +218,7 @@ def test_a_progress_marker_of_something_else_is_left_alone_by_another_restore_id
     with ClusterAdmin(config.kafka) as admin:
         group = marker.make_marker_name(config.topics[0], 0, place=hash_place(config))
         publish_offsets(admin, group, target_of(config), {0: 7}, {0: metadata})
-    with pytest.raises(PreflightError, match=rf"{said}.*[Tt]ake another"):
+    with pytest.raises(PreflightError, match=rf"{said}.*[Uu]se another"):
         restored(config, restore_id=config.topics[0])
     assert values(config.kafka, target_of(config)) == []
     assert restored(config, restore_id=f"{config.topics[0]}-2").verified
@@ -225,9 +229,7 @@ def test_what_the_target_lost_is_restored_to_another_topic_under_another_restore
     with pytest.raises(InterruptedError):
         restored(config, StoppingRunner(verify_stream))
     delete_records(config.kafka, target_of(config), 3)
-    said = (
-        r"holds offsets \[3, \d+\), 0 and what follows was restored.*Restore to another topic, under another restore id"
-    )
+    said = r"holds offsets \[3, \d+\), but records were restored to it from offset 0 on.* under another restore id"
     with pytest.raises(LogTruncatedError, match=said):
         restored(config)
     assert ObjectStore(config.store).head(request(config).documents.report) is None
@@ -253,7 +255,7 @@ def test_the_archive_is_made_first(lab: Lab) -> None:
 # Another run
 
 
-@pytest.mark.parametrize("ends", [True, False], ids=["let it finish", "end it and run again"])
+@pytest.mark.parametrize("ends", [True, False], ids=["let it finish", "stop it and run again"])
 def test_of_two_runs_that_begin_one_restore_either_may_finish_it(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
@@ -269,7 +271,7 @@ def test_of_two_runs_that_begin_one_restore_either_may_finish_it(
         original(*given)
 
     monkeypatch.setattr(run, "store_plan", late)
-    with pytest.raises(SupersededError, match="Let it finish, or end it and run again"):
+    with pytest.raises(SupersededError, match="Let it finish, or stop it and run again"):
         restored(config)
     again = restored(config)
     assert (again.verified, again.already_finished) == (True, ends)
@@ -277,7 +279,7 @@ def test_of_two_runs_that_begin_one_restore_either_may_finish_it(
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
-@pytest.mark.parametrize("ends", [True, False], ids=["let it finish", "end it and run again"])
+@pytest.mark.parametrize("ends", [True, False], ids=["let it finish", "stop it and run again"])
 def test_a_run_that_another_has_overtaken_is_run_again(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, delivery: str, ends: bool
 ) -> None:
@@ -297,7 +299,7 @@ def test_a_run_that_another_has_overtaken_is_run_again(
         return done if delivery == "at_least_once" else original(self, *given)
 
     monkeypatch.setattr(sender, name, late)
-    with pytest.raises(SupersededError, match=r"Let that one finish, or end it and run again"):
+    with pytest.raises(SupersededError, match=r"Let that run finish, or stop it and run again"):
         restored(config, delivery=delivery)
     again = restored(config, delivery=delivery)
     assert (again.verified, again.already_finished) == (True, ends)
@@ -326,7 +328,7 @@ def lost(changing: ConnectorConfig, lab: Lab, monkeypatch: pytest.MonkeyPatch) -
     def delete() -> None:
         lab.s3.delete_object(Bucket=changing.store.bucket, Key=second_of(changing))
 
-    with pytest.raises(IntegrityError, match=r"(?s)another connector name.*How far restore r1 came: .*-0: ") as raised:
+    with pytest.raises(IntegrityError, match=r"(?s)another connector name.*Progress of restore r1: .*-0: ") as raised:
         restored(changing, Between(before_replay=delete))
     assert f"object {second_of(changing)} " in str(raised.value)
     return body
@@ -354,7 +356,7 @@ def test_what_an_object_held_is_restored_from_another_archive_of_the_topic(chang
 def test_windows_of_offsets_go_around_the_object_to_another_topic(changing: ConnectorConfig) -> None:
     with pytest.raises(PreflightError) as refused:
         restored(changing)
-    found = re.search(r"-0 \[(\d+), (\d+)\): .*with windows of offsets.*another topic", str(refused.value))
+    found = re.search(r"-0 \[(\d+), (\d+)\): .*restore the offsets around it to another topic", str(refused.value))
     assert found is not None
     windows: dict[str, dict[str, int]] = {"r2": {"to_offset": int(found[1])}, "r3": {"from_offset": int(found[2])}}
     for restore_id, window in windows.items():
@@ -377,7 +379,9 @@ def test_a_record_that_fails_is_left_out_under_the_same_restore_id(lab: Lab) -> 
     sent = [Sent(b'{"n":1}'), Sent(b"no JSON"), Sent(b'{"n":2}')]
     config = lab.archive(sent, records={"value": {"format": "JSON"}})
     outgoing = Outgoing(value=ConverterSettings(format="JSON"))
-    with pytest.raises(RecordError, match=r"The same restore id with --behavior-on-error ignore or log") as raised:
+    with pytest.raises(
+        RecordError, match=r"Run it again under the same restore id with --behavior-on-error ignore or log"
+    ) as raised:
         restored(config, outgoing=outgoing)
     assert "source offset 1 " in str(raised.value)
     restored(config, outgoing=outgoing, behavior_on_error="log")

@@ -115,7 +115,7 @@ def test_what_is_no_document_is_told_as_that(content: bytes) -> None:
         RestoreReport.from_json,
         lambda *given: parse_document(given[0], Position, "k"),
     ):
-        with pytest.raises(IntegrityError, match="k is no document of a restore"):
+        with pytest.raises(IntegrityError, match="k is not a valid restore document"):
             read(content, "k")
 
 
@@ -212,14 +212,14 @@ EDITS = {
     "timestamps": (at("topics", 0, "allow_unsendable_timestamps")(True), IntegrityError, "allow_unsendable_timestamps"),
     "another target": (at("terms", "to_topic")("other"), PreflightError, "belongs to another restore"),
     "a class": (at("terms", "outgoing")({"transforms": [STEP]}), PreflightError, "belongs to another restore"),
-    "terms of nothing": (at("terms", "outgoing")(5), IntegrityError, "its terms are none of a restore"),
-    "terms of deep nothing": (at("terms", "outgoing")({"transforms": [5]}), IntegrityError, "its terms are none"),
+    "terms of nothing": (at("terms", "outgoing")(5), IntegrityError, "has terms that are not those of a restore"),
+    "terms of deep nothing": (at("terms", "outgoing")({"transforms": [5]}), IntegrityError, "has terms that are not"),
     "a folder": (
         at("topics", 0, "objects", 0, "kafka_partition")("../../topics/x"),
         IntegrityError,
-        "is no document of a restore",
+        "is not a valid restore document",
     ),
-    "no number": (at("topics", 0, "objects", 0, "size")(1.5), IntegrityError, "is no document of a restore"),
+    "no number": (at("topics", 0, "objects", 0, "size")(1.5), IntegrityError, "is not a valid restore document"),
     "a format": (
         at("topics", 0, "objects", 0, "format")("subprocess.Popen"),
         PermanentError,
@@ -229,7 +229,7 @@ EDITS = {
     "the index": (
         at("topics", 0, "objects", 0, "key")("INDEX"),
         PreflightError,
-        "the index does not name 1 object of the plan",
+        "the index does not list 1 object of the plan",
     ),
     "another log": (replace_log, TopicRecreatedError, "began with target topic"),
 }
@@ -281,7 +281,7 @@ def test_what_is_no_document_in_the_bucket_is_told_as_that(config: ConnectorConf
     """`test_documents` has what is none."""
     key = f"{config.archive.restore_dir}/{name}"
     lab.s3.put_object(Bucket=config.store.bucket, Key=key, Body=b'{"a":' * 100_000)
-    with pytest.raises(PlatformError, match=f"{key} is no document of a restore"):
+    with pytest.raises(PlatformError, match=f"{key} is not a valid restore document"):
         restored(config)
     assert sent(config) == []
 
@@ -309,7 +309,7 @@ def test_tables_of_restores_are_read_as_those_of_strangers(lab: Lab, content: by
 def test_checkpoints_that_are_none_are_told_to_those_who_watch(config: ConnectorConfig, lab: Lab) -> None:
     key = documents(config).stream(0).checkpoint
     lab.s3.put_object(Bucket=config.store.bucket, Key=key, Body=b'{"next_source_offset": "x"}')
-    with pytest.raises(IntegrityError, match=rf"{key} is no document of a restore \(Position\)"):
+    with pytest.raises(IntegrityError, match=rf"{key} is not a valid restore document \(Position\)"):
         read_positions(ObjectStore(config.store), [key])
 
 
@@ -327,7 +327,7 @@ FOREIGN = {
     "a topic": (at("objects", 0, "topic")("OTHER"), "its targets is"),
     "a kafka partition": (at("objects", 0, "kafka_partition")(1), "its object topics/"),
     "other times": (at("times")([[0, 1]]), "its times is"),
-    "a folder": (at("objects", 0, "kafka_partition")("../x"), "is no document of a restore"),
+    "a folder": (at("objects", 0, "kafka_partition")("../x"), "is not a valid restore document"),
 }
 
 

@@ -374,7 +374,7 @@ def test_a_restore_that_was_planned_before_is_to_be_planned_anew_also_while_the_
     with pytest.raises(IntegrityError):
         restored(config, Between(before_replay=partial(erased, config)))
     lab.put_object(*gone)
-    with pytest.raises(PreflightError, match=r"the index does not name .* retention or an erasure removed them"):
+    with pytest.raises(PreflightError, match=r"the index does not list .* retention or an erasure removed them"):
         restored(config)
     assert restored(config, restore_id="r2", to_topic=f"{config.topics[0]}-2").record_count == 4
 

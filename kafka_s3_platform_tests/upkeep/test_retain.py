@@ -138,7 +138,7 @@ def test_a_restore_whose_objects_went_says_so_and_is_planned_anew(config: Connec
 
     with pytest.raises(IntegrityError):
         restored(config, Between(before_replay=remove))
-    with pytest.raises(PreflightError, match=r"the index does not name 3 objects of the plan, such as ") as refused:
+    with pytest.raises(PreflightError, match=r"the index does not list 3 objects of the plan, such as ") as refused:
         restored(config)
     assert "undamaged" not in str(refused.value)
     assert restored(config, restore_id="r2", to_topic=f"{config.topics[0]}-2").record_count == 3

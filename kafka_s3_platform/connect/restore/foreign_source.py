@@ -63,9 +63,9 @@ def check_times(
     without_time = sorted(o.key for o in objects if o.window is None)
     if without_time:
         yield make_refusal(
-            f"the times of records in {len(without_time):,} objects, such as {without_time[0]}, are unknown: neither "
-            f"they nor their names have any. A window of time (hours, days, from, to) would restore all of them. "
-            f"Choose by offsets, or leave the window out, which restores everything"
+            f"the timestamps of the records in {len(without_time):,} objects, such as {without_time[0]}, are "
+            "unknown: neither the objects nor their names contain them. A time window (hours, days, from, to) would "
+            "restore all of these records. Select by offsets, or omit the window, which restores everything"
         )
     partial = sorted(o.key for o in objects if o.window is not None and not is_covered(o.window, times))
     if partial:
@@ -127,8 +127,8 @@ def _check_number(topic: str, targets: Collection[str]) -> None:
     """Raise PreflightError if records of one topic go to too many target topics."""
     if len(targets) > MAX_TARGETS:
         raise PreflightError(
-            f"the records of {topic} name more than {MAX_TARGETS} topics, such as {', '.join(sorted(targets)[:3])}. "
-            f"Name one for each restore (--to-topic, to.topic): it sends the records that go there"
+            f"the records of {topic} go to more than {MAX_TARGETS} topics, such as {', '.join(sorted(targets)[:3])}. "
+            "Name one target for each restore (--to-topic, to.topic), which sends the records that go there"
         )
 
 
@@ -172,7 +172,7 @@ def _try_writing(task: TrialTask, batch: ConnectBatch) -> str:
     if lenient.failed_count == batch.num_rows:
         return (
             f"none of the first {batch.num_rows:,} records of {task.stream.group.topic} can be written: "
-            f"{failure.message}. Leaving such records out would leave all of them out: name another converter"
+            f"{failure.message}. Leaving such records out would leave all of them out. Choose another converter"
         )
     try:
         task.outgoing().encode(batch)
@@ -361,9 +361,9 @@ def _find_other_targets(sent: SentObjects, goals: Sequence[Goal], *, routes: boo
             for (to_topic, topic_id), count in sorted(sent.count_elsewhere(topic, target, routes=routes).items()):
                 now = "another topic" if description else "a new topic"
                 yield make_doubt(
-                    f"{target[0]} lacks what the restores before this one have sent of {topic}: {count:,} objects went "
-                    f"to {to_topic} of id {topic_id}, and this is {now}. A restore that comes after none (without "
-                    f"--after) sends all"
+                    f"{target[0]} lacks the records of {topic} that earlier restores have sent: {count:,} objects "
+                    f"went to {to_topic} of id {topic_id}, and this is {now}. A restore without --after sends "
+                    "everything"
                 )
 
 

@@ -89,19 +89,19 @@ def _read_finished(earlier: RestoreRequest, store: ObjectStore) -> tuple[Foreign
     try:
         plan = ForeignPlan.from_json(store.get(earlier.documents.plan), earlier.documents.plan)
     except NotFoundError as err:
-        raise PreflightError(f"no restore {after} was ever begun, so none can come after it: {err}") from err
+        raise PreflightError(f"restore {after} was never begun, so no restore can come after it: {err}") from err
     if plan.facts.connector != connector:
-        raise PreflightError(f"restore {after} is one of connector {plan.facts.connector}, not of {connector}")
+        raise PreflightError(f"restore {after} belongs to connector {plan.facts.connector}, not to {connector}")
     if windows := plan.facts.windows_named:
         raise PreflightError(
-            f"restore {after} sent a window ({', '.join(windows)}), so objects may have been sent in part: none can "
-            f"come after it"
+            f"restore {after} sent a window ({', '.join(windows)}), so it may have sent objects in part: no restore "
+            "can come after it"
         )
     report = read_stored_report(earlier, store)
     if report is None:
         raise PreflightError(
             f"restore {after} is not finished: there is no {store.uri(earlier.documents.report)}. Run it again under "
-            "its id, then what comes after it"
+            "its id first, then run the restore that comes after it"
         )
     return plan, report
 
@@ -120,9 +120,9 @@ def check_same_records(request: RestoreRequest, after: str | None, store: Object
     now = _find_choice(RequestFacts.of(collect_request_terms(earlier), earlier.documents.plan))
     if before is not None and before != now:
         raise PreflightError(
-            f"restore {after} sent some records of its objects only: it chose by {_write_choice(before)}, this one "
-            f"by {_write_choice(now)}. What it left out would never be sent. Ask for the same, or restore what it left "
-            f"out without coming after it: to another topic, under another restore id"
+            f"restore {after} sent only some records of its objects: it selected by {_write_choice(before)}, and "
+            f"this one selects by {_write_choice(now)}. The records that it left out would never be sent. Make the "
+            "same selection, or restore these records without --after, to another topic under another restore id"
         )
 
 
@@ -178,9 +178,9 @@ def _check_only_one(request: RestoreRequest, earlier: RestoreRequest, store: Obj
         return
     if successor != request.restore_id:
         raise PreflightError(
-            f"restore {successor} comes after restore {earlier.restore_id} already ({store.uri(key)}), so restore "
-            f"{request.restore_id} cannot: both would send the same. Let restore {successor} finish, or run it again "
-            f"under its id, and come after that one"
+            f"restore {successor} already comes after restore {earlier.restore_id} ({store.uri(key)}), so restore "
+            f"{request.restore_id} cannot: both would send the same objects. Let restore {successor} finish, or run "
+            "it again under its id, and restore after that one"
         )
 
 
@@ -198,8 +198,8 @@ def save_sent(request: RestoreRequest, sent: SentObjects | None, store: ObjectSt
     except PreconditionError as err:
         if not SentObjects.from_parquet(store.get(key), store.uri(key)).table.equals(sent.table):
             raise PreflightError(
-                f"{store.uri(key)} lists other objects as sent before restore {request.restore_id}: a run "
-                f"of this id was to come after another restore. Take another restore id"
+                f"{store.uri(key)} lists other objects as sent before restore {request.restore_id}: an earlier run "
+                "of this id came after another restore. Use another restore id"
             ) from err
 
 

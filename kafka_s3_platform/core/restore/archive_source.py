@@ -69,9 +69,9 @@ def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[Prefl
         return
     yield from (
         make_refusal(
-            f"{sentence}. Leave them out with windows of offsets (--from-offset, --to-offset) or with "
-            f"--behavior-on-error ignore or log (how.behavior_on_error); what they hold is restored by a file of an "
-            f"S3SourceConnector"
+            f"{sentence}. Leave them out with ranges of offsets (--from-offset, --to-offset) or with "
+            "--behavior-on-error ignore or log (how.behavior_on_error). The file of an S3SourceConnector restores "
+            "what they hold"
         )
         for sentence in plan.values_only
     )
@@ -85,9 +85,9 @@ def _check_objects(
     removed_keys = _find_removed(target, plan, objects)
     if removed_keys:
         yield make_refusal(
-            f"the index does not name {count_noun(len(removed_keys), 'object')} of the plan, such as "
-            f"{min(removed_keys)}: after the restore was planned, retention or an erasure removed them, or somebody "
-            f"changed the plan. Restore to another topic under another restore id, which plans anew"
+            f"the index does not list {count_noun(len(removed_keys), 'object')} of the plan, such as "
+            f"{min(removed_keys)}: retention or an erasure removed them after the restore was planned, or somebody "
+            "changed the plan. Restore to another topic under another restore id, which makes a new plan"
         )
     compared = [(o, info) for o, info in zip(plan.objects, objects, strict=True) if o.key not in removed_keys]
     damaged = describe_differences(request, [item for item, _ in compared], [info for _, info in compared])
@@ -126,8 +126,8 @@ def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRu
             yield make_remark(f"{what}: they get the time of the restore, which was allowed")
         else:
             yield make_refusal(
-                f"{what}: allow that they get the time of the restore, --allow-unsendable-timestamps "
-                f"(how.allow_unsendable_timestamps), or leave them out by time or offset"
+                f"{what}. Let them get the time of the restore, --allow-unsendable-timestamps "
+                "(how.allow_unsendable_timestamps), or exclude them by time or offset"
             )
 
 

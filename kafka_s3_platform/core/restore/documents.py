@@ -37,11 +37,11 @@ _MOST_TIMES = 100
 _ADVICE = "Somebody changed it, or something else wrote it: restore under another restore id"
 
 DECIDED = (
-    "What this restore leaves out was decided before its first record, and this is not among it. Put it back as it was "
-    "and run again under the same restore id, or restore to another topic, under another restore id"
+    "The restore decided before its first record which objects it leaves out, and this is not one of them. Put it "
+    "back as it was and run again under the same restore id, or restore to another topic under another restore id"
 )
 
-MENDED = "Once mended, it is sent by a new restore under another restore id, not by this one"
+MENDED = "Once it is repaired, a new restore under another restore id sends it. This one does not"
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def parse_document(content: bytes, kind: type[T], key: str) -> T:
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as err:
-        raise IntegrityError(f"{key} is no document of a restore ({kind.__name__}): {err}. {_ADVICE}") from err
+        raise IntegrityError(f"{key} is not a valid restore document ({kind.__name__}): {err}. {_ADVICE}") from err
 
 
 def parse_table(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
@@ -168,7 +168,9 @@ def parse_table(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
         checked = open_checked(source, key, DEFAULT_LIMITS)
         schema_found = checked.file.schema_arrow
         if not schema_found.equals(schema):
-            raise IntegrityError(f"{key} is no document of a restore: its columns are {schema_found.names}. {_ADVICE}")
+            raise IntegrityError(
+                f"{key} is not a valid restore document: its columns are {schema_found.names}. {_ADVICE}"
+            )
         reader = RowGroupReader(source, checked, key, DEFAULT_LIMITS)
         batches: list[pa.RecordBatch] = []
         total_bytes = 0
@@ -177,7 +179,7 @@ def parse_table(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
                 total_bytes += batch.nbytes
                 # Counted while reading: a small document may hold more than the memory of the process.
                 if total_bytes > max(DEFAULT_LIMITS.block_bytes, _MOST_TIMES * len(content)):
-                    raise IntegrityError(f"{key} comes to {total_bytes:,} bytes from {len(content):,}. {_ADVICE}")
+                    raise IntegrityError(f"{key} expands to {total_bytes:,} bytes from {len(content):,}. {_ADVICE}")
                 batches.append(batch)
         return pa.Table.from_batches(batches, schema).combine_chunks()
     except (pa.ArrowException, OSError, ValueError) as err:
@@ -203,8 +205,8 @@ def read_left_out(store: ObjectStore, key: str, plan_digest: str) -> Mapping[str
         return None
     if document.plan != plan_digest:
         raise IntegrityError(
-            f"{key} is a decision of a restore with plan {document.plan}, this one's plan is {plan_digest}: there was "
-            f"another restore of this id. Take another restore id"
+            f"{key} belongs to a restore with plan {document.plan}, but the plan of this restore is {plan_digest}: "
+            "the restore id was used before. Use another restore id"
         )
     return document.objects
 
@@ -220,8 +222,8 @@ def save_left_out(
     objects = list(bad_objects)
     if sent_objects := [item for item in objects if item.start_offset < sent_below]:
         raise IntegrityError(
-            f"{sent_objects[0].why}. An earlier run may have sent a part of it, so it cannot be left out whole: put it "
-            f"back as it was, or restore to another topic, under another restore id"
+            f"{sent_objects[0].why}. An earlier run may have sent a part of it, so it cannot be left out as a whole. "
+            "Put it back as it was, or restore to another topic under another restore id"
         )
     try:
         document = {"plan": plan_digest, "objects": {item.key: item.why for item in objects}}

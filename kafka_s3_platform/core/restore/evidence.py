@@ -155,8 +155,8 @@ class Evidence:
             return msgspec.json.decode(content, type=Evidence)
         except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as err:
             raise IntegrityError(
-                f"{key} is no evidence of this version: {err}. Somebody changed it, or another version wrote it: take "
-                "it from the archive again, and check it by the version that it names"
+                f"{key} is not evidence that this version can read: {err}. Somebody changed it, or another version "
+                "wrote it. Fetch it from the archive again, and check it with the version that it names"
             ) from err
 
 

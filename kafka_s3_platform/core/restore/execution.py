@@ -346,11 +346,11 @@ class Execution:
         try:
             positions = read_positions(self.store, [t.documents.checkpoint for t in in_order])
         except PlatformError as err:
-            return f"How far it came cannot be read from the bucket: {err}"
+            return f"Its progress cannot be read from the bucket: {err}"
         places = "; ".join(_describe_position(t, p) for t, p in zip(in_order, positions, strict=True))
         return (
-            f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on, "
-            f"unless the error says otherwise"
+            f"Progress of restore {self.request.restore_id}: {places}. Run it again under the same id to continue, "
+            "unless the error says otherwise"
         )
 
 

@@ -152,8 +152,8 @@ class RestoreRequest:
     def __post_init__(self) -> None:
         if not _RESTORE_ID.fullmatch(self.restore_id):
             raise ConfigError(
-                f"restore id {self.restore_id!r} is not usable: 1 to 200 letters, digits, '.', '_' and '-', the first "
-                f"a letter or digit"
+                f"restore id {self.restore_id!r} is not valid: use 1 to 200 letters, digits, '.', '_' and '-', with "
+                "a letter or digit first"
             )
         for start, end in ((self.from_time, self.to_time), *self.windows):
             _check_times(start, end)
@@ -192,7 +192,8 @@ def _check_times(from_time: datetime | None, to_time: datetime | None) -> None:
             )
     if from_time is not None and to_time is not None and from_time >= to_time:
         raise ConfigError(
-            f"no time is in [{from_time.isoformat()}, {to_time.isoformat()}): the end must be after the start"
+            f"the window [{from_time.isoformat()}, {to_time.isoformat()}) contains no time: its end must be after "
+            "its start"
         )
 
 
@@ -450,14 +451,14 @@ def check_something_restored(report: RestoreReport) -> None:
         others = "; the others are restored and verified" if len(report.failed) < len(report.parts) else ""
         raise error(
             f"restore {report.restore_id}: {judge_report(report).text}{others}, see {report.page_key}. Run it again "
-            f"under the same id to go on with what is missing{lines}"
+            f"under the same id to restore what is missing{lines}"
         )
     if report.dry_run or not _is_all_lost(report):
         return
     reasons = (*report.skipped, *(n for n in report.notes if "left out" in n))
     named = "".join(f"\n{reason}" for reason in reasons[:_SHOWN])
     raise IntegrityError(
-        f"restore {report.restore_id} of {report.topic} to {report.to_topic}: {judge_report(report).text}. Its page is "
+        f"restore {report.restore_id} of {report.topic} to {report.to_topic}: {judge_report(report).text}. See "
         f"{report.page_key}. Correct what failed, and restore under another restore id{named}"
     )
 

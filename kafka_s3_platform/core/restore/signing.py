@@ -50,9 +50,9 @@ def read_evidence_key(env: Mapping[str, str]) -> EvidenceKey | None:
         raise ConfigError(f"{where} cannot be read: {err.strerror}") from err
     except (ValueError, TypeError):
         # not chained: nothing of a key is to be in a message
-        raise ConfigError(f"{where} is no private key in PEM without a passphrase: {_MAKE_KEY}") from None
+        raise ConfigError(f"{where} is not a private key in PEM without a passphrase: {_MAKE_KEY}") from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"{where} is a key of another kind than Ed25519: {_MAKE_KEY}")
+        raise ConfigError(f"{where} is not an Ed25519 key: {_MAKE_KEY}")
     return EvidenceKey(_name_key(key.public_key()), key)
 
 
@@ -72,16 +72,16 @@ def check_signature(path: Path, content: bytes, signature: bytes, public_key: Pa
     except OSError as err:
         raise ConfigError(f"{public_key} cannot be read: {err.strerror}") from err
     except ValueError:
-        raise ConfigError(f"{public_key} is no public key in PEM: {_MAKE_PUBLIC}") from None
+        raise ConfigError(f"{public_key} is not a public key in PEM: {_MAKE_PUBLIC}") from None
     if not isinstance(key, Ed25519PublicKey):
-        raise ConfigError(f"{public_key} is a public key of another kind than Ed25519: {_MAKE_PUBLIC}")
+        raise ConfigError(f"{public_key} is not an Ed25519 public key: {_MAKE_PUBLIC}")
     name = _name_key(key)
     try:
         key.verify(signature, content)
     except InvalidSignature:
         raise IntegrityError(
-            f"{path}: its signature does not match. Somebody changed the file or its signature, or another key than "
-            f"{name} signed it. Take both from the archive again, and the public key from its owner"
+            f"the signature of {path} does not match. Somebody changed the file or its signature, or a key other "
+            f"than {name} signed it. Fetch both from the archive again, and get the public key from its owner"
         ) from None
     return name
 

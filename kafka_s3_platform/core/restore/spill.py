@@ -65,7 +65,8 @@ def read_by_duckdb(schema: pa.Schema, batches: Iterable[pa.RecordBatch], what: s
         if not isinstance(err, duckdb.OutOfMemoryException | duckdb.IOException):
             raise
         raise PermanentError(
-            f"{what} needs more than the {MEMORY_LIMIT} of memory and the temporary files of {tempfile.gettempdir()} "
-            f"that it may use: {err}. Make room there, or restore fewer kafka partitions or offsets at once",
+            f"{what} needs more than the {MEMORY_LIMIT} of memory and the space for temporary files in "
+            f"{tempfile.gettempdir()} that it may use: {err}. Make room there, or restore fewer kafka partitions or "
+            "offsets at once",
             code=ErrorCode.DISK,
         ) from err

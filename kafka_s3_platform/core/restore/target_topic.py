@@ -66,7 +66,7 @@ class TopicMap:
         """Return the target of `topic`. Raises ConfigError if the map does not have it."""
         if topic not in self.targets:
             names = ", ".join(sorted(self.targets)) or "none"
-            raise ConfigError(f"the map of topics does not have {topic}, it has {names}")
+            raise ConfigError(f"the topic map has no target for {topic}. It has targets for {names}")
         return self.targets[topic]
 
     @property
@@ -90,8 +90,8 @@ def name_target_topic(rename: Rename, topic: str) -> str:
     name = rename.target(topic)
     if not _LEGAL.fullmatch(name) or name in {".", ".."}:
         raise ConfigError(
-            f"topic {topic} would be restored to {name!r}, which Kafka does not allow as a topic's name: 1 to 249 "
-            f"letters, digits, '.', '_' and '-'. A template holds {TOPIC} for the source's name"
+            f"topic {topic} would be restored to {name!r}, which is not a valid topic name in Kafka: it has 1 to 249 "
+            f"letters, digits, '.', '_' and '-'. A template may contain {TOPIC}, for the source's name"
         )
     return name
 
@@ -106,7 +106,7 @@ def match_names(regex: str | None, names: Iterable[str]) -> list[str]:
     try:
         pattern = compile_java_regex(regex)
     except ValueError as err:
-        raise ConfigError(f"--topics (what.topics_regex) {regex!r} is no regular expression: {err}") from err
+        raise ConfigError(f"--topics (what.topics_regex) {regex!r} is not a valid regular expression: {err}") from err
     candidates = sorted(names)
     if matching := [name for name in candidates if pattern.fullmatch(name)]:
         return matching

@@ -167,7 +167,7 @@ def refuse(kafka_s3: KafkaS3, path: Path, public_key: Path) -> str:
 
 
 def test_what_is_signed_and_no_evidence_is_refused(kafka_s3: KafkaS3, signed: Path, key_pair: KeyPair) -> None:
-    assert "is no evidence of this version" in refuse(kafka_s3, signed, key_pair.public)
+    assert "is not evidence that this version can read" in refuse(kafka_s3, signed, key_pair.public)
 
 
 @pytest.mark.parametrize("tamper", [change_count, change_signature, cut_signature])
@@ -175,14 +175,14 @@ def test_what_was_changed_since_is_refused(
     kafka_s3: KafkaS3, signed: Path, key_pair: KeyPair, tamper: Callable[[Path], None]
 ) -> None:
     tamper(signed)
-    assert "its signature does not match" in refuse(kafka_s3, signed, key_pair.public)
+    assert "does not match. Somebody changed the file or its signature" in refuse(kafka_s3, signed, key_pair.public)
 
 
 def test_another_key_and_no_signature_are_refused(kafka_s3: KafkaS3, signed: Path, key_pair: KeyPair) -> None:
     other = signed.parent / "other"
     other.mkdir()
-    assert "another key than" in refuse(kafka_s3, signed, write_keys(other).public)
-    assert "is no public key in PEM" in refuse(kafka_s3, signed, key_pair.private)
+    assert "a key other than" in refuse(kafka_s3, signed, write_keys(other).public)
+    assert "is not a public key in PEM" in refuse(kafka_s3, signed, key_pair.private)
     Path(f"{signed}.sig").unlink()
     assert "evidence without one proves nothing" in refuse(kafka_s3, signed, key_pair.public)
 
@@ -201,9 +201,9 @@ def write_elliptic(path: Path) -> None:
     ("write", "told"),
     [
         (Path.mkdir, "cannot be read"),
-        (lambda path: path.write_text("no key"), "is no private key in PEM without a passphrase"),
-        (write_encrypted, "is no private key in PEM without a passphrase"),
-        (write_elliptic, "another kind than Ed25519"),
+        (lambda path: path.write_text("no key"), "is not a private key in PEM without a passphrase"),
+        (write_encrypted, "is not a private key in PEM without a passphrase"),
+        (write_elliptic, "is not an Ed25519 key"),
     ],
     ids=["a folder", "no key", "with a passphrase", "elliptic"],
 )

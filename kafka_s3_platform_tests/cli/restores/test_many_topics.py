@@ -195,7 +195,7 @@ def topics_of(config: ConnectorConfig) -> set[str]:
         (["--all-topics", "--topics", "a"], "keep one"),
         (["--all-topics", "--to-topic", "x"], "several topics that would go to x"),
         (["--topics", "none", "--to-topic", "x"], "matches none of"),
-        (["--topics", "(", "--to-topic", "x"], "is no regular expression"),
+        (["--topics", "(", "--to-topic", "x"], "is not a valid regular expression"),
         (["--all-topics", "--to-topic", "y.{topic}", "--first", "none"], "none: no topic of this restore"),
     ],
 )
@@ -275,7 +275,7 @@ def test_topics_that_change_places_on_their_own_cluster_are_refused(kafka_s3: Ka
     swap = ["--topic", orders, "--topic", stock, "--topic-map", f"{orders}={stock}", "--topic-map", f"{stock}={orders}"]
     refused = restore(kafka_s3, *swap, status=FAILED)
     for topic in (orders, stock):
-        assert f"{topic} is archived by connector c too: what is restored to it is archived again" in refused.stderr
+        assert f"{topic} is also archived by connector c: restored records would be archived again" in refused.stderr
     assert "--allow-source-topic" in refused.stderr
     planned = restore(kafka_s3, *swap, "--allow-source-topic", "--dry-run")
     assert "would be refused: " not in planned.stdout

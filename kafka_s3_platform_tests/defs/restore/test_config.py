@@ -129,7 +129,7 @@ def test_copies_from_cold_storage_are_waited_for_no_longer_than_any_takes() -> N
     [
         ({"to.topic": ""}, r"to\.topic is empty, and no RegexRouter names the target"),
         ({"to.topic": "a", "what.everything": False}, r"what: nothing says which records .*what\.hours"),
-        ({"to.topic": "a", "values.outgoing": {"transform": "x"}}, "transform: no key .*did you mean transforms"),
+        ({"to.topic": "a", "values.outgoing": {"transform": "x"}}, "transform: not a key .*did you mean transforms"),
         ({"to.topic": "a", "values.outgoing": {"transforms": "a"}}, r"transforms\.a\.type is missing"),
         ({"to.topic": "a", "values.outgoing": {"value.converter": "no.Such"}}, r"value\.converter: "),
         ({"to.topic": "a", "what.record_keys": ["hex:zz"]}, r"what\.record_keys 'hex:zz'"),
@@ -407,7 +407,7 @@ def test_what_is_in_a_file_that_was_not_meant_is_not_told(folder: Path, key: str
 def test_the_keys_of_a_run_name_no_files(prefix: str, name: str) -> None:
     key = f"{prefix}schema.registry.ssl.{name}.location"
     keys = {"value.converter": "AvroConverter", "key.converter": "AvroConverter", "schema.registry.url": "http://r"}
-    with pytest.raises(ConfigError, match=f"values.outgoing {key}: names a file of the machine".replace(".", r"\.")):
+    with pytest.raises(ConfigError, match=f"values.outgoing {key} names a file of the machine".replace(".", r"\.")):
         asked({"to.topic": "a", "values.outgoing": {**keys, key: "/etc/passwd"}})
 
 
@@ -433,7 +433,9 @@ def test_a_runs_keys_send_no_password_to_another_registry(folder: Path, prefix: 
     keys = {"key.converter": "AvroConverter", "value.converter": "AvroConverter"}
     short = [f"{prefix}{name}"] if prefix and name != "url" else []
     for key in (f"{prefix}schema.registry.{name}", *short):
-        with pytest.raises(ConfigError, match=f"values.outgoing {key}: which registry is asked".replace(".", r"\.")):
+        with pytest.raises(
+            ConfigError, match=f"values.outgoing {key}: the config of a run cannot set a registry".replace(".", r"\.")
+        ):
             asked({"to.topic": "a", **of_file, "values.outgoing": {**keys, key: "http://attacker"}})
     if file:
         found = asked({"to.topic": "a", **of_file, "values.outgoing": keys}).outgoing.key
@@ -452,7 +454,7 @@ def test_the_keys_of_a_run_change_no_step_of_a_file(folder: Path, key: str) -> N
         "predicates=old\npredicates.old.type=org.apache.kafka.connect.transforms.predicates.RecordIsTombstone\n"
     )
     asking = {"to.topic": "a", "values.outgoing_file": "steps.properties"}
-    with pytest.raises(ConfigError, match=rf"values\.outgoing {key}: .* is of values\.outgoing_file") as told:
+    with pytest.raises(ConfigError, match=rf"values\.outgoing {key}: .* belongs to values\.outgoing_file") as told:
         asked({**asking, "values.outgoing": {key: "other"}})
     assert "hunter2" not in str(told.value)
     more = {"transforms": "tag,Add", "transforms.Add.type": ROUTER["transforms.AddPrefix.type"]}

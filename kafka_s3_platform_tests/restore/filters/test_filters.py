@@ -237,31 +237,31 @@ def test_a_condition_sees_the_columns_of_the_record(condition: str, passing: lis
     ("condition", "said"),
     [
         ("true; DROP TABLE x", "syntax error at or near"),
-        ("true) FROM (SELECT 1", "more than one condition"),
-        ("true), (false", "more than one condition"),
-        ("true, false", "more than one condition"),
+        ("true) FROM (SELECT 1", "it has to be a single condition"),
+        ("true), (false", "it has to be a single condition"),
+        ("true, false", "it has to be a single condition"),
         ("true ORDER BY 1", "syntax error"),
         ("true FROM x WHERE true", "syntax error"),
         ("key IN (SELECT key FROM x)", "a subquery"),
-        ("count(*) > 1", "not a function of one record alone"),
-        ("max(partition) > 1", "not a function of one record alone"),
+        ("count(*) > 1", "does not depend on the record alone"),
+        ("max(partition) > 1", "does not depend on the record alone"),
         ("row_number() OVER () = 1", "a window function"),
-        ("random() < 0.5", "random, which is not a function of one record alone"),
-        ("timestamp > now()::TIMESTAMP", "now, which"),
-        ("timestamp > current_timestamp", "current_timestamp, which"),
-        ("current_date > DATE '2020-01-01'", "current_date, which"),
-        ("timestamp > current_localtimestamp() - INTERVAL 1 HOUR", "current_localtimestamp, which is not"),
-        ("current_localtime() > TIME '12:00:00'", "current_localtime, which is not"),
-        ("age(timestamp) < INTERVAL 1 HOUR", "age, which is not a function of one record alone"),
-        ("timestamp.age() < INTERVAL 1 HOUR", "age, which is not"),
-        ("timestamp > pg_postmaster_start_time()", "pg_postmaster_start_time, which is not"),
-        ("main.pg_conf_load_time() > timestamp", "pg_conf_load_time, which is not"),
-        ("len(list_filter(headers, lambda current_date: current_date > DATE '2020-01-01')) > 0", "current_date, which"),
-        ("(current_date -> '$') = 'x'", "current_date, which"),
-        ("list_filter(headers, lambda h: h.key = 'a' AND random() > 0.5) <> []", "random, which is not"),
-        ("list_aggregate([1, 2], 'reservoir_quantile', 0.5) > 1", "list_aggregate, which is none of the functions"),
-        ("list_filter(headers, lambda h: true) = [] AND h = 1", "h, which is no column of a record"),
-        ("len(generate_subscripts([1, 2], 1)) > 1", "generate_subscripts, which makes several rows of one record"),
+        ("random() < 0.5", "random, whose result does not depend on the record alone"),
+        ("timestamp > now()::TIMESTAMP", "now, whose"),
+        ("timestamp > current_timestamp", "current_timestamp, whose"),
+        ("current_date > DATE '2020-01-01'", "current_date, whose"),
+        ("timestamp > current_localtimestamp() - INTERVAL 1 HOUR", "current_localtimestamp, whose result does not"),
+        ("current_localtime() > TIME '12:00:00'", "current_localtime, whose result does not"),
+        ("age(timestamp) < INTERVAL 1 HOUR", "age, whose result does not depend on the record alone"),
+        ("timestamp.age() < INTERVAL 1 HOUR", "age, whose result does not"),
+        ("timestamp > pg_postmaster_start_time()", "pg_postmaster_start_time, whose result does not"),
+        ("main.pg_conf_load_time() > timestamp", "pg_conf_load_time, whose result does not"),
+        ("len(list_filter(headers, lambda current_date: current_date > DATE '2020-01-01')) > 0", "current_date, whose"),
+        ("(current_date -> '$') = 'x'", "current_date, whose"),
+        ("list_filter(headers, lambda h: h.key = 'a' AND random() > 0.5) <> []", "random, whose result does not"),
+        ("list_aggregate([1, 2], 'reservoir_quantile', 0.5) > 1", "list_aggregate, which is not one of the functions"),
+        ("list_filter(headers, lambda h: true) = [] AND h = 1", "h, which is not a column of a record"),
+        ("len(generate_subscripts([1, 2], 1)) > 1", "generate_subscripts, which makes several rows from one record"),
         ("#1 IS NULL", "POSITIONAL_REFERENCE"),
         ("COLUMNS(*) IS NULL", "a star"),
         ("key = ?", "a parameter"),
@@ -281,7 +281,7 @@ def test_what_is_no_condition_over_one_record_is_refused_before_the_first_one(co
     ("condition", "said"),
     [
         ("offset > 5", "in double quotes"),
-        ("", "no condition"),
+        ("", "is not a condition"),
         ("true; DROP TABLE x", "syntax error at or near"),
         ("partition", "not a boolean"),
         ("getenv('HOME') = ''", "getenv"),
@@ -296,12 +296,12 @@ def test_what_the_process_refuses_is_told_by_its_option(condition: str, said: st
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        ("unnest([true, false])", "unnest, which makes several rows of one record"),
+        ("unnest([true, false])", "unnest, which makes several rows from one record"),
         ("(" * 50_000 + "true" + ")" * 50_000, "--sql (what.sql)"),
         ("[" * 50_000 + "]" * 50_000 + " = []", "--sql (what.sql)"),
         ("1 = " + "+".join(["1"] * 100_000), "--sql (what.sql)"),
         ("read_text('/etc/passwd') = ''", "--sql (what.sql)"),
-        ("current_setting('memory_limit') = ''", "current_setting, which"),
+        ("current_setting('memory_limit') = ''", "current_setting, whose"),
         ("\ud800 = key", "--sql (what.sql)"),
         ("true) UNION ALL SELECT (true", "UNION"),
         ("true UNION ALL SELECT true", "--sql (what.sql)"),
@@ -313,7 +313,7 @@ def test_a_hostile_condition_is_refused_quickly_in_little_memory(condition: str,
     with pytest.raises(ConfigError, match=re.escape(said)) as refused:
         check_filter(RecordFilter(sql=condition))
     assert len(str(refused.value)) < 5_000
-    assert "the process that decides it ended" not in str(refused.value)
+    assert "the process that evaluates it ended" not in str(refused.value)
     assert time.monotonic() - started < 60
     assert psutil.Process().memory_info().rss - before < 50_000_000
 
@@ -324,8 +324,8 @@ def test_a_hostile_condition_is_refused_quickly_in_little_memory(condition: str,
         ("len(repeat('a', 2000000000)) > 3", "it needs too much memory"),
         ("len(repeat('a', 2000000000 - \"offset\")) > 3", "it needs too much memory"),
         ("len(range(1000000000)) > 3", "it needs too much memory"),
-        ("len(lpad(text(key), 2000000000, 'b')) > 1", "(it needs too much memory|it is not decided after 1 s)"),
-        ("levenshtein(repeat('a', 200000 + partition), repeat('b', 200000)) > 1", "it is not decided after 1 s"),
+        ("len(lpad(text(key), 2000000000, 'b')) > 1", "(it needs too much memory|it was not evaluated within 1 s)"),
+        ("levenshtein(repeat('a', 200000 + partition), repeat('b', 200000)) > 1", "it was not evaluated within 1 s"),
     ],
 )
 def test_a_condition_that_costs_too_much_for_a_record_is_told_by_its_offsets(
@@ -351,7 +351,7 @@ def test_a_key_that_keeps_an_expression_busy_ends_the_restore_by_its_offset(
     monkeypatch.setattr("kafka_s3_platform.core.restore.filters.deciding.ROWS_SECONDS", 3.0)
     started = time.monotonic()
     with pytest.raises(
-        PermanentError, match=r"--key-regex .* failed on a key of offsets 6 to 7: it is not decided after"
+        PermanentError, match=r"--key-regex .* failed on a key of offsets 6 to 7: it was not evaluated within"
     ):
         list(FilteredStream([batch_of(rows)], innocent))
     assert time.monotonic() - started < 60
@@ -416,7 +416,7 @@ def test_a_condition_that_fails_on_a_record_names_the_offsets() -> None:
         (RecordFilter(predicate=f"{OWN}.no_such_module.f"), "--predicate .*cannot import"),
         (RecordFilter(predicate=f"{THIS}.no_such"), "--predicate .*has no attribute no_such"),
         (RecordFilter(predicate=f"{THIS}.not_a_function"), "has int, not a function"),
-        (RecordFilter(predicate=f"{THIS}.as_a_list"), "gave back list, not a boolean"),
+        (RecordFilter(predicate=f"{THIS}.as_a_list"), "returned list, not a boolean"),
         (RecordFilter(predicate=f"{THIS}.fails_always"), "failed on an empty batch: ValueError: 0 records"),
     ],
 )

@@ -394,7 +394,9 @@ def test_an_id_that_two_registries_have_given_is_not_guessed(both: Registries, l
     mapped = Outgoing(map_schema_ids=True, target_registry=both.target)
     anew = Outgoing(value=ConverterSettings(format="JSON"))
     for outgoing in (mapped, anew):
-        with pytest.raises(PreflightError, match=rf"{schema_id} is another schema in each of .*{both.registry.url}"):
+        with pytest.raises(
+            PreflightError, match=rf"{schema_id} is a different schema in each of .*{both.registry.url}"
+        ):
             make_plan(dataclasses.replace(asked, outgoing=outgoing))
 
 

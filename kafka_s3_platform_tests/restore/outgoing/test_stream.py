@@ -161,7 +161,7 @@ def test_keys_choose_kafka_partitions_and_order_is_kept_within_them(batches: Any
 
 
 def test_too_few_kafka_partitions_for_source_numbers_are_an_error() -> None:
-    with pytest.raises(PermanentError, match="kafka partition 3 keep their number, and the target has 3"):
+    with pytest.raises(PermanentError, match="kafka partition 3 keep their number, but the target has 3"):
         outgoing(3).apply(batch_of([{}]))
 
 
@@ -176,7 +176,7 @@ def test_a_users_partitioner_is_asked_by_its_dotted_name() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nearby", "is none of source, murmur2, crc32"),
+        ("nearby", "is neither one of source, murmur2, crc32"),
         ("no_such.Thing", "'no_such.Thing', named by --partitioning .*no plug-in that this installation allows"),
         (f"{OWN}.no_such.Thing", "--partitioning .*cannot import"),
         (f"{THIS}.WithoutMethod", r"has to have kafka_partitions\(\)"),
@@ -190,10 +190,10 @@ def test_a_partitioner_that_cannot_be_used_is_refused_before_the_first_record(na
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("OutOfBounds", "kafka partition 5"), ("OfAnotherType", "gave back list, not a pyarrow.Int32Array")],
+    [("OutOfBounds", "kafka partition 5"), ("OfAnotherType", "returned list, not a pyarrow.Int32Array")],
 )
 def test_a_partitioners_wrong_answer_names_where(name: str, said: str) -> None:
-    with pytest.raises(PermanentError, match=f"offset 0 on gave back .*{said}|{said}"):
+    with pytest.raises(PermanentError, match=f"offset 0 on returned .*{said}|{said}"):
         outgoing(partitioning=f"{THIS}.{name}").apply(batch_of([{}]))
 
 
@@ -220,7 +220,7 @@ def test_a_regex_router_names_the_target_and_all_records_go_there() -> None:
 
 
 def test_a_regex_router_that_contradicts_the_target_is_refused() -> None:
-    with pytest.raises(ConfigError, match="route topic t to copy_of_t, the restore's target is u"):
+    with pytest.raises(ConfigError, match="route topic t to copy_of_t, but the target of the restore is u"):
         outgoing(transforms=steps(a=ROUTER))
 
 
@@ -292,7 +292,7 @@ def test_converters_stand_around_the_transforms(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_a_transform_makes_needs_a_converter_where_it_is_no_bytes() -> None:
     hoist = steps(a={"type": "HoistField$Value", "field": "n"})
-    with pytest.raises(ConfigError, match=r"made dict of the value, .* set value\.converter"):
+    with pytest.raises(ConfigError, match=r"turned the value into dict, .* set value\.converter"):
         values_of(outgoing(transforms=hoist), b"abc")
 
 
@@ -332,10 +332,10 @@ def test_rules_stand_in_plans_in_a_form_that_stays_so_that_restores_go_on(rename
 @pytest.mark.parametrize(
     ("rename", "said"),
     [
-        (Template("a b"), "does not allow"),
-        (Template("copy_of_{name}"), "does not allow"),
-        (Template(""), "does not allow"),
-        (TopicMap({"x": "y"}), "does not have a.b, it has x"),
+        (Template("a b"), "is not a valid topic name"),
+        (Template("copy_of_{name}"), "is not a valid topic name"),
+        (Template(""), "is not a valid topic name"),
+        (TopicMap({"x": "y"}), "has no target for a.b. It has targets for x"),
         (Regex("(", "x"), "the rename rule"),
         (Regex("a.*", "$1"), "no group 1"),
     ],

@@ -233,7 +233,7 @@ def test_what_cannot_be_decoded_is_restored_as_it_is_and_never_changed(tmp_path:
         assert sent(config, NINE, {}) == [NINE]
         for outgoing in (JSON, MASK):
             with pytest.raises(
-                ConfigError, match=r"no restore can decode its values.*cannot be used: value\.converter"
+                ConfigError, match=r"a restore cannot decode its values.*cannot be used: value\.converter"
             ):
                 sent(config, NINE, outgoing)
 

@@ -74,9 +74,9 @@ def named(name: str, servers: str = "127.0.0.1:1", **changes: Any) -> ConnectorC
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (named("by-name", topics=("u",)), "u is archived by connector by-name too"),
-        (named("by-regex", topics=(), topics_regex="[tu]"), "u is archived by connector by-regex too"),
-        (named("by-list", "other:9,127.0.0.1:1", topics=("u",)), "u is archived by connector by-list too"),
+        (named("by-name", topics=("u",)), "u is also archived by connector by-name"),
+        (named("by-regex", topics=(), topics_regex="[tu]"), "u is also archived by connector by-regex"),
+        (named("by-list", "other:9,127.0.0.1:1", topics=("u",)), "u is also archived by connector by-list"),
         (named("of-another-topic"), None),
         (named("of-another-regex", topics_regex="u.+"), None),
         (
@@ -98,7 +98,7 @@ def test_a_sink_that_is_restored_by_its_own_file_as_a_sources_still_archives() -
     sink = CONFIG.model_copy(update={"topics": ("t", "u")})
     reader = sink.model_copy(update={"source": SourceSettings()})
     asked = replace(request(connectors=(sink,)), config=reader)
-    assert any("u is archived by connector" in text for _, text in told(asked, without_objects()))
+    assert any("u is also archived by connector" in text for _, text in told(asked, without_objects()))
 
 
 def test_a_connector_of_a_cluster_that_does_not_answer_is_told_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,14 +158,17 @@ def test_schema_ids_are_mapped_where_schemas_were_archived_for_a_registry() -> N
     own = CONFIG.model_copy(update={"records": avro})
     assert told(replace(request(outgoing=mapped), config=own), without_objects()) == []
     [(refuses, text)] = told(replace(request(outgoing=Outgoing(map_schema_ids=True)), config=own), without_objects())
-    assert (refuses, "name it (schema.registry.url)" in text) == (True, True)
+    assert (refuses, "set schema.registry.url" in text) == (True, True)
 
 
 def test_where_keys_decide_kafka_partitions_only_exactly_once_can_be_resumed() -> None:
     hashed = request(outgoing=Outgoing(partitioning="murmur2"))
     assert told(hashed, without_objects()) == []
     [(refuses, text)] = told(replace(hashed, delivery="at_least_once"), without_objects())
-    assert (refuses, "delivery=at_least_once keeps kafka partition numbers" in text) == (True, True)
+    assert (refuses, "delivery=at_least_once needs records that keep their kafka partition numbers" in text) == (
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,7 +237,7 @@ def test_records_whose_times_nobody_knows_before_they_are_read_may_be_too_old(
     [refusal] = found(configs, planned(tmp_path, *TELLING[how]))
     assert refusal.refuses
     assert next(iter(configs)) in refusal.text
-    assert configs is APPEND or ("may be of any age" in refusal.text and "--from (what.from_time)" in refusal.text)
+    assert configs is APPEND or ("may have any age" in refusal.text and "--from (what.from_time)" in refusal.text)
 
 
 @pytest.mark.parametrize("how", TELLING)
@@ -318,7 +321,7 @@ def test_an_hour_of_objects_without_a_time_is_refused_part_of_a_folder_in_doubt(
     tmp_path: Path,
 ) -> None:
     _, [refusal] = sent_of_seven(tmp_path, ALONE, {"topics/t/partition=0/t+0+0000000000.json": b"{}\n"})
-    assert "would restore all of them. Choose by offsets" in refusal
+    assert "would restore all of these records. Select by offsets" in refusal
     daily = {"partitioner.class": "DailyPartitioner", "locale": "en", "timezone": "UTC"}
     a_day = "topics/t/year=2026/month=05/day=31/t+0+0000000000.json"
     _, [doubt] = sent_of_seven(tmp_path, ALONE | daily, {a_day: b"{}\n"})

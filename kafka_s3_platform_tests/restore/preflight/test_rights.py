@@ -278,7 +278,7 @@ def test_a_restore_that_creates_its_target_and_its_acls(
 def test_a_target_that_may_not_be_created_is_named(guarded: Guarded, config: ConnectorConfig, topic_name: str) -> None:
     user = guarded.user_with(rights("restore", TARGET=topic_name))
     with pytest.raises(
-        PreflightError, match=f"would not be created: .*creating topic {topic_name}.*AUTHORIZATION_FAILED"
+        PreflightError, match=f"would not create {topic_name}: .*creating topic {topic_name}.*AUTHORIZATION_FAILED"
     ):
         restored(config, to_topic=topic_name, restore_id=topic_name, target=user)
 

@@ -138,8 +138,11 @@ def test_cold_objects_are_asked_for_first_and_restored_once_they_are_there(lab: 
     said, report = run_until_it_is_there(
         lambda: restored(lab.load(LINES, JSON + FROM_COLD), (), "{topic}-copy", restore_id=lab.topic)
     )
-    assert "2 objects lie in cold storage" in said[0]
-    assert all("they were asked for; run again under this restore id when they are there" in line for line in said)
+    assert "2 objects are in cold storage" in said[0]
+    assert all(
+        "copies of them were requested. Run again under this restore id when these are available" in line
+        for line in said
+    )
     assert (report.record_count, report.sent_count, report.verified) == (9, 9, True)
     assert numbers(lab.kafka, f"{lab.topic}-copy") == list(range(9))
 
@@ -148,7 +151,7 @@ def test_an_archive_whose_hours_a_lifecycle_rule_moved_is_restored_like_any_othe
     config: ConnectorConfig, lab: Lab
 ) -> None:
     said, report = run_until_it_is_there(partial(restored_own, config, thaw=Thaw(3, "Bulk")))
-    assert "restore r1: 1 objects lie in cold storage" in said[0]
+    assert "restore r1: 1 objects are in cold storage" in said[0]
     assert (report.record_count, report.sent_count, report.verified) == (6, 6, True)
     assert values(lab.kafka, f"{lab.topic}-restored") == [b"%d" % n for n in range(6)]
 
@@ -167,7 +170,7 @@ def test_cold_objects_of_several_connectors_are_asked_for_in_their_buckets(
     requests = tuple(request(c, to_topic=f"{c.store.bucket}-restored", thaw=Thaw(3)) for c in (config, second))
     together = replace(requests[0], topic="both", to_topic="{topic}-restored")
     said, report = run_until_it_is_there(lambda: restore(ArchiveSource(together, requests), InProcessRunner()))
-    assert "restore r1: 2 objects lie in cold storage" in said[0]
+    assert "restore r1: 2 objects are in cold storage" in said[0]
     assert [(part.record_count, part.verified) for part in report.parts] == [(6, True), (2, True)]
     assert len(states(lab.s3, other)) == 1
 
@@ -195,12 +198,12 @@ def test_a_run_waits_for_them_as_long_as_it_is_told_and_says_so(
 
 def test_a_dry_run_tells_of_them_and_asks_for_none(config: ConnectorConfig, lab: Lab) -> None:
     report = restored_own(config, dry_run=True, thaw=Thaw(3))
-    assert any(note.startswith("1 objects lie in cold storage, such as topics/") for note in report.notes)
+    assert any(note.startswith("1 objects are in cold storage, such as topics/") for note in report.notes)
     assert states(lab.s3, config.store.bucket) == []
 
 
 def test_nothing_is_asked_for_and_nothing_sent_unless_the_request_says_so(config: ConnectorConfig, lab: Lab) -> None:
-    with pytest.raises(BusyError, match=r"1 objects lie in cold storage, such as .*: say for how many days"):
+    with pytest.raises(BusyError, match=r"1 objects are in cold storage, such as .*: set the number of days for which"):
         restored_own(config)
     assert states(lab.s3, lab.topic) == []
     assert values(lab.kafka, f"{lab.topic}-restored") == []

@@ -127,7 +127,7 @@ def test_a_plan_whose_place_was_changed_is_refused(config: ConnectorConfig) -> N
     plan = TopicsPlan.from_json(store.get(asked.documents.plan), asked.documents.plan)
     for place in ("", "x/../y"):
         save_document(store, asked.documents.plan, replace(plan, place=place).to_json())
-        with pytest.raises(IntegrityError, match=f"its place is {place}, what is asked for makes it"):
+        with pytest.raises(IntegrityError, match=f"its place is {place}, but the request makes it"):
             restored(config)
 
 
@@ -265,7 +265,9 @@ def test_an_older_try_that_wakes_up_is_told_and_leaves_nothing(config: Connector
             else:
                 yield from super().run(function, tasks, max_concurrent)
 
-    with pytest.raises(SupersededError, match=r"another run of this restore id has taken over(.|\n)*How far"):
+    with pytest.raises(
+        SupersededError, match=r"another run of this restore id has taken over(.|\n)*Progress of restore"
+    ):
         restored(config, TwiceRunner())
 
     assert is_restored_once(config)
@@ -297,7 +299,7 @@ def test_what_was_taken_on_at_least_once_is_not_taken_on_exactly_once(
     """The marker of the first run, if there is one, knows nothing of what the second has sent."""
     interrupted(delivery=before)
     interrupted(delivery="at_least_once")
-    with pytest.raises(PreflightError, match=r"Go on with delivery=at_least_once"):
+    with pytest.raises(PreflightError, match=r"Continue with delivery=at_least_once"):
         restored(config)
     restored(config, delivery="at_least_once")
     assert is_restored_once(config)
@@ -372,5 +374,5 @@ def test_a_marker_that_fell_back_is_refused_where_comparing_cannot_tell(
     with ClusterAdmin(config.kafka) as admin:
         target = target_of(config)
         publish_offsets(admin, group_of(config), target, {0: earlier.offset}, {0: earlier.metadata})
-    with pytest.raises(PreflightError, match=f"below source offset 0, and a run before told {reached.offset}"):
+    with pytest.raises(PreflightError, match=f"below source offset 0, but an earlier run reported {reached.offset}"):
         restored(config, **keyed)

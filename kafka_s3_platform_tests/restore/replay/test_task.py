@@ -69,7 +69,7 @@ def test_ends_are_left_out_where_a_group_s_metadata_cannot_hold_them(kafka_parti
 
 
 def test_the_marker_of_another_plan_is_refused() -> None:
-    with pytest.raises(PreflightError, match=r"here: the progress marker is that of another plan, aa; .* is bb"):
+    with pytest.raises(PreflightError, match=r"here: the progress marker belongs to plan aa, but .* is bb"):
         Marker.of(Marker("aa", 5, 3).committed, "bb", "here")
 
 
@@ -93,7 +93,7 @@ def test_the_marker_of_another_plan_is_refused() -> None:
     ],
 )
 def test_an_offset_that_something_else_has_committed_is_refused(metadata: str) -> None:
-    with pytest.raises(PreflightError, match="is no progress marker"):
+    with pytest.raises(PreflightError, match="is not a progress marker"):
         Marker.of(Committed(5, metadata), "aa", "here")
 
 

@@ -101,8 +101,8 @@ def test_offsets_are_one_window_for_all_or_one_a_kafka_partition() -> None:
     [
         ({"kafka_partitions": (0, 7)}, "kafka partition 7"),
         ({"from_offset": {4: 0}}, "kafka partition 4"),
-        ({"from_offset": 9, "to_offset": 9}, r"no offset is in \[9, 9\)"),
-        ({"from_time": NOON, "to_time": NOON}, "no time is in"),
+        ({"from_offset": 9, "to_offset": 9}, r"the range \[9, 9\) contains no offset"),
+        ({"from_time": NOON, "to_time": NOON}, "contains no time"),
         ({"from_time": NOON.replace(tzinfo=None)}, "has no timezone"),
         ({"restore_id": "a/b"}, "restore id 'a/b'"),
     ],

@@ -173,7 +173,7 @@ def test_an_object_that_may_have_been_sent_in_part_is_never_left_out(config: Con
     decided = read_left_out(store, key, "plan")
     assert decided is not None
     assert list(decided) == [b.key for b in bad]
-    with pytest.raises(IntegrityError, match="this one's plan is another"):
+    with pytest.raises(IntegrityError, match="the plan of this restore is another"):
         read_left_out(store, key, "another")
     from_second = ArchivedStream(replace(task, left_out=decided), 1000)
     assert sum(b.num_rows for b in from_second) == 1000
@@ -186,7 +186,7 @@ def test_an_object_is_checked_whole_where_a_run_goes_on_inside_of_it(config: Con
     task = make_archive_stream(asked, make_plan(asked), 0)
     objects = [replace(o, digest="00") if n == 1 else o for n, o in enumerate(task.objects)]
     [bad] = ArchivedStream(replace(task, objects=tuple(objects)), 1500).find_bad_objects()
-    assert "the record digest is" in bad.why
+    assert "its record digest is" in bad.why
     assert bad.start_offset == 1000
 
 
@@ -209,7 +209,7 @@ def test_an_object_that_was_sent_and_is_damaged_since_is_not_told_as_left_out(la
     damage = Between(before_verify=lambda: lab.put(lab.topic, 3, numbered(70, 2)))
     for runner in (damage, InProcessRunner()):
         with pytest.raises(
-            IntegrityError, match=r"\+0\+0000000003\.json (.|\n)*this is not among it. Put it back as it was"
+            IntegrityError, match=r"\+0\+0000000003\.json (.|\n)*this is not one of them. Put it back as it was"
         ):
             restore(asked(config, (), "{topic}-copy", **run), runner)
     lab.put(lab.topic, 3, numbered(3, 3))
@@ -244,7 +244,7 @@ def test_a_mended_object_stays_out_and_a_new_restore_sends_it(
     assert (report.verified, report.record_count, report.left_out) == (True, 6, (keys[1],))
     [line] = report.skipped
     assert keys[1] in line
-    assert "Once mended, it is sent by a new restore under another restore id" in line
+    assert "Once it is repaired, a new restore under another restore id sends it" in line
     assert numbers(lab.kafka, f"{lab.topic}-copy") == [0, 1, 2, 6, 7, 8]
 
     after = restored(config, (), "{topic}-copy", after=lab.topic, records=records)
@@ -283,7 +283,7 @@ def test_positions_of_objects_whose_names_tell_no_offset_stay_what_they_were(lab
         )
     delete(keys[0])
     put_file("b", lines[1])
-    with pytest.raises(IntegrityError, match=rf"{keys[0]}(.|\n)*this is not among it. Put it back as it was"):
+    with pytest.raises(IntegrityError, match=rf"{keys[0]}(.|\n)*this is not one of them. Put it back as it was"):
         restored(config, (), "{topic}-copy", **run)
     put_file("a", lines[0])
     report = restored(config, (), "{topic}-copy", **run)

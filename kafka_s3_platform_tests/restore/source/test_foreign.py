@@ -182,12 +182,13 @@ def test_of_a_corrupt_object_nothing_is_sent_and_ignored_it_is_skipped_alone(
     body = lab.s3.get_object(Bucket=lab.store.bucket, Key=bad)["Body"].read()
     lab.put_object(bad, body[:-4])
     with pytest.raises(
-        IntegrityError, match=r"=0/.*\+0\+0000000003.json .*\nHow far restore .*: no record is noted as delivered to"
+        IntegrityError,
+        match=r"=0/.*\+0\+0000000003.json .*\nProgress of restore .*: no record is noted as delivered to",
     ):
         restored(lab.load(LINES, JSON), (), "{topic}-failed")
     assert numbers(lab.kafka, f"{lab.topic}-failed") == []
     with pytest.raises(
-        IntegrityError, match=r"\+0\+0000000003.json .*\nHow far restore .*: no record is noted as delivered to"
+        IntegrityError, match=r"\+0\+0000000003.json .*\nProgress of restore .*: no record is noted as delivered to"
     ):
         restored(lab.load(LINES, JSON), (), "{topic}-failed", records=RecordFilter(latest_per_key=True))
 
@@ -356,7 +357,7 @@ def test_a_field_that_names_a_topic_for_each_record_is_refused(lab: SourceLab, m
     monkeypatch.setattr(foreign_source, "MAX_TARGETS", 3)
     lab.put(lab.topic, 0, routed(lab.topic, "abc"))
     lab.put(lab.topic, 0, routed(lab.topic, "d"), 1)
-    with pytest.raises(PreflightError, match=f"the records of {lab.topic} name more than 3 topics, such as"):
+    with pytest.raises(PreflightError, match=f"the records of {lab.topic} go to more than 3 topics, such as"):
         restored(lab.load(LINES, JSON + EXTRACTED))
 
 
@@ -388,15 +389,15 @@ def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad
         assert f"{lab.topic}-copy" not in admin.list_topics()
         admin.create_topic(f"{lab.topic}-limited", 1, configs={"retention.bytes": "1000000000000"})
     [unsure] = restored(config, (), "{topic}-limited", dry_run=True).refusals
-    assert "the bytes of restored records in a kafka partition's log are unknown" in unsure
+    assert "the bytes that restored records take in the log of a kafka partition are unknown" in unsure
     assert lab.s3.list_objects_v2(Bucket=lab.store.bucket)["KeyCount"] == before
 
 
 @pytest.mark.parametrize(
     ("outgoing", "said"),
     [
-        (Outgoing(partitioning="murmur2"), "where keys decide them, restore with exactly_once"),
-        (Outgoing(transforms=(MAPPER,)), "cannot count those that have arrived: restore with exactly_once"),
+        (Outgoing(partitioning="murmur2"), "If keys decide the numbers, restore with exactly_once"),
+        (Outgoing(transforms=(MAPPER,)), "cannot count the records that have arrived. Restore with exactly_once"),
     ],
 )
 def test_at_least_once_is_refused_where_a_run_could_not_go_on(lab: SourceLab, outgoing: Outgoing, said: str) -> None:
@@ -424,7 +425,7 @@ def test_fewer_kafka_partitions_are_refused_and_more_are_left_unused(lab: Source
 def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(lab: SourceLab) -> None:
     lab.create_topic()
     lab.put(lab.topic, 0, numbered(0, 3))
-    with pytest.raises(PreflightError, match=r"is the source topic itself: .* name that .*: archive\.source\.cluster"):
+    with pytest.raises(PreflightError, match=r"is the source topic itself: .* name it .*: archive\.source\.cluster"):
         restored(lab.load(LINES, JSON))
     report = restored(lab.load(LINES, JSON), allow_source_topic=True)
     assert (report.to_topic, numbers(lab.kafka, lab.topic)) == (lab.topic, [0, 1, 2])
@@ -461,11 +462,11 @@ def test_another_clusters_objects_go_to_the_same_name_unless_it_is_archived(lab:
 
     sink = lab.connector()
     with pytest.raises(
-        PreflightError, match="is archived by connector c too: what is restored to it is archived again"
+        PreflightError, match="is also archived by connector c: restored records would be archived again"
     ):
         restored(config, connectors=(sink,))
     told = restored(config, connectors=(sink,), allow_source_topic=True, dry_run=True)
-    assert any("is archived by connector c too" in note for note in told.notes)
+    assert any("is also archived by connector c" in note for note in told.notes)
     assert restored(config, connectors=(sink.model_copy(update={"topics": ("other",)}),)).verified
     assert numbers(lab.kafka, lab.topic) == [0, 1, 2]
 

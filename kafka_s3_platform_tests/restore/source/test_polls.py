@@ -64,12 +64,12 @@ def test_each_restore_sends_what_appeared_since_however_many_there_were(lab: Sou
     assert any("there are no objects to restore" in note for note in nothing.notes)
     assert sorted(keys[:-1]) == known_keys(lab.store, "five")
     for more, told in (
-        ({}, "no object of topic gone is there: gone was looked for below s3://"),
-        ({"after": "five"}, "no object of topic gone is there"),
+        ({}, "no object of topic gone was found: gone was looked for below s3://"),
+        ({"after": "five"}, "no object of topic gone was found"),
     ):
         with pytest.raises(PreflightError, match=told):
             restored(config, ("gone",), restore_id="six", **more)
-    with pytest.raises(PreflightError, match=r"no object of kafka partition 7 is there: .* There are objects of 0, 1"):
+    with pytest.raises(PreflightError, match=r"no object of kafka partition 7 was found: .* There are objects of 0, 1"):
         restored(config, (), restore_id="six", kafka_partitions=(0, 7), after="five", dry_run=True)
     by_pattern = config.model_copy(update={"topics_regex": "gone-.*"})
     with pytest.raises(PreflightError, match=r"there is no object to restore: topics.regex gone-\.\* was looked for"):
@@ -168,7 +168,7 @@ def test_a_run_killed_before_its_plan_sends_what_appeared_meanwhile_once(lab: So
     left = asked(config, restore_id="four").request
     save_sent(left, read_sent(killed, "one", store), store)
     with pytest.raises(
-        PreflightError, match=r"four\.known\.parquet lists other objects as sent before .* Take another restore id"
+        PreflightError, match=r"four\.known\.parquet lists other objects as sent before .* Use another restore id"
     ):
         restored(config, (), "{topic}-copy", restore_id="four", after="three")
     assert restored(config, (), "{topic}-copy", restore_id="five", after="three").verified
@@ -184,7 +184,7 @@ def test_only_a_finished_restore_of_whole_objects_has_one_after_it(
         restored(config, (), "{topic}-copy", restore_id="failed")
     with pytest.raises(PreflightError, match=r"restore failed is not finished: .*failed\.report\.json\. Run it again"):
         restored(config, (), "{topic}-copy", after="failed")
-    with pytest.raises(PreflightError, match="no restore never was ever begun"):
+    with pytest.raises(PreflightError, match="restore never was never begun"):
         restored(config, (), "{topic}-copy", after="never")
     with pytest.raises(ConfigError, match="cannot come after itself"):
         restored(config, (), "{topic}-copy", restore_id="same", after="same")
@@ -199,7 +199,7 @@ def test_only_a_finished_restore_of_whole_objects_has_one_after_it(
     with pytest.raises(PreflightError, match=r"restore window sent a window \(to_offset\)"):
         restored(config, (), "{topic}-copy", after="window")
     restored(config, (), "{topic}-copy", restore_id="whole")
-    with pytest.raises(PreflightError, match="is one of connector lines, not of other"):
+    with pytest.raises(PreflightError, match="belongs to connector lines, not to other"):
         restored(config.model_copy(update={"name": "other"}), (), "{topic}-copy", after="whole")
     restored(config, (), "{topic}-copy", restore_id="next", after="whole")
     with pytest.raises(PreflightError, match="after was whole, is now None"):
@@ -216,9 +216,7 @@ def test_one_restore_comes_after_another_and_a_second_one_is_told_which(lab: Sou
     assert restored(config, (), "{topic}-copy", restore_id="looked", after=first, dry_run=True).object_count == 1
     with pytest.raises(IntegrityError):
         restored(config, (), "{topic}-copy", restore_id="by-hand", after=first)
-    told = (
-        r"restore by-hand comes after restore poll\.lines\.1 already .*_restore/poll\.lines\.1\.next.*come after that"
-    )
+    told = r"restore by-hand already comes after restore poll\.lines\.1 .*_restore/poll\.lines\.1\.next.* after that"
     for dry_run in (True, False):
         with pytest.raises(PreflightError, match=told):
             restored(config, (), "{topic}-copy", restore_id="poll.lines.2", after=first, dry_run=dry_run)
@@ -248,7 +246,9 @@ def test_what_a_filter_left_out_is_never_taken_for_sent(lab: SourceLab, terms: d
     restored(config, (), "{topic}-copy", restore_id="one", **terms)
     lab.put(lab.topic, 3, numbered(3, 3))
     for dry_run in (True, False):
-        with pytest.raises(PreflightError, match=r"restore one sent some records .* it chose by .* Ask for the same"):
+        with pytest.raises(
+            PreflightError, match=r"restore one sent only some records .* it selected by .* Make the same selection"
+        ):
             restored(config, (), "{topic}-copy", restore_id="two", after="one", dry_run=dry_run)
     assert restored(config, (), "{topic}-copy", restore_id="two", after="one", **terms).sent_count == 3
 
@@ -266,7 +266,9 @@ def test_no_restore_takes_a_document_of_another_for_its_own(lab: SourceLab) -> N
     config, store = lab.load(LINES, JSON), ObjectStore(lab.store)
     lab.put(lab.topic, 0, numbered(0, 3))
     for dry_run in (True, False):
-        with pytest.raises(ConfigError, match=r"one\.report: its plan would be the object _restore/one\.report\.json"):
+        with pytest.raises(
+            ConfigError, match=r"one\.report cannot be used: its plan would be stored at _restore/one\.report\.json"
+        ):
             restored(config, (), "{topic}-copy", restore_id="one.report", dry_run=dry_run)
     restored(config, (), "{topic}-copy", restore_id="one")
     # A plan where the report of another id is to be.
@@ -274,7 +276,7 @@ def test_no_restore_takes_a_document_of_another_for_its_own(lab: SourceLab) -> N
     # A report whose plan was deleted says that all was sent.
     lab.s3.delete_object(Bucket=lab.store.bucket, Key="_restore/one.json")
     for restore_id in ("one", "two"):
-        told = rf"{restore_id}: it has no plan, and .* _restore/{restore_id}\.report\.json, something lies"
+        told = rf"restore id {restore_id} has no plan, but .* _restore/{restore_id}\.report\.json: the report"
         with pytest.raises(PreflightError, match=told):
             restored(config, (), "{topic}-copy", restore_id=restore_id)
 
@@ -332,7 +334,7 @@ def test_a_target_that_lacks_what_was_sent_before_takes_the_verdict(lab: SourceL
     lab.put(lab.topic, 5, numbered(5, 1))
     other = restored(config, (), "{topic}-other", restore_id="three", after="two")
     [doubt] = other.doubts
-    assert f"{lab.topic}-other lacks what the restores before this one have sent of {lab.topic}: 2 objects" in doubt
+    assert f"{lab.topic}-other lacks the records of {lab.topic} that earlier restores have sent: 2 objects" in doubt
     assert judge_report(other).kind == "part"
 
     delete_topic(lab.kafka, f"{lab.topic}-copy")
@@ -361,5 +363,5 @@ def test_topics_that_records_name_are_compared_with_those_of_the_same_name(lab: 
     lab.put(lab.topic, 3, [{"n": 3, "t": first}])
     [doubt] = restored(config, restore_id="three", after="two").doubts
     assert (
-        f"{first} lacks what the restores before this one have sent of {lab.topic}: 2 objects went to {first}" in doubt
+        f"{first} lacks the records of {lab.topic} that earlier restores have sent: 2 objects went to {first}" in doubt
     )

@@ -51,18 +51,18 @@ def _refuse_trusted(entries_of_run: Mapping[str, str], entries: Mapping[str, str
     for name in entries_of_run:
         if name.endswith(".location"):
             raise ConfigError(
-                f"values.outgoing {name}: names a file of the machine; set it in a file for values.outgoing_file"
+                f"values.outgoing {name} names a file of the machine: set it in a file for values.outgoing_file"
             )
     for name in entries_of_run:
         if is_registry_option(name):
             raise ConfigError(
-                f"values.outgoing {name}: which registry is asked, and how one gets in there, is not for the config of "
-                f"a run to say; set it in a file for values.outgoing_file"
+                f"values.outgoing {name}: the config of a run cannot set a registry and its credentials. Set it in a "
+                "file for values.outgoing_file"
             )
         if find_step(name) in steps:
             raise ConfigError(
-                f"values.outgoing {name}: {find_step(name)} is of values.outgoing_file, which may give it secrets: "
-                f"take it as it is, or name one of your own"
+                f"values.outgoing {name}: {find_step(name)} belongs to values.outgoing_file, which may give it "
+                "secrets. Leave it as it is, or define one of your own"
             )
 
 
@@ -105,7 +105,7 @@ def _is_key(name: str) -> bool:
 def _explain_unknown(name: str) -> str:
     """Explain an unknown key, and suggest the nearest known one."""
     near = find_nearest(name, (*STEPS, *CONVERTERS, f"{REGISTRY}url"))
-    return f"no key of what becomes of records{f'; did you mean {near}?' if near else ''}"
+    return f"not a key for outgoing records{f'; did you mean {near}?' if near else ''}"
 
 
 def _parse_converter(entries: Mapping[str, str], side: Literal["key", "value"]) -> ConverterSettings | None:
@@ -128,8 +128,8 @@ def _refuse_registering(prefix: str, options: Mapping[str, str]) -> None:
         usual = "topicnamestrategy" if name.endswith("subject.name.strategy") else usual
         if usual and value.rpartition(".")[2].casefold() not in {usual, ""}:
             raise ConfigError(
-                f"{prefix}{name}: a restore registers the schemas of what it writes anew, under `<topic>-key` and"
-                f" `<topic>-value`: remove the key. Without a converter, bytes stay as they are"
+                f"{prefix}{name}: a restore registers the schemas of re-encoded keys and values itself, under "
+                "`<topic>-key` and `<topic>-value`. Remove the key. Without a converter, bytes stay as they are"
             )
 
 

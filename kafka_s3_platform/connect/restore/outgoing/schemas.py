@@ -158,8 +158,8 @@ class SchemaRegistrar:
         if reference.schema_id not in self.schemas:
             raise IntegrityError(
                 f"schema {schema.schema_id} of {schema.registry_url} refers to {reference.name} (version "
-                f"{reference.version} of {reference.subject}), which is not in the index: archive once more while that "
-                f"registry answers, or restore without mapping schema ids"
+                f"{reference.version} of {reference.subject}), which is not in the index: archive again while that "
+                "registry answers, or restore without mapping schema ids"
             )
         return self.schemas[reference.schema_id]
 
@@ -195,7 +195,7 @@ class SchemaRegistrar:
         if flaw := find_references_flaw(self._under_way, (subject, version)):
             raise IntegrityError(
                 f"schema {schema.schema_id} of {schema.registry_url} (version {version} of {subject}) {flaw}: no "
-                f"registry takes that, so somebody wrote to the index. Restore without mapping schema ids"
+                "registry accepts that, so somebody wrote to the index. Restore without mapping schema ids"
             )
         self._under_way.append((subject, version))
         references = []
@@ -215,8 +215,9 @@ class SchemaRegistrar:
         except IncompatibleSchemaError as err:
             if not self._holds_archive_alone(subject):
                 raise PreflightError(
-                    f"subject {target} of the target's registry has schemas of its own, and does not allow an archived "
-                    f"one beside them: {err}. Restore to a topic of another name, or to a registry without that subject"
+                    f"subject {target} of the target's registry has schemas of its own, and does not allow an "
+                    f"archived schema beside them: {err}. Restore to a topic of another name, or to a registry "
+                    "without that subject"
                 ) from err
         # `_restore_settings` gives the subject its own mode again, once all of its versions are registered.
         self.registry.write_settings(target, ANY_SCHEMA)

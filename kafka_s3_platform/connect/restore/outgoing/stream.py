@@ -32,10 +32,10 @@ def check_decoding(name: str, source: RecordSettings, outgoing: Outgoing) -> Non
     for side, converter, requested in (("key", source.key, outgoing.key), ("value", source.value, outgoing.value)):
         if converter.unread and (requested or sees_all):
             raise ConfigError(
-                f"connector {name}: no restore can decode its {side}s, since the converter that its file (or "
-                f"worker.properties) names cannot be used: {converter.unread}. `kafka-s3 check` shows why. Correct it, "
-                f"or name ByteArrayConverter there, which takes them as bytes; or send the records as they are: "
-                f"without converters and transforms that look into them (--outgoing, values.outgoing_file)"
+                f"connector {name}: a restore cannot decode its {side}s, because the converter that its file (or "
+                f"worker.properties) names cannot be used: {converter.unread}. `kafka-s3 check` shows why. Correct "
+                "it, or name ByteArrayConverter there, which reads them as bytes. Or send the records as they are, "
+                "without converters and transforms that decode them (--outgoing, values.outgoing_file)"
             )
 
 
@@ -146,8 +146,9 @@ class OutgoingStream(OutgoingRecords):
         """Return the error message of a restore that a failed record has ended, including the remedy."""
         to_topic = self._to_topic or "the topics that its records name"
         return (
-            f"restore of {self._topic}-{self._kafka_partition} to {to_topic}: {_describe_record(failure)}. The same "
-            f"restore id with --behavior-on-error ignore or log (how.behavior_on_error) leaves such records out"
+            f"restore of {self._topic}-{self._kafka_partition} to {to_topic}: {_describe_record(failure)}. Run it "
+            "again under the same restore id with --behavior-on-error ignore or log (how.behavior_on_error) to "
+            "leave such records out"
         )
 
 
@@ -181,8 +182,8 @@ def _build_chain(transforms: Sequence[TransformSettings], topic: str, to_topic: 
     # Such a restore would leave out every record.
     if routed not in {topic, to_topic} and not routes_by_record(transforms):
         raise ConfigError(
-            f"the transforms route topic {topic} to {routed}, the restore's target is {to_topic}: name only one of "
-            f"them, --to-topic (to.topic) or a RegexRouter"
+            f"the transforms route topic {topic} to {routed}, but the target of the restore is {to_topic}: use only "
+            "one of --to-topic (to.topic) and a RegexRouter"
         )
     return chain
 
@@ -199,7 +200,7 @@ def _encode_bytes(payload: Payload, side: str) -> pa.BinaryArray:
     values = [value.encode() if isinstance(value, str) else value for value in map(strip_branch, payload.objects)]
     if kinds := {type(value).__name__ for value in values if not isinstance(value, bytes | None)}:
         raise ConfigError(
-            f"a transform made {' and '.join(sorted(kinds))} of the {side}, and no converter writes that: set "
+            f"a transform turned the {side} into {' and '.join(sorted(kinds))}, which no converter writes: set "
             f"{side}.converter for the restore"
         )
     return pa.array(values, pa.binary())

@@ -76,10 +76,10 @@ _COUNTED = {
 }
 
 _CORRECT = (
-    "Correct the topic's name, or what the connector's file says of the folder (topics.dir, s3.prefix, aws.s3.prefix), "
-    "the names (archive.key.layout, archive.source.template, partitioner.class, path.format) and the format "
-    "(format.class); or, of what another tool wrote by the file of its sink, the class (connector.class): that of its "
-    "source"
+    "Correct the topic's name, or the settings in the connector's file for the folder (topics.dir, s3.prefix, "
+    "aws.s3.prefix), the names (archive.key.layout, archive.source.template, partitioner.class, path.format) and "
+    "the format (format.class). If it is the file of another tool's sink, set connector.class to the class of that "
+    "tool's source"
 )
 
 _NOT_READ_BY = {"behavior_on_error", "poll_interval_ms", "look_back_ms", "thaw_days", "thaw_tier", "cluster"}
@@ -296,13 +296,12 @@ def check_listing(
     numbers = {number for _, number in streams}
     if missing := [topic for topic in scanned.named_topics if topic not in topics]:
         raise PreflightError(
-            f"no object of topic {', '.join(missing)} is there: {scanned.describe_search()}. {_CORRECT}"
+            f"no object of topic {', '.join(missing)} was found: {scanned.describe_search()}. {_CORRECT}"
         )
     if missing_numbers := sorted(set(kafka_partitions or ()) - numbers):
         raise PreflightError(
-            f"no object of kafka partition {', '.join(map(str, missing_numbers))} is there: "
-            f"{scanned.describe_search()}. "
-            f"There are objects of {', '.join(map(str, sorted(numbers))) or 'none'}"
+            f"no object of kafka partition {', '.join(map(str, missing_numbers))} was found: "
+            f"{scanned.describe_search()}. There are objects of {', '.join(map(str, sorted(numbers))) or 'none'}"
         )
 
 

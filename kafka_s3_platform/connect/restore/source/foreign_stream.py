@@ -79,9 +79,10 @@ class ForeignStreamTask(RecordStream):
 
 
 LEAVE_OUT = (
-    "If nothing of it was sent, the restore does without it under the same restore id with --behavior-on-error ignore "
-    "or log (how.behavior_on_error); else a restore to another topic does, under another restore id. A restore sends "
-    "objects as they were when it began: what was put in the place of one is sent by another restore, too"
+    "If nothing of it was sent, leave it out under the same restore id with --behavior-on-error ignore or log "
+    "(how.behavior_on_error). Otherwise leave it out in a restore to another topic, under another restore id. A "
+    "restore sends objects as they were when it began: an object that has replaced one is sent by another restore, "
+    "too"
 )
 
 
@@ -177,9 +178,8 @@ class ForeignRecords:
         if len(unsendable):
             raise PreflightError(
                 f"{self._task.group.topic}-{self._task.group.kafka_partition}: {len(unsendable)} records from source "
-                f"offset {batch.offsets[unsendable[0]]} on have timestamp 0, which the Kafka client cannot send: allow "
-                f"that they get the time of the restore, --allow-unsendable-timestamps "
-                f"(how.allow_unsendable_timestamps)"
+                f"offset {batch.offsets[unsendable[0]]} on have timestamp 0, which the Kafka client cannot send. Let "
+                "them get the time of the restore: --allow-unsendable-timestamps (how.allow_unsendable_timestamps)"
             )
 
 

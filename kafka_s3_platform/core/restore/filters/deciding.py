@@ -118,8 +118,8 @@ class DecidingProcess:
             return self._exchange(batch)
         except (OSError, EOFError, json.JSONDecodeError) as err:
             self._close()
-            died = f"the process that decides it ended with {self._child.returncode}"
-            raise FailedError(f"it is not decided after {seconds:g} s" if is_late.is_set() else died) from err
+            died = f"the process that evaluates it ended with exit status {self._child.returncode}"
+            raise FailedError(f"it was not evaluated within {seconds:g} s" if is_late.is_set() else died) from err
         finally:
             timer.cancel()
 

@@ -176,12 +176,12 @@ def _check_select(tree: Mapping[str, Any]) -> None:
     """Raise UnusableError unless DuckDB's parse tree is of one condition alone, made of allowed parts."""
     node = tree["statements"][0]["node"]
     if node["type"] != "SELECT_NODE":
-        raise UnusableError("it is several statements in one, such as by UNION")
+        raise UnusableError("it combines several statements, for example by UNION")
     clauses = [
         name for name in ("where_clause", "having", "qualify", "group_expressions", "modifiers") if node.get(name)
     ]
     if len(tree["statements"]) > 1 or clauses or node["from_table"]["type"] != "EMPTY" or len(node["select_list"]) > 1:
-        raise UnusableError("it is more than one condition, without clauses of a statement")
+        raise UnusableError("it has to be a single condition, without the clauses of a statement")
     for reason in find_reasons(node["select_list"], _COLUMNS):
         raise UnusableError(f"it holds {reason}")
 
@@ -230,7 +230,7 @@ def _find_reason(expression: Mapping[str, Any], names: frozenset[str]) -> str | 
         if name in SPECIAL:
             return _describe_unsteady(name)
         if name not in names:
-            return f"{name}, which is no column of a record"
+            return f"{name}, which is not a column of a record"
     return None
 
 
@@ -239,14 +239,16 @@ def _judge_function(name: str) -> str | None:
     if name in ALLOWED:
         return None
     if name in _SEVERAL_ROWS:
-        return f"{name}, which makes several rows of one record"
+        return f"{name}, which makes several rows from one record"
     if name in _CLOCKS or name in _list_unsteady():
         return _describe_unsteady(name)
-    return f"{name}, which is none of the functions that a condition may use (docs/restore.md lists them)"
+    return f"{name}, which is not one of the functions that a condition may use (docs/restore.md lists them)"
 
 
 def _describe_unsteady(name: str) -> str:
-    return f"{name}, which is not a function of one record alone: the same record has to give the same each time"
+    return (
+        f"{name}, whose result does not depend on the record alone: the same record must give the same result each time"
+    )
 
 
 @cache
@@ -285,7 +287,7 @@ class Condition:
         if passes.type != pa.bool_():
             raise UnusableError(f"its value is {passes.type}, not a boolean")
         if len(passes) != batch.num_rows:
-            raise UnusableError("it needs all records at once; each record has to decide by itself")
+            raise UnusableError("it needs all records at once, but it must decide on each record by itself")
         return write_stream(result)
 
 

@@ -62,7 +62,7 @@ class SqlCondition:
             quoted = ' Write the column offset as "offset", in double quotes.' if "offset" in why.lower() else ""
             columns = ", ".join(RECORD_SCHEMA.names)
             raise ConfigError(
-                f"{OPTION} {cut_reason(repr(condition))} is no condition over {columns}: {why}.{quoted}"
+                f"{OPTION} {cut_reason(repr(condition))} is not a condition over {columns}: {why}.{quoted}"
             ) from err
 
     def decide(self, batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -77,7 +77,7 @@ class SqlCondition:
             offsets = part.column("offset")
             raise PermanentError(
                 f"{OPTION} {cut_reason(repr(self._condition))} failed on a record of offsets {offsets[0]} to "
-                f"{offsets[-1]}: {err}. `try(...)` makes a null of what fails, which does not pass"
+                f"{offsets[-1]}: {err}. `try(...)` turns a failure into null, which does not pass"
             ) from err
 
 
@@ -235,7 +235,7 @@ class KeyRegex:
         try:
             re.compile(text)
         except (re.error, OverflowError, RecursionError) as err:
-            raise ConfigError(f"{KEY_REGEX} {text!r} is no Python regular expression: {err}") from err
+            raise ConfigError(f"{KEY_REGEX} {text!r} is not a valid Python regular expression: {err}") from err
         self._text = text
 
     def decide(self, keys: pa.BinaryArray) -> pa.BooleanArray:
@@ -290,8 +290,8 @@ def _test_keys(tests: Sequence[Callable[[pa.BinaryArray], pa.BooleanArray]], bat
     except FailedError as err:
         offsets = batch.column("offset")
         raise PermanentError(
-            f"{KEY_REGEX} failed on a key of offsets {offsets[0]} to {offsets[-1]}: {err}. Some keys take for ever "
-            f"where repetitions are inside of repetitions, as in (a+)+: write it without, or choose by --sql (what.sql)"
+            f"{KEY_REGEX} failed on a key of offsets {offsets[0]} to {offsets[-1]}: {err}. Nested repetitions, as in "
+            "(a+)+, can take for ever on some keys: write the expression without them, or select by --sql (what.sql)"
         ) from err
     for answer in others:
         matches = pc.or_(matches, answer)
@@ -307,7 +307,7 @@ def _build_function_mask(dotted: str) -> DecideRecords:
     except Exception as err:
         raise ConfigError(f"{option} failed on an empty batch: {type(err).__name__}: {err}") from err
     if flaw := _find_flaw(mask, 0):
-        raise ConfigError(f"{option} gave back {flaw}")
+        raise ConfigError(f"{option} returned {flaw}")
     return partial(_apply_function, option, function)
 
 
@@ -323,7 +323,7 @@ def _apply_function(
     except Exception as err:
         raise PermanentError(f"{where} failed: {type(err).__name__}: {err}") from err
     if flaw := _find_flaw(mask, batch.num_rows):
-        raise PermanentError(f"{where} gave back {flaw}")
+        raise PermanentError(f"{where} returned {flaw}")
     return mask
 
 

@@ -132,7 +132,7 @@ def new_kafka_partitioner(partitioning: str, kafka_partition_count: int) -> Kafk
         return _OURS[partitioning](kafka_partition_count)
     if "." not in partitioning:
         names = ", ".join(_OURS)
-        raise ConfigError(f"{OPTION} {partitioning!r} is none of {names}, nor your own class by its dotted name")
+        raise ConfigError(f"{OPTION} {partitioning!r} is neither one of {names} nor the dotted name of your own class")
     return _UserPartitioner(partitioning, kafka_partition_count)
 
 
@@ -147,8 +147,8 @@ class _SourcePartitioner:
         numbers = batch.column("partition")
         if len(numbers) and int(np.max(numbers.to_numpy())) >= self._count:
             raise PermanentError(
-                f"records of kafka partition {int(np.max(numbers.to_numpy()))} keep their number, and the target has "
-                f"{self._count} kafka partitions. Add kafka partitions to it, or choose another {OPTION}"
+                f"records of kafka partition {int(np.max(numbers.to_numpy()))} keep their number, but the target has "
+                f"{self._count} kafka partitions. Add kafka partitions to the target, or choose another {OPTION}"
             )
         return numbers
 
@@ -197,7 +197,7 @@ class _UserPartitioner:
         except Exception as err:
             raise PermanentError(f"{where}: {type(err).__name__}: {err}") from err
         if flaw := self._find_flaw(numbers, batch.num_rows):
-            raise PermanentError(f"{where} gave back {flaw}")
+            raise PermanentError(f"{where} returned {flaw}")
         return numbers
 
     def _find_flaw(self, answer: Any, count: int) -> str | None:
@@ -208,7 +208,7 @@ class _UserPartitioner:
             return f"{len(answer)} numbers for {count} records"
         numbers = answer.to_numpy()
         if count and not 0 <= numbers.min() <= numbers.max() < self._count:
-            return f"kafka partition {numbers.max()} or {numbers.min()}, and the target has 0 to {self._count - 1}"
+            return f"kafka partition {numbers.max()} or {numbers.min()}, but the target has 0 to {self._count - 1}"
         return None
 
 

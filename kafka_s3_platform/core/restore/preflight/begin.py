@@ -42,19 +42,17 @@ def take_back(created: Iterable[Target], admin: ClusterAdmin) -> str:
         if description is not None:
             is_deleted = admin.delete_topic(description.topic, description.topic_id, only_unused=True)
             (deleted if is_deleted else remaining).append(description.topic)
-    sentences = [f"created to learn this, and deleted again: {', '.join(deleted)}"] * bool(deleted)
-    sentences += [f"created, and left there: {', '.join(remaining)}"] * bool(remaining)
-    return (
-        f"{'; '.join(sentences)}. Create the target yourself, with what is asked for above, and run again"
-        if sentences
-        else ""
-    )
+    sentences = [f"topics created for this check and deleted again: {', '.join(deleted)}"] * bool(deleted)
+    sentences += [f"topics created for this check and not deleted: {', '.join(remaining)}"] * bool(remaining)
+    return f"{'; '.join(sentences)}. Create the target yourself, as described above, and run again" if sentences else ""
 
 
 def read_target_start(target: Target) -> TargetStart:
     """Return the target as it is before the first record: its id and its end offsets."""
     if target.description is None:
-        raise MissingTopicError(f"topic {target.configs.topic} was just created and is not there; run again")
+        raise MissingTopicError(
+            f"topic {target.configs.topic} was just created, but the cluster does not show it: run again"
+        )
     offsets = tuple((p, frontier.high_watermark) for p, frontier in sorted(target.frontiers.items()))
     return TargetStart(target.description.topic_id, offsets)
 
@@ -72,9 +70,9 @@ def check_target(request: RestoreRequest, start: TargetStart, current: TopicDesc
     now = len(topic.kafka_partitions)
     if partitioning != SOURCE and count != now:
         raise PreflightError(
-            f"restore {request.restore_id} deals records out by {partitioning} over the {count} kafka partitions that "
-            f"{request.to_topic} had when it began; now it has {now}. Records of one key would lie in two of them, out "
-            f"of order. Restore to another topic, under another restore id"
+            f"restore {request.restore_id} distributes records by {partitioning} over the {count} kafka partitions "
+            f"that {request.to_topic} had when the restore began, but it now has {now}. Records of one key would be "
+            "in two of them, out of order. Restore to another topic under another restore id"
         )
     return topic
 
@@ -89,12 +87,13 @@ def check_same_topic(request: RestoreRequest, start: TargetStart, current: Topic
     another = "Restore under another restore id"
     if current is None:
         raise MissingTopicError(
-            f"restore {request.restore_id}: its target topic {request.to_topic} was deleted since it began. {another}"
+            f"restore {request.restore_id}: the target topic {request.to_topic} was deleted after the restore began. "
+            f"{another}"
         )
     if current.topic_id != start.topic_id:
         raise TopicRecreatedError(
-            f"restore {request.restore_id} began with target topic {request.to_topic} of id {start.topic_id}; the one "
-            f"there now has id {current.topic_id}: it was deleted and created again. {another}"
+            f"restore {request.restore_id} began with target topic {request.to_topic} of id {start.topic_id}, but "
+            f"that topic now has id {current.topic_id}: it was deleted and created again. {another}"
         )
     return current
 
@@ -109,14 +108,14 @@ def check_new_id(request: RestoreRequest, store: ObjectStore) -> None:
     named = request.restore_id.removesuffix(".report")
     if named != request.restore_id:
         raise ConfigError(
-            f"restore id {request.restore_id}: its plan would be the object {request.documents.plan}, which is the "
-            f"report of restore id {named}. Take one that does not end with .report"
+            f"restore id {request.restore_id} cannot be used: its plan would be stored at {request.documents.plan}, "
+            f"which is the key of the report of restore id {named}. Use a restore id that does not end with .report"
         )
     if store.head(request.documents.report) is not None:
         raise PreflightError(
-            f"restore id {request.restore_id}: it has no plan, and where its report is to be, "
-            f"{request.documents.report}, something lies: the report of a restore whose plan was deleted, or the plan "
-            "of another restore id. Take another restore id"
+            f"restore id {request.restore_id} has no plan, but there is an object at the key of its report, "
+            f"{request.documents.report}: the report of a restore whose plan was deleted, or the plan of another "
+            "restore id. Use another restore id"
         )
 
 
@@ -130,8 +129,8 @@ def store_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -> 
         store.put_new(request.documents.plan, document)
     except PreconditionError as err:
         raise SupersededError(
-            f"restore {request.restore_id}: another run has just begun it ({request.documents.plan}). Let it finish, "
-            "or end it and run again"
+            f"another run has just begun restore {request.restore_id} ({request.documents.plan}). Let it finish, or "
+            "stop it and run again"
         ) from err
 
 
@@ -186,6 +185,6 @@ def _describe_deleted(request: RestoreRequest, to_topic: str, start: TargetStart
         begins = logs[number].log_start_offset
         if begins > offset:
             yield (
-                f"{to_topic}-{number} begins at offset {begins} now: what was in offsets [{offset}, {begins}) when the "
-                f"restore ended has been deleted since"
+                f"{to_topic}-{number} now begins at offset {begins}: the records that were in offsets [{offset}, "
+                f"{begins}) when the restore ended have been deleted since"
             )

@@ -31,7 +31,9 @@ from kafka_s3_platform.core.text import count_noun
 OTHER_CLUSTER_SECONDS = 5.0
 """The longest wait for the id of another connector's cluster."""
 
-SAY_SO = "Restore to another topic, or say that the source topic is meant: --allow-source-topic (to.allow_source_topic)"
+SAY_SO = (
+    "Restore to another topic, or allow the source topic as the target: --allow-source-topic (to.allow_source_topic)"
+)
 """Advice that names the option of `kafka-s3 restore` and, in brackets, the field of a run's config."""
 
 
@@ -110,23 +112,24 @@ def _check_delivery(plan: TargetPlan, target: Target) -> Iterator[PreflightFindi
     if plan.request.delivery != "at_least_once":
         timeout, most = read_transaction_timeout_ms(plan.request.target_kafka), target.most_transaction_ms
         if most is not None and timeout > int(most):
-            what = f"the transaction timeout is {timeout} ms, and transaction.max.timeout.ms of a broker is {most}"
+            what = f"the transaction timeout is {timeout} ms, but a broker has transaction.max.timeout.ms={most}"
             yield make_refusal(f"{what}. {LOWER_TIMEOUT}")
         return
     if len(plan.topics) > 1:
         yield make_refusal(
-            f"{' and '.join(plan.topics)} go to {plan.to_topic} together: with delivery=at_least_once a run that goes "
-            f"on finds what has arrived by its content, and equal records of two topics are not told apart. Restore "
-            f"with exactly_once, or to a topic for each"
+            f"{' and '.join(plan.topics)} are restored to {plan.to_topic} together, but with delivery=at_least_once "
+            "a resumed run recognizes by their content the records that have arrived, and cannot tell equal records "
+            "of two topics apart. Restore with exactly_once, or restore each topic to a target of its own"
         )
     if plan.request.outgoing.partitioning != "source":
         yield make_refusal(
-            "delivery=at_least_once keeps kafka partition numbers: where keys decide them, restore with exactly_once"
+            "delivery=at_least_once needs records that keep their kafka partition numbers. If keys decide the "
+            "numbers, restore with exactly_once"
         )
     if plan.request.outgoing.has_mapper:
         yield make_refusal(
-            "a mapper may make several records of one, and with delivery=at_least_once a run that goes on cannot count "
-            "those that have arrived: restore with exactly_once"
+            "a mapper may make several records from one, so with delivery=at_least_once a resumed run cannot count "
+            "the records that have arrived. Restore with exactly_once"
         )
 
 
@@ -139,12 +142,14 @@ def _check_schema_mapping(request: RestoreRequest) -> Iterator[PreflightFinding]
     outgoing = request.outgoing
     if outgoing.map_schema_ids and records.key.registry is None and records.value.registry is None:
         yield make_refusal(
-            f"schema ids cannot be mapped: the file of connector {request.config.name} names no registry, so no schema "
-            f"was archived. Name the converters that the records were written with (value.converter, "
-            f"value.converter.schema.registry.url) and archive once more while that registry answers"
+            f"schema ids cannot be mapped: the file of connector {request.config.name} names no registry, so no "
+            "schema was archived. Name the converters that the records were written with (value.converter, "
+            "value.converter.schema.registry.url), and archive again while that registry answers"
         )
     if outgoing.map_schema_ids and outgoing.target_registry is None:
-        yield make_refusal("schema ids are mapped to those of the target's registry: name it (schema.registry.url)")
+        yield make_refusal(
+            "the registry of the target is not known, which schema ids are mapped to: set schema.registry.url"
+        )
 
 
 def raise_refusals(request: RestoreRequest, findings: Sequence[PreflightFinding]) -> None:
@@ -199,7 +204,7 @@ def _check_missing_target(plan: TargetPlan, target: Target) -> Iterator[Prefligh
     _, changes = make_topic_configs(plan, target.configs.now, target.not_taken)
     yield from changes
     if target.uncreatable is not None:
-        yield make_refusal(f"{plan.to_topic} would not be created: {target.uncreatable}")
+        yield make_refusal(f"the brokers would not create {plan.to_topic}: {target.uncreatable}")
     yield from check_kafka_partition_count(plan, choose_topic_size(plan), is_new=True)
     yield from check_replication(plan.request, target.cluster.broker_count if target.cluster else None)
 
@@ -224,8 +229,8 @@ def _check_source(plan: TargetPlan, target: Target, sources: Collection[str]) ->
     same_name = is_itself or (plan.request.config.source is not None and plan.to_topic in sources)
     if same_id or (same_name and _is_source_cluster(plan.request, target)):
         what = (
-            f"{plan.to_topic} is the source topic itself: what is restored to it is archived again, and its readers "
-            f"see those records twice"
+            f"{plan.to_topic} is the source topic itself: restored records would be archived again, and readers of "
+            "the topic would see them twice"
             if same_id or is_itself
             else f"{plan.to_topic} is a source topic of this restore, and would hold the records of {plan.name} too"
         )
@@ -262,7 +267,7 @@ def _advise_on_cluster(request: RestoreRequest) -> str:
     """Return the advice to name the objects' cluster in the source connector's file, if the file does not name it."""
     if request.config.source is None or request.config.source.cluster:
         return ""
-    return ". If the objects are of another cluster, name that in the connector's file: archive.source.cluster"
+    return ". If the objects are from another cluster, name it in the connector's file: archive.source.cluster"
 
 
 def _find_loops(request: RestoreRequest, target: Target, sources: Collection[str]) -> Iterator[PreflightFinding]:
@@ -285,12 +290,12 @@ def _describe_loop(
     same = _is_same_cluster(config.kafka, request.target_kafka, target)
     if same is None:
         yield make_remark(
-            f"connector {config.name} archives a topic named {request.to_topic} of a cluster that does not answer: if "
-            f"that is the target's cluster, what is restored is archived again"
+            f"connector {config.name} archives a topic named {request.to_topic} of a cluster that does not answer: "
+            "if that is the target's cluster, restored records are archived again"
         )
     elif same:
         what = (
-            f"{request.to_topic} is archived by connector {config.name} too: what is restored to it is archived again"
+            f"{request.to_topic} is also archived by connector {config.name}: restored records would be archived again"
         )
         yield make_refusal(f"{what}. {SAY_SO}") if is_loop and not request.allow_source_topic else make_remark(what)
 

@@ -195,9 +195,10 @@ def check_kafka_partition_count(plan: TargetPlan, size: int, *, is_new: bool) ->
     if size < needed:
         more = "Ask for more: --target-kafka-partitions (to.kafka_partitions)" if is_new else "Add kafka partitions"
         yield make_refusal(
-            f"{plan.to_topic} has {count_noun(size, 'kafka partition')}, records of {plan.request.topic} go to kafka "
-            f"partition {needed - 1}: records keep their number. {more}, or choose a subset: --kafka-partitions "
-            f"(what.kafka_partitions), or let keys choose: --partitioning murmur2 (to.partitioning)",
+            f"{plan.to_topic} has {count_noun(size, 'kafka partition')}, but records of {plan.request.topic} go to "
+            f"kafka partition {needed - 1}, as they keep their number. {more}, or choose a subset: "
+            "--kafka-partitions (what.kafka_partitions), or let keys choose: --partitioning murmur2 "
+            "(to.partitioning)",
         )
     elif size > max(plan.source_kafka_partitions, default=-1) + 1:
         first = max(plan.source_kafka_partitions, default=-1) + 1
@@ -212,8 +213,8 @@ def check_replication(request: RestoreRequest, broker_count: int | None) -> Iter
     factor = request.replication_factor
     if factor is not None and broker_count is not None and factor > broker_count:
         yield make_refusal(
-            f"{request.to_topic} would be created with replication factor {factor}, and its cluster has {broker_count} "
-            f"brokers: ask for {broker_count} at most, --replication-factor (to.replication_factor)"
+            f"{request.to_topic} would be created with replication factor {factor}, but its cluster has "
+            f"{broker_count} brokers: set at most {broker_count}, --replication-factor (to.replication_factor)"
         )
 
 
@@ -230,13 +231,13 @@ def check_acls(plan: TargetPlan, there: tuple[TopicAcl, ...] | None) -> Iterator
     option = "--restore-acls (to.acls)"
     if archived is None:
         yield make_refusal(
-            f"the ACLs of {plan.request.topic} are not archived: its cluster keeps none, or its archiver may not read "
-            f"them (DESCRIBE and DESCRIBE_CONFIGS on the cluster). Leave {option} away"
+            f"the ACLs of {plan.request.topic} are not archived: its cluster has none, or the archiving client may "
+            f"not read them (DESCRIBE and DESCRIBE_CONFIGS on the cluster). Remove {option}"
         )
     elif there is None:
         yield make_refusal(
-            f"the cluster of {plan.to_topic} keeps no ACLs, or does not show them (DESCRIBE and DESCRIBE_CONFIGS on "
-            f"the cluster): leave {option} away, or give the rights"
+            f"the cluster of {plan.to_topic} has no ACLs, or does not show them (DESCRIBE and DESCRIBE_CONFIGS on "
+            f"the cluster). Remove {option}, or grant these rights"
         )
     else:
         yield from _check_archived_acls(plan.request, archived, there)
@@ -248,8 +249,8 @@ def _check_archived_acls(
     """Report the archived ACLs that the target gets, and their effects. `there` are the ACLs it has now."""
     if strange := [a for a in archived if a.operation not in ACL_OPERATIONS or a.permission not in ACL_PERMISSIONS]:
         yield make_refusal(
-            f"{len(strange)} of the archived ACLs of {request.topic} are none of Kafka's, such as {strange[0]}: "
-            f"somebody wrote to the index. Leave --restore-acls (to.acls) away"
+            f"{len(strange)} of the archived ACLs of {request.topic} are not valid in Kafka, such as {strange[0]}: "
+            "somebody wrote to the index. Remove --restore-acls (to.acls)"
         )
     new = [acl for acl in choose_restorable_acls(archived) if acl not in there]
     if new:
@@ -282,8 +283,9 @@ def check_rights(
     named = request.to_topic
     if missing := [] if topic is None else _list_missing_rights(topic, "WRITE", "READ", "DESCRIBE"):
         yield make_refusal(
-            f"the target's credentials lack {' and '.join(missing)} on {named}: records are written, and read back to "
-            f"verify them. Grant them, also WRITE on transactional ids restore.* and READ on groups restore.*"
+            f"the target's credentials lack {' and '.join(missing)} on {named}: the restore writes records, and "
+            "reads them back to verify them. Grant these rights, and also WRITE on transactional ids restore.* and "
+            "READ on groups restore.*"
         )
     if cluster is None:
         return
@@ -318,7 +320,7 @@ def _check_compaction(plan: TargetPlan, target: TargetConfigs) -> Iterator[Prefl
         return
     yield make_refusal(
         f"{policy}: compaction would remove restored records that share a key. Set retention.ms=-1 and "
-        f"retention.bytes=-1 on it, then cleanup.policy=delete, for the restore, and all of them back after it",
+        "retention.bytes=-1 on it, then cleanup.policy=delete, for the restore, and reset all of them afterwards",
     )
 
 
@@ -329,8 +331,8 @@ def _check_retention(oldest: int, target: TargetConfigs, lasts: int) -> Iterator
     if 0 <= limit < _find_age(oldest, target, lasts):
         yield make_refusal(
             f"{target.topic} has retention.ms={limit}: {_write_oldest(oldest)} would be deleted soon after they "
-            f"arrive, or before the restore has ended, which is given {timedelta(milliseconds=lasts)}. Set "
-            f"retention.ms=-1, or longer, on it{_write_choice(oldest)}",
+            f"arrive, or before the end of the restore, for which {timedelta(milliseconds=lasts)} is allowed. Set "
+            f"retention.ms=-1, or a longer time, on it{_write_choice(oldest)}",
         )
 
 
@@ -342,7 +344,7 @@ def _find_age(oldest: int, target: TargetConfigs, lasts: int) -> int:
 def _write_oldest(oldest: int) -> str:
     """Describe the oldest records, as the subject of a refusal."""
     if oldest == EARLIEST:
-        return "records may be of any age, as no name of an object has their timestamps, and old ones"
+        return "records may have any age, as no object name contains their timestamps, and old ones"
     return f"records as old as {_write_moment(oldest)}"
 
 
@@ -362,16 +364,16 @@ def _check_retention_bytes(
     what = f"{target.topic} has retention.bytes={limit}"
     if most is None:
         yield make_refusal(
-            f"{what}, and the bytes of restored records in a kafka partition's log are unknown: their "
-            f"objects have no sizes, or they are re-encoded on their way. The first of them may be deleted. Set "
-            f"retention.bytes=-1 on it for the restore"
+            f"{what}, but the bytes that restored records take in the log of a kafka partition are unknown: their "
+            "objects have no sizes, or the records are re-encoded. The first of them may be deleted. Set "
+            "retention.bytes=-1 on it for the restore"
         )
     elif most > limit:
-        addition = ", with what earlier runs have sent or left there" if any(arrived.values()) else ""
+        addition = " and what earlier runs have sent or left there" if any(arrived.values()) else ""
         yield make_refusal(
-            f"{what}: restored records take up to {most:,} bytes of a kafka partition's log, with what Kafka adds to "
-            f"each record, batch and transaction{addition}, and the first of them may be deleted. Set "
-            f"retention.bytes=-1, or that many, on it for the restore"
+            f"{what}: restored records take up to {most:,} bytes in the log of a kafka partition, including what "
+            f"Kafka adds to each record, batch and transaction{addition}, so the first of them may be deleted. Set "
+            "retention.bytes=-1, or at least that many, on it for the restore"
         )
 
 
@@ -381,8 +383,8 @@ def _check_oldest(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[Pr
         limit = target.number(name, FOREVER_MS)
         if limit < _find_age(oldest, target, lasts):
             yield make_refusal(
-                f"{target.topic} has {name}={limit}: {_write_oldest(oldest)} are rejected, or may be before the "
-                f"restore has ended, which is given {timedelta(milliseconds=lasts)}. Raise it to "
+                f"{target.topic} has {name}={limit}: {_write_oldest(oldest)} are rejected, now or before the end of "
+                f"the restore, for which {timedelta(milliseconds=lasts)} is allowed. Raise it to "
                 f"{FOREVER_MS}{_write_choice(oldest)}",
             )
 
@@ -471,20 +473,22 @@ def _judge_large(plan: TargetPlan, holds: str, limit: int) -> PreflightFinding:
     """Judge records above the limit before compression."""
     archived = _read_archived_limit(plan)
     if limit < archived:
-        return make_refusal(f"{holds}. Raise it, or leave them out by time or offset")
+        return make_refusal(f"{holds}. Raise the limit, or exclude these records by time or offset")
     if find_sent_codec(plan.request.target_kafka) == "none":
         return make_refusal(
-            f"{holds}, and the target's worker file says producer.compression.type=none. The archived topic's limit "
-            f"was {archived}, so it took them compressed: leave that line out, or say zstd; or raise the limit"
+            f"{holds}, but the target's worker file has producer.compression.type=none. The archived topic's limit "
+            f"was {archived}, so these records were compressed there. Remove that line, set it to zstd, or raise the "
+            "limit"
         )
     if choose_codec(plan, limit) == "none":
         return make_refusal(
-            f"{holds}. The archived topic's limit was {archived}, so it took them compressed. They would not be sent "
-            f"so: set producer.compression.type=zstd in the target's worker file; or raise the limit"
+            f"{holds}. The archived topic's limit was {archived}, so these records were compressed there, but would "
+            "not be sent compressed. Set producer.compression.type=zstd in the target's worker file, or raise the "
+            "limit"
         )
     return make_remark(
-        f"{holds}. The archived topic's limit was {archived}, so it took them compressed, and they are sent "
-        f"compressed. A record that is too large even so stops the restore, with its source offset"
+        f"{holds}. The archived topic's limit was {archived}, so these records were compressed there, and they are "
+        "sent compressed. A record that is still too large stops the restore, with its source offset"
     )
 
 

@@ -18,16 +18,19 @@ POLL_SECONDS = 60.0
 REQUESTS_AT_ONCE = 16
 
 _NOT_ASKED_FOR = (
-    "say for how many days they are to be thawed: --thaw-days, how.thaw_days, or archive.source.thaw.days in the file "
-    "of a source connector"
+    "set the number of days for which to thaw them: --thaw-days, how.thaw_days, or archive.source.thaw.days in the "
+    "file of a source connector"
 )
-_ASKED_FOR = "they were asked for; run again under this restore id when they are there: minutes to days, by their tier"
+_ASKED_FOR = (
+    "copies of them were requested. Run again under this restore id when these are available, after minutes to "
+    "days, depending on the tier"
+)
 
 
 def describe_cold(keys: Sequence[str]) -> Iterator[PreflightFinding]:
     """Report the number of objects in cold storage. `keys` are their keys."""
     if keys:
-        yield make_remark(f"{len(keys)} objects lie in cold storage, such as {keys[0]}")
+        yield make_remark(f"{len(keys)} objects are in cold storage, such as {keys[0]}")
 
 
 def thaw_objects(request: RestoreRequest, objects: Sequence[tuple[ObjectStore, str]]) -> None:
@@ -77,5 +80,5 @@ def _make_cold_error(request: RestoreRequest, cold: Sequence[ColdObject], advice
     """Build the error for objects in cold storage."""
     named = ", ".join(info.key for _, info in cold[:5])
     return BusyError(
-        f"restore {request.restore_id}: {len(cold)} objects lie in cold storage, such as {named}: {advice}"
+        f"restore {request.restore_id}: {len(cold)} objects are in cold storage, such as {named}: {advice}"
     )

@@ -59,7 +59,7 @@ class Checkpoint:
         except (PreconditionError, NotFoundError) as err:
             raise SupersededError(
                 f"restore checkpoint {self._key} is no longer the one that {self._owner} wrote: another run of this "
-                f"restore id is at work. Let that one finish, or end it and run again"
+                "restore id is active. Let that run finish, or stop it and run again"
             ) from err
         self.position = position
 

@@ -75,9 +75,9 @@ def _make_target_log(kafka: KafkaSettings, topic: str, log: Frontier, start_offs
     """Return the readable log from `start_offset` on. Raises LogTruncatedError if the log does not hold this offset."""
     if not log.log_start_offset <= start_offset <= log.high_watermark:
         raise LogTruncatedError(
-            f"target {topic}-{log.kafka_partition} holds offsets [{log.log_start_offset}, {log.high_watermark}), "
-            f"{start_offset} and what follows was restored to it: its retention deleted it, or its log was truncated. "
-            f"Restore to another topic, under another restore id"
+            f"target {topic}-{log.kafka_partition} holds offsets [{log.log_start_offset}, {log.high_watermark}), but "
+            f"records were restored to it from offset {start_offset} on: its retention deleted records, or its log "
+            "was truncated. Restore to another topic under another restore id"
         )
     is_open = start_offset < log.high_watermark and log.last_stable_offset < log.high_watermark
     readable = max(start_offset, log.last_stable_offset) if is_open else log.high_watermark
@@ -138,9 +138,9 @@ def _are_stable(logs: Mapping[int, Frontier], ends: Mapping[int, int]) -> bool:
 def explain_open_transaction(log: TargetLog) -> OpenTransactionError:
     """Build the error for a caller that needs the hidden records."""
     return OpenTransactionError(
-        f"target {log.topic}-{log.kafka_partition}: a transaction is open at offset {log.open_offset}, what follows "
-        f"cannot be read back. Run again under the same restore id when it has ended. If it does not end within its "
-        f"producer's transaction.timeout.ms, the cluster has probably lost its end: end it with "
+        f"a transaction is open at offset {log.open_offset} of target {log.topic}-{log.kafka_partition}, so the "
+        "records after it cannot be read back. Run again under the same restore id when it has ended. If it does "
+        "not end within its producer's transaction.timeout.ms, the cluster has probably lost its end: abort it with "
         f"`kafka-transactions.sh --bootstrap-server ... abort --topic {log.topic} --partition {log.kafka_partition} "
         f"--start-offset {log.open_offset}`, and run again"
     )

@@ -241,8 +241,8 @@ def find_starting_marker(task: ReplayTask, group: GroupOffset, checkpoint: Check
     saved = checkpoint.load()
     if saved is not None and saved.next_target_offset is not None:
         raise PreflightError(
-            f"{where}: a run with delivery=at_least_once has sent some of it, counted by no progress marker. Go on "
-            f"with delivery=at_least_once"
+            f"{where}: a run with delivery=at_least_once has sent some of the records, which no progress marker "
+            "counts. Continue with delivery=at_least_once"
         )
     try:
         committed = group.read()
@@ -250,7 +250,10 @@ def find_starting_marker(task: ReplayTask, group: GroupOffset, checkpoint: Check
         with ClusterAdmin(task.kafka) as admin:
             if not has_pending_offset(admin, group.group, task.to_topic, MARKED_KAFKA_PARTITION):
                 raise
-        why = f"the cluster hides the progress marker of {group.group}: it has lost the end of a transaction there"
+        why = (
+            f"the cluster does not show the progress marker of {group.group}, because it has lost the end of a "
+            "transaction there"
+        )
         return _find_marker_by_content(task, why)
     if committed is not None:
         marker = _check_marker(task, Marker.of(committed, task.plan_digest, where), saved)
@@ -258,14 +261,14 @@ def find_starting_marker(task: ReplayTask, group: GroupOffset, checkpoint: Check
         return marker
     if saved is not None and _holds_records(task):
         compare = (
-            "Run it again under the same id with delivery=at_least_once, which finds out by comparing them with the "
-            "archive, or restore"
+            "Run it again under the same id with delivery=at_least_once, which compares them with the archive, or "
+            "restore"
         )
         raise PreflightError(
-            f"{where}: it has begun before, its progress marker is gone (Kafka deletes a group's offsets after "
-            f"offsets.retention.minutes, or somebody did), and the target holds records that have come since: how many "
-            f"of them are this restore's cannot be known from there. {compare if task.keeps_number else 'Restore'} to "
-            f"another topic under another restore id"
+            f"{where}: the restore has begun before, but its progress marker is gone (Kafka deletes a group's "
+            "offsets after offsets.retention.minutes, or somebody did), and the target has received records since. "
+            f"Nobody can tell how many of them are this restore's. {compare if task.keeps_number else 'Restore'} to "
+            "another topic under another restore id"
         )
     return Marker(task.plan_digest, 0, 0)
 
@@ -283,10 +286,10 @@ def _check_marker(task: ReplayTask, marker: Marker, saved: Position | None) -> M
     """
     claim = f"the progress marker counts the records below source offset {marker.next_source_offset}"
     if _lacks_records(task, marker):
-        return _find_marker_by_content(task, f"{claim}, and not all of them are there")
+        return _find_marker_by_content(task, f"{claim}, but not all of them are in the target")
     if not task.is_found_by_content:
         if saved is not None and saved.next_source_offset > marker.next_source_offset:
-            return _find_marker_by_content(task, f"{claim}, and a run before told {saved.next_source_offset}")
+            return _find_marker_by_content(task, f"{claim}, but an earlier run reported {saved.next_source_offset}")
         return marker
     end = marker.target_ends.get(task.kafka_partition, None if marker.record_count else task.target_start)
     if end is None:
@@ -313,9 +316,9 @@ def _find_marker_by_content(task: ReplayTask, why: str) -> Marker:
         return _make_marker(task, position)
     if _holds_records(task):
         raise PreflightError(
-            f"restore {task.where}: {why}. Comparing finds the target's position only for our own objects whose "
-            f"records keep their kafka partition's number, with behavior.on.error=fail, without mappers and without "
-            f"latest_per_key. Restore to another topic under another restore id"
+            f"restore {task.where}: {why}. The position in the target can be found by comparing only for our own "
+            "objects whose records keep their kafka partition's number, with behavior.on.error=fail, without "
+            "mappers and without latest_per_key. Restore to another topic under another restore id"
         )
     return Marker(task.plan_digest, 0, 0)
 
@@ -482,8 +485,8 @@ def _explain_superseded(
     if producer.timed_out and checkpoint.is_last:
         return TransientError(_describe_timeout(task, producer, err))
     return SupersededError(
-        f"restore {task.restore_id}, {task.where}: another run of this restore id has taken over and goes on from "
-        f"what was committed ({err.text}). Let that one finish, or end it and run again"
+        f"restore {task.restore_id}, {task.where}: another run of this restore id has taken over, and continues "
+        f"after the committed records ({err.text}). Let that run finish, or stop it and run again"
     )
 
 
@@ -491,10 +494,10 @@ def _describe_timeout(task: ReplayTask, producer: TransactionalReplayProducer, e
     """Explain that the cluster aborted a transaction open for too long, and give advice."""
     return (
         f"restore {task.restore_id}, {task.where}: a transaction was open for longer than its timeout of "
-        f"{producer.timeout_seconds:g} s, and the cluster aborts such: {err.text}. What was committed before stays, "
-        f"and the next run goes on behind it, under the same id. Where none comes further, the target is too slow: set "
-        f"producer.transaction.timeout.ms of the worker's file higher (brokers take up to their "
-        f"transaction.max.timeout.ms, 15 minutes by default), raise the target's quota, or run fewer tasks at once"
+        f"{producer.timeout_seconds:g} s, and the cluster aborts such transactions: {err.text}. Records that were "
+        "committed before stay, and the next run under the same id continues after them. If runs make no progress, the "
+        "target is too slow: raise producer.transaction.timeout.ms in the worker's file (brokers allow up to their "
+        "transaction.max.timeout.ms, 15 minutes by default), raise the target's quota, or run fewer tasks at once"
     )
 
 

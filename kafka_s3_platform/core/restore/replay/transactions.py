@@ -170,13 +170,13 @@ class Marker:
                 raise ValueError("a number below 0")
         except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as err:
             raise PreflightError(
-                f"{where}: offset {committed.offset} with metadata {committed.metadata[:200]!r} is no progress marker: "
-                f"something else has committed it. Take another restore id"
+                f"{where}: offset {committed.offset} with metadata {committed.metadata[:200]!r} is not a progress "
+                "marker: something else has committed it. Use another restore id"
             ) from err
         if marker.plan_digest != plan_digest:
             raise PreflightError(
-                f"{where}: the progress marker is that of another plan, {marker.plan_digest}; this restore's is "
-                f"{plan_digest}. Another restore was run to this topic under the same id: take another one"
+                f"{where}: the progress marker belongs to plan {marker.plan_digest}, but the plan of this restore is "
+                f"{plan_digest}. Another restore to this topic had the same id: use another restore id"
             )
         return marker
 

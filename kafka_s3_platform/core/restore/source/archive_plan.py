@@ -176,13 +176,14 @@ def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, segments:
     ambiguous = find_ambiguous_ids(snapshot.state.schemas, request.config.records)
     if ambiguous_ids := sorted(ambiguous.keys() & named):
         where = "; ".join(
-            f"{schema_id} is another schema in each of {' and '.join(ambiguous[schema_id])}"
+            f"{schema_id} is a different schema in each of {' and '.join(ambiguous[schema_id])}"
             for schema_id in ambiguous_ids
         )
         raise PreflightError(
-            f"topic {request.topic}: records name ids that registries have given to different schemas: {where}. "
-            f"A record may mean any of them. Restore without mapping schema ids, without converters and "
-            f"transforms of keys or values: their bytes stay as they are; or a window without these records"
+            f"records of topic {request.topic} name schema ids that registries have given to different schemas: "
+            f"{where}. A record may mean any of them. Restore without mapping schema ids and without converters and "
+            "transforms of keys or values, which leaves their bytes as they are, or restore a window without these "
+            "records"
         )
 
 
@@ -337,8 +338,8 @@ def make_plan(request: RestoreRequest, connector_index: ConnectorIndex | None = 
         )
     if source.topic != request.topic:
         raise IntegrityError(
-            f"{index.uri} holds topic {source.topic} in place of {request.topic}: the folder of an earlier index was "
-            f"copied or moved. Put each index back into the folder of its topic"
+            f"{index.uri} holds topic {source.topic} instead of {request.topic}: the folder of an earlier index was "
+            "copied or moved. Put each index back into the folder of its topic"
         )
     numbers = {*source.kafka_partitions, *snapshot.state.scanned_kafka_partitions}
     selection = select_records(request, numbers)

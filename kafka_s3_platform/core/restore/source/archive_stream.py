@@ -31,8 +31,8 @@ COPIES_AT_ONCE = 8
 """The number of objects that are compared at once. A copy that has another ETag is read to compare it."""
 
 LEAVE_OUT = (
-    "If nothing of it was sent, the restore does without it under the same restore id with --behavior-on-error ignore "
-    "or log (how.behavior_on_error); else with windows of offsets around it, to another topic under other restore ids"
+    "If nothing of it was sent, leave it out under the same restore id with --behavior-on-error ignore or log "
+    "(how.behavior_on_error). Otherwise restore the offsets around it to another topic, under other restore ids"
 )
 
 
@@ -181,7 +181,7 @@ class ArchivedStream:
                 # It is cut to the windows only now, because the digest is of the whole object.
                 yield selection.within_times(filter_windows(batch, reading.windows))
         if reading.is_complete and digest.hexdigest() != item.digest:
-            what = f"cannot be read: the record digest is {digest.hexdigest()}, planned was {item.digest}"
+            what = f"cannot be read: its record digest is {digest.hexdigest()} instead of the planned {item.digest}"
             raise self._make_error(item, what)
 
     def _make_error(self, item: PlannedObject, what: str) -> IntegrityError:
@@ -204,7 +204,7 @@ class ArchivedStream:
         if writer is None:
             return self._task.topic
         if writer.topic != self._task.topic:
-            raise self._make_error(item, f"was written for topic {writer.topic}: it was put here by mistake")
+            raise self._make_error(item, f"was written for topic {writer.topic}, and was put here by mistake")
         return None
 
     def _check_batch(self, item: PlannedObject, topic: str | None, batch: pa.RecordBatch) -> None:
@@ -212,11 +212,11 @@ class ArchivedStream:
         try:
             check_place(batch, item.kafka_partition, item.offsets, item.key)
         except IntegrityError as err:
-            raise self._make_error(item, f"is not the one of the index: {err}") from err
+            raise self._make_error(item, f"is not the object in the index: {err}") from err
         names = [] if topic is None else batch.column("topic").unique().to_pylist()
         # A transform may have routed records to another topic, which is then a folder of the key.
         if others := [name for name in names if name != topic and name not in item.key]:
-            raise self._make_error(item, f"holds records of topic {others[0]}, and no metadata that explain it")
+            raise self._make_error(item, f"holds records of topic {others[0]}, and has no metadata that explain this")
 
     def _choose_reading(self, reader: RecordObject, item: PlannedObject, start_offset: int) -> "_Reading":
         """Open the batches of an object: all of them, or only the row groups with selected records.
@@ -237,7 +237,7 @@ class ArchivedStream:
             return _Reading(reader.batches(), is_complete=True, windows=windows)
         # Checked before the first record is sent. The digest would tell as well, but only after the last one.
         if reader.num_records != item.record_count:
-            what = f"holds {reader.num_records} records, planned were {item.record_count}"
+            what = f"holds {reader.num_records} records instead of the planned {item.record_count}"
             raise self._make_error(item, what)
         if selection.holds(item) and item.start_offset >= start_offset:
             return _Reading(reader.batches(), is_complete=True)
@@ -277,7 +277,10 @@ def _describe_difference(store: ObjectStore, item: PlannedObject, info: ObjectIn
     if not info.is_cold and store.is_stored(item.stored_object, info):
         return ""
     if (info.etag, info.size) != (item.etag, item.size):
-        return f"was replaced: it has etag {info.etag} and {info.size} bytes, planned were {item.etag} and {item.size}"
+        return (
+            f"was replaced: it has etag {info.etag} and {info.size} bytes instead of the planned {item.etag} and "
+            f"{item.size}"
+        )
     return ""
 
 

@@ -288,7 +288,7 @@ class PlanPointer:
         """Make the error for a request whose first connector is another one."""
         return BegunElsewhereError(
             f"restore id {restore_id} was begun with connector {self.connector} first ({self.plan}). Name that "
-            f"connector first, and the same others, to go on, or take another restore id"
+            "connector first, and the same others, to continue, or use another restore id"
         )
 
     @classmethod
@@ -348,14 +348,14 @@ class RestorePlan:
         header = read_header(content, key, "restore plan", PLAN_FORMAT)
         if header.kind != cls.kind:
             raise PreflightError(
-                f"restore plan {key} is of {header.kind or 'no kind'}, not of {cls.kind}, as this connector's are. "
-                f"Take another restore id"
+                f"restore plan {key} is for {header.kind or 'no kind'}, but this connector has {cls.kind}. Use "
+                "another restore id"
             )
         plan = parse_document(content, cls, key)
         if plan.digest != header.digest:
             raise IntegrityError(
-                f"restore plan {key}: its digest is {plan.digest}, stored is {header.digest}: somebody changed it. "
-                f"Restore to another topic, under another restore id"
+                f"restore plan {key} was changed by somebody: its digest is {plan.digest}, but {header.digest} is "
+                "stored with it. Restore to another topic under another restore id"
             )
         # Check the terms now: `facts` parses them only when it is used.
         RequestFacts.of(plan.terms, key)

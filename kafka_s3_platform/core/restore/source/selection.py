@@ -168,7 +168,9 @@ def _make_window(request: RestoreRequest, kafka_partition: int) -> OffsetWindow:
     start = 0 if start is None else start
     end = FOREVER if end is None else end
     if not 0 <= start < end:
-        raise ConfigError(f"restore of {request.topic}-{kafka_partition}: no offset is in [{start}, {end})")
+        raise ConfigError(
+            f"restore of {request.topic}-{kafka_partition}: the range [{start}, {end}) contains no offset"
+        )
     return OffsetWindow(kafka_partition, start, end)
 
 

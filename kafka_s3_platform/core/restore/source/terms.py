@@ -88,7 +88,7 @@ class RequestFacts:
         try:
             return msgspec.convert(terms, RequestFacts)
         except msgspec.ValidationError as err:
-            raise IntegrityError(f"restore plan {plan}: its terms are none of a restore: {err}") from err
+            raise IntegrityError(f"restore plan {plan} has terms that are not those of a restore: {err}") from err
 
     @property
     def transforms(self) -> tuple[TransformFacts, ...]:
@@ -142,8 +142,8 @@ def check_plan_field(request: RestoreRequest, name: str, planned: object, expect
     """Raise IntegrityError if a field of a plan differs from the value made from the request."""
     if planned != expected:
         raise IntegrityError(
-            f"restore plan {request.documents.plan}: its {name} is {planned}, what is asked for makes it {expected}: "
-            "somebody changed it. Restore to another topic, under another restore id"
+            f"restore plan {request.documents.plan} was changed by somebody: its {name} is {planned}, but the "
+            f"request makes it {expected}. Restore to another topic under another restore id"
         )
 
 
@@ -163,7 +163,7 @@ def check_terms(
     if differences:
         raise PreflightError(
             f"restore id {request.restore_id} belongs to another restore ({request.documents.plan} of {created_at}): "
-            f"{'; '.join(differences)}. Ask for the same to resume that one, or take another restore id"
+            f"{'; '.join(differences)}. Make the same request to resume that restore, or use another restore id"
         )
 
 

@@ -46,7 +46,7 @@ def join_plans(request: RestoreRequest, plans: Sequence[ArchivePlan], skipped: C
         if doubled := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(
                 f"restore {request.restore_id} has several {what} {', '.join(doubled)}. Restore them one by one, or "
-                f"each to a target of its own: --to-topic with {{topic}} in it, --rename, --topic-map"
+                "give each a target of its own: --to-topic with {topic} in it, --rename, --topic-map"
             )
     return TopicsPlan(
         restore_id=request.restore_id,

@@ -180,13 +180,13 @@ def _match_place(task: ReplayTask, log: TargetLog, tally: "_Tally") -> Reached:
             raise explain_open_transaction(log)
         place = f"{task.to_topic}-{log.kafka_partition}"
         raise IntegrityError(
-            f"restore {task.where} is not what was archived: the record of source offset {missing} was not found in "
-            f"{place} from target offset {log.start_offset} on, after {tally.count - before:,} that "
-            f"were. Somebody deleted or changed records of the target, its retention or compaction did, or the cluster "
-            f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time; or, "
-            f"where objects hold values alone, what is kept of their offsets (metadata, an object `_….offsets` beside) "
-            f"is not what it was in an earlier run of this restore. "
-            f"Restore to another topic, under another id"
+            f"restore {task.where} does not match the archive: the record of source offset {missing} was not found "
+            f"in {place} from target offset {log.start_offset} on, after {tally.count - before:,} that were. "
+            "Somebody deleted or changed records of the target, its retention or compaction removed them, or the "
+            "cluster lost them. Or a function of your own (predicate, mapper, partitioner) returns other results "
+            "each time. Or, for objects that hold values alone, the stored offsets (metadata, or an object "
+            "`_….offsets` beside them) are not those of an earlier run of this restore. Restore to another topic "
+            "under another restore id"
         )
     tally.note(stream)
     target = TargetReport(

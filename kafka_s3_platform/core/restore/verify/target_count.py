@@ -169,12 +169,12 @@ def _explain_lost(task: TargetCountTask, lost: Lost, log: TargetLog) -> Exceptio
     of = task.replays[lost.stream].stream.facts
     topics = ", ".join(sorted({t.stream.facts.topic for t in task.replays}))
     return IntegrityError(
-        f"restore {first.restore_id} is not what was archived: {first.to_topic}-"
-        f"{task.kafka_partition} holds a record of source offset {lost.source_offset} of {of.topic}-"
-        f"{of.kafka_partition} {lost.count} times less often than {topics} have it together, from target offset "
-        f"{task.start_offset} on. Somebody deleted or changed records of the target, its retention or compaction did, "
-        f"or the cluster lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each "
-        f"time. Restore to another topic, under another id"
+        f"restore {first.restore_id} does not match the archive: {first.to_topic}-{task.kafka_partition} holds a "
+        f"record of source offset {lost.source_offset} of {of.topic}-{of.kafka_partition} {lost.count} times less "
+        f"often than {topics} together, from target offset {task.start_offset} on. Somebody deleted or changed "
+        "records of the target, its retention or compaction removed them, or the cluster lost them. Or a function "
+        "of your own (predicate, mapper, partitioner) returns other results each time. Restore to another topic "
+        "under another restore id"
     )
 
 

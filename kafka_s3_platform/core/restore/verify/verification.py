@@ -184,14 +184,14 @@ class Verification:
             count = counts[report.topic, report.kafka_partition]
             if count != report.record_count:
                 mismatches.append(
-                    f"of {report.topic or self.request.topic}-{report.kafka_partition} {count:,} were sent, and "
-                    f"{report.record_count:,} of those that would be sent now are there"
+                    f"{count:,} records of {report.topic or self.request.topic}-{report.kafka_partition} were sent, "
+                    f"but {report.record_count:,} of those that would be sent now are there"
                 )
         if mismatches:
             raise IntegrityError(
-                f"restore {self.request.restore_id} is not verified: {'; '.join(mismatches)}. What decides about "
-                f"records (an object, a condition, a class of your own) has given another answer since they were sent. "
-                f"Restore to another topic, under another restore id"
+                f"restore {self.request.restore_id} is not verified: {'; '.join(mismatches)}. Something that decides "
+                "about records (an object, a condition, a class of your own) has given other results since they "
+                "were sent. Restore to another topic under another restore id"
             )
 
 
