@@ -3,6 +3,7 @@
 No run is executed: what is looked at is which runs there are, and which of them start.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -127,17 +128,41 @@ def test_the_first_two_restores_of_a_connector_start_one_after_the_other(
     assert len(start_queued(daemon)) == 1
 
 
-def launch_restore(daemon: WorkspaceProcessContext, topic: str) -> None:
+def test_restores_of_other_connectors_leave_places_for_hours(
+    kafka_s3_without_spark: KafkaS3, open_daemon: OpenDaemon
+) -> None:
+    """They take days, and Kafka deletes what is not archived meanwhile."""
+    keys = {"timezone": "UTC", "archive.start.hour": "2025-12-01T00:00"}
+    write_connector(kafka_s3_without_spark, "a", **keys)
+    first = kafka_s3_without_spark.folder / "connectors" / "c.json"
+    for name in "def":
+        own = {"name": name, "topics": f"topic-{name}", "topics.dir": name}
+        first.with_name(f"{name}.json").write_text(json.dumps(json.loads(first.read_text()) | own))
+    daemon = open_daemon()
+    launch_restore(daemon, "a")
+    for name in "def":
+        launch_restore(daemon, f"topic-{name}", name)
+    assert len(start_queued(daemon)) == 2
+    assert len(start_queued(daemon)) == 2
+    [hours] = submit(daemon, "hourly", ["a"], ["2026-01-01-00:00"])
+    assert hours.run_id in start_queued(daemon)
+
+
+def launch_restore(daemon: WorkspaceProcessContext, topic: str, connector: str = "c") -> None:
     context = daemon.create_request_context()
     [location] = context.code_locations
     [repository] = location.get_repositories()
     selector = {
         "repositoryLocationName": location.name,
         "repositoryName": repository,
-        "pipelineName": "restore__c",
-        "assetSelection": [{"path": ["c", "restored", topic]}],
+        "pipelineName": f"restore__{connector}",
+        "assetSelection": [{"path": [connector, "restored", topic]}],
     }
-    config = {"ops": {"restored__c": {"config": {"what": {"everything": True}, "to": {"topic": f"copy-of-{topic}"}}}}}
+    config = {
+        "ops": {
+            f"restored__{connector}": {"config": {"what": {"everything": True}, "to": {"topic": f"copy-of-{topic}"}}}
+        }
+    }
     params = {"selector": selector, "mode": "default", "runConfigData": config}
     answer = execute_dagster_graphql(context, LAUNCH_RUN, {"params": params})
     assert answer.data["launchRun"]["__typename"] == "LaunchRunSuccess", answer.data

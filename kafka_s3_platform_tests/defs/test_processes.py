@@ -178,4 +178,5 @@ def test_few_runs_start_at_once_and_a_backfill_takes_one_place(tmp_path: Path, m
         queue = instance.get_concurrency_config().run_queue_config
     assert queue is not None
     assert queue.max_concurrent_runs == 4
-    assert queue.tag_concurrency_limits == [{"key": "dagster/backfill", "limit": 1}]
+    limits = [{"key": "dagster/backfill", "limit": 1}, {"key": "kafka_s3/restores", "limit": 2}]
+    assert queue.tag_concurrency_limits == limits

@@ -1,11 +1,17 @@
-"""The queue of runs, with pools limited from their first run on."""
+"""The queue of runs, with pools limited from their first run on, and restores marked."""
 
 from dagster import DagsterRun, QueuedRunCoordinator, SubmitRunContext
 from sqlalchemy.exc import SQLAlchemyError
 
+RESTORE_POOL = "/restore"
+"""How the name of the pool of each connector's restores ends."""
+
+RESTORES_TAG = "kafka_s3/restores"
+"""The tag of queued restores. `dagster.yaml` limits their number: they take days, and hours must not wait for them."""
+
 
 class PoolRunCoordinator(QueuedRunCoordinator):
-    """Dagster's queue, except that it sets a pool's default limit before the first run of the pool waits.
+    """Dagster's queue. It sets a pool's default limit before the first run of the pool waits, and marks restores.
 
     Dagster 1.13 itself sets the limit when its queue daemon sees the first run of the pool, but obeys it only from the
     next iteration on, so all runs waiting in the first iteration start at once.
@@ -13,8 +19,11 @@ class PoolRunCoordinator(QueuedRunCoordinator):
 
     def submit_run(self, context: SubmitRunContext) -> DagsterRun:
         concurrency = context.dagster_run.run_op_concurrency
-        for pool in sorted(concurrency.all_pools or ()) if concurrency else ():
+        pools = sorted(concurrency.all_pools or ()) if concurrency else []
+        for pool in pools:
             self._set_default_limit(pool)
+        if any(pool.endswith(RESTORE_POOL) for pool in pools):
+            self._instance.add_run_tags(context.dagster_run.run_id, {RESTORES_TAG: "true"})
         return super().submit_run(context)
 
     def _set_default_limit(self, pool: str) -> None:
