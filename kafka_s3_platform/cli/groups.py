@@ -19,6 +19,7 @@ from kafka_s3_platform.core.errors import ConfigError
 from kafka_s3_platform.core.kafka.admin import ClusterAdmin
 from kafka_s3_platform.core.restore.request import RestoreReport
 from kafka_s3_platform.core.restore.source.topics_plan import TopicsPlan
+from kafka_s3_platform.core.text import count_noun
 from kafka_s3_platform.operate.groups.group_commit import (
     Rollback,
     apply_translations,
@@ -116,7 +117,7 @@ def _describe_translations(
         "rollback_file": str(file) if file else None,
     }
     tables = chain.from_iterable(map(_format_translation, translations))
-    return document, [*tables, _format_outcome(restore_id, file, is_applied=is_applied)]
+    return document, [*tables, _format_outcome(translations, file, is_applied=is_applied)]
 
 
 def _find_restore(
@@ -189,11 +190,16 @@ def _format_translation(translation: Translation) -> list[str]:
     return [head, *align_columns([heads, *rows])]
 
 
-def _format_outcome(restore_id: str, file: Path | None, *, is_applied: bool) -> str:
-    """Return the last line: how to undo the commit, or how to make one."""
-    if file is not None:
-        return f"committed and read back; to undo: kafka-s3 groups {restore_id} --rollback {file}"
-    return "could be committed; nothing is changed" if is_applied else "nothing is changed; --apply commits"
+def _format_outcome(translations: Sequence[Translation], file: Path | None, *, is_applied: bool) -> str:
+    """Return the last line: how many offsets were committed and how to undo that, or how to commit them."""
+    if file is None:
+        return "could be committed; nothing is changed" if is_applied else "nothing is changed; --apply commits"
+    offsets = [*chain.from_iterable(translation.offsets for translation in translations)]
+    placed_count = sum(offset.target_offset is not None for offset in offsets)
+    text = f"{count_noun(placed_count, 'offset')} committed and read back"
+    if missing_count := len(offsets) - placed_count:
+        text += f", {missing_count} not committed, having no place at the target"
+    return f"{text}; to undo: kafka-s3 groups {translations[0].restore_id} --rollback {file}"
 
 
 def _format_cell(value: Any) -> str:

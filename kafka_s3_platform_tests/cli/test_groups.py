@@ -49,6 +49,21 @@ def test_groups_of_a_restore_are_shown_set_and_set_back(kafka_s3: KafkaS3, lab: 
     assert "no connector here has a restore r2" in unknown.stderr
 
 
+def test_offsets_that_have_no_place_are_told_where_others_are_committed(kafka_s3: KafkaS3, lab: Lab) -> None:
+    group, target = f"{lab.topic}-app", f"{lab.topic}.restored"
+    lab.create_topic(2)
+    lab.produce([Sent(kafka_partition=p) for p in (0, 0, 1, 1)])
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **{"archive.consumer.groups": group})
+    with ClusterAdmin(lab.kafka) as admin:
+        publish_offsets(admin, group, lab.topic, {0: 1, 1: 1})
+        parsed(kafka_s3("archive", "c", "--json"))
+        own = ["--topic", lab.topic, "--to-topic", target, "--create-topic", "--restore-id", "r1"]
+        parsed(kafka_s3("restore", "c", *own, "--kafka-partition", "0", "--json"))
+        applied = kafka_s3("groups", "r1", "--apply", "--allow-approximate", status=0).stdout
+        assert read_committed_offsets(admin, group, target) == {0: 1}
+    assert "1 offset committed and read back, 1 not committed, having no place at the target; to undo: " in applied
+
+
 def test_a_topic_that_differs_from_the_archive_is_told_by_the_exit_status(kafka_s3: KafkaS3, lab: Lab) -> None:
     other = lab.create(f"{lab.topic}.other")
     lab.create_topic()
