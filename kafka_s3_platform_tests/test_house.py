@@ -20,7 +20,7 @@ MIN_LINES = 180
 PARTS = ("core", "connect", "operate")
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (490, 4),
-    "cli": (5_490, 39),
+    "cli": (5_500, 39),
     "connect": (150, 2),
     "connect/avro": (2_870, 14),
     "connect/config": (7_850, 28),
@@ -57,7 +57,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "operate/alerts": (1_030, 7),
     "operate/defs": (330, 4),
     "operate/groups": (670, 3),
-    "operate/instance": (720, 7),
+    "operate/instance": (730, 7),
     "operate/local": (1_260, 10),
     "operate/monitoring": (1_520, 12),
     "operate/reading": (1_320, 5),

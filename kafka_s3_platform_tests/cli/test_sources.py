@@ -56,7 +56,7 @@ def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(ka
 
     for more in ("--dry-run", "--create-topic"):
         absent = kafka_s3("restore", "c", "--topic", "absent", more, status=1)
-        assert "no object of topic absent is there" in absent.stderr
+        assert "no object of topic absent was found" in absent.stderr
         assert f"s3://{lab.store.bucket}/topics/ (layout connect, partitioner Default, format json" in absent.stderr
         assert "such as topics/absent/partition=0/absent+0+0000000000.json" in absent.stderr
 

@@ -104,9 +104,15 @@ def test_a_damaged_index_stops_no_other_topic_of_a_sensor(config: ConnectorConfi
     found = tick(config, name)
     others = {topic for topic in config.topics if topic != bad}
     assert set(asked_topics(found.run_requests)) == others
-    assert {event.asset_key.path[-1] for event in found.asset_events} == others, "lags, or folders that a walk found"
+    checks = [event for event in found.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+    events = {event.asset_key.path[-1] for event in found.asset_events if event not in checks}
+    assert events == others, "lags, or folders that a walk found"
+    reds = [check.description for check in checks if check.asset_key.path[-1] == bad and not check.passed]
+    assert ["What is at risk is not known" in str(red) for red in reds] == [True] * (name == "lag__c")
+    alone = config.model_copy(update={"topics": (bad,)})
     with pytest.raises(IndexDamagedError, match=bad):
-        tick(config.model_copy(update={"topics": (bad,)}), name)
+        # the first tick of the lag sensor reports it in the topic's check
+        tick(alone, name, tick(alone, name).cursor)
 
 
 def test_a_damaged_index_stops_no_other_topic_of_the_daily_schedule(config: ConnectorConfig) -> None:

@@ -120,7 +120,7 @@ def test_no_archived_references_keep_a_restore_from_ending(
     ids = range(1, length + 1)
     schemas = [archived(i, STRING, "JSON", *([i + 1] if i < length else [1] if is_circle else [])) for i in ids]
     source = RecordSettings(value=ConverterSettings(format="JSON_SR", registry=RegistrySettings(url="http://old")))
-    with pytest.raises(IntegrityError, match=r"(to itself in the end|more than \d+ deep): no registry takes that"):
+    with pytest.raises(IntegrityError, match=r"(to itself in the end|more than \d+ deep): no registry accepts that"):
         map_schemas(registry, schemas, source, topic_name, topic_name)
 
 

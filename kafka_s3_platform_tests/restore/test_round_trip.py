@@ -159,7 +159,7 @@ def test_envelopes_give_back_every_topic_byte_for_byte_by_their_keys_alone(
     source = config.model_copy(update={"source": SourceSettings()})
     asked = ForeignSource(request(source, topic), rename=TopicMap({topic: f"{topic}-copy"}))
     if not any(wanted(batches)):
-        with pytest.raises(PreflightError, match=f"no object of topic {topic} is there"):
+        with pytest.raises(PreflightError, match=f"no object of topic {topic} was found"):
             restore(asked, InProcessRunner())
         return
     check(lab.kafka, topic, batches, restore(asked, InProcessRunner()))

@@ -131,7 +131,7 @@ def test_the_poll_sensor_asks_for_one_run_of_all_topics(lab: Lab, count: int) ->
         hour = f"year={NOON:%Y}/month={NOON:%m}/day={NOON:%d}/hour={NOON:%H}"
         ObjectStore(lab.store).put_new(f"topics/{topic}/{hour}/{topic}+0+0000000000.parquet", b"x")
     if not count:
-        with pytest.raises(PreflightError, match=f"no object of topic {config.topics[0]} is there"):
+        with pytest.raises(PreflightError, match=f"no object of topic {config.topics[0]} was found"):
             asked_by_sensor(config, "poll__c")
         return
     [request] = asked_by_sensor(config, "poll__c")

@@ -93,7 +93,7 @@ def test_the_first_run_sends_all_and_the_next_ones_what_appeared(
     where = "any topic was looked for below s3://"
     assert f"there are no objects; {where}" in str(poll(config).skip_reason)
     put(0, range(3))
-    with pytest.raises(PreflightError, match=rf"no object of topic absent is there: {topic_name}, absent was looked"):
+    with pytest.raises(PreflightError, match=rf"no object of topic absent was found: {topic_name}, absent was looked"):
         poll(config.model_copy(update={"topics": (topic_name, "absent")}))
     put(3, range(3, 5))
     first = poll(config)
