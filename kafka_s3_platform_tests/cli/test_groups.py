@@ -58,7 +58,7 @@ def test_offsets_that_have_no_place_are_told_where_others_are_committed(kafka_s3
         publish_offsets(admin, group, lab.topic, {0: 1, 1: 1})
         parsed(kafka_s3("archive", "c", "--json"))
         own = ["--topic", lab.topic, "--to-topic", target, "--create-topic", "--restore-id", "r1"]
-        parsed(kafka_s3("restore", "c", *own, "--kafka-partition", "0", "--json"))
+        parsed(kafka_s3("restore", "c", *own, "--kafka-partitions", "0", "--json"))
         applied = kafka_s3("groups", "r1", "--apply", "--allow-approximate", status=0).stdout
         assert read_committed_offsets(admin, group, target) == {0: 1}
     assert "1 offset committed and read back, 1 not committed, having no place at the target; to undo: " in applied
