@@ -114,10 +114,7 @@ class Sent:
 def produce(kafka: KafkaSettings, topic: str, records: Iterable[Sent], **producer: Any) -> None:
     """Produce and wait for every acknowledgement."""
     refused: list[KafkaError] = []
-    own = {"linger.ms": 5, "message.max.bytes": 4_000_000}
-    if "transactional.id" not in producer:
-        # in order as well, and without the half second in which an idempotent producer gets its id
-        own["max.in.flight.requests.per.connection"] = 1
+    own = {"linger.ms": 5, "message.max.bytes": 4_000_000, "enable.idempotence": True}
     client = Producer(kafka.properties("producer") | own | producer)
     for record in records:
         send(client, topic, record, lambda err, _: refused.append(err) if err else None)
