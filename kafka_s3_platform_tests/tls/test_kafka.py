@@ -22,7 +22,7 @@ from kafka_s3_platform.core.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.core.model.offsets import OffsetRange
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.guarded import rights
-from kafka_s3_platform_tests.kafka.topics import handed_over
+from kafka_s3_platform_tests.kafka.topics import handed_over, until
 from kafka_s3_platform_tests.restore.own import numbered
 from kafka_s3_platform_tests.support import NOON, archived, connector, produce, snapshot
 from kafka_s3_platform_tests.tls import stores
@@ -233,6 +233,8 @@ def revoke(secured: SecuredKafka, bindings: list[AclBinding]) -> None:
     client = AdminClient({"bootstrap.servers": secured.plain})
     for asked in client.delete_acls(filters).values():
         asked.result(30)
+    # the controller has deleted them, and the broker hears of it a moment later
+    until(lambda: not any(client.describe_acls(revoked).result(30) for revoked in filters))
 
 
 @pytest.mark.parametrize("way", WAYS)
