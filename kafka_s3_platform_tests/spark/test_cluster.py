@@ -159,9 +159,10 @@ def test_workers_that_share_nothing_die_and_join_under_archive_and_restore(
 
         archiving = driver.submit(archive_there, slow(config))
         wait_for(archiving, lambda: has_objects(config))
+        # what is left is for the one that joins, however long that takes
+        workers[1].suspend()
         workers[0].kill()
         joined = cluster.add_worker()
-        # what is left is for the one that joined, however long its executor takes to start
         workers[1].kill()
         archiving.result(180)
         check_archived_once(config)
