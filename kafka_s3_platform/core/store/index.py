@@ -7,6 +7,7 @@ compare-and-swap on the table's version, and its version is known before it is m
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -28,6 +29,7 @@ from kafka_s3_platform.core.lazy import lazy_property
 from kafka_s3_platform.core.model.health import SegmentSums
 from kafka_s3_platform.core.model.segment import Fold, Segment, StoredChunk
 from kafka_s3_platform.core.model.state import IndexState
+from kafka_s3_platform.core.model.times import EPOCH, to_epoch_ms
 from kafka_s3_platform.core.store.delta_errors import is_expired
 from kafka_s3_platform.core.store.errors import PreconditionError
 from kafka_s3_platform.core.store.index_commit import Change, list_predicates, list_topic_rows, retry_commit, write_rows
@@ -208,6 +210,7 @@ class ConnectorSnapshot:
         self._rows: dict[str, pa.Table] = {}
         self._topics: dict[str, IndexSnapshot] = {}
         self._segments: dict[tuple[str, frozenset[str], SegmentFilter], pa.Table] = {}
+        self._spans: dict[tuple[datetime, datetime], Mapping[str, Collection[tuple[int, int]]]] = {}
         self._chunks: dict[tuple[frozenset[str], SegmentFilter], Mapping[str, frozenset[StoredChunk]]] = {}
         self._out_of_range: tuple[datetime, pa.Table] | None = None
         self._hours: dict[datetime, Mapping[str, Mapping[datetime, tuple[int, int]]]] = {}
@@ -288,6 +291,26 @@ class ConnectorSnapshot:
             terms = [*match_values(kind="segment"), InRange("start_hour", since)]
             self._out_of_range = since, self._read("segments", terms)
         return self._out_of_range[1]
+
+    def list_spans_out_of_range(self, topic: str, start: datetime, end: datetime) -> frozenset[tuple[int, int]]:
+        """Return the first and last timestamps (epoch ms) of live out-of-range segments, if in [start, end) in part.
+
+        They are read for all topics at once.
+        """
+        if (start, end) not in self._spans:
+            terms = [
+                *match_values(kind=LIVE),
+                # only segments of records out of range have a start hour
+                InRange("start_hour", EPOCH),
+                InRange("min_timestamp", end=to_epoch_ms(end)),
+                InRange("max_timestamp", to_epoch_ms(start)),
+            ]
+            spans: dict[str, set[tuple[int, int]]] = defaultdict(set)
+            columns = ("topic", "min_timestamp", "max_timestamp")
+            for row in select_distinct(self._read("segments", terms, columns), columns).to_pylist():
+                spans[row["topic"]].add((row["min_timestamp"], row["max_timestamp"]))
+            self._spans[start, end] = spans
+        return frozenset(self._spans[start, end].get(topic, ()))
 
     def list_chunks(self, topic: str, kinds: Collection[str], segment_filter: SegmentFilter) -> frozenset[StoredChunk]:
         """Return the hours or days of the segments that match the filter. They are read for all topics at once."""
@@ -542,6 +565,10 @@ class IndexSnapshot:
             rows = self.connector_snapshot.read_segment_rows(self.index.topic, kinds, segment_filter)
             rows = rows.sort_by([("kafka_partition", "ascending"), ("start_offset", "ascending")])
             return tuple(decode_segments(rows))
+
+    def list_spans_out_of_range(self, start: datetime, end: datetime) -> frozenset[tuple[int, int]]:
+        """Return the first and last timestamps (epoch ms) of live out-of-range segments, if in [start, end) in part."""
+        return self.connector_snapshot.list_spans_out_of_range(self.index.topic, start, end)
 
     def list_chunks(self, segment_filter: SegmentFilter, kinds: Collection[str] = (LIVE,)) -> frozenset[StoredChunk]:
         """Return the hours or days of segments of these kinds that match the filter."""

@@ -3,11 +3,12 @@
 A terminal, a page and Dagster show the same states.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import partial
+from itertools import accumulate
 from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -16,7 +17,7 @@ from kafka_s3_platform.core.archive.request import HourReport
 from kafka_s3_platform.core.model.judge import HourVerdict
 from kafka_s3_platform.core.model.segment import Segment
 from kafka_s3_platform.core.model.state import IndexState
-from kafka_s3_platform.core.model.times import EPOCH, HOUR, HOUR_MS, to_epoch_ms
+from kafka_s3_platform.core.model.times import HOUR, HOUR_MS, to_epoch_ms
 from kafka_s3_platform.core.store.index import IndexSnapshot
 from kafka_s3_platform.core.store.index_rows import EXPIRED, SEGMENT_KINDS
 from kafka_s3_platform.core.store.row_filter import SegmentFilter
@@ -92,7 +93,7 @@ def describe_hours(
         kafka_partitions = {*(topic.kafka_partitions if topic else ()), *snapshot.state.scanned_kafka_partitions}
     described: list[DescribedHour] = []
     expired = group_segments_by_hour(snapshot, hours, [EXPIRED])
-    archived = _list_archived_hours(snapshot, hours, SEGMENT_KINDS) | _select_apart(snapshot.state, hours)
+    archived = _list_archived_hours(snapshot, hours, SEGMENT_KINDS) | _list_hours_apart(snapshot, hours)
     for report in report_hours(snapshot, hours, lateness):
         time_state = _find_time_state(report.hour, lateness, now, at_risk)
         is_elsewhere = report.hour in archived and not report.segments
@@ -127,7 +128,7 @@ def find_hour_states(
     state = snapshot.state
     counts = snapshot.count_hours(hours[0] - HOUR)
     expired = _list_archived_hours(snapshot, hours, [EXPIRED])
-    archived = _select_overlapped(hours, counts) | _select_apart(state, hours)
+    archived = _select_overlapped(hours, map(_make_span, counts)) | _list_hours_apart(snapshot, hours)
     states: list[HourState] = []
     for hour in hours:
         verdict = state.judge.find_verdict(hour, lateness)
@@ -144,16 +145,31 @@ def _list_archived_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], kin
     if not hours:
         return set()
     chunks = snapshot.list_chunks(SegmentFilter("hourly", (hours[0] - HOUR, hours[-1] + HOUR)), kinds)
-    return _select_overlapped(hours, (chunk.chunk_start for chunk in chunks if chunk.chunk_start is not None))
+    starts = (chunk.chunk_start for chunk in chunks if chunk.chunk_start is not None)
+    return _select_overlapped(hours, map(_make_span, starts))
 
 
-def _select_overlapped(hours: Iterable[datetime], starts: Iterable[datetime]) -> set[datetime]:
-    """Return those of `hours` with which an hour that begins at one of `starts` overlaps.
+def _make_span(hour: datetime) -> tuple[int, int]:
+    """Return the first and last epoch ms of an hour."""
+    start = to_epoch_ms(hour)
+    return start, start + HOUR_MS - 1
+
+
+def _select_overlapped(hours: Iterable[datetime], spans: Iterable[tuple[int, int]]) -> set[datetime]:
+    """Return those of `hours` that overlap with one of the spans, from its first to its last epoch ms.
 
     Hours of a former timezone may begin at another minute, and so overlap with two.
     """
-    starts = sorted(starts)
-    return {hour for hour in hours if bisect_right(starts, hour - HOUR) < bisect_left(starts, hour + HOUR)}
+    ordered = sorted(spans)
+    firsts = [first for first, _ in ordered]
+    latest = [*accumulate((last for _, last in ordered), max)]
+    overlapped: set[datetime] = set()
+    for hour in hours:
+        start, last = _make_span(hour)
+        count = bisect_right(firsts, last)
+        if count and latest[count - 1] >= start:
+            overlapped.add(hour)
+    return overlapped
 
 
 def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
@@ -163,22 +179,18 @@ def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], latenes
     """
     judge = snapshot.state.judge
     complete = [hour for hour in hours if judge.is_complete(hour, lateness) and not judge.may_lack(hour, lateness)]
-    archived = _list_archived_hours(snapshot, complete, SEGMENT_KINDS) | _select_apart(snapshot.state, complete)
+    archived = _list_archived_hours(snapshot, complete, SEGMENT_KINDS) | _list_hours_apart(snapshot, complete)
     return [hour for hour in complete if hour not in archived]
 
 
-def _select_apart(state: IndexState, hours: Iterable[datetime]) -> set[datetime]:
-    """Return those of `hours` of which records may be archived as out of range.
+def _list_hours_apart(snapshot: IndexSnapshot, hours: Sequence[datetime]) -> set[datetime]:
+    """Return those of the ascending `hours` of which records may be archived as out of range.
 
     They were a day ahead, or more, when they were archived.
     """
-    segments = tuple(state.list_out_of_range(EPOCH))
-    return {hour for hour in hours if _may_hold(segments, to_epoch_ms(hour))}
-
-
-def _may_hold(segments: Iterable[Segment], hour_ms: int) -> bool:
-    """Return True if a segment may hold records of this hour, by its timestamps."""
-    return any(s.min_timestamp < hour_ms + HOUR_MS and hour_ms <= s.max_timestamp for s in segments)
+    if not hours:
+        return set()
+    return _select_overlapped(hours, snapshot.list_spans_out_of_range(hours[0], hours[-1] + HOUR))
 
 
 def _find_losses(state: IndexState, verdict: HourVerdict) -> dict[int, Loss]:
