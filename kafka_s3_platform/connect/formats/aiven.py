@@ -238,7 +238,8 @@ class AivenReader:
             read_time: ReadTime = convert_to_ms
             if "timestamp" in self._paths:
                 root, *path = self._paths["timestamp"]
-                read_time = compile_time_reader(schemas[root], path, self._request.layout.timezone)
+                times = [self._follow_path("timestamp", value) for value in decoded[names.index(root)]]
+                read_time = compile_time_reader(schemas[root], path, self._request.layout.timezone, times)
             rows = [
                 self._decode_row(dict(zip(names, row, strict=True)), read_time) for row in zip(*decoded, strict=True)
             ]

@@ -1,6 +1,6 @@
 """Reads offsets and timestamps from fields of the values, if the connector file names these fields."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -38,21 +38,23 @@ def convert_to_ms(value: Any, zone: ZoneInfo | None = None) -> int | None:
     return (moment - EPOCH) // ONE_MS
 
 
-def compile_time_reader(schema: Schema, path: Sequence[str], timezone: str) -> ReadTime:
+def compile_time_reader(schema: Schema, path: Sequence[str], timezone: str, values: Iterable[Any]) -> ReadTime:
     """Return a function like `convert_to_ms` for the values of an Avro field, whose logical type says what they are.
 
+    The numbers among `values` are converted at once: conversions of single local times take a hundred times longer.
     Dates and local timestamps are in `timezone`. Raises ConfigError if the field's values are no times.
     """
     logical = find_logical_type(schema, path)
     if logical in TIMELESS:
         raise ConfigError(f"the field {'.'.join(path)} holds {logical}: name a field of times")
     zone = ZoneInfo(timezone)
-
-    def read_time(value: Any) -> int | None:
-        times = convert_logical_times(np.array([value], np.int64), logical, zone) if type(value) is int else None
-        return convert_to_ms(value, zone) if times is None else int(times[0])
-
-    return read_time
+    read_other = partial(convert_to_ms, zone=zone)
+    numbers = np.array([*{value for value in values if type(value) is int}], np.int64)
+    times = convert_logical_times(numbers, logical, zone)
+    if times is None:
+        return read_other
+    time_of: Mapping[int, int] = dict(zip(numbers.tolist(), times.tolist(), strict=True))
+    return lambda value: time_of[value] if type(value) is int else read_other(value)
 
 
 _MOST = 2**63 - 1
@@ -67,20 +69,26 @@ def read_offset_fields(batches: Iterator[ReadBatch], settings: SourceSettings, t
     timestamp = settings.timestamp_field
     for batch in batches:
         bad = dict(batch.bad)
-        offsets = batch.offsets if offset is None else _read_numbers(batch, "offset", offset, int, bad)
+        offsets = batch.offsets
+        if offset is not None:
+            offsets = _read_numbers(batch.value.field(offset.split(".")), "offset", offset, int, bad)
         times = batch.timestamps
         if timestamp is not None:
+            path = timestamp.split(".")
+            values = batch.value.field(path)
             read_time: ReadTime = partial(convert_to_ms, zone=ZoneInfo(timezone))
             if batch.value.schemas:
-                read_time = compile_time_reader(batch.value.schemas[0], timestamp.split("."), timezone)
-            times = _read_numbers(batch, "timestamp", timestamp, partial(_read_time, read_time), bad)
+                read_time = compile_time_reader(batch.value.schemas[0], path, timezone, values)
+            times = _read_numbers(values, "timestamp", timestamp, partial(_read_time, read_time), bad)
         yield replace(batch, bad=bad, offsets=offsets, timestamps=times)
 
 
-def _read_numbers(batch: ReadBatch, name: str, path: str, read: Callable[[Any], int], bad: dict[int, str]) -> Int64s:
-    """Read the numbers in a field. A record without one is added to `bad`, and gets the number -1."""
-    numbers = np.full(len(batch), -1, np.int64)
-    for row, value in enumerate(batch.value.field(path.split("."))):
+def _read_numbers(
+    values: Sequence[Any], name: str, path: str, read: Callable[[Any], int], bad: dict[int, str]
+) -> Int64s:
+    """Read the numbers among a field's values. A record without one is added to `bad`, and gets the number -1."""
+    numbers = np.full(len(values), -1, np.int64)
+    for row, value in enumerate(values):
         try:
             if value is MISSING:
                 raise ValueError(f"has no {path}")
