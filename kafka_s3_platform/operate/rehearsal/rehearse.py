@@ -220,11 +220,12 @@ class Rehearsal:
             bytes_per_second = report.record_bytes / max(report.seconds, 1e-3) if report.verified else None
         except PermanentError as err:
             logger.warning("not all of %s comes back, so each topic is tried alone: %s", config.name, err)
+        versions = self._read_versions(requests[0]) if reports else {}
         compared_topics: list[ComparedTopic] = []
         reasons: dict[str, HourReasons] = {}
         for number, draw in enumerate(draws):
             part = reports.get(draw.topic)
-            reasons[draw.topic] = self._judge(draw, part, requests[number])
+            reasons[draw.topic] = self._judge(draw, part, versions)
             if any(reasons[draw.topic].values()):
                 alone = self._request(config, target, draw, f"topic-{number}", "log")
                 part, reasons[draw.topic] = self._try_alone(draw, alone, runner)
@@ -257,17 +258,18 @@ class Rehearsal:
             report = restore(ArchiveSource(request), runner)
         except (IntegrityError, PreflightError) as err:
             return None, dict.fromkeys(draw.hours, textwrap.shorten(err.text, MOST_REASON))
-        return report, self._judge(draw, report, request)
+        return report, self._judge(draw, report, self._read_versions(request))
 
-    def _judge(self, draw: Draw, report: RestoreReport | None, request: RestoreRequest) -> HourReasons:
+    def _judge(self, draw: Draw, report: RestoreReport | None, versions: Mapping[str, int]) -> HourReasons:
         """Return why each drawn hour did not come back, or an empty text if it did.
 
-        An hour came back if none of its objects is bad, and if as many records came back as the index counts. It is the
-        index that the restore was planned from: late records may come after the draw, and records may be erased.
+        An hour came back if none of its objects is bad, and if as many records came back as the index counts. That is
+        the index of the version in `versions`, from which the topic's restore was planned: late records may come after
+        the draw, and records may be erased.
         """
         if report is None or report.failure or not report.verified:
             return dict.fromkeys(draw.hours, report.failure if report and report.failure else "not restored")
-        snapshot = self._open_planned(draw.topic, request)
+        snapshot = self._open(versions[draw.topic])
         draw = replace(self._draw(draw.topic, snapshot), hours=draw.hours)
         segments = read_hour_segments(snapshot.topic(draw.topic), draw.hours) if report.left_out else []
         bad_segments = [segment for segment in segments if not set(report.left_out).isdisjoint(segment.keys)]
@@ -287,11 +289,14 @@ class Rehearsal:
             reasons |= {hour: reasons[hour] or reason for hour in draw.hours if overlaps_hours(segment, [hour])}
         return reasons
 
-    def _open_planned(self, topic: str, request: RestoreRequest) -> ConnectorSnapshot:
-        """Open the version of the index that the stored plan of the topic's restore was made from."""
+    def _read_versions(self, request: RestoreRequest) -> Mapping[str, int]:
+        """Return, by topic, the version of the index that the stored plan of a restore was made from."""
         key = request.documents.plan
         plan = TopicsPlan.from_json(ObjectStore(request.config.restore_store).get(key), key)
-        version = next(part.index_version for part in plan.topics if part.source.topic == topic)
+        return {part.source.topic: part.index_version for part in plan.topics}
+
+    def _open(self, version: int) -> ConnectorSnapshot:
+        """Open a version of the index, once."""
         if version not in self._snapshots:
             index = ConnectorIndex.of(self._config)
             self._snapshots[version] = ConnectorSnapshot(index, index.table.open(version))
