@@ -103,12 +103,12 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
         new_ids = _map_ids(archived, present, {})
         return RegistryReport(len(archived.subjects), len(archived.versions), len(missing), new_ids, obstacle=obstacle)
     places = _register(archived, present, target, missing)
+    # Where a registry numbers anew, a deleted version and one that was registered again later may be the same one.
+    staying = {places[version] for version in places.keys() - {*archived.deleted}} | {*present.deleted}
     # A registry does not delete a version as long as one that is not deleted refers to it.
     for version in reversed([*_order(archived, archived.deleted)]):
         place = places.get(version)
-        # Where a registry numbers anew, a version that was registered again later, and lives, may be the same one.
-        is_live = any(places[other] == place for other in places.keys() - {*archived.deleted})
-        if place is not None and place not in present.deleted and not is_live:
+        if place is not None and place not in staying:
             target.delete_version(*place)
     # The subjects decide this, not emptiness, because a killed restore has already registered some.
     is_alone = {*present.subjects} <= {*archived.subjects}
