@@ -4,6 +4,7 @@ import os
 import re
 
 SEPARATOR = "__"
+_RESTORE_POOL_END = "/restore"
 _ORDINARY = re.compile("[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
 _MARK = "___"
 _CODES = {"-": "d", "_": "u", ".": "p"}
@@ -16,6 +17,16 @@ def make_op_name(*parts: str) -> str:
     code for each character before it other than letters and digits, so a name can be read from its end.
     """
     return SEPARATOR.join(map(make_name, parts))
+
+
+def name_restore_pool(connector: str) -> str:
+    """Return the name of the pool of the connector's restores. `is_restore_pool` knows it."""
+    return connector + _RESTORE_POOL_END
+
+
+def is_restore_pool(pool: str) -> bool:
+    """Return True if a pool is of the restores of some connector. No connector's name holds a slash."""
+    return pool.endswith(_RESTORE_POOL_END)
 
 
 def make_name(name: str) -> str:

@@ -3,8 +3,7 @@
 from dagster import DagsterRun, QueuedRunCoordinator, SubmitRunContext
 from sqlalchemy.exc import SQLAlchemyError
 
-RESTORE_POOL = "/restore"
-"""How the name of the pool of each connector's restores ends."""
+from kafka_s3_platform.core.instance.names import is_restore_pool
 
 RESTORES_TAG = "kafka_s3/restores"
 """The tag of queued restores. `dagster.yaml` limits their number: they take days, and hours must not wait for them."""
@@ -22,7 +21,7 @@ class PoolRunCoordinator(QueuedRunCoordinator):
         pools = sorted(concurrency.all_pools or ()) if concurrency else []
         for pool in pools:
             self._set_default_limit(pool)
-        if any(pool.endswith(RESTORE_POOL) for pool in pools):
+        if any(map(is_restore_pool, pools)):
             self._instance.add_run_tags(context.dagster_run.run_id, {RESTORES_TAG: "true"})
         return super().submit_run(context)
 

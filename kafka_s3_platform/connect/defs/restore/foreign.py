@@ -26,7 +26,7 @@ from kafka_s3_platform.core.defs.runs import Requests
 from kafka_s3_platform.core.defs.tick import Tick
 from kafka_s3_platform.core.defs.topic import TopicAssets, make_topic_assets
 from kafka_s3_platform.core.errors import ConfigError
-from kafka_s3_platform.core.instance.names import make_op_name
+from kafka_s3_platform.core.instance.names import make_op_name, name_restore_pool
 from kafka_s3_platform.core.instance.work import name_restored_op
 from kafka_s3_platform.core.status.topic import fingerprint_inputs
 
@@ -165,7 +165,7 @@ def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg
         name=name_restored_op(config.name),
         specs=[spec],
         checks=[make_restored_check(key)],
-        pool=f"{config.name}/restore",
+        pool=name_restore_pool(config.name),
         config_schema=make_plain_schema(ForeignRestoreConfig, FORM),
     )
 

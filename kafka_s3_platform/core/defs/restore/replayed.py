@@ -15,7 +15,7 @@ from kafka_s3_platform.core.defs.restore.restored import STAYS, make_restore_met
 from kafka_s3_platform.core.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.core.defs.topic import TopicAssets
 from kafka_s3_platform.core.errors import PreflightError
-from kafka_s3_platform.core.instance.names import make_op_name
+from kafka_s3_platform.core.instance.names import make_op_name, name_restore_pool
 from kafka_s3_platform.core.instance.windows import link_window
 from kafka_s3_platform.core.instance.work import (
     BACKFILL_TAG,
@@ -77,7 +77,7 @@ def make_replay_jobs(topics: Sequence[TopicAssets]) -> list[dg.JobDefinition]:
     op = dg.op(
         name=name,
         config_schema=make_plain_schema(RestoreConfig, FORM),
-        pool=f"{connector}/restore",
+        pool=name_restore_pool(connector),
         out=dg.Out(dg.Nothing),
     )(replay)
     offered = (topics[0].offered_hours, topics[0].offered_days)

@@ -15,6 +15,7 @@ from kafka_s3_platform.core.defs.restore.form import describe_form
 from kafka_s3_platform.core.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.core.defs.topic import TopicAssets, make_topic_assets
 from kafka_s3_platform.core.errors import PermanentError, PlatformError, TransientError
+from kafka_s3_platform.core.instance.names import name_restore_pool
 from kafka_s3_platform.core.instance.work import NOTHING_TAG, name_restored_op
 from kafka_s3_platform.core.text import format_size
 
@@ -74,7 +75,7 @@ def make_restored_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
         name=name_restored_op(connector.name),
         specs=[_make_spec(topic) for topic in topics],
         checks=[make_restored_check(topic.key("restored")) for topic in topics],
-        pool=f"{connector.name}/restore",
+        pool=name_restore_pool(connector.name),
         config_schema=make_plain_schema(RestoreConfig, FORM),
     )
 
