@@ -148,7 +148,7 @@ def _check_schema_mapping(request: RestoreRequest) -> Iterator[PreflightFinding]
         )
     if outgoing.map_schema_ids and outgoing.target_registry is None:
         yield make_refusal(
-            "the registry of the target is not known, which schema ids are mapped to: set schema.registry.url"
+            "schema ids can only be mapped to those of a known registry of the target: set schema.registry.url"
         )
 
 
